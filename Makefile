@@ -1,0 +1,38 @@
+# The two commands of a newcomer are `make quickstart` and `make test`.
+
+PYTHON ?= python3
+VENV := .venv
+
+.PHONY: quickstart test lint format clean
+
+quickstart: $(VENV)/.installed
+	$(VENV)/bin/python run_scripts/quickstart.py
+
+test: $(VENV)/.installed-test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/python -m pytest
+
+lint: $(VENV)/.installed-test
+	$(VENV)/bin/ruff check .
+
+format: $(VENV)/.installed-test
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+
+$(VENV)/.installed: setup.py | $(VENV)/bin/python
+	@echo "Installing TensorFlow and bert_tf into $(VENV) (about 2 GB, a few minutes the first time) ..."
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.installed-test: setup.py | $(VENV)/bin/python
+	@echo "Installing TensorFlow, bert_tf and the test tools into $(VENV) (a few minutes the first time) ..."
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache

@@ -1,0 +1,163 @@
+"""Command-line flags as a view of the workflows' option classes. The only file that knows absl.flags.
+
+    cli.run(ClassifierOptions, run_classifier)
+
+defines one flag for each field of the dataclass (its name, default and help text are the field's),
+parses the command line, makes the options, and calls the workflow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import sys
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags
+from absl import logging as absl_logging
+
+
+def _load_tensorflow_quietly() -> None:
+    """Imports TensorFlow without its start-up messages, which say nothing that a user needs.
+
+    Scripts import this file first. Some of the messages come before TensorFlow looks at
+    TF_CPP_MIN_LOG_LEVEL, so standard error is closed to them. Whoever sets that variable sees all.
+    """
+    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        return
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    sys.stderr.flush()
+    standard_error = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        import tensorflow as tf
+
+        tf.config.list_physical_devices()  # the search for devices has messages of its own
+    finally:
+        os.dup2(standard_error, 2)
+        os.close(standard_error)
+        os.close(nowhere)
+
+
+_load_tensorflow_quietly()
+
+_DEFINERS: dict[type, Callable] = {
+    str: flags.DEFINE_string,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    bool: flags.DEFINE_bool,
+}
+
+# What a user can cause and mend. Anything else is a bug of ours and shows its traceback.
+_USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
+# The same from TensorFlow, which has classes of its own, even for files.
+_TENSORFLOW_USER_ERRORS = (
+    "AlreadyExistsError",
+    "DataLossError",
+    "FailedPreconditionError",
+    "NotFoundError",
+    "PermissionDeniedError",
+    "UnauthenticatedError",
+    "UnavailableError",
+)
+
+
+def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
+    """Defines the flags of `options_class`, and calls `workflow` with its instance.
+
+    Exits with 0 when the workflow ends, with 1 and one clear message when the input is at fault, and
+    with 130 on Ctrl-C.
+    """
+    define_flags(options_class)
+
+    def main(argv: Sequence[str]) -> int:
+        if len(argv) > 1:
+            raise app.UsageError(f"Unknown argument {argv[1]!r}; every option starts with --.")
+        _set_up_logging()
+        try:
+            workflow(options_from_flags(options_class))
+        except KeyboardInterrupt:
+            saves = any(name == "save_checkpoints_steps" for name, _, _ in _fields(options_class))
+            hint = " The same command goes on from the last checkpoint." if saves else ""
+            print(f"\nInterrupted.{hint}", file=sys.stderr)
+            return 130
+        except Exception as error:
+            if not is_user_error(error):
+                raise
+            print(f"\nerror: {error}", file=sys.stderr)
+            if flags.FLAGS.verbosity >= absl_logging.DEBUG:
+                raise
+            return 1
+        return 0
+
+    app.run(main)
+
+
+def is_user_error(error: Exception) -> bool:
+    """Whether the input or the machine is at fault, so that the message alone helps."""
+    tf = sys.modules.get("tensorflow")  # not loaded: then the error is not TensorFlow's
+    theirs = tuple(getattr(tf.errors, name) for name in _TENSORFLOW_USER_ERRORS) if tf else ()
+    return isinstance(error, _USER_ERRORS + theirs)
+
+
+class _PlainFormatter(logging.Formatter):
+    """Messages as they are; what is more than information says so."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = super().format(record)
+        return message if record.levelno <= logging.INFO else f"{record.levelname}: {message}"
+
+
+def _set_up_logging() -> None:
+    absl_logging.set_verbosity(max(flags.FLAGS.verbosity, absl_logging.INFO))
+    handler = absl_logging.get_absl_handler()
+    handler.setFormatter(_PlainFormatter())
+    logging.getLogger("tensorflow").handlers.clear()  # its own would say everything once more
+    if flags.FLAGS.verbosity <= absl_logging.INFO:
+        # TensorFlow and Keras inform of their inner affairs; of those only warnings are for the user.
+        handler.addFilter(
+            lambda record: record.name.startswith("bert_tf") or record.levelno > logging.INFO
+        )
+
+
+def define_flags(options_class: type, flag_values: flags.FlagValues = flags.FLAGS) -> None:
+    """One flag per field. A field without a default is a required flag.
+
+    The field's metadata hold `help`, and optionally `choices`.
+    """
+    for name, kind, field in _fields(options_class):
+        required = field.default is dataclasses.MISSING
+        default = None if required else field.default
+        # As flags of the script itself, so that --help shows them.
+        common = {"flag_values": flag_values, "module_name": sys.argv[0]}
+        if "choices" in field.metadata:
+            choices = field.metadata["choices"]
+            flags.DEFINE_enum(name, default, choices, field.metadata["help"], **common)
+        else:
+            _DEFINERS[kind](name, default, field.metadata["help"], **common)
+        if required:
+            flags.mark_flag_as_required(name, flag_values=flag_values)
+
+
+def options_from_flags(options_class: type, flag_values: flags.FlagValues = flags.FLAGS) -> Any:
+    """The options with the values of the parsed command line."""
+    return options_class(**{name: flag_values[name].value for name, _, _ in _fields(options_class)})
+
+
+def _fields(options_class: type):
+    """(name, type of the value, dataclass field) of each option."""
+    hints = typing.get_type_hints(options_class)
+    for field in dataclasses.fields(options_class):
+        yield field.name, _value_type(hints[field.name]), field
+
+
+def _value_type(hint: Any) -> type:
+    """`int` of `int | None`."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
+    return hint

@@ -1,0 +1,321 @@
+"""BertConfig: the architecture of one BERT model, as `bert_config.json` holds it."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# Keys of the published files that describe nothing in this architecture. They are kept and written
+# back, as the reference keeps them.
+_REFERENCE_EXTRAS = frozenset(
+    {
+        "directionality",
+        "pooler_fc_size",
+        "pooler_num_attention_heads",
+        "pooler_num_fc_layers",
+        "pooler_size_per_head",
+        "pooler_type",
+    }
+)
+
+# Keys that only Hugging Face's `config.json` has. Any of them marks a file of that dialect, in which
+# `hidden_act: "gelu"` is the exact (erf) form.
+_HUGGINGFACE_EXTRAS = frozenset(
+    {
+        "_attn_implementation_autoset",
+        "_name_or_path",
+        "_num_labels",
+        "add_cross_attention",
+        "architectures",
+        "attn_implementation",
+        "bad_words_ids",
+        "bos_token_id",
+        "chunk_size_feed_forward",
+        "classifier_dropout",
+        "cross_attention_hidden_size",
+        "decoder_start_token_id",
+        "do_sample",
+        "dtype",
+        "early_stopping",
+        "eos_token_id",
+        "eos_token_ids",
+        "finetuning_task",
+        "gradient_checkpointing",
+        "id2label",
+        "is_decoder",
+        "is_encoder_decoder",
+        "label2id",
+        "language",
+        "length_penalty",
+        "max_length",
+        "min_length",
+        "model_type",
+        "name",
+        "no_repeat_ngram_size",
+        "num_beams",
+        "num_labels",
+        "num_return_sequences",
+        "output_attentions",
+        "output_hidden_states",
+        "output_past",
+        "pad_token_id",
+        "position_embedding_type",
+        "prefix",
+        "problem_type",
+        "pruned_heads",
+        "repetition_penalty",
+        "return_dict",
+        "sep_token_id",
+        "task_specific_params",
+        "temperature",
+        "tie_encoder_decoder",
+        "tie_word_embeddings",
+        "tokenizer_class",
+        "top_k",
+        "top_p",
+        "torch_dtype",
+        "torchscript",
+        "transformers_version",
+        "use_bfloat16",
+        "use_cache",
+        "xla_device",
+    }
+)
+
+# Hugging Face's name -> ours (ours are the reference's names, and "gelu_erf" for the exact form).
+_HUGGINGFACE_ACTIVATIONS = {
+    "gelu": "gelu_erf",
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "relu": "relu",
+    "tanh": "tanh",
+    "linear": "linear",
+}
+
+ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
+
+# name -> (num_hidden_layers, hidden_size); heads = hidden_size / 64, intermediate = 4 * hidden_size.
+# Source: the reference's README, "24 smaller models", and Devlin et al. 2019, section 3.
+_SIZES = {
+    "tiny": (2, 128),
+    "mini": (4, 256),
+    "small": (4, 512),
+    "medium": (8, 512),
+    "base": (12, 768),
+    "large": (24, 1024),
+}
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """Architecture of a BERT model.
+
+    Args:
+        vocab_size: V, number of WordPiece ids.
+        hidden_size: H, width of the encoder.
+        num_hidden_layers: number of transformer blocks.
+        num_attention_heads: N; must divide `hidden_size`.
+        intermediate_size: I, width of the feed-forward layer.
+        hidden_act: "gelu" (tanh approximation, as in the reference), "gelu_erf" (exact, as in
+            Hugging Face's models), "relu", "tanh" or "linear".
+        hidden_dropout_prob: share in [0, 1) of hidden values dropped in training.
+        attention_probs_dropout_prob: share in [0, 1) of attention probabilities dropped.
+        max_position_embeddings: longest sequence, in tokens.
+        type_vocab_size: number of segments. The reference's default is 16; every published model
+            has 2.
+        initializer_range: standard deviation of the truncated normal initializer.
+        layer_norm_eps: added to the variance in LayerNorm; 1e-12 in the reference.
+        extra: keys of public files that do not describe this architecture (`directionality`,
+            `pooler_*`, Hugging Face's); kept, written back, and not compared.
+
+    Raises:
+        ValueError: a value is out of its range.
+
+    >>> BertConfig.from_name("base", vocab_size=30522).num_attention_heads
+    12
+
+    Source: google-research/bert, modeling.py, `BertConfig`.
+    """
+
+    vocab_size: int
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 16
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    extra: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"`{name}` is {value!r}, but must be a whole number of 1 or more.")
+        for name in _REALS:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise ValueError(f"`{name}` is {value!r}, but must be a number.")
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            value = getattr(self, name)
+            if not 0.0 <= value < 1.0:
+                raise ValueError(f"`{name}` is {value}, but must be at least 0 and below 1.")
+        for name in ("initializer_range", "layer_norm_eps"):
+            value = getattr(self, name)
+            if not value > 0.0:
+                raise ValueError(f"`{name}` is {value}, but must be above 0.")
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"`hidden_size` is {self.hidden_size}, but must be a multiple of "
+                f"`num_attention_heads` = {self.num_attention_heads}."
+            )
+        if self.hidden_act not in ACTIVATIONS:
+            raise ValueError(
+                f"`hidden_act` is {self.hidden_act!r}, but must be one of {', '.join(ACTIVATIONS)}."
+            )
+
+    @property
+    def size_per_head(self) -> int:
+        """D = H / N."""
+        return self.hidden_size // self.num_attention_heads
+
+    @classmethod
+    def from_name(cls, name: str, vocab_size: int, **changes: Any) -> BertConfig:
+        """A size of the reference: tiny, mini, small, medium, base or large.
+
+        Args:
+            name: one of the six sizes.
+            vocab_size: V.
+            **changes: fields that differ from that size.
+        """
+        if name not in _SIZES:
+            raise ValueError(
+                f"There is no BERT size named {name!r}{_suggestion(name, _SIZES)} "
+                f"The named sizes are {', '.join(_SIZES)}."
+            )
+        num_hidden_layers, hidden_size = _SIZES[name]
+        fields = dict(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            num_hidden_layers=num_hidden_layers,
+            num_attention_heads=hidden_size // 64,
+            intermediate_size=4 * hidden_size,
+            type_vocab_size=2,
+        )
+        return cls(**{**fields, **changes})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> BertConfig:
+        """From the keys of a `bert_config.json` or of Hugging Face's `config.json`.
+
+        Raises:
+            ValueError: a key is unknown (a close match is offered), `vocab_size` is missing, a value
+                is out of range, or the file describes an architecture other than BERT.
+        """
+        known = {f.name for f in dataclasses.fields(cls)} - {"extra"}
+        accepted = known | _REFERENCE_EXTRAS | _HUGGINGFACE_EXTRAS
+        fields, extra = {}, {}
+        for key, value in values.items():
+            if key not in accepted:
+                raise ValueError(
+                    f"Unknown key {key!r} in the BERT configuration"
+                    f"{_suggestion(key, accepted)} Remove it or correct its name."
+                )
+            (fields if key in known else extra)[key] = value
+        if "vocab_size" not in fields:
+            raise ValueError("The BERT configuration has no `vocab_size`, which has no default.")
+        if _HUGGINGFACE_EXTRAS.intersection(extra):
+            fields = _translate_huggingface(fields, extra)
+        return cls(**fields, extra=extra)
+
+    @classmethod
+    def from_json_file(cls, json_file: str | os.PathLike) -> BertConfig:
+        """Reads `bert_config.json` (or Hugging Face's `config.json`); errors name the file."""
+        try:
+            values = json.loads(Path(json_file).read_text(encoding="utf-8-sig"))
+            if not isinstance(values, dict):
+                raise ValueError(
+                    f"a JSON object was expected, but it holds {type(values).__name__}"
+                )
+            return cls.from_dict(values)
+        except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+            raise ValueError(f"{os.fspath(json_file)}: {error}") from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields and the extra keys, as they stand in `bert_config.json`.
+
+        `layer_norm_eps` is left out at the reference's value, so that the reference can read the
+        file; Hugging Face's keys are left out because our values are in the reference's dialect.
+        """
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        extra = values.pop("extra")
+        if self.layer_norm_eps == 1e-12:
+            del values["layer_norm_eps"]
+        return values | {k: v for k, v in extra.items() if k in _REFERENCE_EXTRAS}
+
+    def to_json_string(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
+
+    def to_json_file(self, json_file: str | os.PathLike) -> None:
+        """Writes `bert_config.json`, under a temporary name first."""
+        target = Path(json_file)
+        temporary = target.with_name(target.name + ".tmp")
+        temporary.write_text(self.to_json_string(), encoding="utf-8")
+        temporary.replace(target)
+
+
+_COUNTS = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+_REALS = (
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "initializer_range",
+    "layer_norm_eps",
+)
+
+
+def _translate_huggingface(fields: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Hugging Face's values in the reference's words."""
+    fields = {"type_vocab_size": 2, **fields}
+    model_type = extra.get("model_type", "bert")
+    if model_type != "bert":
+        raise ValueError(
+            f"`model_type` is {model_type!r}, but only 'bert' is the same architecture."
+        )
+    position = extra.get("position_embedding_type", "absolute")
+    if position != "absolute":
+        raise ValueError(
+            f"`position_embedding_type` is {position!r}, but BERT's are 'absolute'; "
+            "relative positions are not part of the paper's model."
+        )
+    if extra.get("is_decoder"):
+        raise ValueError("`is_decoder` is true, but BERT is an encoder.")
+    activation = fields.get("hidden_act", "gelu")
+    if activation not in _HUGGINGFACE_ACTIVATIONS:
+        raise ValueError(
+            f"`hidden_act` is {activation!r}, but of Hugging Face's activations these are "
+            f"supported: {', '.join(_HUGGINGFACE_ACTIVATIONS)}."
+        )
+    return {**fields, "hidden_act": _HUGGINGFACE_ACTIVATIONS[activation]}
+
+
+def _suggestion(name: str, known) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f'; did you mean "{close[0]}"?' if close else "."

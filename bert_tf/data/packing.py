@@ -1,0 +1,138 @@
+"""Sentences to model inputs: truncate, put [CLS] and [SEP] in, pad. The only place that does so.
+
+    tokens       [CLS] the dog barked [SEP] it was loud [SEP] [PAD]
+    input_mask     1    1   1    1      1    1  1   1     1     0
+    segment_ids    0    0   0    0      0    1  1   1     1     0
+
+Tokens are integers in all bulk work; what neither packs nor encodes treats them as opaque, so that
+strings do as well. S is `max_seq_length`.
+
+Source: google-research/bert, run_classifier.py, `convert_single_example` and `_truncate_seq_pair`;
+create_pretraining_data.py, `truncate_seq_pair`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+from bert_tf.tokenization import FullTokenizer
+
+Token = TypeVar("Token")
+
+
+class PackedSequence(NamedTuple):
+    """One model input; each field is a list of S integers."""
+
+    input_ids: list[int]
+    input_mask: list[int]  # 1 = real, 0 = padding
+    segment_ids: list[int]  # 0 = [CLS] A [SEP] and padding, 1 = B [SEP]
+
+
+def pack(
+    ids_a: Sequence[int],
+    ids_b: Sequence[int] | None = None,
+    *,
+    max_seq_length: int,
+    cls_id: int,
+    sep_id: int,
+    pad_id: int = 0,
+) -> PackedSequence:
+    """One sentence or a pair, cut to fit, with [CLS], [SEP] and padding.
+
+    Args:
+        ids_a: the first (or only) sentence.
+        ids_b: the second; None or empty for a single sentence, which then has one [SEP] only.
+        max_seq_length: S, tokens with [CLS], [SEP] and padding.
+        cls_id, sep_id, pad_id: ids of [CLS], [SEP] and [PAD].
+
+    Raises:
+        ValueError: `max_seq_length` has no room for [CLS] and [SEP].
+
+    >>> pack([7, 8], [9], max_seq_length=7, cls_id=1, sep_id=2).input_ids
+    [1, 7, 8, 2, 9, 2, 0]
+    """
+    num_special = 3 if ids_b else 2
+    max_tokens = max_seq_length - num_special
+    if max_tokens < 0:
+        raise ValueError(
+            f"`max_seq_length` is {max_seq_length}, but [CLS] and [SEP] alone take {num_special}. "
+            "Use a larger --max_seq_length."
+        )
+    ids_a, ids_b = truncate_pair(ids_a, ids_b or (), max_tokens)
+    input_ids, segment_ids = add_special_tokens(ids_a, ids_b, cls=cls_id, sep=sep_id)
+    return PackedSequence(
+        input_ids=pad(input_ids, max_seq_length, pad_id),
+        input_mask=pad([1] * len(input_ids), max_seq_length),
+        segment_ids=pad(segment_ids, max_seq_length),
+    )
+
+
+def pack_texts(
+    tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int
+) -> PackedSequence:
+    """`pack` of a text, or of a pair of texts."""
+    cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    return pack(
+        tokenizer.encode(text_a),
+        None if text_b is None else tokenizer.encode(text_b),
+        max_seq_length=max_seq_length,
+        cls_id=cls_id,
+        sep_id=sep_id,
+    )
+
+
+def truncate_pair(
+    tokens_a: Sequence[Token], tokens_b: Sequence[Token], max_tokens: int
+) -> tuple[Sequence[Token], Sequence[Token]]:
+    """The pair cut to `max_tokens` in all: the longer gives up its last token first, B when equal.
+
+    >>> truncate_pair(["a", "b", "c"], ["x"], max_tokens=3)
+    (['a', 'b'], ['x'])
+    """
+    # Token by token this ends with both at half (B the smaller half), or with one that is shorter
+    # than that still whole and the other with the rest.
+    length_b = min(len(tokens_b), max(max_tokens // 2, max_tokens - len(tokens_a)))
+    return tokens_a[: max_tokens - length_b], tokens_b[:length_b]
+
+
+def truncate_pair_at_random(
+    tokens_a: Sequence[Token], tokens_b: Sequence[Token], max_tokens: int, rng: random.Random
+) -> tuple[Sequence[Token], Sequence[Token]]:
+    """As `truncate_pair`, but each token goes from the front or the back, with probability 0.5 each.
+
+    Pre-training data is cut in this way, so that sentence ends are not always what is lost. Draws
+    one `rng.random()` for each token that goes.
+    """
+    start_a, end_a = 0, len(tokens_a)
+    start_b, end_b = 0, len(tokens_b)
+    for _ in range(end_a + end_b - max_tokens):
+        from_front = rng.random() < 0.5
+        a_is_longer = end_a - start_a > end_b - start_b
+        if a_is_longer and from_front:
+            start_a += 1
+        elif a_is_longer:
+            end_a -= 1
+        elif from_front:
+            start_b += 1
+        else:
+            end_b -= 1
+    return tokens_a[start_a:end_a], tokens_b[start_b:end_b]
+
+
+def add_special_tokens(
+    tokens_a: Sequence[Token], tokens_b: Sequence[Token], *, cls: Token, sep: Token
+) -> tuple[list[Token], list[int]]:
+    """[CLS] A [SEP], then B [SEP] unless B is empty: tokens and `segment_ids`, not padded."""
+    tokens = [cls, *tokens_a, sep]
+    segment_ids = [0] * len(tokens)
+    if len(tokens_b):
+        tokens += [*tokens_b, sep]
+        segment_ids += [1] * (len(tokens_b) + 1)
+    return tokens, segment_ids
+
+
+def pad(values: Sequence[Token], length: int, value: Token = 0) -> list[Token]:
+    """`values`, followed by as many `value` as make `length`."""
+    return [*values, *[value] * (length - len(values))]

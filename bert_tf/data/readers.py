@@ -1,0 +1,263 @@
+"""Files people have -> lines, rows and documents. Every error says file and line.
+
+    read_lines       one text per line
+    read_tsv         GLUE's layout: tab-separated, no quoting, columns by number
+    read_table       one's own TSV, CSV or JSON lines: columns by name
+    read_documents   one sentence per line, an empty line between documents
+
+All files are UTF-8, with or without a byte order mark, with "\\n" or "\\r\\n" at the ends of lines,
+plain or gzip, local or remote (`tf.io.gfile`).
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import gzip
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import tensorflow as tf
+
+GZIP_MAGIC = b"\x1f\x8b\x08"
+TABLE_FORMATS = ("tsv", "csv", "jsonl")
+_BUFFER_SIZE = 1 << 20
+
+
+class Row(list):
+    """The columns of one row of a TSV file, as text, and where they stand."""
+
+    def __init__(self, columns: Iterable[str], file: str, line: int) -> None:
+        super().__init__(columns)
+        self.file = file
+        self.line = line  # counted from 1
+
+    @property
+    def place(self) -> str:
+        """ "file:line", for error messages."""
+        return f"{self.file}:{self.line}"
+
+
+class TableRow(dict):
+    """One row of a table with a header, name -> value, and where it stands.
+
+    A column that is not there is a ValueError that names the columns that are.
+    """
+
+    def __init__(self, columns: dict[str, Any], file: str, line: int) -> None:
+        super().__init__(columns)
+        self.file = file
+        self.line = line
+
+    @property
+    def place(self) -> str:
+        """ "file:line", for error messages."""
+        return f"{self.file}:{self.line}"
+
+    def __missing__(self, column: str) -> Any:
+        close = difflib.get_close_matches(column, list(self), n=1)
+        suggestion = f'; did you mean "{close[0]}"?' if close else "."
+        raise ValueError(
+            f"{self.place}: there is no column {column!r}{suggestion} "
+            f"The columns are {', '.join(self)}."
+        )
+
+
+def read_lines(path: str | os.PathLike, errors: str = "strict") -> Iterator[str]:
+    """The lines of a text file, without their ends.
+
+    Args:
+        path: of the file.
+        errors: "strict", or "replace" to put U+FFFD where the file is not UTF-8.
+
+    Raises:
+        ValueError: a line is not UTF-8; the message has line and byte offset.
+    """
+    file = os.fspath(path)
+    offset = 0
+    with open_binary(file) as stream:
+        for number, line in enumerate(stream, 1):
+            try:
+                text = line.decode("utf-8", errors)
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{file}:{number}: a text must be UTF-8, but byte 0x{line[error.start]:02x} at "
+                    f"offset {offset + error.start} of the file is not ({error.reason}). "
+                    f"Convert it, for example: iconv -f latin1 -t utf8 {file}"
+                ) from error
+            if number == 1:
+                text = text.removeprefix("\ufeff")
+            offset += len(line)
+            yield text.removesuffix("\n").removesuffix("\r")
+
+
+def read_tsv(path: str | os.PathLike, *, quoted: bool = False) -> Iterator[Row]:
+    """Rows of a tab-separated file, header included if there is one. Empty lines are left out.
+
+    Args:
+        path: of the file.
+        quoted: whether '"' may enclose a column, as in CSV. False is right for GLUE, where '"' is
+            a character like any other.
+
+    Source: google-research/bert, run_classifier.py, `DataProcessor._read_tsv`.
+    """
+    yield from _delimited_rows(os.fspath(path), "\t", quoted)
+
+
+def read_table(
+    path: str | os.PathLike,
+    *,
+    format: str | None = None,
+    quoted: bool | None = None,
+) -> Iterator[TableRow]:
+    """Rows of a table whose columns have names. Empty lines are left out.
+
+    Args:
+        path: of the file.
+        format: "tsv" or "csv", whose first line names the columns, or "jsonl", one JSON object per
+            line. By the file's name if None.
+        quoted: whether '"' may enclose a column, which may then hold separators and line ends. If
+            None: for CSV, not for TSV.
+
+    Yields:
+        The rows: text in TSV and CSV, what JSON says otherwise.
+
+    Raises:
+        ValueError: the format is unknown, there is no header, a name stands in it twice, or a row
+            has another number of columns or is no JSON object.
+    """
+    file = os.fspath(path)
+    format = _table_format(file) if format is None else format
+    if format not in TABLE_FORMATS:
+        raise ValueError(f"`format` is {format!r}, but must be one of {', '.join(TABLE_FORMATS)}.")
+    if format == "jsonl":
+        return _json_rows(file)
+    quoted = format == "csv" if quoted is None else quoted
+    return _named_rows(file, "," if format == "csv" else "\t", quoted)
+
+
+def read_documents(files: Iterable[str | os.PathLike]) -> Iterator[list[str]]:
+    """Documents of a corpus: sentences without space around them; none is empty.
+
+    Args:
+        files: text, one sentence per line, an empty line between documents. As in the reference,
+            the end of a file ends no document.
+    """
+    document: list[str] = []
+    for file in files:
+        for line in read_lines(file):
+            if sentence := line.strip():
+                document.append(sentence)
+            elif document:
+                yield document
+                document = []
+    if document:
+        yield document
+
+
+@contextmanager
+def open_binary(file: str) -> Iterator[BinaryIO]:
+    """The bytes of a file, buffered, decompressed if it is gzip (recognised by its content)."""
+    remote = "://" in file
+    with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
+        raw = _RemoteFile(opened) if remote else opened
+        stream = io.BufferedReader(raw, _BUFFER_SIZE)
+        if stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
+            stream = io.BufferedReader(gzip.GzipFile(fileobj=stream), _BUFFER_SIZE)
+        yield stream
+
+
+class _RemoteFile(io.RawIOBase):
+    """A GFile as Python's buffered reader wants it. (GFile's own lines leave out every "\\r".)"""
+
+    def __init__(self, opened: tf.io.gfile.GFile) -> None:
+        self._opened = opened
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        data = self._opened.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _delimited_rows(file: str, delimiter: str, quoted: bool) -> Iterator[Row]:
+    if not quoted:
+        for number, line in enumerate(read_lines(file), 1):
+            if line:
+                yield Row(line.split(delimiter), file, number)
+        return
+    # The default limit of 131,072 characters per column is for all of Python, and documents of that
+    # length exist.
+    csv.field_size_limit(2**31 - 1)
+    lines = (line + "\n" for line in read_lines(file))
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    number = 1
+    try:
+        for columns in reader:
+            if columns:
+                yield Row(columns, file, number)
+            number = reader.line_num + 1
+    except csv.Error as error:
+        raise ValueError(
+            f"{file}:{number}: {error}. If quotation marks in this file are ordinary characters, "
+            "read it without quoting."
+        ) from error
+
+
+def _named_rows(file: str, delimiter: str, quoted: bool) -> Iterator[TableRow]:
+    rows = _delimited_rows(file, delimiter, quoted)
+    header = next(rows, None)
+    if header is None:
+        raise ValueError(f"{file} is empty, but its first line must name the columns.")
+    for column in header:
+        if header.count(column) > 1 or not column:
+            raise ValueError(
+                f"{header.place}: the first line names the columns, but {column!r} stands "
+                f"{header.count(column)} times in it. It begins {_beginning(header, delimiter)!r}."
+            )
+    for row in rows:
+        if len(row) != len(header):
+            raise ValueError(
+                f"{row.place}: found {len(row)} columns, but {len(header)} are expected "
+                f"({', '.join(header)}). The row begins {_beginning(row, delimiter)!r}."
+            )
+        yield TableRow(dict(zip(header, row, strict=True)), file, row.line)
+
+
+def _json_rows(file: str) -> Iterator[TableRow]:
+    for number, line in enumerate(read_lines(file), 1):
+        if not line.strip():
+            continue
+        try:
+            values = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(
+                f"{file}:{number}: no JSON ({error}). Each line must be one JSON object; the line "
+                f"begins {line[:60]!r}."
+            ) from error
+        if not isinstance(values, dict):
+            raise ValueError(
+                f"{file}:{number}: expected a JSON object with a value per column, but found "
+                f"{line[:60]!r}."
+            )
+        yield TableRow(values, file, number)
+
+
+def _table_format(file: str) -> str:
+    suffix = file.lower().removesuffix(".gz").rsplit(".", 1)[-1]
+    if suffix not in TABLE_FORMATS:
+        raise ValueError(
+            f"{file}: the format cannot be told from the name, which should end in "
+            f".{', .'.join(TABLE_FORMATS)}. Rename the file or give its format."
+        )
+    return suffix
+
+
+def _beginning(row: Row, delimiter: str) -> str:
+    return delimiter.join(row)[:60]

@@ -1,0 +1,358 @@
+"""TFRecord files: written whole or not at all, read as a resumable `tf.data.Dataset`.
+
+A TFRecord file is a row of [length uint64][checksum][data][checksum]; the data are serialized
+`tf.train.Example`s as `features.encode_example` makes them.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
+from bert_tf.data.files import TEMPORARY_SUFFIX
+from bert_tf.data.readers import GZIP_MAGIC, open_binary
+
+COMPRESSIONS = (None, "GZIP")
+
+# Records (serialized, about 1 kB each) among which the next one is drawn. The reference has 100.
+SHUFFLE_BUFFER = 10_000
+# Files read in turn when shuffling; the reference has min(4, number of files) too.
+_FILES_AT_ONCE = 4
+
+_LENGTH = struct.Struct("<Q")
+_HEADER_SIZE = 12
+_LARGEST_RECORD = 2**31  # bytes; a protocol buffer cannot be larger
+_CHECKED_RECORDS = 100  # of each file, for ids that the model does not have
+
+
+class RecordWriter:
+    """Writes one TFRecord file; a context manager.
+
+    The file appears under its name only when the block ends without an exception. Until then it is
+    `path` + ".tmp" in the same folder, which is made if missing.
+
+    Args:
+        path: of the file; remote paths go through `tf.io.gfile`.
+        specs: what an example consists of.
+        compression: None or "GZIP".
+
+    >>> with RecordWriter("train.tf_record", specs) as writer:   # doctest: +SKIP
+    ...     writer.write({"input_ids": [101, 7592, 102], "label_ids": 1})
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike,
+        specs: Sequence[FeatureSpec],
+        compression: str | None = None,
+    ) -> None:
+        if compression not in COMPRESSIONS:
+            raise ValueError(f"`compression` is {compression!r}, but must be None or 'GZIP'.")
+        check_specs(specs)
+        self.path = os.fspath(path)
+        self.specs = tuple(specs)
+        self.compression = compression
+        self.count = 0  # examples written
+        self._writer: tf.io.TFRecordWriter | None = None
+
+    def __enter__(self) -> RecordWriter:
+        if tf.io.gfile.isdir(self.path):
+            raise ValueError(f"{self.path} is a folder, but must be the name of a new file in one.")
+        folder = os.path.dirname(self.path)
+        if folder:
+            tf.io.gfile.makedirs(folder)
+        self._writer = tf.io.TFRecordWriter(self._temporary, self.compression)
+        return self
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Appends one example; `values` as in `features.encode_example`."""
+        if self._writer is None:
+            raise ValueError(f"{self.path} is not open: write inside `with RecordWriter(...)`.")
+        self._writer.write(encode_example(self.specs, values))
+        self.count += 1
+
+    def __exit__(self, exception_type, exception, traceback) -> None:
+        writer, self._writer = self._writer, None
+        complete = False
+        try:
+            writer.close()
+            if exception_type is None:
+                tf.io.gfile.rename(self._temporary, self.path, overwrite=True)
+                complete = True
+        finally:
+            if not complete and tf.io.gfile.exists(self._temporary):
+                tf.io.gfile.remove(self._temporary)
+
+    @property
+    def _temporary(self) -> str:
+        return self.path + TEMPORARY_SUFFIX
+
+
+def expand_files(pattern_list: str) -> list[str]:
+    """The files that a flag such as `--input_file` names.
+
+    Args:
+        pattern_list: comma-separated globs, as in the reference.
+
+    Returns:
+        Paths: the globs in their order, sorted within each. Unfinished files (".tmp") are left out.
+
+    Raises:
+        ValueError: a glob matches no file, or names a folder.
+    """
+    files = []
+    for pattern in filter(None, (part.strip() for part in pattern_list.split(","))):
+        if tf.io.gfile.isdir(pattern):
+            raise ValueError(f"{pattern!r} is a folder; name its files, e.g. '{pattern}/*'.")
+        matches = [f for f in tf.io.gfile.glob(pattern) if not f.endswith(TEMPORARY_SUFFIX)]
+        if not matches:
+            raise ValueError(f"No file matches {pattern!r} (in the folder {os.getcwd()}).")
+        files.extend(sorted(matches))
+    if not files:
+        raise ValueError(f"No file is named in {pattern_list!r}: give a comma list of globs.")
+    return files
+
+
+def count_records(files: Sequence[str]) -> int:
+    """Number of records in `files`, without parsing them.
+
+    Raises:
+        ValueError: a file is truncated or no TFRecord file; the message names it.
+    """
+    return sum(1 for file in files for _ in _raw_records(file))
+
+
+def check_records(
+    files: Sequence[str],
+    specs: Sequence[FeatureSpec],
+    id_limits: Mapping[str, int] | None = None,
+) -> None:
+    """Looks at the first records of each file, before a model is built on them.
+
+    Args:
+        files: TFRecord files.
+        specs: what the first record of each must hold.
+        id_limits: feature -> number of ids there are; looked for in the first hundred records. A GPU
+            would give zeros or NaN for an id beyond them.
+
+    Raises:
+        ValueError: a record lacks a feature, or has another length or type than its spec, or an id
+            beyond the limit; all files are empty; a file is damaged. The message names file,
+            feature, what was found, what was expected, and the remedy.
+    """
+    check_specs(specs)
+    empty = True
+    for file in files:
+        records = _raw_records(file)
+        for number, record in enumerate(islice(records, _CHECKED_RECORDS if id_limits else 1), 1):
+            if number == 1:
+                _check_first_record(file, record, specs)
+            _check_ids(f"record {number} of {file}", record, id_limits or {})
+            empty = False
+    if empty:
+        raise ValueError(f"There is no record in {_few(files)}.")
+
+
+def read_records(
+    files: Sequence[str],
+    specs: Sequence[FeatureSpec],
+    *,
+    batch_size: int,
+    shuffle: bool,
+    seed: int = 0,
+    repeat: bool,
+    drop_remainder: bool,
+    skip_batches: int = 0,
+    shuffle_buffer: int = SHUFFLE_BUFFER,
+) -> tf.data.Dataset:
+    """Batches of examples. Every iteration over the result gives the same batches.
+
+    Args:
+        files: TFRecord files, plain or GZIP; see `expand_files`.
+        specs: what to parse; other features of the records are ignored.
+        batch_size: B, examples per batch.
+        shuffle: files in random order, four at a time, and examples drawn from a buffer; another
+            order in each epoch. Otherwise the order of the files.
+        seed: of the order; the same seed gives the same batches, whatever `tf.random.set_seed`.
+        repeat: epochs without end; a batch may hold the end of one epoch and the start of the next,
+            as in the reference.
+        drop_remainder: drop the last, smaller batch.
+        skip_batches: batches to leave out: the result is the tail of the whole stream, so a run
+            that took n batches goes on with `skip_batches=n`.
+        shuffle_buffer: number of serialized records in the buffer.
+
+    Returns:
+        Dataset of dicts name -> tensor [B, *shape], of known cardinality.
+
+    Raises:
+        ValueError: as `check_records`, which is called here.
+    """
+    for name, value, least in (
+        ("batch_size", batch_size, 1),
+        ("skip_batches", skip_batches, 0),
+        ("shuffle_buffer", shuffle_buffer, 1),
+    ):
+        if value < least:
+            raise ValueError(f"`{name}` is {value}, but must be {least} or more.")
+    files = list(files)
+    check_records(files, specs)
+    compressions = [_compression(file) for file in files]
+    files_at_once = min(_FILES_AT_ONCE, len(files))
+    num_records = count_records(files) if skip_batches or not repeat else None
+
+    def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
+        """Serialized examples of one epoch, in an order that depends on seed and epoch alone."""
+        named = tf.data.Dataset.from_tensor_slices((files, compressions))
+        if not shuffle:
+            return named.flat_map(tf.data.TFRecordDataset)
+        if not tf.executing_eagerly():  # always, but for tf.data's debug mode
+            tf.random.set_seed(1)  # of this function's graph: hides the caller's global seed
+        seeds = tf.random.experimental.stateless_split([tf.cast(seed, tf.int64), epoch], 2)
+        seeds = tf.cast(seeds[:, 0], tf.int64)
+        return (
+            named.shuffle(len(files), seeds[0], reshuffle_each_iteration=False)
+            .interleave(
+                tf.data.TFRecordDataset, files_at_once, 16, files_at_once, deterministic=True
+            )
+            .shuffle(shuffle_buffer, seeds[1], reshuffle_each_iteration=False)
+        )
+
+    if repeat:
+        # Whole epochs that lie behind are never opened.
+        first_epoch, skip_records = 0, 0
+        if skip_batches:
+            first_epoch, skip_records = divmod(skip_batches * batch_size, num_records)
+        epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
+        num_batches = tf.data.INFINITE_CARDINALITY
+    else:
+        skip_records = skip_batches * batch_size
+        epochs = tf.data.Dataset.range(1)
+        remaining = max(0, num_records - skip_records)
+        num_batches = remaining // batch_size if drop_remainder else -(-remaining // batch_size)
+
+    dataset = (
+        epochs.flat_map(epoch_records)
+        .skip(skip_records)  # before parsing, which is the expensive part
+        .batch(batch_size, drop_remainder=drop_remainder or repeat)
+        .map(parse_examples(specs), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        .apply(tf.data.experimental.assert_cardinality(num_batches))
+        .prefetch(tf.data.AUTOTUNE)
+    )
+    options = tf.data.Options()
+    # Several hosts read the same batches and take their share of each; files cannot be dealt out
+    # because an epoch is made inside `flat_map`.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return dataset.with_options(options)
+
+
+@contextmanager
+def naming_damaged_file(files: Sequence[str]) -> Iterator[None]:
+    """Wrap iteration over `read_records` in this: TensorFlow's error does not say which file.
+
+    Raises:
+        ValueError: instead of `tf.errors.DataLossError`, with file and record number.
+    """
+    try:
+        yield
+    except tf.errors.DataLossError as error:
+        for file in files:
+            number = 0
+            try:
+                for _ in tf.data.TFRecordDataset(file, _compression(file)):
+                    number += 1
+            except tf.errors.DataLossError:
+                raise ValueError(
+                    f"{file} is damaged: record {number + 1} cannot be read "
+                    "(cut off, or its checksum does not fit). Write the file again."
+                ) from error
+        raise
+
+
+def _compression(file: str) -> str:
+    """ "GZIP" or "", by the first bytes."""
+    with tf.io.gfile.GFile(file, "rb") as stream:
+        return "GZIP" if stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC else ""
+
+
+def _raw_records(file: str) -> Iterator[bytes]:
+    """Data of the records of one file; lengths are checked, checksums are not."""
+    limit = _LARGEST_RECORD if _compression(file) else tf.io.gfile.stat(file).length
+    number = 1
+    with open_binary(file) as stream:
+        try:
+            while header := stream.read(_HEADER_SIZE):
+                length = _LENGTH.unpack_from(header)[0] if len(header) == _HEADER_SIZE else 0
+                if length > limit:
+                    raise ValueError(
+                        f"{file} is not a TFRecord file or is damaged: record {number} would be "
+                        f"{length} bytes long."
+                    )
+                data = stream.read(length + 4)
+                if len(header) < _HEADER_SIZE or len(data) < length + 4:
+                    raise EOFError
+                yield data[:length]
+                number += 1
+        except EOFError as error:  # gzip raises it as well
+            raise ValueError(
+                f"{file} is truncated: record {number} is cut off. Write the file again."
+            ) from error
+
+
+def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) -> None:
+    try:
+        features = tf.train.Example.FromString(record).features.feature
+    except Exception as error:  # DecodeError, whose home differs between protobuf versions
+        raise ValueError(f"{file}: record 1 is not a tf.train.Example.") from error
+    for spec in specs:
+        if spec.name not in features:
+            raise ValueError(
+                f"{file}: feature `{spec.name}` is missing; record 1 has "
+                f"{', '.join(sorted(features)) or 'none'}. Make the records for this task."
+            )
+        feature = features[spec.name]
+        expected_kind = "int64_list" if spec.dtype == "int32" else "float_list"
+        kind = feature.WhichOneof("kind")
+        if kind != expected_kind:
+            raise ValueError(
+                f"{file}: feature `{spec.name}` is a {kind}, but {spec.dtype} is stored as "
+                f"{expected_kind}. Make the records for this task."
+            )
+        found = len(getattr(feature, kind).value)
+        expected = 1
+        for size in spec.shape:
+            expected *= size
+        if found != expected:
+            raise ValueError(
+                f"{file}: feature `{spec.name}` has {found} values in record 1, but {expected} "
+                f"are expected (shape {list(spec.shape)}). {_length_remedy(spec, found)}"
+            )
+
+
+def _check_ids(place: str, record: bytes, id_limits: Mapping[str, int]) -> None:
+    features = tf.train.Example.FromString(record).features.feature
+    for name, limit in id_limits.items():
+        beyond = [number for number in features[name].int64_list.value if not 0 <= number < limit]
+        if beyond:
+            raise ValueError(
+                f"`{name}` is {beyond[0]} in {place}, but the model has only the ids 0 to {limit - 1}. "
+                "Records and model belong together: give the --bert_config_file of the vocabulary "
+                "that the records were made with."
+            )
+
+
+def _length_remedy(spec: FeatureSpec, found: int) -> str:
+    if len(spec.shape) != 1:
+        return "Make the records again with the settings of this run."
+    setting = "max_predictions_per_seq" if spec.name.startswith("masked_lm_") else "max_seq_length"
+    return f"Use --{setting}={found}, or make the records again with {setting}={spec.shape[0]}."
+
+
+def _few(files: Sequence[str]) -> str:
+    return ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")

@@ -1,0 +1,296 @@
+"""A WordPiece vocabulary, learned from a corpus.
+
+    lines -> count_words -> {"the": 318213, "anarchism": 104, ...} -> learn_wordpieces -> tokens
+
+The reference has no such tool. Ours merges the most frequent pair of neighbouring pieces again and
+again (byte-pair encoding, Sennrich et al. 2016, on characters), and then keeps of a quarter more
+pieces than asked for those that `WordpieceTokenizer` uses most: merging leaves behind steps such as
+"##ationa" that the longest match never takes. The result depends on the counts alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from bert_tf.tokenization import (
+    MAX_INPUT_CHARS_PER_WORD,
+    BasicTokenizer,
+    WordpieceTokenizer,
+    is_chinese_char,
+    is_punctuation,
+)
+
+logger = logging.getLogger(__name__)
+
+# Ids 0 to 103 of every published English model: [UNK], [CLS], [SEP] and [MASK] are 100 to 103.
+FIRST_TOKENS = (
+    "[PAD]",
+    *(f"[unused{number}]" for number in range(99)),
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+)
+
+MAX_WORDS = 1_000_000  # distinct words kept while counting; about 100 bytes each, and 500 to learn
+_MAX_CHUNKS = 500_000  # distinct stretches between spaces, before they are split into words
+_CANDIDATES = 1.25  # pieces that are learned per piece that is kept
+
+
+class Coverage(NamedTuple):
+    """How a vocabulary does on a text, counted by occurrence."""
+
+    num_words: int
+    unknown_share: float  # of the words, in [0, 1]: those that become [UNK]
+    pieces_per_word: float  # >= 1; [UNK] is one piece
+
+    def __str__(self) -> str:
+        return (
+            f"{self.pieces_per_word:.3f} pieces per word and {self.unknown_share:.3%} unknown words"
+        )
+
+
+def count_words(
+    lines: Iterable[str], do_lower_case: bool = True, *, max_words: int = MAX_WORDS
+) -> Counter[str]:
+    """How often each word stands in `lines`, split as `BasicTokenizer` does.
+
+    Args:
+        lines: any text.
+        do_lower_case: lower-case and strip accents, for an uncased vocabulary.
+        max_words: above this number of distinct words the rarest are forgotten, until half of it is
+            left. Counts of rare words are then a little too low; memory stays bounded.
+
+    Returns:
+        word -> count.
+    """
+    if max_words < 1:
+        raise ValueError(f"`max_words` is {max_words}, but must be 1 or more.")
+    tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
+    words: Counter[str] = Counter()
+    # The tokenizer works on one stretch between spaces at a time, so each is split only once.
+    chunks: Counter[str] = Counter()
+    least = 1
+
+    def empty_chunks() -> None:
+        nonlocal least
+        for chunk, count in chunks.items():
+            for word in tokenizer.tokenize(chunk):
+                words[word] += count
+        chunks.clear()
+        if len(words) > max_words:
+            while len(words) > max_words // 2:
+                least += 1
+                for word in [word for word, count in words.items() if count < least]:
+                    del words[word]
+            logger.info("Forgot the words that were seen less than %d times.", least)
+
+    for line in lines:
+        # `str.split` takes a few control characters for space that the tokenizer deletes.
+        chunks.update(line.split() if line.isprintable() else tokenizer.tokenize(line))
+        if len(chunks) > _MAX_CHUNKS:
+            empty_chunks()
+    empty_chunks()
+    return words
+
+
+def learn_wordpieces(
+    counts: Mapping[str, int],
+    vocab_size: int,
+    *,
+    character_coverage: float = 0.99995,
+    min_frequency: int = 2,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[str]:
+    """The whole vocabulary, a token per id.
+
+    Args:
+        counts: word -> count, as `count_words` gives it.
+        vocab_size: V, tokens in all; the result has exactly that many.
+        character_coverage: share in (0, 1] of all characters that must be known; the rarest beyond
+            it are left out, and words with them are [UNK].
+        min_frequency: a pair that stands together less often than this is not merged.
+        on_progress: called now and then with the pieces learned and the pieces wanted.
+
+    Returns:
+        `FIRST_TOKENS`; the characters; the characters as continuations ("##a", but for punctuation
+        and ideographs, which are always words of their own); the longer pieces, the most used
+        first.
+
+    Raises:
+        ValueError: `vocab_size` has no room for the characters, or the corpus does not yield that
+            many pieces.
+    """
+    if not 0.0 < character_coverage <= 1.0:
+        raise ValueError(
+            f"`character_coverage` is {character_coverage}, but must be above 0 and at most 1."
+        )
+    if min_frequency < 1:
+        raise ValueError(f"`min_frequency` is {min_frequency}, but must be 1 or more.")
+    counts = {
+        word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD
+    }
+    characters = _frequent_characters(counts, character_coverage)
+    fixed = [*FIRST_TOKENS, *characters]
+    fixed += ["##" + c for c in characters if not (is_punctuation(c) or is_chinese_char(ord(c)))]
+    num_wanted = vocab_size - len(fixed)
+    if num_wanted < 0:
+        raise ValueError(
+            f"`vocab_size` is {vocab_size}, but the {len(FIRST_TOKENS)} first tokens and "
+            f"{len(characters)} characters of this corpus take {len(fixed)}. Use a larger "
+            f"--vocab_size or a --character_coverage below {character_coverage}."
+        )
+    known = set(characters)
+    counts = {word: counts[word] for word in sorted(counts) if known.issuperset(word)}
+    candidates = merge_pairs(counts, int(num_wanted * _CANDIDATES), min_frequency, on_progress)
+    if len(candidates) < num_wanted:
+        raise ValueError(
+            f"`vocab_size` is {vocab_size}, but this corpus yields {len(fixed) + len(candidates)} "
+            f"tokens (pieces seen at least {min_frequency} times). Use a smaller --vocab_size or "
+            "more text."
+        )
+    use = _piece_counts(counts, [*fixed, *candidates])
+    candidates.sort(key=lambda piece: -use[piece])  # stable: earlier merges first among equals
+    return fixed + candidates[:num_wanted]
+
+
+def measure_coverage(tokens: Iterable[str], counts: Mapping[str, int]) -> Coverage:
+    """How `WordpieceTokenizer` with these tokens splits the words of a text."""
+    tokenizer = WordpieceTokenizer({token: index for index, token in enumerate(tokens)})
+    num_words = num_unknown = num_pieces = 0
+    for word, count in counts.items():
+        pieces = tokenizer.tokenize(word)
+        num_words += count
+        num_pieces += count * len(pieces)
+        if pieces == [tokenizer.unk_token]:
+            num_unknown += count
+    if not num_words:
+        raise ValueError("There are no words to measure the coverage of a vocabulary on.")
+    return Coverage(num_words, num_unknown / num_words, num_pieces / num_words)
+
+
+def merge_pairs(
+    counts: Mapping[str, int],
+    num_pieces: int,
+    min_frequency: int = 1,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[str]:
+    """Pieces of two or more characters, by merging the most frequent pair of neighbours each time.
+
+    Among equally frequent pairs the alphabet decides. Where the same piece arises from two pairs
+    ("ab" + "##c", "a" + "##bc") it counts once.
+
+    Args:
+        counts: word -> count.
+        num_pieces: how many are wanted; the result is shorter if the words do not yield them.
+        min_frequency: see `learn_wordpieces`.
+        on_progress: see `learn_wordpieces`.
+
+    >>> merge_pairs({"low": 5, "lower": 2, "newer": 6}, num_pieces=4)
+    ['##er', '##wer', 'lo', '##ewer']
+    """
+    text: list[str] = []  # piece id -> piece
+    ids: dict[str, int] = {}
+
+    def piece_id(piece: str) -> int:
+        if piece not in ids:
+            ids[piece] = len(text)
+            text.append(piece)
+        return ids[piece]
+
+    words = [[piece_id("##" * (i > 0) + char) for i, char in enumerate(word)] for word in counts]
+    weights = list(counts.values())
+    frequency: defaultdict[tuple[int, int], int] = defaultdict(int)
+    # Pair -> words that had it when they were last looked at; some have lost it since.
+    places: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+    for index, word in enumerate(words):
+        for pair in pairwise(word):
+            frequency[pair] += weights[index]
+            places[pair].append(index)
+
+    # Entries may be out of date: frequencies that fell are corrected when they reach the top, those
+    # that grew are pushed once more.
+    def entry(pair: tuple[int, int]) -> tuple[int, str, str, tuple[int, int]]:
+        return -frequency[pair], text[pair[0]], text[pair[1]], pair
+
+    heap = [entry(pair) for pair in frequency]
+    heapq.heapify(heap)
+    pieces: list[str] = []
+    while heap and len(pieces) < num_pieces:
+        pair = heap[0][-1]
+        current = frequency.get(pair, 0)
+        if current < min_frequency:
+            heapq.heappop(heap)
+            continue
+        if current != -heap[0][0]:
+            heapq.heapreplace(heap, entry(pair))
+            continue
+        heapq.heappop(heap)
+        left, right = pair
+        piece = text[left] + text[right].removeprefix("##")
+        if piece not in ids:
+            pieces.append(piece)
+            if on_progress is not None and len(pieces) % 100 == 0:
+                on_progress(len(pieces), num_pieces)
+        merged = piece_id(piece)
+        grown = set()
+        for index in places.pop(pair):
+            old, weight = words[index], weights[index]
+            new = words[index] = _with_pair_merged(old, left, right, merged)
+            if len(new) == len(old):
+                continue
+            for before in pairwise(old):
+                frequency[before] -= weight
+            for after in pairwise(new):
+                frequency[after] += weight
+                if merged in after:
+                    places[after].append(index)
+                    grown.add(after)
+        del frequency[pair]
+        for pair in grown:
+            heapq.heappush(heap, entry(pair))
+    return pieces
+
+
+def _with_pair_merged(word: list[int], left: int, right: int, merged: int) -> list[int]:
+    result = []
+    at = 0
+    while at < len(word):
+        if word[at] == left and at + 1 < len(word) and word[at + 1] == right:
+            result.append(merged)
+            at += 2
+        else:
+            result.append(word[at])
+            at += 1
+    return result
+
+
+def _frequent_characters(counts: Mapping[str, int], coverage: float) -> list[str]:
+    """The fewest characters that make up `coverage` of the text, sorted."""
+    frequency: Counter[str] = Counter()
+    for word, count in counts.items():
+        for char in word:
+            frequency[char] += count
+    missing = coverage * frequency.total()
+    characters = []
+    for char in sorted(frequency, key=lambda char: (-frequency[char], char)):
+        if missing <= 0:
+            break
+        characters.append(char)
+        missing -= frequency[char]
+    return sorted(characters)
+
+
+def _piece_counts(counts: Mapping[str, int], tokens: Iterable[str]) -> Counter[str]:
+    """How often `WordpieceTokenizer` with these tokens would use each."""
+    tokenizer = WordpieceTokenizer({token: index for index, token in enumerate(tokens)})
+    use: Counter[str] = Counter()
+    for word, count in counts.items():
+        for piece in tokenizer.tokenize(word):
+            use[piece] += count
+    return use

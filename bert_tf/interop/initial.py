@@ -1,0 +1,292 @@
+"""Initial weights: any checkpoint that --init_checkpoint may name, and their way into a model."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import logging
+import os
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
+from bert_tf.interop.huggingface import read_huggingface
+from bert_tf.interop.tensor_files import is_weights_file, weights_file
+from bert_tf.interop.tf1 import data_files, is_part, prefixes_in, read_tf1
+
+logger = logging.getLogger(__name__)
+
+SUPPORTED = (
+    "a TensorFlow 1 checkpoint or one of our own (folder, prefix or .index file), or a Hugging Face "
+    "or sentence-transformers folder (config.json with model.safetensors or pytorch_model.bin)"
+)
+
+# Heads that share the names `output_weights` and `output_bias` but answer different questions.
+_ROOT_HEADS = {
+    "BertForSequenceClassification": "sentences",
+    "BertForTokenClassification": "tokens",
+    "BertForMultipleChoice": "choices",
+}
+_ROOT_NAMES = ("output_weights", "output_bias")
+
+# First dimension of each table -> the field of the configuration that sets it.
+_ROWS = {
+    "bert/embeddings/word_embeddings": "vocab_size",
+    "bert/embeddings/position_embeddings": "max_position_embeddings",
+    "bert/embeddings/token_type_embeddings": "type_vocab_size",
+}
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What loading a checkpoint did, by variable name.
+
+    Args:
+        source: what was read.
+        loaded: variables that now have the checkpoint's values.
+        missing: variables of the model that the checkpoint could not fill. They are new: they keep
+            the random values they were made with.
+        unexpected: what the checkpoint holds and the model has no place for.
+        notes: what else a user should know; one sentence each.
+    """
+
+    source: str
+    loaded: tuple[str, ...]
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def summary(self) -> str:
+        """The report in a few lines."""
+        total = len(self.loaded) + len(self.missing)
+        lines = [f"{len(self.loaded)} of {total} variables initialized from {self.source}"]
+        if self.missing:
+            lines.append(f"  new, with random values: {_listing(self.missing)}")
+        if self.unexpected:
+            lines.append(f"  in the checkpoint but not used: {_listing(self.unexpected)}")
+        lines.extend(f"  {note}" for note in self.notes)
+        return "\n".join(lines)
+
+
+def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
+    """Reads any supported checkpoint.
+
+    A folder that holds both kinds is read as Hugging Face's, unless it has the file `checkpoint` that
+    training writes.
+
+    Raises:
+        FileNotFoundError: nothing lies there; close matches are offered.
+        ImportError: a library that this kind needs is not installed.
+        ValueError: what lies there is not supported, or damaged.
+    """
+    path = os.fspath(path)
+    if path.startswith("hf://"):
+        raise ValueError(f"{path}: download the model first, and name the folder it lies in.")
+    if tf.io.gfile.isdir(path):
+        return _read_folder(path)
+    exists = tf.io.gfile.exists(path)
+    if exists and is_weights_file(path):
+        return read_huggingface(path)
+    if is_part(path) if exists else (tf.io.gfile.exists(f"{path}.index") or data_files(path)):
+        return read_tf1(path)
+    if exists:
+        raise ValueError(f"{path} is not a checkpoint that can be read. Supported: {SUPPORTED}.")
+    raise _nothing_at(path)
+
+
+def initialize(model, checkpoint: str | os.PathLike | PretrainedCheckpoint) -> LoadReport:
+    """Gives the variables of a model the values of a checkpoint, by equal name.
+
+    Args:
+        model: a model of `bert_tf.modeling`; its `config`, if any, is compared with the checkpoint's.
+        checkpoint: a `PretrainedCheckpoint`, or a path for `read_checkpoint`.
+
+    Returns:
+        What was loaded, what is new, and what was not used; also logged.
+
+    Raises:
+        ValueError: the encoder does not match: a variable is missing or of another shape, or the
+            configurations differ in what shapes cannot show. The model is then unchanged.
+    """
+    if not isinstance(checkpoint, PretrainedCheckpoint):
+        checkpoint = read_checkpoint(checkpoint)
+    notes = list(checkpoint.notes)
+    model_config = getattr(model, "config", None)
+    if checkpoint.config is not None and isinstance(model_config, BertConfig):
+        notes += _compare_configs(model_config, checkpoint.config, checkpoint.source)
+
+    kinds = (_ROOT_HEADS.get(checkpoint.architecture), _ROOT_HEADS.get(type(model).__name__))
+    ignored: tuple[str, ...] = ()
+    if all(kinds) and kinds[0] != kinds[1] and any(n in checkpoint.arrays for n in _ROOT_NAMES):
+        ignored = _ROOT_NAMES
+        notes.append(f"The checkpoint's classifier is for {kinds[0]}, the model's for {kinds[1]}.")
+    report = assign(model.weights, checkpoint.arrays, source=checkpoint.source, ignored=ignored)
+    report = dataclasses.replace(report, notes=(*report.notes, *notes))
+    logger.info("%s", report.summary())
+    for name in report.loaded:
+        logger.debug("  %s, *INIT_FROM_CKPT*", name)
+    return report
+
+
+def assign(
+    variables: Iterable,
+    arrays: Mapping[str, np.ndarray],
+    source: str = "the checkpoint",
+    ignored: Collection[str] = (),
+) -> LoadReport:
+    """Assigns `arrays[variable.path]` to each variable, once all names and shapes are found to fit.
+
+    Args:
+        variables: Keras variables whose `path` is the reference's name.
+        arrays: name -> array.
+        source: what to call the arrays in messages.
+        ignored: names in `arrays` that shall not be used.
+
+    Raises:
+        ValueError: a variable of the encoder ("bert/...") is missing or of another shape, or two
+            variables have one path. The pooler alone may be missing, since a masked-LM or span model
+            may have none; a head may be missing or of another shape. Those keep their values.
+    """
+    by_name = {}
+    for variable in variables:
+        if by_name.setdefault(variable.path, variable) is not variable:
+            raise ValueError(
+                f"Two variables have the path {variable.path}, so one of them would keep its random "
+                "values. Initialize one model at a time."
+            )
+    usable = [name for name in by_name if name in arrays and name not in ignored]
+    notes, reshaped, refused = [], [], []
+    for name in usable:
+        wanted, found = tuple(by_name[name].shape), shape_of(arrays, name)
+        if wanted == found:
+            continue
+        if name.startswith("bert/"):
+            refused.append(_shape_problem(name, wanted, found))
+        else:
+            reshaped.append(name)
+            notes.append(
+                f"{name} is {list(found)} in the checkpoint and {list(wanted)} in the model."
+            )
+    loaded = tuple(name for name in usable if name not in reshaped)
+    missing = tuple(name for name in by_name if name not in loaded)
+    encoder_missing = [name for name in missing if name.startswith("bert/")]
+    pooler = [name for name in by_name if name.startswith("bert/pooler/")]
+    if pooler and encoder_missing == pooler:
+        notes.append(
+            "The checkpoint has no pooler, so pooled_output is random until it is trained."
+        )
+        encoder_missing = []
+    if refused or encoder_missing:
+        raise ValueError(_refusal(refused, encoder_missing, arrays, source))
+
+    for name in loaded:
+        by_name[name].assign(arrays[name])
+    unexpected = tuple(name for name in arrays if name not in loaded)
+    return LoadReport(source, loaded, missing, unexpected, tuple(notes))
+
+
+def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> list[str]:
+    """Refuses what would compute something else with fitting shapes; notes the rest."""
+    for field in ("hidden_act", "num_attention_heads"):
+        ours, theirs = getattr(model, field), getattr(checkpoint, field)
+        if ours != theirs:
+            raise ValueError(
+                f"`{field}` is {ours!r} in the model, but {theirs!r} in the configuration beside "
+                f"{source}. The weights would fit and compute something else; give the model the "
+                "checkpoint's configuration"
+                + (
+                    ' ("gelu" is the tanh form, "gelu_erf" the exact one).'
+                    if "act" in field
+                    else "."
+                )
+            )
+    notes = []
+    if model.layer_norm_eps != checkpoint.layer_norm_eps:
+        notes.append(
+            f"`layer_norm_eps` is {model.layer_norm_eps} in the model, but "
+            f"{checkpoint.layer_norm_eps} in the configuration beside the checkpoint."
+        )
+    if model.num_hidden_layers < checkpoint.num_hidden_layers:
+        notes.append(
+            f"The model has only the first {model.num_hidden_layers} of the checkpoint's "
+            f"{checkpoint.num_hidden_layers} layers."
+        )
+    for note in notes:
+        logger.warning("%s", note)
+    return notes
+
+
+def _shape_problem(name: str, wanted: tuple[int, ...], found: tuple[int, ...]) -> str:
+    if name in _ROWS and wanted[1:] == found[1:]:
+        return (
+            f"{name} has {found[0]} rows in the checkpoint and {wanted[0]} in the model "
+            f"(`{_ROWS[name]}`)"
+        )
+    return f"{name} is {list(found)} in the checkpoint and {list(wanted)} in the model"
+
+
+def _refusal(
+    refused: list[str], missing: list[str], arrays: Mapping[str, np.ndarray], source: str
+) -> str:
+    problems = list(refused)
+    if missing:
+        problems.append(f"missing in it ({len(missing)}): {_listing(missing, 3)}")
+    message = f"The encoder in {source} is not the model's: {_listing(problems, 3, '; ')}."
+    if not any(name.startswith("bert/") for name in arrays):
+        return f"{message} It has no variable under bert/, but {_listing(list(arrays), 3)}."
+    return (
+        f"{message} Make the model from the configuration beside the checkpoint (bert_config.json or "
+        "config.json)."
+    )
+
+
+def _read_folder(folder: str) -> PretrainedCheckpoint:
+    names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
+    trained = "checkpoint" in names
+    has_weights = "config.json" in names and weights_file(folder) is not None
+    if not trained and (has_weights or "modules.json" in names):
+        return read_huggingface(folder)
+    if trained or prefixes_in(folder):
+        return read_tf1(folder)
+    if "saved_model.pb" in names:
+        found = "a SavedModel, which is for serving and not for training on"
+    elif "config.json" in names:
+        return read_huggingface(folder)  # it says what is missing
+    else:
+        found = f"{_listing(sorted(names), 5)}" if names else "nothing"
+    inside = [
+        name
+        for name in sorted(names)
+        if tf.io.gfile.isdir(path := tf.io.gfile.join(folder, name)) and _holds_checkpoint(path)
+    ]
+    hint = f" Did you mean {tf.io.gfile.join(folder, inside[0])}?" if inside else ""
+    raise ValueError(f"{folder} holds {found}, and no checkpoint.{hint} Supported: {SUPPORTED}.")
+
+
+def _holds_checkpoint(folder: str) -> bool:
+    return bool(prefixes_in(folder)) or weights_file(folder) is not None
+
+
+def _nothing_at(path: str) -> FileNotFoundError:
+    """The error for a path where nothing lies, with what lies there under a similar name."""
+    folder, name = os.path.split(path.rstrip("/"))
+    folder = folder or "."
+    if not tf.io.gfile.isdir(folder):
+        return FileNotFoundError(f"There is no checkpoint {path}: there is no folder {folder}.")
+    candidates = prefixes_in(folder) + [
+        entry.rstrip("/") for entry in tf.io.gfile.listdir(folder) if "." not in entry
+    ]
+    close = difflib.get_close_matches(name, candidates, n=3, cutoff=0.5)
+    hint = (
+        f" Did you mean {' or '.join(tf.io.gfile.join(folder, c) for c in close)}?" if close else ""
+    )
+    return FileNotFoundError(f"There is no checkpoint {path}.{hint} Supported: {SUPPORTED}.")
+
+
+def _listing(names, limit: int = 12, separator: str = ", ") -> str:
+    shown = separator.join(names[:limit])
+    return shown if len(names) <= limit else f"{shown} and {len(names) - limit} more"

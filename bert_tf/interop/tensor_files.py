@@ -1,0 +1,148 @@
+"""The files that hold Hugging Face's tensors: safetensors and PyTorch's, whole or in shards."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Mapping
+
+import numpy as np
+
+from bert_tf.interop.checkpoint import LazyArrays, read_json
+
+# In order of preference: safetensors are read in place, without running anything.
+_WEIGHTS_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+
+
+def weights_file(folder: str) -> str | None:
+    """The file with the weights in a Hugging Face folder (for shards, their index), or None."""
+    paths = (os.path.join(folder, name) for name in _WEIGHTS_FILES)
+    return next((path for path in paths if os.path.isfile(path)), None)
+
+
+def is_weights_file(path: str) -> bool:
+    """Whether `path` is, by its name, a file that `open_tensors` reads."""
+    return path.endswith((".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json"))
+
+
+def open_tensors(path: str) -> LazyArrays:
+    """The tensors in one weights file, or in the shards that an index names.
+
+    Raises:
+        ImportError: the library that reads the file is missing.
+        FileNotFoundError: a shard is missing.
+        ValueError: the file is damaged, or would run code when it is read.
+    """
+    if path.endswith(".index.json"):
+        return _open_shards(path)
+    if path.endswith(".safetensors"):
+        return _open_safetensors(path)
+    return _open_torch(path)
+
+
+def _open_shards(index_file: str) -> LazyArrays:
+    weight_map = read_json(index_file).get("weight_map")
+    if not isinstance(weight_map, Mapping):
+        raise ValueError(f"{index_file} has no `weight_map` (tensor name -> file).")
+    folder = os.path.dirname(index_file)
+    shards = {}
+    for file in sorted(set(weight_map.values())):
+        if os.path.basename(file) != file:
+            raise ValueError(
+                f"{index_file} names the file {file!r}, but the files of a checkpoint lie in its own "
+                "folder. It is damaged or not to be trusted; get it again."
+            )
+        path = os.path.join(folder, file)
+        if not os.path.isfile(path):
+            raise FileNotFoundError(
+                f"{index_file} names {len(set(weight_map.values()))} files, but {file} is not beside "
+                "it. Copy or download it again."
+            )
+        shards[file] = open_tensors(path)
+    absent = [name for name, file in weight_map.items() if name not in shards[file]]
+    if absent:
+        raise ValueError(
+            f"{index_file} says that {absent[0]!r} is in {weight_map[absent[0]]}, but it is not "
+            f"({len(absent)} such tensors). The files do not belong together; download all again."
+        )
+    shapes = {name: shards[file].shape(name) for name, file in weight_map.items()}
+    return LazyArrays(shapes, lambda name: shards[weight_map[name]][name])
+
+
+def _open_safetensors(path: str) -> LazyArrays:
+    try:
+        import safetensors
+    except ImportError as error:
+        raise ImportError(
+            f"Reading {path} needs the safetensors library: pip install 'bert-tf[hf]'"
+        ) from error
+    try:
+        file = safetensors.safe_open(path, framework="numpy")
+    except (safetensors.SafetensorError, OSError) as error:
+        raise ValueError(
+            f"{path} cannot be read as safetensors ({error}). It is damaged or not fully downloaded "
+            "(a Git LFS pointer is a text file of 130 bytes); fetch it again."
+        ) from error
+    slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118, no mapping
+
+    def read(name: str) -> np.ndarray:
+        if slices[name].get_dtype() == "BF16":  # NumPy has no such type
+            return _read_bfloat16(path, name)
+        return file.get_tensor(name)
+
+    shapes = {name: tuple(one.get_shape()) for name, one in slices.items()}
+    return LazyArrays(shapes, read)
+
+
+def _read_bfloat16(path: str, name: str) -> np.ndarray:
+    """One bfloat16 tensor as float32: its 16 bits are the upper half of the float's 32.
+
+    The file is: the header's length (8 bytes, little endian), the header (JSON), the values.
+    """
+    with open(path, "rb") as file:
+        header_size = int.from_bytes(file.read(8), "little")
+        entry = json.loads(file.read(header_size))[name]
+        start, end = entry["data_offsets"]
+        file.seek(8 + header_size + start)
+        upper = np.frombuffer(file.read(end - start), dtype="<u2")
+    return (upper.astype(np.uint32) << 16).view(np.float32).reshape(entry["shape"])
+
+
+def _open_torch(path: str) -> LazyArrays:
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f"Reading {path} needs PyTorch: pip install 'bert-tf[bench]', or torch alone. Or save the "
+            "model as model.safetensors, which needs no PyTorch to be read."
+        ) from error
+    try:
+        # Only the current format, a zip archive, can be mapped into memory.
+        tensors = torch.load(
+            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+        )
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"{path} is refused: it is damaged, or it holds more than tensors and would run code when "
+            "it is read. Use model.safetensors, or save the model again from a source you trust."
+        ) from error
+    except (RuntimeError, EOFError, OSError) as error:
+        raise ValueError(
+            f"{path} cannot be read as PyTorch weights ({error}). It is damaged or not fully "
+            "downloaded; fetch it again."
+        ) from error
+    tensors = {name: value for name, value in tensors.items() if torch.is_tensor(value)}
+    shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+
+    def read(name: str) -> np.ndarray:
+        value = tensors[name].detach()
+        return (value.float() if value.is_floating_point() else value).numpy()
+
+    return LazyArrays(shapes, read)

@@ -1,0 +1,184 @@
+"""Name-based TensorFlow checkpoints: the reference's, and our own training checkpoints.
+
+Both are "V2 bundles": PREFIX.index, PREFIX.data-00000-of-00001, and for the reference PREFIX.meta.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.interop.checkpoint import (
+    LazyArrays,
+    PretrainedCheckpoint,
+    config_from_values,
+    file_beside,
+    read_json,
+)
+from bert_tf.interop.letter_case import stated_lower_case
+
+# Optimizer state that belongs to no variable. `global_step` is kept as the step.
+_TRAINING_STATE = frozenset({"global_step", "beta1_power", "beta2_power"})
+_SLOTS = ("/adam_m", "/adam_v")
+_PART = re.compile(r"\.(data-\d+-of-\d+|index|meta)$")
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+
+
+def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
+    """Reads a name-based TensorFlow checkpoint; optimizer slots and `global_step` are left out.
+
+    Args:
+        path: a folder (the newest checkpoint of its `checkpoint` file, or else its only one), a
+            prefix such as `uncased_L-12_H-768_A-12/bert_model.ckpt`, or the `.index` file. May be
+            remote. `bert_config.json` and `vocab.txt` are taken from the same folder.
+
+    Returns:
+        The checkpoint; its arrays are read when they are asked for.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint at `path`.
+        ValueError: a folder holds several; or the files are damaged, object-based, or not those that
+            name a checkpoint.
+    """
+    prefix = checkpoint_prefix(path)
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+    except (tf.errors.OpError, IndexError) as error:
+        raise ValueError(
+            f"{prefix}.index cannot be read as a TensorFlow checkpoint ({error}). "
+            "The file is damaged or incomplete; copy it again."
+        ) from error
+    shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    _require_name_based(shapes, prefix)
+
+    def read(name: str) -> np.ndarray:
+        try:
+            return reader.get_tensor(name)
+        except (tf.errors.OpError, IndexError) as error:
+            raise ValueError(
+                f"{prefix}: the values of {name!r} cannot be read ({error}). The .data file is "
+                "missing, damaged or of another checkpoint; copy it again beside its .index file."
+            ) from error
+
+    folder = os.path.dirname(prefix)
+    config_file = file_beside(folder, "bert_config.json")
+    weights = {name: shape for name, shape in sorted(shapes.items()) if not _is_state(name, shapes)}
+    return PretrainedCheckpoint(
+        source=prefix,
+        arrays=LazyArrays(weights, read),
+        config=config_from_values(read_json(config_file), config_file) if config_file else None,
+        vocab_file=file_beside(folder, "vocab.txt"),
+        do_lower_case=stated_lower_case(folder),
+        step=int(read("global_step")) if "global_step" in shapes else None,
+    )
+
+
+def checkpoint_prefix(path: str | os.PathLike) -> str:
+    """The prefix that `path` (folder, prefix or `.index` file) stands for.
+
+    Raises:
+        FileNotFoundError, ValueError: as `read_tf1`.
+    """
+    path = os.fspath(path)
+    if tf.io.gfile.isdir(path):
+        return _prefix_in_folder(path.rstrip("/") or "/")
+    prefix = path.removesuffix(".index")
+    part = _PART.search(path)
+    if part and part[1] != "index" and tf.io.gfile.exists(path):
+        raise ValueError(
+            f"{path} is one part of a checkpoint. Name all its parts at once by what they have in "
+            f"common: {path[: part.start()]}"
+        )
+    if set("*?[") & set(prefix):
+        raise ValueError(
+            f"{prefix}: TensorFlow takes *, ? and [ in the path of a checkpoint for a pattern and would "
+            "not find it. Rename the folder or the files."
+        )
+    if not tf.io.gfile.exists(prefix + ".index"):
+        raise FileNotFoundError(
+            f"There is no checkpoint {prefix}: the file {prefix}.index is missing."
+        )
+    if not data_files(prefix):
+        raise FileNotFoundError(
+            f"The checkpoint {prefix} is incomplete: {prefix}.index is there, but no "
+            f"{prefix}.data-00000-of-00001 with the values. Copy both into one folder."
+        )
+    return prefix
+
+
+def is_part(path: str) -> bool:
+    """Whether `path` is, by its name, one file of a checkpoint."""
+    return _PART.search(path) is not None
+
+
+def data_files(prefix: str) -> list[str]:
+    """The files with the values of the checkpoint `prefix`."""
+    return tf.io.gfile.glob(f"{prefix}.data-*-of-*")
+
+
+def prefixes_in(folder: str) -> list[str]:
+    """Names (without the folder) of the checkpoints in `folder`, sorted by name and step."""
+    names = [name for name in tf.io.gfile.listdir(folder) if name.endswith(".index")]
+
+    def by_step(name: str):
+        return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
+
+    return sorted((name.removesuffix(".index") for name in names), key=by_step)
+
+
+def _prefix_in_folder(folder: str) -> str:
+    found = prefixes_in(folder)
+    listing = ", ".join(found)
+    state_file = file_beside(folder, "checkpoint")
+    if state_file:
+        newest = _newest(state_file)
+        # The path inside may be absolute and of another machine; its last part is what counts.
+        if newest not in found:
+            raise FileNotFoundError(
+                f"{state_file} names {newest!r} as the newest checkpoint, but {folder} "
+                + (
+                    f"holds {listing}; name one of them, as {folder}/{found[-1]}."
+                    if found
+                    else "holds no checkpoint."
+                )
+            )
+        return checkpoint_prefix(tf.io.gfile.join(folder, newest))
+    if not found:
+        raise FileNotFoundError(f"There is no TensorFlow checkpoint (a file *.index) in {folder}.")
+    if len(found) > 1:
+        raise ValueError(
+            f"{folder} holds {len(found)} checkpoints and no file `checkpoint` that names the newest. "
+            f"Name one of them, as {folder}/{found[-1]}. They are: {listing}."
+        )
+    return checkpoint_prefix(tf.io.gfile.join(folder, found[0]))
+
+
+def _newest(state_file: str) -> str:
+    with tf.io.gfile.GFile(state_file) as file:
+        text = file.read()
+    match = re.search(r'^\s*model_checkpoint_path:\s*"(.*)"\s*$', text, re.MULTILINE)
+    if not match:
+        raise ValueError(
+            f'{state_file} has no line `model_checkpoint_path: "..."`. Name the checkpoint itself, '
+            "as FOLDER/bert_model.ckpt."
+        )
+    return match[1].rsplit("/", 1)[-1]
+
+
+def _is_state(name: str, names: dict[str, tuple[int, ...]]) -> bool:
+    """Whether `name` is of an optimizer: a slot stands below the variable that it belongs to."""
+    return name in _TRAINING_STATE or name.endswith(_SLOTS) or os.path.dirname(name) in names
+
+
+def _require_name_based(names: dict[str, tuple[int, ...]], prefix: str) -> None:
+    if _OBJECT_GRAPH in names or any(name.endswith("VARIABLE_VALUE") for name in names):
+        example = next((name for name in sorted(names) if "/.ATTRIBUTES/" in name), _OBJECT_GRAPH)
+        raise ValueError(
+            f"{prefix} is an object-based TensorFlow 2 checkpoint (it holds {example!r}), as "
+            "tf.train.Checkpoint, Keras' save_weights and tf-models-official write them; a name-based "
+            "one (bert/embeddings/word_embeddings, ...) is expected. Export it from the program that "
+            "wrote it as a TF1 checkpoint or as a Hugging Face folder."
+        )

@@ -1,0 +1,121 @@
+"""A trained model's folder, which needs nothing else: checkpoints, configuration, vocabulary, task.
+
+    output_dir/
+      model.ckpt-N.*, checkpoint    weights (training/checkpoints.py)
+      bert_config.json              architecture
+      vocab.txt                     vocabulary
+      tokenizer_config.json         {"do_lower_case": true}
+      task.json                     {"task": "classification", "max_seq_length": 128, "labels": [...]}
+
+A run writes the last four before it trains, so that `--init_checkpoint=output_dir`, `export_saved_model`
+and `predict` find all that they need.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.files import write_text
+from bert_tf.interop.checkpoint import read_json
+from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.tasks.base import Task
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.checkpoints import latest_checkpoint
+
+TASK_FILE = "task.json"
+TASKS = {task.name: task for task in (ClassificationTask, PretrainingTask)}
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model with its weights, and what is needed to use it."""
+
+    model: keras.Model
+    tokenizer: FullTokenizer
+    task: Task
+    max_seq_length: int
+
+
+def write_model_folder(
+    folder: str,
+    config: BertConfig,
+    task: Task,
+    vocab: Sequence[str] | None,
+    do_lower_case: bool | None,
+) -> None:
+    """Writes what lies beside the checkpoints.
+
+    Args:
+        vocab: WordPieces in the order of their ids; None where a run does not know them.
+        do_lower_case: of the tokenizer; None where a run does not know it.
+    """
+    write_text(os.path.join(folder, "bert_config.json"), config.to_json_string())
+    description = {"task": task.name, **task.arguments()}
+    write_text(os.path.join(folder, TASK_FILE), json.dumps(description, indent=2) + "\n")
+    if vocab is not None:
+        write_text(os.path.join(folder, "vocab.txt"), "".join(f"{token}\n" for token in vocab))
+    if do_lower_case is not None:
+        values = json.dumps({"do_lower_case": do_lower_case}) + "\n"
+        write_text(os.path.join(folder, "tokenizer_config.json"), values)
+
+
+def read_task(folder: str) -> Task | None:
+    """The task that a run noted in its --output_dir; None where there is no `task.json`.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    path = os.path.join(folder, TASK_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    arguments = read_json(path)
+    kind = arguments.pop("task", None)
+    if kind not in TASKS:
+        raise ValueError(f"{path}: `task` is {kind!r}, but must be one of {', '.join(TASKS)}.")
+    try:
+        return TASKS[kind](**arguments)
+    except (TypeError, ValueError) as error:  # TypeError: an argument is missing or unknown
+        raise ValueError(f"{path}: {error} Was it written by a run of another version?") from error
+
+
+def load_model_folder(
+    folder: str, *, preserve_special_tokens: bool = False, dtype: str | None = None
+) -> TrainedModel:
+    """Loads what a run wrote into its --output_dir.
+
+    Args:
+        folder: as above.
+        preserve_special_tokens: of the tokenizer; see `FullTokenizer`.
+        dtype: precision policy, default float32.
+
+    Raises:
+        ValueError: a file is missing or damaged; the message names it.
+    """
+    task = read_task(folder)
+    if task is None:
+        raise ValueError(
+            f"{folder} has no {TASK_FILE}, so it is not the --output_dir of a run of bert_tf. Name "
+            "the folder that run_classifier or run_pretraining wrote."
+        )
+    checkpoint = read_checkpoint(latest_checkpoint(folder) or folder)
+    if checkpoint.config is None or checkpoint.vocab_file is None:
+        missing = "bert_config.json" if checkpoint.config is None else "vocab.txt"
+        raise ValueError(f"{folder} has no {missing}.")
+    model = task.build_model(checkpoint.config, dtype=dtype)
+    report = initialize(model, checkpoint)
+    if report.missing:
+        raise ValueError(f"{folder}: the checkpoint lacks {', '.join(report.missing[:3])}.")
+    do_lower_case = True if checkpoint.do_lower_case is None else checkpoint.do_lower_case
+    tokenizer = FullTokenizer(
+        checkpoint.vocab_file, do_lower_case, preserve_special_tokens=preserve_special_tokens
+    )
+    return TrainedModel(model, tokenizer, task, task.max_seq_length)

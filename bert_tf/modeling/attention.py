@@ -1,0 +1,96 @@
+"""Multi-head self-attention.
+
+Shapes: B batch, S sequence (F from, T to), N heads, D size per head, H = N * D hidden.
+"""
+
+from __future__ import annotations
+
+import math
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.embeddings import truncated_normal
+
+MASKED_SCORE = -10000.0
+
+
+def attention_bias(mask):
+    """What is added to the attention scores: 0 where attention is allowed, else -10000.
+
+    Args:
+        mask: [B, T] (1 = real token, 0 = padding), or [B, F, T] (1 = F may attend to T).
+
+    Returns:
+        float32 [B, 1, 1, T] or [B, 1, F, T].
+
+    -10000 and not minus infinity, as in the reference: a row that is wholly masked stays finite.
+    """
+    mask = ops.cast(mask, "float32")
+    mask = mask[:, None, None, :] if len(mask.shape) == 2 else mask[:, None, :, :]
+    return (1.0 - mask) * MASKED_SCORE
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SelfAttention(keras.layers.Layer):
+    """softmax(Q K^T / sqrt(D) + bias) V, with dropout on the probabilities.
+
+    The three projections are one matrix product; their variables stay apart, under the reference's
+    names `query`, `key` and `value`.
+
+    Source: google-research/bert, modeling.py, `attention_layer`.
+    """
+
+    def __init__(self, config: BertConfig, name: str = "self", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.config = config
+        self.query, self.key, self.value = (
+            keras.layers.Dense(
+                config.hidden_size,
+                kernel_initializer=truncated_normal(config),
+                name=projection,
+                dtype=self.dtype_policy,
+            )
+            for projection in ("query", "key", "value")
+        )
+        self.dropout = Dropout(
+            config.attention_probs_dropout_prob, name="dropout", dtype=self.dtype_policy
+        )
+
+    def build(self, input_shape=None):
+        for projection in (self.query, self.key, self.value):
+            projection.build((None, self.config.hidden_size))
+        self.dropout.build((None, self.config.num_attention_heads, None, None))
+
+    def call(self, hidden, bias, training=False):
+        """[B, S, H] and float32 [B, 1, 1 or S, S] -> context [B, S, H], probabilities [B, N, F, T]."""
+        config = self.config
+        heads, size = config.num_attention_heads, config.size_per_head
+        batch, length = ops.shape(hidden)[0], ops.shape(hidden)[1]
+
+        projections = (self.query, self.key, self.value)
+        kernel = ops.concatenate([ops.convert_to_tensor(p.kernel) for p in projections], axis=1)
+        offset = ops.concatenate([ops.convert_to_tensor(p.bias) for p in projections], axis=0)
+        flat = ops.reshape(hidden, (-1, config.hidden_size))  # [B*S, H]
+        fused = ops.matmul(flat, kernel) + offset  # [B*S, 3H]
+        fused = ops.reshape(fused, (batch, length, 3, heads, size))
+        query, key, value = ops.unstack(ops.transpose(fused, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
+
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
+        scores = scores * ops.cast(1.0 / math.sqrt(size), scores.dtype)
+        scores = scores + ops.cast(bias, scores.dtype)
+        probabilities = self.dropout(ops.softmax(scores, axis=-1), training=training)
+
+        context = ops.matmul(probabilities, value)  # [B, N, F, D]
+        context = ops.transpose(context, (0, 2, 1, 3))  # [B, F, N, D]
+        return ops.reshape(context, (batch, length, config.hidden_size)), probabilities
+
+    def compute_output_spec(self, hidden, bias, training=False):
+        batch, length, _ = hidden.shape
+        probabilities = (batch, self.config.num_attention_heads, length, length)
+        return (
+            keras.KerasTensor(hidden.shape, dtype=self.compute_dtype),
+            keras.KerasTensor(probabilities, dtype=self.compute_dtype),
+        )

@@ -1,0 +1,144 @@
+"""BertModel: token ids in, contextual vectors out.
+
+Shapes: B batch, S sequence, H hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling.attention import attention_bias
+from bert_tf.modeling.embeddings import Embeddings, truncated_normal
+from bert_tf.modeling.transformer import TransformerBlock
+
+
+class ConfiguredModel(keras.Model):
+    """A model made from one `BertConfig`, complete as soon as it is constructed.
+
+    All shapes follow from the configuration, so the variables exist before the first call, and a
+    checkpoint can be loaded at once. The variables' paths are the reference's variable names.
+    """
+
+    def __init__(self, config: BertConfig, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+
+    def get_config(self) -> dict[str, Any]:
+        policy = keras.saving.serialize_keras_object(self.dtype_policy)
+        return {
+            "config": self.config.to_dict(),
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": policy,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects=None):
+        values = dict(config)
+        trainable = values.pop("trainable", True)
+        if isinstance(values.get("dtype"), dict):
+            values["dtype"] = keras.saving.deserialize_keras_object(values["dtype"])
+        model = cls(BertConfig.from_dict(values.pop("config")), **values)
+        model.trainable = trainable
+        return model
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertModel(ConfiguredModel):
+    """The encoder of Devlin et al. 2019.
+
+    >>> import numpy as np
+    >>> model = BertModel(BertConfig.from_name("tiny", vocab_size=100))
+    >>> outputs = model({"input_ids": np.array([[1, 2, 3]])})
+    >>> outputs["sequence_output"].shape
+    TensorShape([1, 3, 128])
+
+    Args:
+        config: architecture.
+        output_attentions: also return the attention probabilities of every layer.
+        name: first part of every variable's path; the reference's checkpoints use "bert".
+        **kwargs: `dtype`, a Keras precision policy such as "mixed_bfloat16".
+
+    Call arguments:
+        inputs: dict of int32 [B, S] tensors: `input_ids`; `input_mask` (1 = real, 0 = padding;
+            default all 1), which may also be [B, F, T] (1 = position F may attend to T);
+            `segment_ids` (0 = first sentence, 1 = second; default all 0).
+        training: whether dropout is active.
+
+    Returns:
+        dict: `sequence_output` [B, S, H] of the last layer; `pooled_output` [B, H], the tanh layer on
+        [CLS]; `all_encoder_layers`, a list of [B, S, H] from the first layer to the last;
+        `embedding_output` [B, S, H]; with `output_attentions`, `attention_probs`, a list of
+        [B, N, F, T].
+
+    Raises:
+        ValueError: S is beyond `max_position_embeddings`.
+
+    Source: google-research/bert, modeling.py, `BertModel`.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        output_attentions: bool = False,
+        name: str = "bert",
+        **kwargs,
+    ):
+        super().__init__(config, name=name, **kwargs)
+        self.output_attentions = output_attentions
+        policy = self.dtype_policy
+        self.embeddings = Embeddings(config, dtype=policy)
+        self.encoder_layers = [
+            TransformerBlock(config, name=f"layer_{index}", dtype=policy)
+            for index in range(config.num_hidden_layers)
+        ]
+        self.pooler = keras.layers.Dense(
+            config.hidden_size,
+            activation="tanh",
+            kernel_initializer=truncated_normal(config),
+            name="dense",
+            dtype=policy,
+        )
+        self.build()
+
+    def build(self, input_shape=None):
+        self.embeddings.build()
+        with keras.name_scope("encoder"):
+            for layer in self.encoder_layers:
+                layer.build()
+        with keras.name_scope("pooler"):
+            self.pooler.build((None, self.config.hidden_size))
+
+    def call(self, inputs: Mapping[str, Any], training=None) -> dict[str, Any]:
+        input_ids = ops.convert_to_tensor(inputs["input_ids"], dtype="int32")
+        input_mask = inputs.get("input_mask")
+        segment_ids = inputs.get("segment_ids")
+        if input_mask is None:
+            input_mask = ops.ones_like(input_ids)
+        if segment_ids is None:
+            segment_ids = ops.zeros_like(input_ids)
+
+        hidden = embedding_output = self.embeddings(input_ids, segment_ids, training=training)
+        bias = attention_bias(input_mask)
+        all_encoder_layers, attention_probs = [], []
+        for layer in self.encoder_layers:
+            hidden, probabilities = layer(hidden, bias, training=training)
+            all_encoder_layers.append(hidden)
+            attention_probs.append(probabilities)
+        outputs = {
+            "sequence_output": hidden,
+            "pooled_output": self.pooler(hidden[:, 0]),
+            "all_encoder_layers": all_encoder_layers,
+            "embedding_output": embedding_output,
+        }
+        if self.output_attentions:
+            outputs["attention_probs"] = attention_probs
+        return outputs
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "output_attentions": self.output_attentions}

@@ -1,0 +1,77 @@
+"""Token, segment and position embeddings: their sum, normalised.
+
+Shapes: B batch, S sequence, H hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling.dropout import Dropout
+
+
+def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
+    """Initializer of every kernel and table: normal, cut at two standard deviations."""
+    return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+
+
+def layer_norm(config: BertConfig, dtype) -> keras.layers.Layer:
+    """LayerNorm over the last axis, computed in float32 under every precision."""
+    return keras.layers.LayerNormalization(
+        epsilon=config.layer_norm_eps, name="LayerNorm", dtype=dtype
+    )
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Embeddings(keras.layers.Layer):
+    """word + segment + position embeddings, LayerNorm, dropout.
+
+    Source: google-research/bert, modeling.py, `embedding_lookup` and `embedding_postprocessor`.
+    """
+
+    def __init__(self, config: BertConfig, name: str = "embeddings", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.config = config
+        self.layer_norm = layer_norm(config, self.dtype_policy)
+        self.dropout = Dropout(config.hidden_dropout_prob, name="dropout", dtype=self.dtype_policy)
+
+    def build(self, input_shape=None):
+        config = self.config
+        self.word_embeddings = self._table("word_embeddings", config.vocab_size)
+        self.token_type_embeddings = self._table("token_type_embeddings", config.type_vocab_size)
+        self.position_embeddings = self._table(
+            "position_embeddings", config.max_position_embeddings
+        )
+        self.layer_norm.build((None, None, config.hidden_size))
+        self.dropout.build((None, None, config.hidden_size))
+
+    def _table(self, name: str, rows: int):
+        return self.add_weight(
+            name=name,
+            shape=(rows, self.config.hidden_size),
+            initializer=truncated_normal(self.config),
+        )
+
+    def call(self, input_ids, segment_ids, training=False):
+        """int32 [B, S] and int32 [B, S] -> [B, S, H]."""
+        length = input_ids.shape[1]
+        limit = self.config.max_position_embeddings
+        if length is not None and length > limit:
+            raise ValueError(
+                f"The sequence length is {length}, but `max_position_embeddings` in the model's "
+                f"configuration is {limit}. Use --max_seq_length={limit} or less, or a checkpoint "
+                "with a longer table."
+            )
+        words = ops.take(ops.convert_to_tensor(self.word_embeddings), input_ids, axis=0)
+        # A product with a one-hot matrix: the table is tiny, and its gradient is then dense.
+        one_hot = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.compute_dtype)
+        segments = ops.matmul(one_hot, self.token_type_embeddings)
+        positions = ops.convert_to_tensor(self.position_embeddings)[: ops.shape(input_ids)[1]]
+        embeddings = self.layer_norm(words + segments + positions)
+        return self.dropout(embeddings, training=training)
+
+    def compute_output_spec(self, input_ids, segment_ids, training=False):
+        shape = (*input_ids.shape, self.config.hidden_size)
+        return keras.KerasTensor(shape, dtype=self.compute_dtype)

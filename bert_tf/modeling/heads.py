@@ -1,0 +1,151 @@
+"""What stands on the encoder: one layer for each question that is asked of it.
+
+Shapes: B batch, S sequence, H hidden, V vocabulary, P predictions, L labels.
+
+Every head's logits are float32. Weights are stored [out, in], under the reference's names: the
+classifier's at the root (`output_weights`, `output_bias`), the others below `cls/`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling.activations import get_activation
+from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.embeddings import layer_norm, truncated_normal
+
+
+class Head(keras.layers.Layer):
+    """A layer whose variables lie below `scope` and not below its own name.
+
+    The variables are made on construction, where no other name scope is open. `add_weight` would put
+    the layer's name into the path, so they are made directly.
+    """
+
+    scope = ""
+
+    def __init__(self, config: BertConfig, num_outputs: int, **kwargs):
+        super().__init__(**kwargs)
+        self.config = config
+        self.num_outputs = num_outputs
+        with self.variable_scope():
+            self.build_variables()
+
+    @contextlib.contextmanager
+    def variable_scope(self):
+        with contextlib.ExitStack() as stack:
+            for part in filter(None, self.scope.split("/")):
+                stack.enter_context(keras.name_scope(part))
+            yield
+
+    def build_variables(self):
+        initializer = truncated_normal(self.config)
+        shape = (self.num_outputs, self.config.hidden_size)
+        self.output_weights = self.variable("output_weights", shape, initializer)
+        self.output_bias = self.variable("output_bias", (self.num_outputs,), "zeros")
+
+    def variable(self, name: str, shape: tuple[int, ...], initializer) -> keras.Variable:
+        return keras.Variable(initializer, shape=shape, dtype=self.variable_dtype, name=name)
+
+    def project(self, hidden):
+        """[..., H] -> float32 [..., num_outputs]."""
+        logits = ops.matmul(hidden, ops.transpose(ops.convert_to_tensor(self.output_weights)))
+        return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
+
+
+class NextSentenceHead(Head):
+    """pooled_output [B, H] -> next_sentence_logits [B, 2]; class 0 = is next, 1 = random."""
+
+    scope = "cls/seq_relationship"
+
+    def __init__(self, config: BertConfig, **kwargs):
+        super().__init__(config, num_outputs=2, **kwargs)
+
+    def call(self, pooled_output):
+        return self.project(pooled_output)
+
+
+class SpanHead(Head):
+    """sequence_output [B, S, H] -> start_logits [B, S], end_logits [B, S]."""
+
+    scope = "cls/squad"
+
+    def __init__(self, config: BertConfig, **kwargs):
+        super().__init__(config, num_outputs=2, **kwargs)
+
+    def call(self, sequence_output):
+        logits = self.project(sequence_output)  # [B, S, 2]
+        return logits[..., 0], logits[..., 1]
+
+
+class ClassificationHead(Head):
+    """Dropout and one linear layer.
+
+    pooled_output [B, H] -> [B, L] for sentences and pairs (L = 1 for regression and for the score of
+    one choice); sequence_output [B, S, H] -> [B, S, L] for tokens.
+
+    The dropout share is 0.1 whatever the configuration says, as in the reference's run_classifier.py.
+    """
+
+    def __init__(self, config: BertConfig, num_labels: int, dropout: float = 0.1, **kwargs):
+        super().__init__(config, num_outputs=num_labels, **kwargs)
+        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.dropout.build((None, config.hidden_size))
+
+    def call(self, hidden, training=False):
+        return self.project(self.dropout(hidden, training=training))
+
+
+class MaskedLMHead(Head):
+    """Vectors at the masked positions -> scores over the vocabulary.
+
+    dense, activation, LayerNorm, then a product with the word embeddings themselves ("tied").
+
+    Source: google-research/bert, run_pretraining.py, `get_masked_lm_output`.
+    """
+
+    scope = "cls/predictions"
+
+    def __init__(self, config: BertConfig, **kwargs):
+        super().__init__(config, num_outputs=config.vocab_size, **kwargs)
+
+    def build_variables(self):
+        config = self.config
+        self.output_bias = self.variable("output_bias", (config.vocab_size,), "zeros")
+        self.dense = keras.layers.Dense(
+            config.hidden_size,
+            activation=get_activation(config.hidden_act),
+            kernel_initializer=truncated_normal(config),
+            name="dense",
+            dtype=self.dtype_policy,
+        )
+        self.layer_norm = layer_norm(config, self.dtype_policy)
+        with keras.name_scope("transform"):
+            self.dense.build((None, config.hidden_size))
+            self.layer_norm.build((None, config.hidden_size))
+
+    def call(self, sequence_output, masked_lm_positions, word_embeddings):
+        """[B, S, H], int32 [B, P], [V, H] -> float32 [B, P, V]."""
+        hidden = gather_positions(sequence_output, masked_lm_positions)  # [B*P, H]
+        hidden = self.layer_norm(self.dense(hidden))
+        table = ops.cast(word_embeddings, hidden.dtype)
+        logits = ops.matmul(hidden, ops.transpose(table))  # [B*P, V]
+        logits = ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
+        batch, predictions = ops.shape(masked_lm_positions)[0], ops.shape(masked_lm_positions)[1]
+        return ops.reshape(logits, (batch, predictions, self.config.vocab_size))
+
+    def compute_output_spec(self, sequence_output, masked_lm_positions, word_embeddings):
+        shape = (*masked_lm_positions.shape, self.config.vocab_size)
+        return keras.KerasTensor(shape, dtype="float32")
+
+
+def gather_positions(sequence, positions):
+    """The vectors of `sequence` [B, S, H] at `positions` int32 [B, P] -> [B*P, H]."""
+    batch, length, width = ops.shape(sequence)
+    first = ops.arange(batch, dtype="int32")[:, None] * length  # row of each example's position 0
+    flat = ops.reshape(ops.cast(positions, "int32") + first, (-1,))
+    return ops.take(ops.reshape(sequence, (-1, width)), flat, axis=0)

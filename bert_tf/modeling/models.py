@@ -1,0 +1,129 @@
+"""The encoder with a head for each task, as Keras models: dict of tensors in, dict of logits out.
+
+Shapes: B batch, S sequence, V vocabulary, P predictions, L labels, K choices. The inputs are those of
+`BertModel`; every output is float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling.bert import BertModel, ConfiguredModel
+from bert_tf.modeling.heads import (
+    ClassificationHead,
+    MaskedLMHead,
+    NextSentenceHead,
+    SpanHead,
+)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertForPreTraining(ConfiguredModel):
+    """Masked language model and next-sentence prediction.
+
+    Inputs: those of `BertModel` and `masked_lm_positions`, int32 [B, P].
+    Outputs: `masked_lm_logits` [B, P, V]; `next_sentence_logits` [B, 2] (0 = is next, 1 = random).
+    """
+
+    def __init__(self, config: BertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        self.bert = BertModel(config, dtype=self.dtype_policy)
+        self.masked_lm = MaskedLMHead(config, dtype=self.dtype_policy)
+        self.next_sentence = NextSentenceHead(config, dtype=self.dtype_policy)
+        self.built = True
+
+    def call(self, inputs, training=None) -> dict[str, Any]:
+        outputs = self.bert(inputs, training=training)
+        return {
+            "masked_lm_logits": self.masked_lm(
+                outputs["sequence_output"],
+                inputs["masked_lm_positions"],
+                ops.convert_to_tensor(self.bert.embeddings.word_embeddings),
+            ),
+            "next_sentence_logits": self.next_sentence(outputs["pooled_output"]),
+        }
+
+
+class _LabeledModel(ConfiguredModel):
+    """What the models with a choice of labels share."""
+
+    def __init__(self, config: BertConfig, num_labels: int, **kwargs):
+        super().__init__(config, **kwargs)
+        if num_labels < 1:
+            raise ValueError(f"`num_labels` is {num_labels}, but must be 1 or more.")
+        self.num_labels = num_labels
+        self.bert = BertModel(config, dtype=self.dtype_policy)
+        self.classifier = ClassificationHead(config, num_labels, dtype=self.dtype_policy)
+        self.built = True
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "num_labels": self.num_labels}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertForSequenceClassification(_LabeledModel):
+    """A label (or, with one output, a number) for a sentence or a pair of sentences.
+
+    Outputs: `logits` [B, L].
+    """
+
+    def call(self, inputs, training=None) -> dict[str, Any]:
+        pooled_output = self.bert(inputs, training=training)["pooled_output"]
+        return {"logits": self.classifier(pooled_output, training=training)}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertForTokenClassification(_LabeledModel):
+    """A label for each token.
+
+    Outputs: `logits` [B, S, L].
+    """
+
+    def call(self, inputs, training=None) -> dict[str, Any]:
+        sequence_output = self.bert(inputs, training=training)["sequence_output"]
+        return {"logits": self.classifier(sequence_output, training=training)}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertForMultipleChoice(_LabeledModel):
+    """A score for each of K choices; each choice is a sequence of its own.
+
+    Inputs: `input_ids`, `input_mask`, `segment_ids`, int32 [B, K, S].
+    Outputs: `logits` [B, K].
+    """
+
+    def __init__(self, config: BertConfig, **kwargs):
+        super().__init__(config, num_labels=1, **kwargs)
+
+    def call(self, inputs, training=None) -> dict[str, Any]:
+        batch, choices, length = ops.shape(inputs["input_ids"])
+        folded = {key: ops.reshape(value, (-1, length)) for key, value in inputs.items()}
+        pooled_output = self.bert(folded, training=training)["pooled_output"]  # [B*K, H]
+        scores = self.classifier(pooled_output, training=training)  # [B*K, 1]
+        return {"logits": ops.reshape(scores, (batch, choices))}
+
+    def get_config(self) -> dict[str, Any]:
+        return {key: value for key, value in super().get_config().items() if key != "num_labels"}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertForQuestionAnswering(ConfiguredModel):
+    """Where in the sequence an answer starts and ends.
+
+    Outputs: `start_logits` [B, S]; `end_logits` [B, S].
+    """
+
+    def __init__(self, config: BertConfig, **kwargs):
+        super().__init__(config, **kwargs)
+        self.bert = BertModel(config, dtype=self.dtype_policy)
+        self.span = SpanHead(config, dtype=self.dtype_policy)
+        self.built = True
+
+    def call(self, inputs, training=None) -> dict[str, Any]:
+        sequence_output = self.bert(inputs, training=training)["sequence_output"]
+        start_logits, end_logits = self.span(sequence_output)
+        return {"start_logits": start_logits, "end_logits": end_logits}

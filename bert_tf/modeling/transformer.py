@@ -1,0 +1,88 @@
+"""One block of the encoder: attention and feed-forward, each with a residual and LayerNorm after it.
+
+Shapes: B batch, S sequence, H hidden, I intermediate.
+"""
+
+from __future__ import annotations
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling.activations import get_activation
+from bert_tf.modeling.attention import SelfAttention
+from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.embeddings import layer_norm, truncated_normal
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class ResidualOutput(keras.layers.Layer):
+    """LayerNorm(residual + dropout(dense(x))): the end of both halves of a block."""
+
+    def __init__(self, config: BertConfig, input_size: int, name: str = "output", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.config = config
+        self.input_size = input_size
+        self.dense = keras.layers.Dense(
+            config.hidden_size,
+            kernel_initializer=truncated_normal(config),
+            name="dense",
+            dtype=self.dtype_policy,
+        )
+        self.dropout = Dropout(config.hidden_dropout_prob, name="dropout", dtype=self.dtype_policy)
+        self.layer_norm = layer_norm(config, self.dtype_policy)
+
+    def build(self, input_shape=None):
+        self.dense.build((None, self.input_size))
+        self.dropout.build((None, self.config.hidden_size))
+        self.layer_norm.build((None, self.config.hidden_size))
+
+    def call(self, inputs, residual, training=False):
+        """[B*S, input_size] and [B*S, H] -> [B*S, H]."""
+        outputs = self.dropout(self.dense(inputs), training=training)
+        return self.layer_norm(outputs + residual)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class TransformerBlock(keras.layers.Layer):
+    """Self-attention and feed-forward, "post-norm" as in the paper.
+
+    Source: google-research/bert, modeling.py, `transformer_model`.
+    """
+
+    def __init__(self, config: BertConfig, name: str, **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.config = config
+        policy = self.dtype_policy
+        self.self_attention = SelfAttention(config, dtype=policy)
+        self.attention_output = ResidualOutput(config, config.hidden_size, dtype=policy)
+        self.intermediate = keras.layers.Dense(
+            config.intermediate_size,
+            activation=get_activation(config.hidden_act),
+            kernel_initializer=truncated_normal(config),
+            name="dense",
+            dtype=policy,
+        )
+        self.feed_forward_output = ResidualOutput(config, config.intermediate_size, dtype=policy)
+
+    def build(self, input_shape=None):
+        with keras.name_scope("attention"):
+            self.self_attention.build()
+            self.attention_output.build()
+        with keras.name_scope("intermediate"):
+            self.intermediate.build((None, self.config.hidden_size))
+        self.feed_forward_output.build()
+
+    def call(self, hidden, bias, training=False):
+        """[B, S, H] and float32 [B, 1, 1 or S, S] -> [B, S, H], attention probabilities."""
+        shape = ops.shape(hidden)
+        context, probabilities = self.self_attention(hidden, bias, training=training)
+        # From here on a position is a row: the products on [B*S, H] are the ones that fuse.
+        context = ops.reshape(context, (-1, self.config.hidden_size))
+        hidden = ops.reshape(hidden, (-1, self.config.hidden_size))
+        attended = self.attention_output(context, hidden, training=training)
+        outputs = self.feed_forward_output(self.intermediate(attended), attended, training=training)
+        return ops.reshape(outputs, shape), probabilities
+
+    def compute_output_spec(self, hidden, bias, training=False):
+        return self.self_attention.compute_output_spec(hidden, bias)

@@ -1,0 +1,463 @@
+"""Text to WordPiece ids, token for token as in the reference, with the standard library only.
+
+    "Jim Henson was a puppeteer"                    text
+    jim henson was a puppeteer                      BasicTokenizer: clean, lower-case, split
+    jim henson was a puppet ##eer                   WordpieceTokenizer: longest match first
+    3958 27227 2001 1037 13997 11510                convert_tokens_to_ids
+
+`FullTokenizer.encode` takes the same way once per distinct word and remembers the ids; it is what
+bulk work calls. `bert_tf.data.graph_tokenizer` is the same tokenization as TensorFlow operations.
+
+Source: google-research/bert, tokenization.py. Where we differ: a duplicate line or bytes that are
+not UTF-8 in a vocabulary are errors that name the line, and a byte order mark there is dropped. The
+check whether a checkpoint is cased lies in bert_tf/interop/letter_case.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from importlib import import_module
+from itertools import chain
+from typing import Any, TypeVar
+
+MAX_INPUT_CHARS_PER_WORD = 200  # a longer word is [UNK]
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+# ------------------------------------------------------------------------------------------- text
+
+
+def convert_to_unicode(text: str | bytes) -> str:
+    """`text` as `str`; bytes are read as UTF-8, and what is not UTF-8 in them is left out.
+
+    Raises:
+        ValueError: `text` is neither `str` nor `bytes`.
+    """
+    if isinstance(text, str):
+        return text
+    if isinstance(text, bytes):
+        return text.decode("utf-8", "ignore")
+    raise ValueError(f"A text must be `str` or UTF-8 `bytes`, but this one is {type(text)}.")
+
+
+def printable_text(text: str | bytes) -> str:
+    """`text` as `str` for `print` and logs (in Python 3 the same as `convert_to_unicode`)."""
+    return convert_to_unicode(text)
+
+
+def whitespace_tokenize(text: str) -> list[str]:
+    """The parts of `text` between whitespace, as `str.split` sees it."""
+    return text.split()
+
+
+# ------------------------------------------------------------------------------------- vocabulary
+
+
+def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) -> dict[str, int]:
+    """Reads a vocabulary: one token per line, its id is the line number counted from 0.
+
+    Lines end at "\\n" and are stripped as `str.strip` does, so "\\r\\n" is fine, and so is the line
+    of the published Chinese vocabulary that holds U+2028 alone: it becomes the token "".
+
+    Args:
+        vocab_file: path; remote ones (`gs://...`) are read through `tf.io.gfile`.
+        required: tokens that must be there, such as `SPECIAL_TOKENS`.
+
+    Returns:
+        token -> id, in the order of the ids.
+
+    Raises:
+        ValueError: a token stands on two lines, a required one on none, or the file is not UTF-8.
+    """
+    name = os.fspath(vocab_file)
+    data = _read_bytes(name)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{name}:{line}: a vocabulary must be UTF-8, but byte 0x{data[error.start]:02x} at "
+            f"offset {error.start} is not ({error.reason}). Save the file as UTF-8."
+        ) from error
+    lines = text.removeprefix("\ufeff").split("\n")
+    if not lines[-1]:  # what follows the last "\n" is no line
+        lines.pop()
+    vocab: dict[str, int] = {}
+    for index, line in enumerate(lines):
+        token = line.strip()
+        first = vocab.setdefault(token, index)
+        if first != index:
+            raise ValueError(
+                f"{name}:{index + 1}: the token {token!r} already stands on line {first + 1}, but "
+                "each token has one id. Remove the line if the checkpoint's word embeddings have "
+                "no row for it; otherwise put a placeholder such as [unused0] there."
+            )
+    missing = [token for token in required if token not in vocab]
+    if missing:
+        raise ValueError(
+            f"{name} has {len(vocab)} tokens, but not {', '.join(missing)}, which the tokenizer "
+            "needs. A vocabulary holds one token per line; is this the `vocab.txt` that came with "
+            "the checkpoint?"
+        )
+    return vocab
+
+
+def convert_by_vocab(vocab: Mapping[_Key, _Value], items: Iterable[_Key]) -> list[_Value]:
+    """`vocab[item]` for each item: tokens to ids, or ids to tokens with the inverse mapping.
+
+    Raises:
+        KeyError: an item is not in `vocab`.
+    """
+    try:
+        return [vocab[item] for item in items]
+    except KeyError as error:
+        item = error.args[0]
+        if isinstance(item, str):
+            what = f"The token {item!r} is not in the vocabulary of {len(vocab)} tokens"
+            remedy = (
+                "add it to the vocabulary file"
+                if item in SPECIAL_TOKENS
+                else "only tokens that `tokenize` returned with this vocabulary have an id"
+            )
+        else:
+            what = f"The id {item!r} is not among the {len(vocab)} ids of the vocabulary"
+            remedy = f"ids go from 0 to {len(vocab) - 1}; do checkpoint and vocabulary match?"
+        raise KeyError(f"{what}; {remedy}") from error
+
+
+def convert_tokens_to_ids(vocab: Mapping[str, int], tokens: Iterable[str]) -> list[int]:
+    return convert_by_vocab(vocab, tokens)
+
+
+def convert_ids_to_tokens(inv_vocab: Mapping[int, str], ids: Iterable[int]) -> list[str]:
+    return convert_by_vocab(inv_vocab, ids)
+
+
+# ------------------------------------------------------------------------------- character classes
+
+
+def is_dropped(char: str) -> bool:
+    """Removed before anything else: U+0000, U+FFFD, and control and format characters."""
+    if char in "\t\n\r":
+        return False
+    return char in "\x00\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
+
+
+def is_whitespace(char: str) -> bool:
+    """Separates words. U+2028 and U+2029 do as well, since `str.split` sees them later."""
+    return char in " \t\n\r\u2028\u2029" or unicodedata.category(char) == "Zs"
+
+
+def is_punctuation(char: str) -> bool:
+    """Is a token of its own: Unicode punctuation, and ASCII symbols such as "$" and "^"."""
+    if char.isascii():
+        return char.isprintable() and not (char.isalnum() or char == " ")
+    return unicodedata.category(char).startswith("P")
+
+
+# Blocks of ideographs. Hangul, Hiragana and Katakana are left out on purpose: they are letters that
+# form words.
+_CHINESE_BLOCKS = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
+
+def is_chinese_char(code_point: int) -> bool:
+    """Is a word of its own, whatever stands next to it."""
+    return any(first <= code_point <= last for first, last in _CHINESE_BLOCKS)
+
+
+class _CleaningTable(dict):
+    """For `str.translate`: what a code point becomes before words are split; filled when asked."""
+
+    def __missing__(self, code_point: int) -> str | int | None:
+        char = chr(code_point)
+        if is_dropped(char):
+            result = None
+        elif is_whitespace(char):
+            result = " "
+        elif is_chinese_char(code_point):
+            result = f" {char} "
+        else:
+            result = code_point
+        self[code_point] = result
+        return result
+
+
+class _PunctuationTable(dict):
+    """For `str.translate`: spaces around punctuation."""
+
+    def __missing__(self, code_point: int) -> str | int:
+        char = chr(code_point)
+        result = self[code_point] = f" {char} " if is_punctuation(char) else code_point
+        return result
+
+
+class _AccentTable(dict):
+    """For `str.translate` after NFD: non-spacing marks (Mn) go, everything else stays."""
+
+    def __missing__(self, code_point: int) -> int | None:
+        is_mark = unicodedata.category(chr(code_point)) == "Mn"
+        result = self[code_point] = None if is_mark else code_point
+        return result
+
+
+_CLEANED = _CleaningTable()
+_SPACED_PUNCTUATION = _PunctuationTable()
+_WITHOUT_ACCENTS = _AccentTable()
+_ASCII_TOKENS = re.compile("[A-Za-z0-9]+|[!-~]").findall
+
+
+# ------------------------------------------------------------------------------------- tokenizers
+
+
+class BasicTokenizer:
+    """Text to words: clean, separate ideographs, lower-case, strip accents, split punctuation.
+
+    Args:
+        do_lower_case: lower-case and strip accents, as for the uncased models.
+
+    >>> BasicTokenizer().tokenize("Zürich's [MASK]!")
+    ['zurich', "'", 's', '[', 'mask', ']', '!']
+    """
+
+    def __init__(self, do_lower_case: bool = True):
+        self.do_lower_case = do_lower_case
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        words = convert_to_unicode(text).translate(_CLEANED).split()
+        return list(chain.from_iterable(map(self._split_word, words)))
+
+    def _split_word(self, word: str) -> list[str]:
+        """The tokens in a cleaned word that has no whitespace.
+
+        The unit is the word, since lower-casing depends on what stands around a letter:
+        "ΟΔΟΣ" ends in "ς", while "ΟΔΟΣ.Α" has "σ".
+        """
+        if self.do_lower_case:
+            word = lower_and_strip_accents(word)
+        if word.isalnum():
+            return [word]
+        if word.isascii():
+            return _ASCII_TOKENS(word)
+        return word.translate(_SPACED_PUNCTUATION).split()
+
+
+def lower_and_strip_accents(word: str) -> str:
+    """`word` as an uncased vocabulary has it: "Élan" -> "elan"."""
+    word = word.lower()
+    if word.isascii():
+        return word
+    return unicodedata.normalize("NFD", word).translate(_WITHOUT_ACCENTS)
+
+
+class WordpieceTokenizer:
+    """Words to word pieces, the longest that fits first, continuations marked by "##".
+
+    Args:
+        vocab: the known pieces; must not change afterwards.
+        unk_token: stands for a word that the pieces do not cover.
+        max_input_chars_per_word: a longer word is `unk_token` as a whole.
+
+    >>> vocab = {token: id for id, token in enumerate(["[UNK]", "un", "##aff", "##able"])}
+    >>> WordpieceTokenizer(vocab).tokenize("unaffable affable")
+    ['un', '##aff', '##able', '[UNK]']
+    """
+
+    def __init__(
+        self,
+        vocab: Mapping[str, int],
+        unk_token: str = "[UNK]",
+        max_input_chars_per_word: int = MAX_INPUT_CHARS_PER_WORD,
+    ):
+        self.vocab = vocab
+        self.unk_token = unk_token
+        self.max_input_chars_per_word = max_input_chars_per_word
+        self._longest = max(map(len, vocab), default=0)
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        words = convert_to_unicode(text).split()
+        return list(chain.from_iterable(map(self._split_word, words)))
+
+    def _split_word(self, word: str) -> list[str]:
+        length = len(word)
+        if length > self.max_input_chars_per_word:
+            return [self.unk_token]
+        vocab = self.vocab
+        if word in vocab:
+            return [word]
+        pieces = []
+        start, prefix, longest = 0, "", self._longest
+        while start < length:
+            for end in range(min(length, start + longest), start, -1):
+                piece = prefix + word[start:end]
+                if piece in vocab:
+                    break
+            else:
+                return [self.unk_token]
+            pieces.append(piece)
+            start, prefix, longest = end, "##", self._longest - 2
+        return pieces
+
+
+class FullTokenizer:
+    """Text to word pieces and ids.
+
+    Args:
+        vocab_file: one token per line (`load_vocab`), or the tokens themselves in the order of their
+            ids; `[UNK]` must be among them.
+        do_lower_case: as the checkpoint was trained (`interop.letter_case`).
+        preserve_special_tokens: keep a literal [PAD], [UNK], [CLS], [SEP] or [MASK] in the text
+            whole, as filling in a mask needs. The reference takes them apart: "[ mask ]".
+
+    Attributes:
+        vocab: token -> id.
+        inv_vocab: id -> token.
+
+    Raises:
+        ValueError: the vocabulary has a fault (`load_vocab`).
+    """
+
+    def __init__(
+        self,
+        vocab_file: str | os.PathLike | Sequence[str],
+        do_lower_case: bool = True,
+        *,
+        preserve_special_tokens: bool = False,
+    ):
+        if isinstance(vocab_file, (str, os.PathLike)):
+            self.vocab = load_vocab(vocab_file, required=("[UNK]",))
+        else:
+            self.vocab = {token: index for index, token in enumerate(vocab_file)}
+            if "[UNK]" not in self.vocab or len(self.vocab) != len(vocab_file):
+                raise ValueError(
+                    f"The vocabulary of {len(vocab_file)} tokens has no [UNK], or one token twice."
+                )
+        self.inv_vocab = {index: token for token, index in self.vocab.items()}
+        self.do_lower_case = do_lower_case
+        self.preserve_special_tokens = preserve_special_tokens
+        self.basic_tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
+        self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
+        self._start_caches()
+
+    def tokenize(self, text: str | bytes) -> list[str]:
+        """The word pieces of `text`."""
+        pieces = []
+        for part in self._parts(convert_to_unicode(text)):
+            if self.preserve_special_tokens and part in SPECIAL_TOKENS:
+                pieces.append(part)
+                continue
+            for word in self.basic_tokenizer.tokenize(part):
+                pieces.extend(self.wordpiece_tokenizer.tokenize(word))
+        return pieces
+
+    def encode(self, text: str | bytes) -> list[int]:
+        """The ids of `text`: `convert_tokens_to_ids(tokenize(text))`, several times as fast.
+
+        [CLS] and [SEP] are not added; `bert_tf.data.packing` does that.
+
+        Raises:
+            KeyError: `preserve_special_tokens`, and a special token in `text` that the vocabulary
+                does not have.
+        """
+        text = convert_to_unicode(text)
+        if not self.preserve_special_tokens:
+            return self._encode_plain(text)
+        ids = []
+        for part in self._parts(text):
+            if part in SPECIAL_TOKENS:
+                ids.extend(self.convert_tokens_to_ids([part]))
+            else:
+                ids.extend(self._encode_plain(part))
+        return ids
+
+    def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
+        return convert_tokens_to_ids(self.vocab, tokens)
+
+    def convert_ids_to_tokens(self, ids: Iterable[int]) -> list[str]:
+        return convert_ids_to_tokens(self.inv_vocab, ids)
+
+    def _parts(self, text: str) -> Sequence[str]:
+        if self.preserve_special_tokens and "[" in text:
+            return _SPECIAL_TOKEN.split(text)
+        return (text,)
+
+    def _encode_plain(self, text: str) -> list[int]:
+        # Splitting first and cleaning word by word is the same as cleaning first, but for the
+        # controls that `str.split` takes for whitespace and cleaning drops: "a\x0bb" is one word.
+        if not text.isprintable() and _WHITESPACE_THAT_IS_DROPPED.search(text):
+            text = _WHITESPACE_THAT_IS_DROPPED.sub("", text)
+        return list(chain.from_iterable(map(self._word_ids.__getitem__, text.split())))
+
+    def _ids_of_raw_word(self, raw_word: str) -> tuple[int, ...]:
+        split_word = self.basic_tokenizer._split_word
+        if raw_word.isascii() and raw_word.isprintable():  # nothing to clean
+            tokens = split_word(raw_word)
+        else:
+            words = raw_word.translate(_CLEANED).split()
+            tokens = list(chain.from_iterable(map(split_word, words)))
+        if len(tokens) == 1:
+            return self._token_ids[tokens[0]]
+        return tuple(chain.from_iterable(map(self._token_ids.__getitem__, tokens)))
+
+    def _ids_of_token(self, token: str) -> tuple[int, ...]:
+        return tuple(map(self.vocab.__getitem__, self.wordpiece_tokenizer._split_word(token)))
+
+    def _start_caches(self) -> None:
+        self._word_ids = _WordCache(self._ids_of_raw_word)  # "Henson's," -> ids
+        self._token_ids = _WordCache(self._ids_of_token)  # "henson" -> ids
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in vars(self).items() if k not in ("_word_ids", "_token_ids")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._start_caches()
+
+
+_SPECIAL_TOKEN = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
+_WHITESPACE_THAT_IS_DROPPED = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+
+# 30 MB of English have 350,000 distinct words; a word and its ids take about 250 bytes.
+_MOST_KEPT_WORDS = 1 << 19
+_LONGEST_KEPT_WORD = 64  # characters; longer ones (addresses, unspaced scripts) seldom come back
+
+
+class _WordCache(dict):
+    """word -> `compute(word)`, remembered until there are too many; then it starts anew."""
+
+    def __init__(self, compute: Callable[[str], tuple[int, ...]]):
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        ids = self._compute(word)
+        if len(word) <= _LONGEST_KEPT_WORD:
+            if len(self) >= _MOST_KEPT_WORDS:
+                self.clear()
+            self[word] = ids
+        return ids
+
+
+# ------------------------------------------------------------------------------------------- files
+
+
+def _read_bytes(path: str) -> bytes:
+    if "://" in path:
+        with import_module("tensorflow").io.gfile.GFile(path, "rb") as file:
+            return file.read()
+    with open(path, "rb") as file:
+        return file.read()

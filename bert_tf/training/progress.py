@@ -1,0 +1,118 @@
+"""What a person sees of a long run: one live line, and `metrics.jsonl` for everything else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from typing import IO
+
+import tensorflow as tf
+
+# A terminal's line is rewritten at most this often; elsewhere, so often a new line is printed.
+_SECONDS_BETWEEN_REDRAWS = 0.1
+_SECONDS_BETWEEN_LINES = 20.0
+
+
+class Progress:
+    """Shows how far a loop of known length has come: share, values, rate, time left.
+
+    On a terminal one line is rewritten; elsewhere a new line is printed every 20 seconds and at the
+    end.
+
+    Args:
+        label: what is going on, e.g. "train".
+        total: units of work in all.
+        unit: of the rate, e.g. "steps".
+        stream: default standard error, so that standard output stays clean.
+        clock: seconds; replaced in tests.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        total: int,
+        unit: str = "steps",
+        stream: IO[str] | None = None,
+        clock=time.monotonic,
+    ):
+        self.label = label
+        self.total = total
+        self.unit = unit
+        self._stream = stream or sys.stderr
+        self._clock = clock
+        self._start = self._shown = clock()
+        self._warm: tuple[int, float] | None = None  # (done, seconds) after the first update
+        self._live = self._stream.isatty()
+
+    def update(self, done: int, values: Mapping[str, float] | None = None) -> None:
+        """Shows that `done` of `total` units are finished."""
+        now = self._clock()
+        if self._warm is None:
+            self._warm = (done, now - self._start)
+        finished = done >= self.total
+        pause = _SECONDS_BETWEEN_REDRAWS if self._live else _SECONDS_BETWEEN_LINES
+        if not finished and now - self._shown < pause:
+            return
+        self._shown = now
+        line = self.line(done, values or {}, now - self._start)
+        if self._live:
+            # A line that wraps could not be rewritten. What is cut off stands in metrics.jsonl.
+            line = line[: shutil.get_terminal_size().columns - 1]
+            self._stream.write(f"\r\x1b[K{line}" + ("\n" if finished else ""))
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def line(self, done: int, values: Mapping[str, float], seconds: float) -> str:
+        """The text for `done` units after `seconds`."""
+        # The first update holds the compilation and says nothing about the rest.
+        done_before, seconds_before = self._warm or (done, seconds)
+        elapsed = seconds - seconds_before
+        rate = (done - done_before) / elapsed if elapsed > 0 else 0.0
+        left = duration((self.total - done) / rate) if rate > 0 else "?"
+        shown = "".join(f"  {name} {value:.4g}" for name, value in values.items())
+        share = done / self.total if self.total else 1.0
+        ending = f"took {duration(seconds)}" if done >= self.total else f"ETA {left}"
+        return (
+            f"{self.label} {done:,}/{self.total:,} {share:4.0%}{self._speed(rate)}  {ending}{shown}"
+        )
+
+    def _speed(self, rate: float) -> str:
+        if rate <= 0:
+            return ""
+        return f"  {rate:,.1f} {self.unit}/s" if rate >= 1 else f"  {1 / rate:,.1f} s each"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: "7s", "3m20s", "2h05m".
+
+    >>> [duration(s) for s in (7, 200, 7500)]
+    ['7s', '3m20s', '2h05m']
+    """
+    seconds = round(seconds)
+    if seconds < 60:
+        return f"{seconds}s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes}m{seconds:02d}s"
+    return f"{minutes // 60}h{minutes % 60:02d}m"
+
+
+class MetricsLog:
+    """`metrics.jsonl`: one JSON object per line, appended as it happens.
+
+    >>> MetricsLog("output").write("train", 10, {"loss": 2.5})    # doctest: +SKIP
+
+    writes {"kind": "train", "step": 10, "loss": 2.5}. A resumed run appends to the same file.
+    """
+
+    def __init__(self, directory: str):
+        self._path = tf.io.gfile.join(directory, "metrics.jsonl")
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        record = {"kind": kind, "step": step, **{name: float(v) for name, v in values.items()}}
+        with tf.io.gfile.GFile(self._path, "a") as file:
+            file.write(json.dumps(record) + "\n")

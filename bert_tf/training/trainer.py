@@ -1,0 +1,283 @@
+"""One loop for everything that trains, on `strategy.run`.
+
+A step: forward and backward on each replica's part of the global batch, sums over all replicas,
+clipping by the global norm, one optimizer update. The loss is the mean over the global batch
+(losses.py). Dropout is a function of (seed, step, replica), so only the step has to be saved.
+
+Keras' `fit` is not used, because under `tf.distribute` it breaks with gradient accumulation, several
+steps per call and several workers; the models are ordinary Keras models all the same, and can be
+compiled and fitted in a notebook.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.modeling.dropout import dropout_seed, fold_in
+from bert_tf.training import checkpoints
+from bert_tf.training.losses import Loss
+from bert_tf.training.progress import MetricsLog, Progress
+
+logger = logging.getLogger(__name__)
+
+_SECONDS_PER_CALL = 2.0
+
+Tensors = Mapping[str, Any]
+
+
+class Trainer:
+    """Trains one model, and evaluates it.
+
+    Args:
+        model: Keras model, dict of tensors in, dict of tensors out. Made under `strategy.scope()`.
+        losses: terms whose sum is minimised.
+        strategy: where it runs.
+        input_names: features that the model takes; the others are labels and weights.
+        optimizer: None for a model that is only evaluated. Made under `strategy.scope()`.
+        max_gradient_norm: gradients are scaled down to this global norm; the reference's is 1.0.
+        seed: of dropout.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        losses: Sequence[Loss],
+        *,
+        strategy: tf.distribute.Strategy,
+        input_names: Sequence[str],
+        optimizer: keras.optimizers.Optimizer | None = None,
+        max_gradient_norm: float = 1.0,
+        seed: int = 0,
+    ):
+        self.model = model
+        self.losses = tuple(losses)
+        self.strategy = strategy
+        self.input_names = tuple(input_names)
+        self.optimizer = optimizer
+        self.max_gradient_norm = max_gradient_norm
+        self.seed = seed % 2**32
+        if optimizer is not None:
+            with strategy.scope():
+                optimizer.build(model.trainable_variables)
+        self._train_steps = tf.function(self._loop)
+        self._predict_steps: dict[Callable, Callable] = {}
+        self._restored_step = 0
+
+    @property
+    def step(self) -> int:
+        """Optimizer steps taken."""
+        if self.optimizer is None:
+            return self._restored_step
+        return int(self.optimizer.iterations.numpy())
+
+    def resume(self, directory: str) -> int | None:
+        """Restores the latest checkpoint of `directory`; its step, or None if there is none."""
+        prefix = checkpoints.latest_checkpoint(directory)
+        if prefix is None:
+            return None
+        named = checkpoints.training_variables(self.model, self.optimizer)
+        checkpoints.restore_checkpoint(prefix, named)
+        self._restored_step = checkpoints.checkpoint_step(prefix)
+        logger.info("Resumed at step %d from %s", self.step, prefix)
+        return self.step
+
+    def save(self, directory: str, keep_max: int = 5) -> str:
+        """Writes `model.ckpt-<step>` into `directory`; its prefix."""
+        named = checkpoints.training_variables(self.model, self.optimizer)
+        return checkpoints.save_checkpoint(directory, named, self.step, keep_max)
+
+    def train(
+        self,
+        dataset_from: Callable[[int], tf.data.Dataset],
+        num_train_steps: int,
+        *,
+        output_dir: str,
+        save_checkpoints_steps: int = 1000,
+        max_steps_per_loop: int = 1000,
+        keep_checkpoint_max: int = 5,
+        evaluate: Callable[[], Mapping[str, float]] | None = None,
+        evaluate_steps: int = 0,
+    ) -> None:
+        """Trains up to `num_train_steps`, from the current step.
+
+        Args:
+            dataset_from: step -> endless dataset of global batches from that step on.
+            num_train_steps: optimizer steps in all, those before a resume included.
+            output_dir: for `model.ckpt-N` and `metrics.jsonl`.
+            save_checkpoints_steps: optimizer steps between checkpoints; the last is always saved.
+            max_steps_per_loop: several steps run in one call, as many as take about two seconds, so
+                that the loss is seen often; never more than this.
+            keep_checkpoint_max: checkpoints that stay.
+            evaluate: called without arguments every `evaluate_steps`; its figures go to
+                `metrics.jsonl`.
+            evaluate_steps: optimizer steps between evaluations while there is more to train; 0 means
+                never.
+
+        Raises:
+            FloatingPointError: the loss is no longer finite; the message names the step.
+        """
+        if self.step >= num_train_steps:
+            logger.info("Nothing to train: %d of %d steps are done", self.step, num_train_steps)
+            return
+        iterator = iter(self.strategy.experimental_distribute_dataset(dataset_from(self.step)))
+        progress = Progress("train", num_train_steps)
+        tf.io.gfile.makedirs(output_dir)
+        log = MetricsLog(output_dir)
+        loop_size = 1
+        while self.step < num_train_steps:
+            pauses = [period for period in (save_checkpoints_steps, evaluate_steps) if period]
+            until_pause = min(period - self.step % period for period in pauses)
+            steps = min(loop_size, until_pause, num_train_steps - self.step)
+            start = time.monotonic()
+            values = self._train_steps(iterator, tf.constant(steps))
+            values = {name: float(value) for name, value in values.items()}
+            seconds_per_step = (time.monotonic() - start) / steps
+            loop_size = int(min(max_steps_per_loop, max(1, _SECONDS_PER_CALL / seconds_per_step)))
+            # A finite loss may have a gradient that is not, and then the new weights are lost.
+            if not math.isfinite(values["loss"] + values["gradient_norm"]):
+                saved = checkpoints.latest_checkpoint(output_dir)
+                raise FloatingPointError(
+                    f"The loss is {values['loss']} and the norm of its gradient "
+                    f"{values['gradient_norm']} at step {self.step}. Lower --learning_rate, or "
+                    "raise the number of warm-up steps. "
+                    + (f"{saved} is from before." if saved else "No checkpoint was written before.")
+                )
+            log.write("train", self.step, values)
+            progress.update(self.step, values)
+            if self.step % save_checkpoints_steps == 0 or self.step == num_train_steps:
+                self.save(output_dir, keep_checkpoint_max)
+            if evaluate_steps and self.step % evaluate_steps == 0 and self.step < num_train_steps:
+                log.write("eval", self.step, evaluate())
+
+    def predict(self, dataset: tf.data.Dataset, outputs_of, batch_size: int, **kwargs):
+        """What `predict_batches` yields, concatenated: name -> array [examples, ...]."""
+        parts: dict[str, list[np.ndarray]] = {}
+        for batch in self.predict_batches(dataset, outputs_of, batch_size, **kwargs):
+            for name, value in batch.items():
+                parts.setdefault(name, []).append(value)
+        return {name: np.concatenate(arrays) for name, arrays in parts.items()}
+
+    def predict_batches(
+        self,
+        dataset: tf.data.Dataset,
+        outputs_of: Callable[[Tensors, Tensors], Tensors],
+        batch_size: int,
+        label: str = "eval",
+        max_batches: int | None = None,
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Runs the model over `dataset` once.
+
+        Args:
+            dataset: of known cardinality; batches of at most `batch_size` examples.
+            outputs_of: (model outputs, features) -> tensors [B, ...] to keep.
+            batch_size: every batch is filled up to a multiple of the number of replicas that is at
+                least this, so that shapes are static; what was filled in is left out of the result.
+            label: of the progress line.
+            max_batches: stop after so many.
+
+        Yields:
+            name -> array [examples of the batch, ...], in the order of the dataset.
+        """
+        if max_batches is not None:
+            dataset = dataset.take(max_batches)
+        replicas = self.strategy.num_replicas_in_sync
+        filled_size = -(-batch_size // replicas) * replicas
+        filled = dataset.map(lambda features: _fill(features, filled_size))
+
+        predict_step = self._predict_step(outputs_of)
+        progress = Progress(label, int(dataset.cardinality()), unit="batches")
+        batches = self.strategy.experimental_distribute_dataset(filled)
+        for number, (features, is_real) in enumerate(batches, start=1):
+            outputs, is_real = predict_step(features, is_real)
+            keep = self._gather(is_real)
+            yield {name: self._gather(value)[keep] for name, value in outputs.items()}
+            progress.update(number)
+
+    def _predict_step(self, outputs_of: Callable[[Tensors, Tensors], Tensors]) -> Callable:
+        """The compiled step of `predict_batches`, kept so that each evaluation does not trace anew."""
+        if outputs_of not in self._predict_steps:
+
+            def replica(features, is_real):
+                outputs = self.model(self._inputs(features), training=False)
+                return dict(outputs_of(outputs, features)), is_real
+
+            self._predict_steps[outputs_of] = tf.function(
+                lambda *args: self.strategy.run(replica, args=args), reduce_retracing=True
+            )
+        return self._predict_steps[outputs_of]
+
+    def _gather(self, value) -> np.ndarray:
+        """The parts of all replicas, in order."""
+        parts = self.strategy.experimental_local_results(value)
+        return np.concatenate([part.numpy() for part in parts])
+
+    def _inputs(self, features: Tensors) -> dict[str, Any]:
+        return {name: features[name] for name in self.input_names}
+
+    def _loop(self, iterator, num_steps):
+        """`num_steps` steps; the means of what each of them says."""
+        names = ["loss"] + [loss.name for loss in self.losses if loss.name != "loss"]
+        names += ["gradient_norm", "learning_rate"]
+        sums = {name: tf.constant(0.0) for name in names}
+        for _ in tf.range(num_steps):
+            values = self.strategy.run(self._replica_step, args=(next(iterator),))
+            first = {
+                name: self.strategy.experimental_local_results(value)[0]
+                for name, value in values.items()
+            }
+            sums = {name: sums[name] + first[name] for name in names}
+        return {name: total / tf.cast(num_steps, tf.float32) for name, total in sums.items()}
+
+    def _replica_step(self, features: Tensors) -> dict[str, tf.Tensor]:
+        replica = tf.distribute.get_replica_context()
+        seed = fold_in(
+            fold_in(tf.constant(self.seed, tf.uint32), self.optimizer.iterations.value),
+            replica.replica_id_in_sync_group,
+        )
+        weights = {loss.name: self._sum(loss.weight(features)) for loss in self.losses}
+        variables = self.model.trainable_variables
+        with tf.GradientTape() as tape, dropout_seed(seed):
+            outputs = self.model(self._inputs(features), training=True)
+            terms = {
+                loss.name: loss.total(outputs, features) / (weights[loss.name] + loss.epsilon)
+                for loss in self.losses
+            }
+            objective = tf.add_n(list(terms.values()))
+        gradients = tape.gradient(objective, [variable.value for variable in variables])
+        used = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        # A row of the word embeddings that several tokens share is summed before it is squared.
+        gradients = [self._sum(tf.convert_to_tensor(gradient)) for gradient, _ in used]
+        gradients, norm = tf.clip_by_global_norm(gradients, self.max_gradient_norm)
+        rate = tf.convert_to_tensor(self.optimizer.learning_rate)  # before the step is counted
+        # Keras' optimizers add up the replicas' gradients once more; each holds the whole sum.
+        share = 1.0 / replica.num_replicas_in_sync
+        self.optimizer.apply([g * share for g in gradients], [variable for _, variable in used])
+        values = {name: self._sum(term) for name, term in terms.items()}
+        loss = tf.add_n(list(values.values()))
+        return {"loss": loss, **values, "gradient_norm": norm, "learning_rate": rate}
+
+    @staticmethod
+    def _sum(value):
+        """Over all replicas."""
+        replica = tf.distribute.get_replica_context()
+        if replica.num_replicas_in_sync == 1:
+            return value
+        return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+def _fill(features: Tensors, batch_size: int) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """The batch with examples of zeros up to `batch_size`, and which of them are real, bool [B]."""
+    size = tf.shape(next(iter(features.values())))[0]
+    filled = {}
+    for name, value in features.items():
+        paddings = [[0, batch_size - size]] + [[0, 0]] * (value.shape.rank - 1)
+        filled[name] = tf.ensure_shape(tf.pad(value, paddings), [batch_size, *value.shape[1:]])
+    return filled, tf.range(batch_size) < size

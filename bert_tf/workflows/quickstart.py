@@ -1,0 +1,247 @@
+"""quickstart: the whole way once, with no data of ours and none to download.
+
+    documentation of the installed Python packages
+      -> vocabulary -> TFRecords -> pre-training
+      -> fine-tuning (from the pre-trained encoder, and from scratch) -> evaluation
+      -> SavedModel -> prediction on raw text in a new process
+
+Every step is a workflow that has a script of its own; this file only calls them in order.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from bert_tf.config import BertConfig
+from bert_tf.data.documentation import collect_documents, write_classification_data, write_corpus
+from bert_tf.predictor import MaskFiller
+from bert_tf.training.progress import duration
+from bert_tf.workflows.classifier import ClassifierOptions, run_classifier
+from bert_tf.workflows.exporting import ExportOptions, export_saved_model
+from bert_tf.workflows.options import option
+from bert_tf.workflows.pretraining import PretrainingOptions, run_pretraining
+from bert_tf.workflows.pretraining_data import PretrainingDataOptions, create_pretraining_data
+from bert_tf.workflows.vocabulary import VocabularyOptions, create_vocab
+
+# Chosen for the few minutes that there are: short sequences, and twice the paper's share of masks,
+# since what a step teaches grows with the number of its predictions.
+MAX_SEQ_LENGTH = 32
+MASKED_LM_PROB = 0.3
+MAX_PREDICTIONS_PER_SEQ = 10
+
+SENTENCES = (
+    "Return the sum of the array elements over a given axis.",
+    "Open a socket and wait until a client connects.",
+    "Fully connected layer with an activation and an optional bias.",
+    "Creates a variable on every replica and keeps the copies in sync.",
+)
+MASKED = (
+    "returns the [MASK] of the array .",
+    "if the file does not [MASK] , an error is raised .",
+)
+
+# What a server does, in a process that has never heard of bert_tf.
+_SERVING = """\
+import sys, tensorflow as tf, tensorflow_text
+serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+outputs = serve(text_a=tf.constant(sys.argv[2:]))
+assert "bert_tf" not in sys.modules
+for text, label, row in zip(sys.argv[2:], outputs["label"].numpy(), outputs["probabilities"].numpy()):
+    print(f"  {label.decode():<11}{max(row):4.0%}  {text}")
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuickstartOptions:
+    """The flags of quickstart."""
+
+    output_dir: str = option("Folder for everything that is made.", default="quickstart_output")
+    num_train_steps: int = option("Pre-training steps.", default=1200)
+    train_batch_size: int = option("Sequences per pre-training step.", default=128)
+    num_fine_tuning_examples: int = option("Sentences per library to fine-tune on.", default=100)
+    vocab_size: int = option("WordPieces to learn.", default=4000)
+    precision: str = option(
+        "Keras precision policy of pre-training. mixed_bfloat16 is faster where the processor has "
+        "instructions for it (AMX, AVX512-BF16), and much slower elsewhere.",
+        default="float32",
+        choices=("float32", "mixed_bfloat16"),
+    )
+
+
+def quickstart(options: QuickstartOptions) -> None:
+    """Runs every step, and ends with what to do next."""
+    start = time.monotonic()
+    folder = options.output_dir
+    path = partial(os.path.join, folder)
+    os.makedirs(folder, exist_ok=True)
+
+    step("1/6  Collecting English from the documentation of the installed packages")
+    collect(options, path)
+
+    step("2/6  Learning a WordPiece vocabulary")
+    create_vocab(
+        VocabularyOptions(
+            input_file=path("corpus.txt"),
+            output_dir=path("model"),
+            vocab_size=options.vocab_size,
+            overwrite=True,
+        )
+    )
+    small_config(options.vocab_size).to_json_file(path("model", "bert_config.json"))
+
+    step("3/6  Writing masked sentence pairs as TFRecords")
+    for name, dupe_factor in (("corpus", 3), ("held_out", 1)):
+        create_pretraining_data(
+            PretrainingDataOptions(
+                input_file=path(f"{name}.txt"),
+                output_file=path(f"{name}.tf_record"),
+                vocab_file=path("model", "vocab.txt"),
+                max_seq_length=MAX_SEQ_LENGTH,
+                max_predictions_per_seq=MAX_PREDICTIONS_PER_SEQ,
+                masked_lm_prob=MASKED_LM_PROB,
+                dupe_factor=dupe_factor,
+                num_logged_instances=int(name == "corpus"),
+            )
+        )
+
+    step("4/6  Pre-training a small BERT: watch the held-out masked_lm_loss fall")
+    run_pretraining(pretraining_options(options, path))
+
+    step("5/6  Fine-tuning: which library does a sentence document?")
+    accuracies = {
+        "from the pre-trained encoder": fine_tune(options, path, "fine_tuned", path("pretrained")),
+        "from scratch": fine_tune(options, path, "from_scratch", None),
+    }
+    print("\n  accuracy on sentences of held-out files (chance: 25%)")
+    for name, accuracy in accuracies.items():
+        print(f"    {accuracy:6.1%}  {name}")
+
+    step("6/6  Exporting, and serving raw text from a new process")
+    exported = path("exported", "1")
+    shutil.rmtree(exported, ignore_errors=True)
+    export_saved_model(ExportOptions(model_dir=path("fine_tuned"), export_dir=exported))
+    print()
+    serve(exported, SENTENCES)
+    print("\n  and the pre-trained model fills masks:")
+    filler = MaskFiller(path("pretrained"))
+    for text in MASKED:
+        candidates = ", ".join(f"{c.token} {c.probability:.0%}" for c in filler.predict(text, 4)[0])
+        print(f"    {text}\n      {candidates}")
+    print(summary(folder, time.monotonic() - start))
+
+
+def step(title: str) -> None:
+    print(f"\n=== {title}", flush=True)
+
+
+def collect(options: QuickstartOptions, path: Callable[..., str]) -> None:
+    """Writes corpus.txt and held_out.txt, and train.tsv and dev.tsv of the classification task."""
+    documents = list(collect_documents())
+    corpus = write_corpus(documents, path("corpus.txt"), path("held_out.txt"))
+    print(
+        f"{corpus.num_sentences:,} sentences ({corpus.num_bytes / 1e6:.1f} MB) from "
+        f"{corpus.num_documents:,} source files, {corpus.num_held_out_documents} of them held out"
+    )
+    write_classification_data(
+        documents,
+        path("train.tsv"),
+        path("dev.tsv"),
+        num_train_per_library=options.num_fine_tuning_examples,
+    )
+
+
+def small_config(vocab_size: int) -> BertConfig:
+    """Half of the reference's "mini", without dropout: the run is too short for it."""
+    return BertConfig.from_name(
+        "mini",
+        vocab_size=vocab_size,
+        num_hidden_layers=2,
+        max_position_embeddings=MAX_SEQ_LENGTH,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+
+
+def pretraining_options(options: QuickstartOptions, path: Callable[..., str]) -> PretrainingOptions:
+    return PretrainingOptions(
+        input_file=path("corpus.tf_record"),
+        eval_file=path("held_out.tf_record"),
+        bert_config_file=path("model", "bert_config.json"),
+        do_lower_case=True,
+        output_dir=path("pretrained"),
+        do_train=True,
+        do_eval=True,
+        max_seq_length=MAX_SEQ_LENGTH,
+        max_predictions_per_seq=MAX_PREDICTIONS_PER_SEQ,
+        train_batch_size=options.train_batch_size,
+        eval_batch_size=128,
+        max_eval_steps=8,
+        evaluate_steps=max(1, options.num_train_steps // 5),
+        num_train_steps=options.num_train_steps,
+        num_warmup_steps=options.num_train_steps // 10,
+        learning_rate=5e-4,  # at 1e-3 so small a BERT does not get beyond the words' frequencies
+        precision=options.precision,
+    )
+
+
+def fine_tune(
+    options: QuickstartOptions, path: Callable[..., str], name: str, init_checkpoint: str | None
+) -> float:
+    """Accuracy on dev.tsv; everything but the initial weights is the same in both runs."""
+    print(f"\n--- {name.replace('_', ' ')}", flush=True)
+    results = run_classifier(
+        ClassifierOptions(
+            train_file=path("train.tsv"),
+            eval_file=path("dev.tsv"),
+            text_a_column="sentence",
+            label_column="label",
+            init_checkpoint=init_checkpoint,
+            bert_config_file=path("model", "bert_config.json"),
+            vocab_file=path("model", "vocab.txt"),
+            output_dir=path(name),
+            do_train=True,
+            do_eval=True,
+            max_seq_length=MAX_SEQ_LENGTH,
+            train_batch_size=16,
+            eval_batch_size=64,
+            learning_rate=3e-4,
+            num_train_epochs=6.0,
+        )
+    )
+    return results["eval_accuracy"]
+
+
+def serve(exported: str, sentences: tuple[str, ...]) -> None:
+    """Classifies sentences in a new process, with TensorFlow and tensorflow-text alone."""
+    served = subprocess.run(
+        [sys.executable, "-c", _SERVING, exported, *sentences], capture_output=True, text=True
+    )
+    if served.returncode:
+        raise RuntimeError(f"The exported model could not be served:\n{served.stderr}")
+    print(served.stdout, end="")
+
+
+def summary(folder: str, seconds: float) -> str:
+    exported = os.path.join(folder, "exported", "1")
+    return f"""
+=== Done in {duration(seconds)}. Everything lies in {folder}/
+  corpus.txt, model/vocab.txt, corpus.tf_record    text, vocabulary, training data
+  pretrained/, fine_tuned/                         checkpoints with all that belongs to them
+  exported/1/                                      the SavedModel: strings in, labels out
+
+Ask it yourself (type sentences, end with Ctrl-D):
+  {sys.executable} run_scripts/predict.py --model_dir={exported}
+
+With your own labelled table (.tsv, .csv or .jsonl) and a published checkpoint:
+  {sys.executable} run_scripts/run_classifier.py --do_train --do_eval \\
+      --train_file=train.csv --eval_file=dev.csv --text_a_column=text --label_column=label \\
+      --init_checkpoint=uncased_L-12_H-768_A-12 --output_dir=my_model
+With your own corpus (one sentence per line, a blank line between documents): create_vocab,
+create_pretraining_data and run_pretraining in run_scripts/, as above; README.md shows them."""

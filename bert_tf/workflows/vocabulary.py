@@ -1,0 +1,134 @@
+"""create_vocab: a corpus -> `vocab.txt` and the `bert_config.json` of a model for it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.files import write_text
+from bert_tf.data.records import expand_files
+from bert_tf.data.vocabulary import Coverage, count_words, learn_wordpieces, measure_coverage
+from bert_tf.training.progress import Progress
+from bert_tf.workflows.corpus import corpus_lines
+from bert_tf.workflows.options import option
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyOptions:
+    """What `create_vocab` needs to know.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+
+    input_file: str = option("Plain UTF-8 text, or gzip of it: a comma list of files or globs.")
+    output_dir: str = option("Folder for vocab.txt and bert_config.json; made if missing.")
+    vocab_size: int = option("Tokens in the vocabulary, special ones included.", default=30522)
+    round_up_to: int = option(
+        "Raise the vocabulary's size to a multiple of this, for example 64.", default=1
+    )
+    do_lower_case: bool = option(
+        "Lower-case the text: True for uncased models, False for cased ones.", default=True
+    )
+    character_coverage: float = option(
+        "Share of the characters that must be known (0-1). Words with one of the others, which are "
+        "the rarest, become [UNK].",
+        default=0.99995,
+    )
+    min_frequency: int = option("Pieces that the corpus has less often are not learned.", default=2)
+    model_size: str = option(
+        "Size in bert_config.json: tiny, mini, small, medium, base or large.", default="base"
+    )
+    overwrite: bool = option("Replace a vocabulary that is already in the folder.", default=False)
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "round_up_to"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` is {getattr(self, name)}, but must be 1 or more.")
+        BertConfig.from_name(self.model_size, vocab_size=self.vocab_size)  # refuses unknown sizes
+
+
+@dataclass(frozen=True)
+class VocabularySummary:
+    """What `create_vocab` made."""
+
+    vocab_file: str
+    config_file: str
+    vocab_size: int
+    num_distinct_words: int
+    coverage: Coverage  # of the corpus that it was learned from
+
+    def __str__(self) -> str:
+        return (
+            f"{self.vocab_size:,} tokens to {self.vocab_file} and the matching {self.config_file}. "
+            f"The corpus has {self.coverage.num_words:,} words ({self.num_distinct_words:,} "
+            f"different ones): {self.coverage}"
+        )
+
+
+def create_vocab(options: VocabularyOptions) -> VocabularySummary:
+    """Learns a WordPiece vocabulary and writes it with the configuration of a model.
+
+    Raises:
+        ValueError: there is a vocabulary in the folder already, a glob matches nothing, a text is
+            not UTF-8, there is no text, or it does not yield a vocabulary of that size.
+    """
+    vocab_file = os.path.join(options.output_dir, "vocab.txt")
+    config_file = os.path.join(options.output_dir, "bert_config.json")
+    for file in (vocab_file, config_file):
+        if tf.io.gfile.exists(file) and not options.overwrite:
+            raise ValueError(
+                f"{file} exists, and models trained with it would be lost without it. Choose "
+                "another --output_dir, or pass --overwrite to replace it."
+            )
+    files = expand_files(options.input_file)
+    tf.io.gfile.makedirs(options.output_dir)
+
+    counts = count_words(corpus_lines(files, "count words"), options.do_lower_case)
+    if not counts:
+        raise ValueError(f"There is no text in {', '.join(files)}.")
+    vocab_size = -(-options.vocab_size // options.round_up_to) * options.round_up_to
+    progress = _LearningProgress()
+    tokens = learn_wordpieces(
+        counts,
+        vocab_size,
+        character_coverage=options.character_coverage,
+        min_frequency=options.min_frequency,
+        on_progress=progress,
+    )
+    progress.finish()
+
+    config = BertConfig.from_name(options.model_size, vocab_size=len(tokens))
+    write_text(vocab_file, "".join(f"{token}\n" for token in tokens))
+    write_text(config_file, config.to_json_string())
+    summary = VocabularySummary(
+        vocab_file=vocab_file,
+        config_file=config_file,
+        vocab_size=len(tokens),
+        num_distinct_words=len(counts),
+        coverage=measure_coverage(tokens, counts),
+    )
+    logger.info("Wrote %s.", summary)
+    return summary
+
+
+class _LearningProgress:
+    """Shows how many pieces are learned; the number wanted is known when the first ones are."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        if self._progress is None:
+            self._progress = Progress("learn", total, unit="pieces")
+        self._progress.update(min(done, total - 1))
+
+    def finish(self) -> None:
+        if self._progress is not None:
+            self._progress.update(self._progress.total)

@@ -1,0 +1,14 @@
+r"""Contextual vectors of text, layer by layer, as JSON lines.
+
+    python run_scripts/extract_features.py \
+        --input_file=input.txt --output_file=output.jsonl \
+        --init_checkpoint=uncased_L-12_H-768_A-12/bert_model.ckpt --layers=-1,-2,-3,-4
+
+input.txt holds one example per line; the sentences of a pair stand around " ||| ".
+"""
+
+from bert_tf import cli
+from bert_tf.workflows.extraction import ExtractionOptions, extract_features
+
+if __name__ == "__main__":
+    cli.run(ExtractionOptions, extract_features)

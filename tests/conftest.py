@@ -1,0 +1,26 @@
+"""Set-up of every test: `from reference import numpy_bert` works wherever pytest is started, and there
+are two CPU devices, so that two replicas can be tested on any machine."""
+
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+# Only possible before TensorFlow has run its first operation, hence here. Whatever does not ask for
+# the second device computes on the first one, as always.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+
+from tiny_runs import (  # noqa: E402, F401  (fixtures for all tests)
+    exported,
+    mood_tables,
+    mrpc_folder,
+    pair_model,
+    pretrained,
+    records,
+    sentence_model,
+    toy_text,
+)

@@ -1,0 +1,287 @@
+"""One FeatureSpec and its views."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.data.features import (
+    FeatureSpec,
+    check_specs,
+    encode_example,
+    keras_inputs,
+    parse_examples,
+    split,
+    trim_padding,
+    zeros,
+)
+
+# S=5, P=2, K=3
+SPECS = (
+    FeatureSpec("input_ids", (5,)),
+    FeatureSpec("choice_ids", (3, 5)),
+    FeatureSpec("masked_lm_ids", (2,), role="label", output="masked_lm"),
+    FeatureSpec("masked_lm_weights", (2,), "float32", role="weight", output="masked_lm"),
+    FeatureSpec("next_sentence_labels", role="label", output="next_sentence"),
+    FeatureSpec("is_real_example", role="weight"),
+    FeatureSpec("unique_ids", role="id"),
+)
+
+
+def example(**changes):
+    return {
+        "input_ids": [101, 7, 8, 102, 0],
+        "choice_ids": np.arange(15).reshape(3, 5),
+        "masked_lm_ids": [7, 0],
+        "masked_lm_weights": [1.0, 0.0],
+        "next_sentence_labels": 1,
+        "is_real_example": 1,
+        "unique_ids": 1_000_000_000,
+    } | changes
+
+
+def parse(*examples):
+    return parse_examples(SPECS)(tf.constant([encode_example(SPECS, e) for e in examples]))
+
+
+def test_encoding_then_parsing_is_identity():
+    parsed = parse(example(), example(next_sentence_labels=0))
+    for name, value in example().items():
+        np.testing.assert_array_equal(parsed[name][0], value)
+    assert parsed["next_sentence_labels"].numpy().tolist() == [1, 0]
+    assert [parsed[s.name].dtype.name for s in SPECS] == [s.dtype for s in SPECS]
+
+
+def test_records_hold_what_the_reference_writes():
+    features = tf.train.Example.FromString(encode_example(SPECS, example())).features.feature
+    assert list(features["input_ids"].int64_list.value) == [101, 7, 8, 102, 0]
+    assert list(features["masked_lm_weights"].float_list.value) == [1.0, 0.0]
+    assert list(features["next_sentence_labels"].int64_list.value) == [1]
+    assert list(features["is_real_example"].int64_list.value) == [1]
+    assert list(features["choice_ids"].int64_list.value) == list(range(15))
+
+
+def test_parsing_works_inside_a_dataset_and_keeps_the_static_shapes():
+    serialized = [encode_example(SPECS, example(unique_ids=i)) for i in range(3)]
+    dataset = tf.data.Dataset.from_tensor_slices(serialized).batch(2).map(parse_examples(SPECS))
+    assert dataset.element_spec["choice_ids"].shape.as_list() == [None, 3, 5]
+    assert [b["unique_ids"].numpy().tolist() for b in dataset] == [[0, 1], [2]]
+
+
+def test_a_feature_that_no_spec_declares_is_ignored_by_the_parser():
+    parsed = parse_examples(SPECS[:1])(tf.constant([encode_example(SPECS, example())]))
+    assert list(parsed) == ["input_ids"]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"input_ids": [1, 2]}, r"`input_ids` has shape \[2\], but its FeatureSpec says \[5\]"),
+        ({"choice_ids": [[1] * 5] * 2}, r"`choice_ids` has shape \[2, 5\].*\[3, 5\]"),
+        ({"choice_ids": [[1], [2, 3], [4]]}, "`choice_ids` has rows of different lengths"),
+        ({"next_sentence_labels": [1]}, r"`next_sentence_labels` has shape \[1\].*\[\]"),
+        ({"unique_ids": 2**31}, "`unique_ids` holds 2147483648, .*int32"),
+        ({"input_ids": [0, -(2**31) - 1, 0, 0, 0]}, "`input_ids` holds -2147483649"),
+        ({"input_ids": [1, 2, 0.5, 3, 4]}, "`input_ids` holds 0.5, .*whole numbers"),
+        ({"input_ids": np.ones(5)}, "`input_ids` holds 1.0, .*whole numbers"),
+        ({"masked_lm_weights": [1.0, float("nan")]}, "`masked_lm_weights` holds nan, .*finite"),
+        ({"masked_lm_weights": [1e39, 1.0]}, r"`masked_lm_weights` holds 1e\+39"),
+        ({"masked_lm_weights": ["a", "b"]}, "`masked_lm_weights` holds .* must hold numbers"),
+        ({"label_ids": 1}, "The example has `label_ids`, which no FeatureSpec declares"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_by_name(changes, message):
+    with pytest.raises(ValueError, match=message):
+        encode_example(SPECS, example(**changes))
+
+
+def test_a_missing_value_is_refused_by_name():
+    values = example()
+    del values["masked_lm_ids"]
+    with pytest.raises(ValueError, match="`masked_lm_ids` is missing"):
+        encode_example(SPECS, values)
+
+
+def test_the_bounds_of_int32_themselves_fit():
+    parsed = parse(example(input_ids=[2**31 - 1, -(2**31), 0, 0, 0]))
+    assert parsed["input_ids"].numpy()[0, :2].tolist() == [2**31 - 1, -(2**31)]
+
+
+def test_keras_inputs_are_the_features_of_the_role_input():
+    inputs = keras_inputs(SPECS)
+    assert {n: (i.name, i.shape, i.dtype) for n, i in inputs.items()} == {
+        "input_ids": ("input_ids", (None, 5), "int32"),
+        "choice_ids": ("choice_ids", (None, 3, 5), "int32"),
+    }
+
+
+def test_split_keys_labels_and_weights_by_output():
+    x, y, sample_weight = split(SPECS, parse(example(), example(is_real_example=0)))
+    assert sorted(x) == ["choice_ids", "input_ids"]
+    assert y["masked_lm"].numpy().tolist() == [[7, 0], [7, 0]]
+    assert y["next_sentence"].numpy().tolist() == [1, 1]
+    assert sample_weight["masked_lm"].numpy().tolist() == [[1.0, 0.0], [0.0, 0.0]]
+    assert sample_weight["next_sentence"].numpy().tolist() == [1.0, 0.0]
+
+
+def test_split_gives_ones_where_there_is_no_weight_in_the_shape_of_the_loss():
+    specs = (
+        FeatureSpec("label_ids", (4,), role="label", output="tokens"),
+        FeatureSpec("targets", (4,), "float32", role="label", output="vector"),
+    )
+    features = {"label_ids": tf.zeros([2, 4], tf.int32), "targets": tf.zeros([2, 4])}
+    _, _, sample_weight = split(specs, features)
+    assert sample_weight["tokens"].numpy().tolist() == [[1.0] * 4] * 2
+    assert sample_weight["vector"].numpy().tolist() == [1.0, 1.0]
+
+
+def test_fit_takes_what_split_gives_and_the_loss_is_the_weighted_mean():
+    specs = (
+        FeatureSpec("hidden", (2, 3), "float32"),
+        FeatureSpec("masked_lm_ids", (2,), role="label", output="masked_lm"),
+        FeatureSpec("masked_lm_weights", (2,), "float32", role="weight", output="masked_lm"),
+        FeatureSpec("next_sentence_labels", role="label", output="next_sentence"),
+        FeatureSpec("is_real_example", role="weight"),
+    )
+    inputs = keras_inputs(specs)
+    flat = keras.layers.Flatten()(inputs["hidden"])
+    outputs = {
+        "masked_lm": keras.layers.Dense(3, use_bias=False)(inputs["hidden"]),
+        "next_sentence": keras.layers.Dense(2, use_bias=False)(flat),
+    }
+    model = keras.Model(inputs, outputs)
+    loss = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction="mean_with_sample_weight"
+    )
+    model.compile(loss={"masked_lm": loss, "next_sentence": loss})
+    rows = [
+        {
+            "hidden": [[1, 2, 3], [0, 0, 0]],
+            "masked_lm_ids": [2, 0],
+            "masked_lm_weights": [1.0, 0.0],
+            "next_sentence_labels": 1,
+            "is_real_example": 1,
+        },
+        zeros(specs),
+    ]
+    serialized = tf.constant([encode_example(specs, row) for row in rows])
+    x, y, sample_weight = split(specs, parse_examples(specs)(serialized))
+    total = model.evaluate(x, y, sample_weight=sample_weight, verbose=0)
+    alone = [{k: v[:1] for k, v in part.items()} for part in (x, y)]
+    alone[1]["masked_lm"] = alone[1]["masked_lm"][:, :1]
+    logits = model(alone[0])
+    expected = loss(alone[1]["masked_lm"], logits["masked_lm"][:, :1])
+    expected += loss(alone[1]["next_sentence"], logits["next_sentence"])
+    np.testing.assert_allclose(total if np.isscalar(total) else total[0], expected, rtol=1e-6)
+
+
+def test_the_filler_example_is_zero_in_every_feature():
+    parsed = parse(zeros(SPECS))
+    assert all(not tensor.numpy().any() for tensor in parsed.values())
+
+
+def sequences(length, used, choices=()):
+    """Features of sequences [B, *choices, length] of which `used` tokens (array) are real."""
+    used = np.asarray(used)[..., None]
+    ids = np.arange(1, length + 1) * np.ones_like(used)
+    mask = (np.arange(length) < used).astype("int32")
+    names = ("input_ids", "input_mask", "segment_ids")
+    specs = tuple(FeatureSpec(name, (*choices, length)) for name in names)
+    values = {"input_ids": ids * mask, "input_mask": mask, "segment_ids": mask * 2}
+    return {name: tf.constant(value, tf.int32) for name, value in values.items()}, specs
+
+
+@pytest.mark.parametrize(
+    "length, used, multiple, expected",
+    [
+        (40, [3, 9], 8, 16),
+        (40, [3, 8], 8, 8),
+        (40, [3, 39], 8, 40),
+        (13, [2, 9], 8, 13),  # 16 would be beyond the end
+        (5, [1, 2], 8, 5),
+        (40, [3, 9], 1, 9),
+        (40, [0, 0], 8, 8),  # a batch without a token keeps something to compute on
+        (40, [0, 0], 1, 1),
+    ],
+)
+def test_a_batch_is_cut_to_a_multiple_that_holds_its_longest_example(
+    length, used, multiple, expected
+):
+    features, specs = sequences(length, used)
+    trimmed = trim_padding(features, specs, multiple)
+    assert {name: value.shape for name, value in trimmed.items()} == dict.fromkeys(
+        features, (2, expected)
+    )
+    for name, value in features.items():
+        np.testing.assert_array_equal(trimmed[name], value[:, :expected])
+        assert not value[:, expected:].numpy().any()
+
+
+def test_padding_before_a_real_token_is_not_taken_for_the_end():
+    features, specs = sequences(20, [0])
+    features["input_mask"] = tf.constant([[0] * 9 + [1] + [0] * 10])
+    assert trim_padding(features, specs, multiple=2)["input_ids"].shape == (1, 10)
+
+
+def test_choices_are_cut_to_the_longest_of_all():
+    features, specs = sequences(20, [[1, 7, 3], [2, 2, 2]], choices=(3,))
+    trimmed = trim_padding(features, specs, multiple=4)
+    assert trimmed["input_ids"].shape == (2, 3, 8)
+    assert trimmed["input_ids"][0, 1].numpy().tolist() == [1, 2, 3, 4, 5, 6, 7, 0]
+
+
+def test_what_is_no_sequence_is_not_cut_even_where_it_has_the_same_length():
+    features, specs = sequences(20, [3, 4])
+    positions = FeatureSpec("masked_lm_positions", (20,))  # P = S
+    ids = FeatureSpec("masked_lm_ids", (20,), role="label", output="masked_lm_logits")
+    others = {spec.name: tf.ones([2, 20], tf.int32) for spec in (positions, ids)}
+    trimmed = trim_padding({**features, **others}, (*specs, positions, ids))
+    assert trimmed["input_ids"].shape == (2, 8)
+    assert trimmed["masked_lm_positions"].shape == trimmed["masked_lm_ids"].shape == (2, 20)
+
+
+@pytest.mark.parametrize("choices", [(), (3,)])
+def test_batches_are_cut_inside_a_dataset_each_to_its_own_length(choices):
+    used = np.array([3, 5, 11, 2, 20, 1])
+    if choices:
+        used = used[:, None] - [0, 1, 1]
+    features, specs = sequences(20, np.maximum(used, 0), choices)
+    dataset = tf.data.Dataset.from_tensor_slices(features).batch(2)
+    dataset = dataset.map(lambda batch: trim_padding(batch, specs))
+    assert dataset.element_spec["input_ids"].shape.as_list() == [None, *choices, None]
+    shapes = [batch["segment_ids"].shape.as_list() for batch in dataset]
+    assert shapes == [[2, *choices, length] for length in (8, 16, 20)]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"name": ""}, "`name`"),
+        ({"shape": [5]}, "`shape` of feature `f`"),
+        ({"shape": (0,)}, "`shape` of feature `f`"),
+        ({"dtype": "int64"}, "`dtype` of feature `f` is 'int64', .*int32, float32"),
+        ({"role": "target"}, "`role` of feature `f` is 'target'"),
+        ({"role": "label"}, "Label `f` has no `output`"),
+        ({"output": "logits"}, "`output` of feature `f` is 'logits'"),
+    ],
+)
+def test_a_wrong_declaration_is_refused_when_made(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        FeatureSpec(**{"name": "f"} | arguments)
+
+
+@pytest.mark.parametrize(
+    "specs, message",
+    [
+        ((), "no features"),
+        ((FeatureSpec("f"), FeatureSpec("f", (2,))), "`f` is declared twice"),
+        (
+            tuple(FeatureSpec(n, role="label", output="logits") for n in "ab"),
+            "`a` and `b` both belong to output 'logits'",
+        ),
+        ((FeatureSpec("w", role="weight", output="logit"),), "'logit', which has no label"),
+    ],
+)
+def test_declarations_that_contradict_each_other_are_refused(specs, message):
+    with pytest.raises(ValueError, match=message):
+        check_specs(specs)

@@ -1,0 +1,160 @@
+"""GraphTokenizer equals FullTokenizer: every code point, random texts, any bytes, any surroundings."""
+
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_tf.data.graph_tokenizer import GraphTokenizer
+from bert_tf.tokenization import BasicTokenizer, FullTokenizer
+
+TRICKY = (
+    "aAbZ1 .,:'’-$~…½ß\t\n\r\x00\x0b\x1c\x1f\x85\xa0\xad\u200b\u2028\ufeff\ufffdÉéİıẞΣσςΩ\u2126\u212a"
+    "\u037e\u1fef\u0301\u0307\u0345\u0344\u0e31\u0f73漢字\uf900\ufadb\U0002f800\U0002ceb0한각\u1100\u1161\u11a8"
+    "\u302e\u302f\u1b44\U00016ff0\U0001d160\U0001d165\U0001d16d\u0ddd\u0903𐐀😀[]MASK"
+)
+texts = st.lists(
+    st.one_of(
+        st.text(st.sampled_from(TRICKY), max_size=40),
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+    ),
+    max_size=7,
+)
+any_bytes = st.lists(
+    st.lists(st.one_of(st.binary(max_size=3), st.text("aé漢😀 ").map(str.encode))).map(b"".join),
+    max_size=7,
+)
+
+
+def code_points():
+    """All of the planes that have characters, and one in 97 of the unassigned and private planes.
+
+    (`benchmarks/tokenization.py --verify` takes all, in nine surroundings.)
+    """
+    for plane in range(17):
+        step = 1 if plane in (0, 1, 2, 3, 14) else 97
+        yield from range(plane << 16, (plane + 1) << 16, step)
+
+
+@pytest.fixture(scope="module")
+def tokenizer_pairs(tmp_path_factory):
+    """Both tokenizers, with every character but the unassigned and private ones as a piece."""
+    pairs = {}
+    for do_lower_case in (True, False):
+        chars = [chr(code) for code in range(0x20000) if chr(code).isprintable()]
+        letters = "".join(BasicTokenizer(do_lower_case).tokenize(" ".join([*chars, *TRICKY])))
+        letters = dict.fromkeys(letters)
+        tokens = ["[UNK]", *letters, *("##" + letter for letter in letters), "ab", "##a\u0301"]
+        vocab_file = tmp_path_factory.mktemp("vocab") / "vocab.txt"
+        vocab_file.write_text("\n".join(tokens), encoding="utf-8", newline="\n")
+        full = FullTokenizer(vocab_file, do_lower_case)
+        pairs[do_lower_case] = full, GraphTokenizer(full.vocab, do_lower_case)
+    return pairs
+
+
+def assert_equal(pair, texts):
+    full, graph = pair
+    for text, ids in zip(texts, graph(tf.constant(texts, tf.string)).to_list(), strict=True):
+        assert ids == full.encode(text), repr(text)[:200]
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_every_code_point_becomes_what_full_tokenizer_says(tokenizer_pairs, do_lower_case):
+    # Behind a sigma, on which it may have an effect, and before a mark that may change places.
+    words = [f"AΣ{chr(code)}\u302e" for code in code_points() if not 0xD800 <= code < 0xE000]
+    texts = [" ".join(words[start : start + 256]) for start in range(0, len(words), 256)]
+    assert_equal(tokenizer_pairs[do_lower_case], texts)
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+@settings(max_examples=200, deadline=None)
+@given(texts=texts)
+def test_texts_become_what_full_tokenizer_says(tokenizer_pairs, do_lower_case, texts):
+    assert_equal(tokenizer_pairs[do_lower_case], texts)
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+@settings(max_examples=100, deadline=None)
+@given(texts=any_bytes)
+def test_bytes_that_are_not_utf8_are_left_out_alike(tokenizer_pairs, do_lower_case, texts):
+    assert_equal(tokenizer_pairs[do_lower_case], texts)
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "e\u0301", "ж", "한", "\u0e01", "𐐀", "\xada"])
+def test_a_word_may_have_200_characters_however_many_bytes(tokenizer_pairs, letter):
+    words = [letter * count for count in (66, 67, 100, 199, 200, 201, 399, 400, 401, 900)]
+    for pair in tokenizer_pairs.values():
+        assert_equal(pair, [*words, " ".join(words), ".".join(words)])
+
+
+def test_sigma_at_the_end_of_a_word_is_final():
+    tokenizer = GraphTokenizer(["[UNK]", "σ", "ας", "ασα", "ασ", "ς"])
+    texts = ["Σ", "ΑΣ", "ΑΣΑ", "ΑΣ\u0301", "ΑΣ\xadΑ", "ΑΣ Α", "ΑΣ漢", "Α \xadΣ"]
+    ids = tokenizer(tf.constant(texts)).to_list()
+    assert ids == [[1], [2], [3], [2], [3], [2, 0], [2, 0], [0, 1]]
+
+
+def test_no_text_and_empty_texts_have_no_ids(tokenizer_pairs):
+    _, graph = tokenizer_pairs[True]
+    assert graph(tf.constant([], tf.string)).to_list() == []
+    assert graph(tf.constant(["", " \n", "\u0301"])).to_list() == [[], [], []]
+
+
+def test_vocabulary_is_a_mapping_or_the_tokens_in_order():
+    text = tf.constant(["aba c"])
+    for vocab in (["b", "##a", "[UNK]", "ab", "", "##"], {"ab": 3, "[UNK]": 2, "##a": 1, "b": 7}):
+        assert GraphTokenizer(vocab)(text).to_list() == [[3, 1, 2]]
+
+
+def test_tokens_that_no_word_can_match_do_no_harm():
+    vocab = ["[UNK]", "a", "", "##", "b\0", "##\0", "x" * 201, "c d", "##a"]
+    texts = ["aa", "##", "b\0", "x" * 201, "c d", " no token 2 "]
+    ids = GraphTokenizer(vocab)(tf.constant(texts)).to_list()
+    assert ids == [[1, 8], [0, 0], [0], [0], [0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    "vocab, message",
+    [
+        (["a", "b"], r"vocabulary has 2 tokens, but not \[UNK\]"),
+        (["[UNK]", "b", "b"], r"'b' stands more than once .* `load_vocab` names the lines"),
+        ({"[UNK]": 0, "a": 1, "b": 1}, r"'b' has the id 1, .* one token only \(this one to 'a'\)"),
+        ({"[UNK]": -1}, r"'\[UNK\]' has the id -1, but ids start at 0"),
+        (["[UNK]", "##" + "ก" * 86], r"has 258 bytes in UTF-8, but tensorflow-text takes 256"),
+    ],
+)
+def test_faulty_vocabularies_are_refused(vocab, message):
+    with pytest.raises(ValueError, match=message):
+        GraphTokenizer(vocab)
+
+
+def test_it_works_inside_tf_data(tokenizer_pairs):
+    full, graph = tokenizer_pairs[True]
+    texts = ["ΑΣ 한é\u302e漢", "", "a b c", "İ!"]
+    batches = tf.data.Dataset.from_tensor_slices(texts).batch(3).map(graph)
+    ids = [row for batch in batches for row in batch.to_list()]
+    assert ids == [full.encode(text) for text in texts]
+
+
+LOAD = """
+import sys
+import tensorflow as tf, tensorflow_text
+tokenizer = tf.saved_model.load(sys.argv[1]).tokenizer
+print(tokenizer(tf.constant(sys.argv[2:])).to_list())
+assert not any(name.startswith("bert_tf") for name in sys.modules)
+"""
+
+
+def test_a_saved_model_that_holds_it_loads_without_this_package(tokenizer_pairs, tmp_path):
+    full, graph = tokenizer_pairs[True]
+    texts = ["ΑΣ 한é\u302e漢", "a" * 201 + " b\xadc", "İ!"]
+    module = tf.Module()
+    module.tokenizer = graph
+    tf.saved_model.save(module, str(tmp_path))
+    command = [sys.executable, "-c", LOAD, str(tmp_path), *texts]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == str([full.encode(text) for text in texts])

@@ -1,0 +1,78 @@
+"""Truncation, special tokens and padding."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_tf.data.packing import pack, truncate_pair, truncate_pair_at_random
+from reference import pretraining_data as reference
+
+CLS, SEP = 101, 102
+sentences = st.lists(st.integers(min_value=200, max_value=210), max_size=12)
+
+
+def test_longer_sentence_gives_up_its_last_token_first():
+    assert truncate_pair(["a", "b", "c"], ["x"], max_tokens=3) == (["a", "b"], ["x"])
+    assert truncate_pair(["a"], ["x", "y", "z"], max_tokens=2) == (["a"], ["x"])
+
+
+def test_of_two_equally_long_sentences_the_second_gives_up_first():
+    assert truncate_pair(["a", "b"], ["x", "y"], max_tokens=3) == (["a", "b"], ["x"])
+
+
+@given(sentences, sentences, st.integers(min_value=0, max_value=25))
+def test_truncation_equals_giving_up_one_token_at_a_time(a, b, max_tokens):
+    kept_a, kept_b = list(a), list(b)
+    while len(kept_a) + len(kept_b) > max_tokens:
+        (kept_a if len(kept_a) > len(kept_b) else kept_b).pop()
+    assert truncate_pair(a, b, max_tokens) == (kept_a, kept_b)
+
+
+@given(sentences, sentences, st.integers(min_value=0, max_value=25), st.integers())
+def test_random_truncation_makes_the_draws_of_the_reference(a, b, max_tokens, seed):
+    rng, reference_rng = random.Random(seed), random.Random(seed)
+    kept_a, kept_b = list(a), list(b)
+    reference.shorten(kept_a, kept_b, max_tokens, reference_rng)
+    assert truncate_pair_at_random(a, b, max_tokens, rng) == (kept_a, kept_b)
+    assert rng.getstate() == reference_rng.getstate()
+
+
+def test_a_pair_is_packed_with_two_separators_and_padding():
+    packed = pack([7, 8], [9], max_seq_length=8, cls_id=CLS, sep_id=SEP, pad_id=3)
+    assert packed.input_ids == [CLS, 7, 8, SEP, 9, SEP, 3, 3]
+    assert packed.input_mask == [1, 1, 1, 1, 1, 1, 0, 0]
+    assert packed.segment_ids == [0, 0, 0, 0, 1, 1, 0, 0]
+
+
+def test_a_single_sentence_is_cut_to_leave_room_for_cls_and_sep():
+    packed = pack([5, 6, 7, 8, 9], max_seq_length=5, cls_id=CLS, sep_id=SEP)
+    assert packed.input_ids == [CLS, 5, 6, 7, SEP]
+    assert packed.segment_ids == [0] * 5
+
+
+def test_an_empty_second_sentence_is_none():
+    sizes = dict(max_seq_length=6, cls_id=CLS, sep_id=SEP)
+    assert pack([5, 6, 7, 8], [], **sizes) == pack([5, 6, 7, 8], None, **sizes)
+
+
+def test_an_empty_sentence_is_just_cls_and_sep():
+    assert pack([], max_seq_length=3, cls_id=CLS, sep_id=SEP).input_ids == [CLS, SEP, 0]
+
+
+@given(sentences, sentences, st.integers(min_value=3, max_value=30))
+def test_every_packed_sequence_is_full_length_with_padding_only_at_the_end(a, b, max_seq_length):
+    packed = pack(a, b, max_seq_length=max_seq_length, cls_id=CLS, sep_id=SEP)
+    num_real = sum(packed.input_mask)
+    assert [len(values) for values in packed] == [max_seq_length] * 3
+    assert packed.input_mask == [1] * num_real + [0] * (max_seq_length - num_real)
+    assert packed.input_ids[0] == CLS
+    assert packed.input_ids[num_real - 1] == SEP
+    assert not any(packed.input_ids[num_real:]) and not any(packed.segment_ids[num_real:])
+
+
+@pytest.mark.parametrize("ids_b, max_seq_length", [(None, 1), ([9], 2)])
+def test_a_length_without_room_for_special_tokens_is_refused(ids_b, max_seq_length):
+    with pytest.raises(ValueError, match=f"`max_seq_length` is {max_seq_length}.*alone take"):
+        pack([7], ids_b, max_seq_length=max_seq_length, cls_id=CLS, sep_id=SEP)

@@ -1,0 +1,161 @@
+"""Files people have -> lines, rows and documents."""
+
+import gzip
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.data.readers import read_documents, read_lines, read_table, read_tsv
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes bytes or text to a file and gives its path."""
+
+    def write(content, name="rows.tsv"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return write
+
+
+# Lines
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"a\n\nb c\n", b"a\n\nb c", b"a\r\n\r\nb c\r\n", b"\xef\xbb\xbfa\n\nb c\n"],
+    ids=["plain", "no end at the last line", "CRLF", "byte order mark"],
+)
+def test_lines_come_without_ends_and_marks(file, content):
+    assert list(read_lines(file(content))) == ["a", "", "b c"]
+
+
+def test_only_a_line_feed_ends_a_line(file):
+    text = "a\x0bb\x0cc\u2028d\x85e\rf"
+    assert list(read_lines(file(text + "\n"))) == [text]
+
+
+def test_gzip_is_recognised_by_its_content(file):
+    assert list(read_lines(file(gzip.compress(b"a\nb\n"), "corpus.txt"))) == ["a", "b"]
+
+
+def test_remote_files_go_through_gfile(file):
+    path = "ram://bert_tf_test/corpus.txt"
+    with tf.io.gfile.GFile(path, "wb") as stream:
+        stream.write(b"a\r\nb\r c\n" + b"x" * 2_000_000)
+    assert [len(line) for line in read_lines(path)] == [1, 4, 2_000_000]
+
+
+def test_a_byte_that_is_not_utf8_is_named_by_line_and_offset(file):
+    path = file(b"gr\xc3\xbcn\r\ngr\xfcn\n")
+    with pytest.raises(ValueError, match=r"rows\.tsv:2: .* byte 0xfc at offset 9 of the file"):
+        list(read_lines(path))
+    assert list(read_lines(path, errors="replace")) == ["grün", "gr\ufffdn"]
+
+
+def test_an_empty_file_has_no_lines(file):
+    assert list(read_lines(file(b""))) == []
+
+
+# TSV by column number
+
+
+def test_quotation_marks_in_tsv_are_ordinary_characters(file):
+    rows = list(read_tsv(file('\ufeff1\t"open\r\n0\tclosed" \t\r\n')))
+    assert rows == [["1", '"open'], ["0", 'closed" ', ""]]
+
+
+def test_rows_know_where_they_stand(file):
+    rows = list(read_tsv(file("a\tb\n\nc\td\n")))
+    assert [row.place.rsplit("/", 1)[1] for row in rows] == ["rows.tsv:1", "rows.tsv:3"]
+
+
+def test_quoted_columns_may_hold_tabs_and_line_ends(file):
+    rows = list(read_tsv(file('a\t"b\tb\nb"\nc\t"say ""d"""\n'), quoted=True))
+    assert rows == [["a", "b\tb\nb"], ["c", 'say "d"']]
+    assert [row.line for row in rows] == [1, 3]
+
+
+def test_an_open_quotation_mark_is_named_by_the_line_where_it_opens(file):
+    with pytest.raises(ValueError, match=r"rows\.tsv:2: .*read it without quoting"):
+        list(read_tsv(file('a\tb\nc\t"d\ne\tf\n'), quoted=True))
+
+
+def test_a_quoted_column_may_be_a_whole_book(file):
+    (row,) = read_tsv(file('a\t"' + "b" * 200_000 + '"\n'), quoted=True)
+    assert len(row[1]) == 200_000
+
+
+# Tables by column name
+
+
+@pytest.mark.parametrize(
+    "name, content",
+    [
+        ("t.tsv", 'text\tlabel\nsay "a, b"\t1\n'),
+        ("t.CSV", '\ufefftext,label\r\n"say ""a, b""",1\r\n'),
+        ("t.jsonl", '{"text": "say \\"a, b\\"", "label": "1"}\n\n'),
+    ],
+)
+def test_the_same_table_in_three_formats(file, name, content):
+    assert list(read_table(file(content, name))) == [{"text": 'say "a, b"', "label": "1"}]
+
+
+def test_format_and_quoting_can_be_told(file):
+    path = file('text\tlabel\n"a\tb"\t1\n', "table.txt")
+    assert list(read_table(path, format="tsv", quoted=True)) == [{"text": "a\tb", "label": "1"}]
+
+
+def test_json_keeps_its_types(file):
+    (row,) = read_table(file('{"ids": [1, 2], "score": 0.5}', "t.jsonl"))
+    assert row == {"ids": [1, 2], "score": 0.5}
+
+
+@pytest.mark.parametrize("separator, name", [("\t", "t.tsv"), (",", "t.csv")])
+def test_a_row_with_another_number_of_columns_is_named(file, separator, name):
+    rows = ["text,label", "fine,1", "one,too,many"]
+    path = file("\n".join(rows).replace(",", separator), name)
+    message = rf"{name}:3: found 3 columns, but 2 are expected \(text, label\).*begins 'one"
+    with pytest.raises(ValueError, match=message):
+        list(read_table(path))
+
+
+def test_a_column_that_is_not_there_is_named_beside_those_that_are(file):
+    (row,) = read_table(file("sentence\tlabel\na\t1\n"))
+    with pytest.raises(ValueError, match=r"rows\.tsv:2: .*'sentense'; did you mean \"sentence\"\?"):
+        row["sentense"]
+    with pytest.raises(ValueError, match=r"no column 'x'\. The columns are sentence, label"):
+        row["x"]
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("t.tsv", "", r"t\.tsv is empty"),
+        ("t.tsv", "a\tb\ta\n", r"t\.tsv:1: .*'a' stands 2 times"),
+        ("t.csv", "a,,b\n", r"t\.csv:1: .*'' stands 1 times"),
+        ("t.jsonl", '{"a": 1}\n{"a": \n', r"t\.jsonl:2: no JSON .*begins '{\"a\": '"),
+        ("t.jsonl", "[1, 2]\n", r"t\.jsonl:1: expected a JSON object"),
+        ("t.xls", "a\n", r"t\.xls: the format cannot be told from the name"),
+    ],
+)
+def test_a_table_that_is_none_is_refused(file, name, content, message):
+    with pytest.raises(ValueError, match=message):
+        list(read_table(file(content, name)))
+
+
+def test_an_unknown_format_is_refused(file):
+    with pytest.raises(ValueError, match="`format` is 'xls', but must be one of tsv, csv, jsonl"):
+        read_table(file("a\n"), format="xls")
+
+
+# Documents
+
+
+def test_empty_lines_end_documents_and_ends_of_files_do_not(file):
+    first = file("\n\n one \ntwo\n \n\nthree\n", "a.txt")
+    second = file("four\n\nfive", "b.txt")
+    assert list(read_documents([first, second])) == [["one", "two"], ["three", "four"], ["five"]]
+    assert list(read_documents([file("\n \n", "c.txt")])) == []

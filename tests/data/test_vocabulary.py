@@ -1,0 +1,203 @@
+"""A WordPiece vocabulary, learned from a corpus."""
+
+import random
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from bert_tf.data import vocabulary
+from bert_tf.data.vocabulary import (
+    FIRST_TOKENS,
+    count_words,
+    learn_wordpieces,
+    measure_coverage,
+    merge_pairs,
+)
+from bert_tf.interop.letter_case import vocab_is_cased
+from bert_tf.tokenization import BasicTokenizer, WordpieceTokenizer
+
+LINES = [
+    "The lowest of the low tides.",
+    "Newer, lower, wider: Zürich's widest tide!",
+    "",
+    "the tide\x0bs are low\u2028now",  # U+000B is deleted, U+2028 separates
+    "低い潮 2024",
+]
+
+
+def random_words(seed, num_words=60):
+    generator = random.Random(seed)
+    words = ("".join(generator.choices("abc", k=generator.randint(1, 7))) for _ in range(num_words))
+    return {word: generator.randint(1, 9) for word in words}
+
+
+# Counting
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_words_are_counted_as_the_tokenizer_splits_them(do_lower_case):
+    tokenizer = BasicTokenizer(do_lower_case)
+    expected = Counter(word for line in LINES for word in tokenizer.tokenize(line))
+    assert count_words(LINES, do_lower_case) == expected
+    assert expected["tides"] == 2
+
+
+def test_counting_stays_exact_when_the_chunks_overflow(monkeypatch):
+    monkeypatch.setattr(vocabulary, "_MAX_CHUNKS", 3)
+    monkeypatch.setattr(vocabulary, "MAX_WORDS", 5)
+    assert count_words(LINES * 3, max_words=1000)["the"] == 9
+
+
+def test_the_rarest_words_are_forgotten_when_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(vocabulary, "_MAX_CHUNKS", 4)
+    lines = [f"often often rare{i} seldom{i // 3}" for i in range(30)]
+    counts = count_words(lines, max_words=8)
+    assert counts["often"] == 60
+    assert len(counts) <= 8
+
+
+# Merging
+
+
+def plain_merges(counts, num_pieces):
+    """The same algorithm with everything counted anew in each step."""
+    words = {w: [c if i == 0 else "##" + c for i, c in enumerate(w)] for w in counts}
+    known = {piece for pieces in words.values() for piece in pieces}
+    merges = []
+    while len(merges) < num_pieces:
+        frequency = Counter()
+        for word, pieces in words.items():
+            for pair in pairwise(pieces):
+                frequency[pair] += counts[word]
+        if not frequency:
+            break
+        left, right = min(frequency, key=lambda pair: (-frequency[pair], pair))
+        merged = left + right[2:]
+        if merged not in known:
+            known.add(merged)
+            merges.append(merged)
+        for pieces in words.values():
+            i = 0
+            while i < len(pieces) - 1:
+                if (pieces[i], pieces[i + 1]) == (left, right):
+                    pieces[i : i + 2] = [merged]
+                i += 1
+    return merges
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_merges_equal_those_of_the_plain_algorithm(seed):
+    counts = random_words(seed)
+    merges = plain_merges(counts, 1000)
+    assert len(merges) > 50
+    assert merge_pairs(counts, 1000) == merges
+    assert merge_pairs(counts, 17) == merges[:17]
+
+
+def test_merges_do_not_depend_on_the_order_of_the_words():
+    counts = random_words(3)
+    assert merge_pairs(dict(reversed(counts.items())), 40) == merge_pairs(counts, 40)
+
+
+def test_a_run_of_one_letter_is_merged_from_the_left():
+    assert merge_pairs({"baaaa": 3}, 9) == ["##aa", "##aaaa", "baaaa"]
+
+
+def test_a_pair_that_is_too_rare_is_not_merged():
+    assert merge_pairs({"ab": 2, "cd": 1}, 9, min_frequency=2) == ["ab"]
+
+
+def test_progress_is_told():
+    told = []
+    counts = {f"{a}{b}": 1 for a in "abcdefghijk" for b in "lmnopqrstuv"}
+    merge_pairs(counts, 110, on_progress=lambda done, total: told.append((done, total)))
+    assert told == [(100, 110)]
+
+
+# The whole vocabulary
+
+
+def test_special_tokens_have_the_ids_of_the_published_models():
+    vocab = learn_wordpieces(random_words(1), 120)
+    assert vocab[0] == "[PAD]"
+    assert vocab[1:100] == [f"[unused{i}]" for i in range(99)]
+    assert vocab[100:104] == ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert vocab[104:110] == ["a", "b", "c", "##a", "##b", "##c"]
+
+
+@pytest.mark.parametrize("vocab_size", [110, 111, 117, 140])
+def test_the_size_is_exact_and_no_token_stands_twice(vocab_size):
+    vocab = learn_wordpieces(random_words(2), vocab_size, min_frequency=1)
+    assert len(vocab) == len(set(vocab)) == vocab_size
+
+
+def test_longer_pieces_are_those_that_the_tokenizer_uses_most():
+    counts = {"abcd": 50, "xbcd": 30, "yb": 3, "yc": 2}
+    assert merge_pairs(counts, 5) == ["##bc", "##bcd", "abcd", "xbcd", "yb"]
+    # Five are learned for four. With both words whole, neither "##bc" nor "##bcd" is needed.
+    vocab = learn_wordpieces(counts, len(FIRST_TOKENS) + 12 + 4)
+    assert vocab[-4:] == ["abcd", "xbcd", "yb", "##bc"]
+
+
+def test_punctuation_and_ideographs_have_no_continuation():
+    vocab = learn_wordpieces({"a": 1, "!": 1, "低": 1, "い": 1}, len(FIRST_TOKENS) + 6)
+    assert vocab[len(FIRST_TOKENS) :] == ["!", "a", "い", "低", "##a", "##い"]
+
+
+def test_every_word_is_covered_but_those_with_the_rarest_characters():
+    counts = {"ab": 990, "bq": 10}
+    assert measure_coverage(learn_wordpieces(counts, 111), counts).unknown_share == 0
+    vocab = learn_wordpieces(counts, 109, character_coverage=0.995)
+    assert "q" not in vocab and "##q" not in vocab
+    assert measure_coverage(vocab, counts).unknown_share == 0.01
+
+
+def test_a_word_longer_than_the_tokenizer_takes_teaches_nothing():
+    counts = {"ab": 2, "x" * 201: 1000}
+    vocab = learn_wordpieces(counts, len(FIRST_TOKENS) + 5)
+    assert vocab[-5:] == ["a", "b", "##a", "##b", "ab"]
+
+
+def test_a_learned_vocabulary_tells_whether_it_is_cased():
+    lines = ["".join(random.Random(i).choices("ABcdeÉfg h", k=60)) for i in range(99)]
+    for do_lower_case in (True, False):
+        vocab = learn_wordpieces(count_words(lines, do_lower_case), 400, min_frequency=1)
+        assert vocab_is_cased(vocab) is not do_lower_case
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"vocab_size": 105}, "`vocab_size` is 105, but the 104 first tokens and 3 char.*take 110"),
+        ({"vocab_size": 9999}, r"`vocab_size` is 9999, but this corpus yields \d+ tokens"),
+        ({"character_coverage": 0.0}, "`character_coverage` is 0.0"),
+        ({"character_coverage": 1.1}, "`character_coverage` is 1.1"),
+        ({"min_frequency": 0}, "`min_frequency` is 0"),
+    ],
+)
+def test_what_cannot_be_learned_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        learn_wordpieces(random_words(4), **{"vocab_size": 120} | arguments)
+
+
+def test_counting_without_room_for_a_word_is_refused():
+    with pytest.raises(ValueError, match="`max_words` is 0"):
+        count_words([], max_words=0)
+
+
+def test_coverage_counts_occurrences():
+    tokens = ["[UNK]", "a", "##b", "ab"]
+    coverage = measure_coverage(tokens, {"ab": 3, "abb": 1, "c": 4})
+    assert coverage == (8, 0.5, (3 * 1 + 1 * 2 + 4 * 1) / 8)
+    assert str(coverage) == "1.125 pieces per word and 50.000% unknown words"
+    with pytest.raises(ValueError, match="no words"):
+        measure_coverage(tokens, {})
+
+
+def test_the_tokenizer_splits_the_corpus_into_learned_pieces_only():
+    counts = count_words(LINES * 4)
+    vocab = learn_wordpieces(counts, 180)
+    tokenizer = WordpieceTokenizer({token: i for i, token in enumerate(vocab)})
+    assert tokenizer.tokenize("the tide zurich") == ["the", "tide", "zurich"]
+    assert all("[UNK]" not in tokenizer.tokenize(word) for word in counts)

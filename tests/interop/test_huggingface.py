@@ -1,0 +1,368 @@
+import json
+import sys
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from tiny_checkpoints import (
+    CONFIG,
+    HUGGINGFACE_CONFIG,
+    arrays_of,
+    assert_same,
+    huggingface_tensors,
+    write_huggingface,
+    write_json,
+)
+
+from bert_tf.interop.huggingface import read_huggingface
+
+safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs bert-tf[hf]")
+ENCODER = arrays_of()
+
+
+def write_shards(folder, tensors):
+    """model-00001 and model-00002 with their index."""
+    names = sorted(tensors)
+    half = len(names) // 2
+    weight_map = {}
+    for number, part in enumerate((names[:half], names[half:]), start=1):
+        file = f"model-0000{number}-of-00002.safetensors"
+        safetensors_numpy.save_file({name: tensors[name] for name in part}, folder / file)
+        weight_map |= dict.fromkeys(part, file)
+    write_json(folder / "model.safetensors.index.json", {"weight_map": weight_map})
+
+
+# ---- Names, layout, heads ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heads", [(), ("masked_lm", "next_sentence"), ("classifier",), ("span",)])
+@pytest.mark.parametrize("prefix", ["bert.", ""])
+def test_every_head_gets_the_names_and_layout_of_the_reference(tmp_path, heads, prefix):
+    arrays = arrays_of(*heads)
+    folder = write_huggingface(tmp_path, huggingface_tensors(arrays, prefix))
+    assert_same(read_huggingface(folder).arrays, arrays)
+
+
+def test_gelu_there_is_the_exact_form_here(tmp_path):
+    config = read_huggingface(write_huggingface(tmp_path, huggingface_tensors(ENCODER))).config
+    assert config.hidden_act == "gelu_erf"
+    assert (config.num_hidden_layers, config.vocab_size) == (2, 13)
+
+
+def test_gelu_is_the_exact_form_even_where_no_other_key_is_huggingfaces(tmp_path):
+    write_huggingface(tmp_path, huggingface_tensors(ENCODER))
+    write_json(tmp_path / "config.json", CONFIG.to_dict())
+    assert read_huggingface(tmp_path).config.hidden_act == "gelu_erf"
+
+
+def test_gamma_and_beta_are_the_old_names_of_weight_and_bias(tmp_path):
+    tensors = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): tensor
+        for name, tensor in huggingface_tensors(ENCODER).items()
+    }
+    assert_same(read_huggingface(write_huggingface(tmp_path, tensors)).arrays, ENCODER)
+
+
+def test_buffers_are_no_weights(tmp_path):
+    buffer = {"bert.embeddings.position_ids": np.arange(9)[None]}
+    folder = write_huggingface(tmp_path, {**huggingface_tensors(ENCODER), **buffer})
+    assert_same(read_huggingface(folder).arrays, ENCODER)
+
+
+def test_tied_weights_under_a_second_name_are_read_once(tmp_path):
+    arrays = arrays_of("masked_lm")
+    tensors = huggingface_tensors(arrays)
+    tensors["cls.predictions.decoder.weight"] = arrays["bert/embeddings/word_embeddings"].copy()
+    tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
+    checkpoint = read_huggingface(write_huggingface(tmp_path, tensors))
+    assert_same(checkpoint.arrays, arrays)
+    assert checkpoint.notes == ()
+
+
+def test_untied_decoder_is_kept_under_its_own_name_and_noted(tmp_path):
+    arrays = arrays_of("masked_lm")
+    own = {"cls.predictions.decoder.weight": arrays["bert/embeddings/word_embeddings"] + 1}
+    checkpoint = read_huggingface(
+        write_huggingface(tmp_path, {**huggingface_tensors(arrays), **own})
+    )
+    assert_same(checkpoint.arrays, {**arrays, **own})
+    assert "decoder.weight differs from bert.embeddings.word_embeddings" in checkpoint.notes[0]
+
+
+def test_unknown_tensors_keep_their_own_names(tmp_path):
+    own = {
+        "bert.encoder.layer.2.output.dense.bias": np.ones(8, np.float32),  # the model has 2 layers
+        "crf.transitions": np.ones((3, 3), np.float32),
+    }
+    folder = write_huggingface(tmp_path, {**huggingface_tensors(ENCODER), **own})
+    assert_same(read_huggingface(folder).arrays, {**ENCODER, **own})
+
+
+def test_one_tensor_with_and_without_prefix_is_kept_twice(tmp_path):
+    second = {"pooler.dense.bias": np.full(8, 5, np.float32)}
+    folder = write_huggingface(tmp_path, {**huggingface_tensors(ENCODER), **second})
+    arrays = read_huggingface(folder).arrays
+    np.testing.assert_array_equal(
+        arrays["bert/pooler/dense/bias"], ENCODER["bert/pooler/dense/bias"]
+    )
+    np.testing.assert_array_equal(arrays["pooler.dense.bias"], second["pooler.dense.bias"])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
+def test_every_precision_becomes_float32(tmp_path, dtype):
+    tensors = {name: t.astype(dtype) for name, t in huggingface_tensors(ENCODER).items()}
+    expected = {name: a.astype(dtype).astype(np.float32) for name, a in ENCODER.items()}
+    assert_same(read_huggingface(write_huggingface(tmp_path, tensors)).arrays, expected)
+
+
+# ---- Labels, architecture, tokenizer -------------------------------------------------------------
+
+
+def test_labels_stand_in_the_order_of_their_ids(tmp_path):
+    tensors = huggingface_tensors(arrays_of("classifier", num_labels=11))
+    id2label = {str(index): f"label {index}" for index in reversed(range(11))}
+    folder = write_huggingface(
+        tmp_path, tensors, id2label=id2label, architectures=["BertForSequenceClassification"]
+    )
+    checkpoint = read_huggingface(folder)
+    assert checkpoint.labels == tuple(f"label {index}" for index in range(11))
+    assert checkpoint.architecture == "BertForSequenceClassification"
+
+
+def test_labels_that_do_not_fit_the_classifier_are_an_error(tmp_path):
+    tensors = huggingface_tensors(arrays_of("classifier", num_labels=3))
+    folder = write_huggingface(tmp_path, tensors, id2label={"0": "no", "1": "yes"})
+    with pytest.raises(
+        ValueError, match=r"the outputs 0, 1, but the classifier .* 3 outputs 0 to 2"
+    ):
+        read_huggingface(folder)
+
+
+def test_choices_have_no_labels(tmp_path):
+    tensors = huggingface_tensors(arrays_of("classifier", num_labels=1))
+    folder = write_huggingface(
+        tmp_path,
+        tensors,
+        id2label={"0": "LABEL_0", "1": "LABEL_1"},
+        architectures=["BertForMultipleChoice"],
+    )
+    assert read_huggingface(folder).labels is None
+
+
+def test_vocabulary_and_case_come_from_the_same_folder(tmp_path):
+    folder = write_huggingface(tmp_path, huggingface_tensors(ENCODER))
+    assert read_huggingface(folder).do_lower_case is None
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    write_json(tmp_path / "tokenizer_config.json", {"do_lower_case": False})
+    checkpoint = read_huggingface(folder)
+    assert checkpoint.vocab_file == str(tmp_path / "vocab.txt")
+    assert checkpoint.vocab is None
+    assert checkpoint.do_lower_case is False
+
+
+def test_vocabulary_is_taken_from_tokenizer_json_where_there_is_no_vocab_txt(tmp_path):
+    folder = write_huggingface(tmp_path, huggingface_tensors(ENCODER))
+    path = tmp_path / "tokenizer.json"
+    model = {"type": "WordPiece", "vocab": {"b": 1, "[PAD]": 0, "##c": 2}}
+    write_json(path, {"normalizer": {"lowercase": True}, "model": model})
+    checkpoint = read_huggingface(folder)
+    assert checkpoint.vocab_file is None
+    assert checkpoint.vocab == ("[PAD]", "b", "##c")
+    assert checkpoint.do_lower_case is True
+
+    write_json(path, {"model": {"type": "WordPiece", "vocab": {"[PAD]": 0, "b": 2}}})
+    with pytest.raises(ValueError, match=rf"{path}: the ids of the vocabulary are not 0 to 1"):
+        read_huggingface(folder)
+    write_json(path, {"normalizer": None, "model": {"type": "BPE", "vocab": {}}})
+    assert read_huggingface(folder).vocab is None
+
+
+# ---- Files ---------------------------------------------------------------------------------------
+
+
+def test_shards_are_read_as_one(tmp_path):
+    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
+    write_shards(tmp_path, huggingface_tensors(ENCODER))
+    assert_same(read_huggingface(tmp_path).arrays, ENCODER)
+
+
+def test_missing_shard_is_an_error(tmp_path):
+    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
+    write_shards(tmp_path, huggingface_tensors(ENCODER))
+    (tmp_path / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"names 2 files, but model-00002-of-00002.safetensors"
+    ):
+        read_huggingface(tmp_path)
+
+
+def test_shard_without_its_tensor_is_an_error(tmp_path):
+    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
+    write_shards(tmp_path, huggingface_tensors(ENCODER))
+    index_file = tmp_path / "model.safetensors.index.json"
+    index = json.loads(index_file.read_text())
+    index["weight_map"]["new.bias"] = "model-00001-of-00002.safetensors"
+    write_json(index_file, index)
+    with pytest.raises(ValueError, match=r"'new.bias' is in model-00001-of-00002.safetensors, but"):
+        read_huggingface(tmp_path)
+    write_json(index_file, {"metadata": {}})
+    with pytest.raises(ValueError, match="has no `weight_map`"):
+        read_huggingface(tmp_path)
+
+
+@pytest.mark.parametrize("model_path", ["", "0_Transformer"])
+def test_transformer_of_a_sentence_transformers_folder_is_found(tmp_path, model_path):
+    modules = [
+        {"idx": 0, "path": model_path, "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    write_json(tmp_path / "modules.json", modules)
+    write_huggingface(tmp_path / model_path, huggingface_tensors(ENCODER, prefix=""))
+    checkpoint = read_huggingface(tmp_path)
+    assert Path(checkpoint.source).parent == tmp_path / model_path
+    assert_same(checkpoint.arrays, ENCODER)
+
+
+def test_sentence_transformers_folder_without_a_transformer_is_an_error(tmp_path):
+    modules = [{"path": "", "type": "sentence_transformers.models.StaticEmbedding"}]
+    write_json(tmp_path / "modules.json", modules)
+    with pytest.raises(ValueError, match=r"only sentence_transformers.models.StaticEmbedding"):
+        read_huggingface(tmp_path)
+
+
+def test_weights_file_may_be_named_itself(tmp_path):
+    folder = write_huggingface(tmp_path, huggingface_tensors(ENCODER))
+    assert_same(read_huggingface(f"{folder}/model.safetensors").arrays, ENCODER)
+
+
+def test_folder_without_weights_names_the_formats_that_are_not_read(tmp_path):
+    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
+    with pytest.raises(FileNotFoundError, match=r"no pytorch_model.bin\."):
+        read_huggingface(tmp_path)
+    (tmp_path / "tf_model.h5").write_text("")
+    with pytest.raises(
+        FileNotFoundError, match=r"\(only tf_model.h5, which is not read; .*save_pre"
+    ):
+        read_huggingface(tmp_path)
+
+
+def test_weights_without_a_configuration_are_an_error(tmp_path):
+    folder = write_huggingface(tmp_path, huggingface_tensors(ENCODER))
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"no config.json beside .*model.safetensors"):
+        read_huggingface(folder)
+
+
+def test_missing_path_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="There is no file and no folder"):
+        read_huggingface(tmp_path / "model.safetensors")
+
+
+def test_truncated_safetensors_are_an_error(tmp_path):
+    write_huggingface(tmp_path, huggingface_tensors(ENCODER))
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"cannot be read as safetensors .* not fully downloaded"):
+        read_huggingface(tmp_path)
+
+
+def test_missing_safetensors_library_is_an_error_with_the_extra(tmp_path, monkeypatch):
+    write_huggingface(tmp_path, huggingface_tensors(ENCODER))
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(ImportError, match=r"pip install 'bert-tf\[hf\]'"):
+        read_huggingface(tmp_path)
+
+
+# ---- Configurations ------------------------------------------------------------------------------
+
+
+def test_generation_settings_of_old_versions_are_passed_over(tmp_path):
+    old = {"num_beams": 1, "top_k": 50, "pruned_heads": {}, "xla_device": None}
+    folder = write_huggingface(tmp_path, huggingface_tensors(ENCODER), **old)
+    assert read_huggingface(folder).config.hidden_size == 8
+
+
+def test_pruned_heads_are_refused(tmp_path):
+    folder = write_huggingface(tmp_path, huggingface_tensors(ENCODER), pruned_heads={"1": [0]})
+    with pytest.raises(ValueError, match=r"`pruned_heads` is .* every layer must have all"):
+        read_huggingface(folder)
+
+
+def test_another_architecture_is_refused_by_its_name(tmp_path):
+    folder = write_huggingface(
+        tmp_path, huggingface_tensors(ENCODER), model_type="deberta", relative_attention=True
+    )
+    with pytest.raises(ValueError, match=r"config.json: `model_type` is 'deberta'"):
+        read_huggingface(folder)
+
+
+# ---- PyTorch's own files -------------------------------------------------------------------------
+
+
+def write_torch(path, tensors, **options):
+    torch = pytest.importorskip("torch")
+    torch.save({name: torch.tensor(tensor) for name, tensor in tensors.items()}, path, **options)
+    write_json(path.parent / "config.json", HUGGINGFACE_CONFIG)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_pytorch_model_bin_is_read(tmp_path, zipped):
+    tensors = huggingface_tensors(ENCODER)
+    write_torch(tmp_path / "pytorch_model.bin", tensors, _use_new_zipfile_serialization=zipped)
+    assert_same(read_huggingface(tmp_path).arrays, ENCODER)
+
+
+def test_shards_of_pytorch_model_bin_are_read(tmp_path):
+    tensors = huggingface_tensors(ENCODER)
+    write_torch(tmp_path / "pytorch_model-00001-of-00001.bin", tensors)
+    weight_map = dict.fromkeys(tensors, "pytorch_model-00001-of-00001.bin")
+    write_json(tmp_path / "pytorch_model.bin.index.json", {"weight_map": weight_map})
+    assert_same(read_huggingface(tmp_path).arrays, ENCODER)
+
+
+def test_bfloat16_of_pytorch_becomes_float32(tmp_path):
+    torch = pytest.importorskip("torch")
+    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
+    tensors = {"pooler.dense.bias": torch.tensor([1.5, -2.0], dtype=torch.bfloat16)}
+    torch.save(tensors, tmp_path / "pytorch_model.bin")
+    expected = {"bert/pooler/dense/bias": np.float32([1.5, -2.0])}
+    assert_same(read_huggingface(tmp_path).arrays, expected)
+
+
+class RunsCode:
+    """Writes a file when it is unpickled without a guard."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_pickle_that_would_run_code_is_refused(tmp_path):
+    torch = pytest.importorskip("torch")
+    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
+    trace = tmp_path / "trace"
+    torch.save({"bert.pooler.dense.bias": RunsCode(str(trace))}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"is refused: .* would run code"):
+        read_huggingface(tmp_path)
+    assert not trace.exists()
+
+
+def test_truncated_pytorch_model_bin_is_an_error(tmp_path):
+    write_torch(tmp_path / "pytorch_model.bin", huggingface_tensors(ENCODER))
+    file = tmp_path / "pytorch_model.bin"
+    file.write_bytes(file.read_bytes()[:-500])
+    with pytest.raises(ValueError, match="damaged"):
+        read_huggingface(tmp_path)
+
+
+def test_missing_torch_is_an_error_with_the_remedies(tmp_path, monkeypatch):
+    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match=r"pip install 'bert-tf\[bench\]'.*model.safetensors"):
+        read_huggingface(tmp_path)

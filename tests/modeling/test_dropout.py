@@ -1,0 +1,108 @@
+"""Counter-based dropout: its rate, its independence, and that the same seed gives the same mask."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.modeling.dropout import Dropout, dropout_seed, fold_in
+
+RATE = 0.3
+
+
+def layer(name="dropout", rate=RATE):
+    made = Dropout(rate, name=name)
+    made.build((None, None))
+    return made
+
+
+def kept(seed, name="dropout", shape=(200, 301)):
+    """Which values survive, as 0 and 1."""
+    with dropout_seed(seed):
+        dropped = layer(name)(tf.ones(shape), training=True).numpy()
+    assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / (1 - RATE))}
+    return dropped > 0
+
+
+def test_the_share_of_dropped_values_is_the_rate():
+    # 60,200 draws: the standard deviation of the share is 0.0019.
+    for seed in range(5):
+        assert kept(seed).mean() == pytest.approx(1 - RATE, abs=0.008)
+
+
+def test_the_same_seed_and_layer_give_the_same_mask():
+    np.testing.assert_array_equal(kept(7), kept(7))
+
+
+def correlation(a, b):
+    return abs(np.corrcoef(a.ravel(), b.ravel())[0, 1])
+
+
+def test_masks_of_other_steps_and_layers_are_independent():
+    first = kept(7)
+    for other in (kept(8), kept(7, name="other"), kept(7 + 2**31)):
+        assert correlation(first, other) < 0.02  # 5 standard deviations
+
+
+def test_neighbouring_positions_are_independent():
+    mask = kept(3)
+    assert correlation(mask[:, 1:], mask[:, :-1]) < 0.02
+    assert correlation(mask[1:], mask[:-1]) < 0.02
+
+
+def test_masks_of_two_steps_are_not_shifted_copies_of_each_other():
+    first, second = kept(1, shape=(4096,)).astype(float), kept(2, shape=(4096,)).astype(float)
+    spectrum = np.fft.fft(first - first.mean()) * np.conj(np.fft.fft(second - second.mean()))
+    at_every_shift = np.fft.ifft(spectrum).real / (4096 * first.std() * second.std())
+    assert np.abs(at_every_shift).max() < 0.1  # 6 standard deviations; a copy would reach 1
+
+
+def test_the_gradient_is_dropped_like_the_values():
+    x = tf.random.stateless_normal((5, 6), seed=(1, 2))
+    with dropout_seed(3), tf.GradientTape() as tape:
+        tape.watch(x)
+        dropped = layer()(x, training=True)
+    np.testing.assert_allclose(tape.gradient(dropped, x), dropped / x, rtol=1e-6)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_masks_are_the_same_inside_and_outside_a_compiled_function(jit_compile):
+    made = layer()
+
+    @tf.function(jit_compile=jit_compile)
+    def dropped(x, seed):
+        with dropout_seed(seed):
+            return made(x, training=True)
+
+    with dropout_seed(9):
+        expected = made(tf.ones((4, 5)), training=True)
+    np.testing.assert_allclose(dropped(tf.ones((4, 5)), tf.constant(9, tf.uint32)), expected)
+
+
+def test_nothing_is_dropped_outside_training_or_at_rate_zero():
+    x = tf.random.stateless_normal((5, 6), seed=(1, 2))
+    with dropout_seed(3):
+        np.testing.assert_array_equal(layer()(x, training=False), x)
+        np.testing.assert_array_equal(layer(rate=0.0)(x, training=True), x)
+
+
+def test_without_a_seed_it_is_keras_own_dropout():
+    keras.utils.set_random_seed(1)
+    made, x = layer(), tf.ones((50, 60))
+    first, second = made(x, training=True).numpy(), made(x, training=True).numpy()
+    assert (first != second).any()
+    assert (first == 0).mean() == pytest.approx(RATE, abs=0.05)
+
+
+def test_half_precision_values_are_scaled_too():
+    with dropout_seed(3):
+        dropped = Dropout(RATE, name="dropout", dtype="bfloat16")(
+            tf.ones((30, 40), tf.bfloat16), training=True
+        )
+    assert dropped.dtype == tf.bfloat16
+    assert float(tf.reduce_max(tf.cast(dropped, tf.float32))) == pytest.approx(1.4286, abs=0.01)
+
+
+def test_folding_numbers_in_gives_seeds_that_differ():
+    seeds = {int(fold_in(fold_in(5, step), replica)) for step in range(50) for replica in range(8)}
+    assert len(seeds) == 400

@@ -1,0 +1,171 @@
+"""The same layers under KERAS_BACKEND=jax, in a process of their own, against the NumPy BERT."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("jax") is None, reason="jax is not installed"
+)
+
+# What the process finds out, as one JSON object on standard output.
+PROGRAM = """
+import json, sys
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+from bert_tf.config import BertConfig
+from bert_tf.modeling import bert, models
+from bert_tf.modeling.dropout import dropout_seed
+from reference import numpy_bert
+
+found = {"backend": keras.backend.backend(), "tensorflow": "tensorflow" in sys.modules}
+B, S, K, P, L = 3, 7, 4, 2, 5
+config = BertConfig(
+    vocab_size=23, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=11, max_position_embeddings=9, type_vocab_size=2,
+)
+rng = np.random.default_rng(0)
+
+def batch(*shape):
+    lengths = rng.integers(1, S + 1, (*shape, 1))
+    return {
+        "input_ids": rng.integers(0, 23, (*shape, S)).astype("int32"),
+        "input_mask": (np.arange(S) < lengths).astype("int32"),
+        "segment_ids": rng.integers(0, 2, (*shape, S)).astype("int32"),
+    }
+
+def filled(model, *heads):
+    arrays = numpy_bert.random_variables(config, seed=1, heads=heads, num_labels=L)
+    for variable in model.weights:
+        if variable.path in arrays:
+            variable.assign(arrays[variable.path])
+    return model, arrays
+
+def distance(ours, theirs):
+    return float(np.abs(np.asarray(ours, np.float64) - theirs).max())
+
+inputs = batch(B)
+errors = found["errors"] = {}
+
+encoder, arrays = filled(bert.BertModel(config))
+encoded = numpy_bert.encode(config, arrays, *inputs.values())
+outputs = encoder(inputs)
+for name in ("embedding_output", "sequence_output", "pooled_output"):
+    errors[name] = distance(outputs[name], getattr(encoded, name))
+layers = np.stack([np.asarray(layer) for layer in outputs["all_encoder_layers"]])
+errors["all_encoder_layers"] = distance(layers, np.stack(encoded.all_encoder_layers))
+shapes = numpy_bert.variable_shapes(config)
+found["paths"] = {v.path: tuple(v.shape) for v in encoder.weights} == shapes
+
+model, arrays = filled(models.BertForPreTraining(config), "masked_lm", "next_sentence")
+positions = np.array([[1, 4], [0, 6], [3, 3]], "int32")
+outputs = model({**inputs, "masked_lm_positions": positions})
+encoded = numpy_bert.encode(config, arrays, *inputs.values())
+errors["masked_lm_logits"] = distance(
+    outputs["masked_lm_logits"],
+    numpy_bert.masked_lm_logits(config, arrays, encoded.sequence_output, positions),
+)
+errors["next_sentence_logits"] = distance(
+    outputs["next_sentence_logits"], numpy_bert.next_sentence_logits(arrays, encoded.pooled_output)
+)
+
+model, arrays = filled(models.BertForTokenClassification(config, L), "token_classifier")
+sequence_output = numpy_bert.encode(config, arrays, *inputs.values()).sequence_output
+errors["token_logits"] = distance(
+    model(inputs)["logits"], numpy_bert.token_classifier_logits(arrays, sequence_output)
+)
+
+model, arrays = filled(models.BertForQuestionAnswering(config), "span")
+sequence_output = numpy_bert.encode(config, arrays, *inputs.values()).sequence_output
+start, end = numpy_bert.span_logits(arrays, sequence_output)
+errors["start_logits"] = distance(model(inputs)["start_logits"], start)
+errors["end_logits"] = distance(model(inputs)["end_logits"], end)
+
+model, arrays = filled(models.BertForMultipleChoice(config), "multiple_choice")
+choices = batch(B, K)
+errors["choice_logits"] = distance(
+    model(choices)["logits"], numpy_bert.multiple_choice_logits(config, arrays, *choices.values())
+)
+
+# A jitted function of weights and inputs, as JAX programs call a Keras model.
+model, arrays = filled(models.BertForSequenceClassification(config, L), "classifier")
+pooled_output = numpy_bert.encode(config, arrays, *inputs.values()).pooled_output
+expected = numpy_bert.classifier_logits(arrays, pooled_output)
+weights = [variable.value for variable in model.trainable_variables]
+fixed = [variable.value for variable in model.non_trainable_variables]
+
+@jax.jit
+def logits(weights, inputs):
+    return model.stateless_call(weights, fixed, inputs, training=False)[0]["logits"]
+
+errors["jitted logits"] = distance(logits(weights, inputs), expected)
+
+@jax.jit
+def dropped(weights, seed):
+    with dropout_seed(seed):
+        return model.stateless_call(weights, fixed, inputs, training=True)[0]["logits"]
+
+first, again, other = (np.asarray(dropped(weights, jnp.uint32(seed))) for seed in (5, 5, 6))
+found["same seed, same masks"] = bool((first == again).all())
+found["other seed, other masks"] = float(np.abs(first - other).max())
+with dropout_seed(5):
+    eager = np.asarray(model(inputs, training=True)["logits"])
+errors["dropout under jit"] = distance(first, eager)
+
+# A gradient step lowers the loss, with dropout that depends on the step alone.
+def loss(weights):
+    with dropout_seed(jnp.uint32(7)):
+        outputs, _ = model.stateless_call(weights, fixed, inputs, training=True)
+    return -jax.nn.log_softmax(outputs["logits"])[jnp.arange(B), jnp.array([1, 4, 0])].mean()
+
+before, gradients = jax.jit(jax.value_and_grad(loss))(weights)
+after = jax.jit(loss)([w - 0.01 * g for w, g in zip(weights, gradients)])
+found["loss"] = [float(before), float(after)]
+json.dump(found, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def found():
+    tests = str(Path(__file__).parents[1])
+    environment = {
+        **os.environ,
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": os.pathsep.join([tests, *sys.path]),
+    }
+    process = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
+
+
+def test_the_models_are_made_without_importing_tensorflow(found):
+    assert (found["backend"], found["tensorflow"]) == ("jax", False)
+
+
+def test_encoder_and_heads_equal_the_numpy_bert_jitted_or_not(found):
+    assert len(found["errors"]) == 12
+    assert {name: error for name, error in found["errors"].items() if error > 1e-5} == {}
+
+
+def test_variable_paths_are_those_of_the_tf1_checkpoints(found):
+    assert found["paths"]
+
+
+def test_dropout_depends_on_its_seed_and_on_nothing_else_under_jit(found):
+    assert found["same seed, same masks"]
+    assert found["other seed, other masks"] > 1e-3
+
+
+def test_a_step_along_the_gradient_lowers_the_loss(found):
+    before, after = found["loss"]
+    assert after < before

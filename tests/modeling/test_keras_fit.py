@@ -1,0 +1,125 @@
+"""The models are ordinary Keras models: compile and fit, on one device and on two."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.features import split
+from bert_tf.data.sentence_pairs import pretraining_features
+from bert_tf.modeling.models import BertForPreTraining, BertForSequenceClassification
+from bert_tf.tasks.classification import classification_features
+from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training.strategy import make_strategy
+
+S, P, LABELS, EXAMPLES, BATCH, STEPS = 7, 2, 3, 48, 8, 30
+CONFIG = BertConfig(
+    vocab_size=23,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=11,
+    max_position_embeddings=9,
+    type_vocab_size=2,
+    initializer_range=0.2,
+)
+
+
+def inputs(rng):
+    lengths = rng.integers(3, S + 1, (EXAMPLES, 1))
+    mask = (np.arange(S) < lengths).astype("int32")
+    return {
+        "input_ids": rng.integers(5, 23, (EXAMPLES, S)).astype("int32") * mask,
+        "input_mask": mask,
+        "segment_ids": np.zeros((EXAMPLES, S), "int32"),
+    }
+
+
+def classification_batches():
+    """The second token tells the label; the last example of each batch is no real one."""
+    rng = np.random.default_rng(1)
+    features = inputs(rng)
+    features["label_ids"] = rng.integers(0, LABELS, EXAMPLES).astype("int32")
+    features["input_ids"][:, 1] = 5 + features["label_ids"]
+    features["is_real_example"] = (np.arange(EXAMPLES) % BATCH != BATCH - 1).astype("int32")
+    return batches(features, classification_features(S))
+
+
+def pretraining_batches():
+    """The first token tells both labels; the second prediction of each example is unused."""
+    rng = np.random.default_rng(2)
+    features = inputs(rng)
+    first = features["input_ids"][:, 0] = rng.integers(5, 9, EXAMPLES)
+    features["masked_lm_positions"] = np.tile([1, 0], (EXAMPLES, 1)).astype("int32")
+    features["masked_lm_ids"] = np.stack([first + 4, np.zeros(EXAMPLES)], axis=1).astype("int32")
+    features["masked_lm_weights"] = np.tile([1.0, 0.0], (EXAMPLES, 1)).astype("float32")
+    features["next_sentence_labels"] = (first % 2).astype("int32")
+    return batches(features, pretraining_features(S, P))
+
+
+def batches(features, specs):
+    dataset = tf.data.Dataset.from_tensor_slices(features).repeat().batch(BATCH)
+    return dataset.map(lambda batch: split(specs, batch)).take(STEPS)
+
+
+def cross_entropy():
+    # The mean over what has a weight: Keras' default reduction divides by all positions.
+    return keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction="mean_with_sample_weight"
+    )
+
+
+def compiled(model, *outputs, jit_compile=False):
+    schedule = WarmupLinearDecay(5e-3, num_train_steps=3 * STEPS, num_warmup_steps=STEPS // 2)
+    model.compile(
+        optimizer=AdamWeightDecay(schedule, global_clipnorm=1.0),
+        loss={name: cross_entropy() for name in outputs},
+        jit_compile=jit_compile,
+    )
+    return model
+
+
+def fit(model, dataset):
+    return model.fit(dataset, epochs=3, steps_per_epoch=STEPS, shuffle=False, verbose=0).history
+
+
+def test_a_classifier_learns_by_fit_as_keras_compiles_it_by_default():
+    keras.utils.set_random_seed(1)
+    model = BertForSequenceClassification(CONFIG, LABELS)
+    compiled(model, "logits", jit_compile="auto")
+    losses = fit(model, classification_batches().repeat())["loss"]
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_pre_training_learns_by_fit_and_reports_both_losses():
+    keras.utils.set_random_seed(2)
+    model = compiled(BertForPreTraining(CONFIG), "masked_lm_logits", "next_sentence_logits")
+    history = fit(model, pretraining_batches().repeat())
+    assert history["loss"][-1] < 0.8 * history["loss"][0]
+    both = [history["masked_lm_logits_loss"], history["next_sentence_logits_loss"]]
+    np.testing.assert_allclose(np.sum(both, axis=0), history["loss"], rtol=1e-3)
+
+
+def test_a_classifier_learns_by_fit_on_two_devices():
+    strategy = make_strategy("mirrored")
+    assert strategy.num_replicas_in_sync == 2
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        model = compiled(BertForSequenceClassification(CONFIG, LABELS), "logits")
+    losses = fit(model, classification_batches().repeat())["loss"]
+    assert losses[-1] < 0.6 * losses[0]
+
+
+def test_evaluate_and_predict_take_the_batches_of_split():
+    keras.utils.set_random_seed(3)
+    model = compiled(BertForSequenceClassification(CONFIG, LABELS), "logits")
+    dataset = classification_batches().take(2)
+    loss = model.evaluate(dataset, steps=2, verbose=0)
+    logits = model.predict(dataset, steps=2, verbose=0)["logits"]
+    labels, weights = (
+        np.concatenate([part["logits"].numpy() for part in parts])
+        for parts in zip(*((y, weight) for _, y, weight in dataset), strict=True)
+    )
+    nll = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]
+    assert loss == pytest.approx((weights * nll).sum() / weights.sum(), rel=1e-5)

@@ -1,0 +1,267 @@
+"""Encoder and heads against the NumPy BERT, and the names of their variables."""
+
+import keras
+import numpy as np
+import pytest
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling.bert import BertModel
+from bert_tf.modeling.models import (
+    BertForMultipleChoice,
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
+from reference import numpy_bert
+
+B, S, K, P, LABELS = 3, 7, 4, 2, 5
+CONFIG = BertConfig(
+    vocab_size=23,
+    hidden_size=8,
+    num_hidden_layers=3,
+    num_attention_heads=2,
+    intermediate_size=11,
+    max_position_embeddings=9,
+    type_vocab_size=2,
+)
+
+
+def changed(config=CONFIG, **changes):
+    return BertConfig.from_dict({**config.to_dict(), **changes})
+
+
+def batch(shape=(B, S), seed=0):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, shape[-1] + 1, size=(*shape[:-1], 1))
+    return {
+        "input_ids": rng.integers(0, CONFIG.vocab_size, shape).astype("int32"),
+        "input_mask": (np.arange(shape[-1]) < lengths).astype("int32"),
+        "segment_ids": rng.integers(0, 2, shape).astype("int32"),
+    }
+
+
+def filled(model, heads=(), config=CONFIG, num_labels=LABELS):
+    """`model` with random weights, and the same weights by name."""
+    variables = numpy_bert.random_variables(config, seed=1, heads=heads, num_labels=num_labels)
+    for variable in model.weights:
+        if variable.path in variables:
+            variable.assign(variables[variable.path])
+    return model, variables
+
+
+def encode(variables, inputs, config=CONFIG):
+    return numpy_bert.encode(config, variables, *inputs.values())
+
+
+def assert_close(found, expected, atol=1e-5):
+    np.testing.assert_allclose(np.asarray(found, np.float64), expected, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_erf", "relu", "tanh", "linear"])
+def test_every_output_of_the_encoder_equals_the_numpy_bert(hidden_act):
+    config = changed(hidden_act=hidden_act)
+    model, variables = filled(BertModel(config, output_attentions=True), config=config)
+    inputs = batch()
+    found, expected = model(inputs), encode(variables, inputs, config)
+    for name in ("embedding_output", "sequence_output", "pooled_output"):
+        assert_close(found[name], getattr(expected, name))
+    assert_close(np.stack(found["all_encoder_layers"]), np.stack(expected.all_encoder_layers))
+    assert_close(np.stack(found["attention_probs"]), np.stack(expected.attention_probs))
+
+
+def test_mask_and_segments_default_to_all_ones_and_all_zeros():
+    model, variables = filled(BertModel(CONFIG))
+    input_ids = batch()["input_ids"]
+    expected = numpy_bert.encode(CONFIG, variables, input_ids)
+    assert_close(model({"input_ids": input_ids})["sequence_output"], expected.sequence_output)
+
+
+def test_masked_lm_and_next_sentence_logits_equal_the_numpy_bert():
+    heads = ("masked_lm", "next_sentence")
+    model, variables = filled(BertForPreTraining(CONFIG), heads)
+    inputs, positions = batch(), np.array([[1, 4], [0, 6], [3, 3]], "int32")
+    found = model({**inputs, "masked_lm_positions": positions})
+    encoded = encode(variables, inputs)
+    masked_lm = numpy_bert.masked_lm_logits(CONFIG, variables, encoded.sequence_output, positions)
+    assert_close(found["masked_lm_logits"], masked_lm)
+    next_sentence = numpy_bert.next_sentence_logits(variables, encoded.pooled_output)
+    assert_close(found["next_sentence_logits"], next_sentence)
+
+
+def test_sentence_labels_equal_the_numpy_bert():
+    model, variables = filled(BertForSequenceClassification(CONFIG, LABELS), ["classifier"])
+    inputs = batch()
+    pooled_output = encode(variables, inputs).pooled_output
+    expected = numpy_bert.classifier_logits(variables, pooled_output)
+    assert_close(model(inputs)["logits"], expected)
+
+
+def test_token_labels_equal_the_numpy_bert():
+    model, variables = filled(BertForTokenClassification(CONFIG, LABELS), ["token_classifier"])
+    inputs = batch()
+    sequence_output = encode(variables, inputs).sequence_output
+    expected = numpy_bert.token_classifier_logits(variables, sequence_output)
+    assert_close(model(inputs)["logits"], expected)
+
+
+def test_spans_equal_the_numpy_bert():
+    model, variables = filled(BertForQuestionAnswering(CONFIG), ["span"])
+    inputs = batch()
+    start, end = numpy_bert.span_logits(variables, encode(variables, inputs).sequence_output)
+    found = model(inputs)
+    assert_close(found["start_logits"], start)
+    assert_close(found["end_logits"], end)
+
+
+def test_choices_equal_the_numpy_bert():
+    model, variables = filled(BertForMultipleChoice(CONFIG), ["multiple_choice"])
+    inputs = batch((B, K, S))
+    expected = numpy_bert.multiple_choice_logits(CONFIG, variables, *inputs.values())
+    assert_close(model(inputs)["logits"], expected)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "arguments", "heads"),
+    [
+        (BertModel, (), ()),
+        (BertForPreTraining, (), ("masked_lm", "next_sentence")),
+        (BertForSequenceClassification, (LABELS,), ("classifier",)),
+        (BertForTokenClassification, (LABELS,), ("token_classifier",)),
+        (BertForQuestionAnswering, (), ("span",)),
+    ],
+)
+def test_variable_paths_and_shapes_are_those_of_the_tf1_checkpoints(model_class, arguments, heads):
+    shapes = numpy_bert.variable_shapes(CONFIG, heads, num_labels=LABELS)
+    model = model_class(CONFIG, *arguments)
+    assert {variable.path: tuple(variable.shape) for variable in model.weights} == shapes
+
+
+def test_the_paths_do_not_depend_on_what_was_made_before():
+    paths = [variable.path for variable in BertForPreTraining(CONFIG).weights]
+    assert [variable.path for variable in BertForPreTraining(CONFIG).weights] == paths
+
+
+def test_padding_cannot_be_seen():
+    model, _ = filled(BertModel(CONFIG))
+    inputs = batch()
+    real = inputs["input_mask"].astype(bool)
+    other = {**inputs, "input_ids": np.where(real, inputs["input_ids"], 5).astype("int32")}
+    first, second = (model(x)["sequence_output"] for x in (inputs, other))
+    assert_close(np.asarray(first)[real], np.asarray(second)[real], atol=1e-6)
+
+
+def test_an_example_does_not_depend_on_the_others_in_its_batch_or_on_its_padding():
+    model, _ = filled(BertModel(CONFIG))
+    inputs = batch()
+    for row in range(B):
+        length = inputs["input_mask"][row].sum()
+        alone = {name: value[row : row + 1, :length] for name, value in inputs.items()}
+        together = np.asarray(model(inputs)["pooled_output"])[row : row + 1]
+        assert_close(model(alone)["pooled_output"], together, atol=1e-6)
+
+
+def test_a_mask_of_three_dimensions_says_who_may_attend_to_whom():
+    model, _ = filled(BertModel(CONFIG, output_attentions=True))
+    left_to_right = np.tril(np.ones((B, S, S), "int32"))
+    inputs = batch() | {"input_mask": left_to_right}
+    for probabilities in model(inputs)["attention_probs"]:
+        above = np.triu_indices(S, k=1)
+        assert np.asarray(probabilities)[..., above[0], above[1]].max() == 0.0
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_keras_predict_works_with_and_without_jit(jit_compile):
+    model, _ = filled(BertForSequenceClassification(CONFIG, LABELS))
+    expected = np.asarray(model(batch())["logits"])
+    model.compile(jit_compile=jit_compile)
+    found = model.predict(batch(), batch_size=2, verbose=0)["logits"]
+    assert_close(found, expected)
+
+
+def test_any_batch_and_length_up_to_the_position_table_is_taken():
+    model, _ = filled(BertModel(CONFIG))
+    for shape in ((1, 1), (2, CONFIG.max_position_embeddings)):
+        assert model(batch(shape))["sequence_output"].shape == (*shape, CONFIG.hidden_size)
+    with pytest.raises(ValueError, match="sequence length is 10, but `max_position_embeddings`"):
+        model(batch((1, CONFIG.max_position_embeddings + 1)))
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_keeps_float32_weights_and_logits_and_stays_near(precision):
+    model, variables = filled(
+        BertForSequenceClassification(CONFIG, LABELS, dtype=precision), ["classifier"]
+    )
+    assert {variable.dtype for variable in model.weights} == {"float32"}
+    computed = keras.backend.standardize_dtype(model.bert(batch())["sequence_output"].dtype)
+    assert computed == precision.removeprefix("mixed_")
+    found = model(batch())["logits"]
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    expected = numpy_bert.classifier_logits(variables, encode(variables, batch()).pooled_output)
+    assert_close(found, expected, atol=0.1 if precision == "mixed_bfloat16" else 0.02)
+
+
+def test_layer_norm_is_computed_in_float32_under_float16():
+    # A variance of 4e-10 is 0 in float16, so a float16 LayerNorm would return zeros or infinities.
+    config = changed(num_hidden_layers=1)
+    model = BertModel(config, dtype="mixed_float16")
+    table = model.embeddings.word_embeddings
+    table.assign(np.random.default_rng(0).normal(size=table.shape) * 2e-5)
+    for other in (model.embeddings.token_type_embeddings, model.embeddings.position_embeddings):
+        other.assign(np.zeros(other.shape))
+    outputs = np.asarray(model({"input_ids": np.array([[3, 4]])})["embedding_output"], np.float32)
+    np.testing.assert_allclose(outputs.std(axis=-1), 1.0, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    ("model_class", "arguments"),
+    [
+        (BertModel, ()),
+        (BertForPreTraining, ()),
+        (BertForSequenceClassification, (LABELS,)),
+        (BertForTokenClassification, (LABELS,)),
+        (BertForQuestionAnswering, ()),
+        (BertForMultipleChoice, ()),
+    ],
+)
+def test_a_saved_keras_file_gives_the_same_model_back(model_class, arguments, tmp_path):
+    model = model_class(CONFIG, *arguments, dtype="mixed_bfloat16")
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded) is model_class
+    assert (loaded.config, loaded.dtype_policy) == (CONFIG, model.dtype_policy)
+    for first, second in zip(model.weights, loaded.weights, strict=True):
+        assert first.path == second.path
+        np.testing.assert_array_equal(first.numpy(), second.numpy())
+
+
+def test_options_of_a_model_survive_the_keras_file(tmp_path):
+    BertModel(CONFIG, output_attentions=True).save(tmp_path / "model.keras")
+    assert keras.saving.load_model(tmp_path / "model.keras").output_attentions
+
+
+def test_it_can_be_a_part_of_a_functional_model():
+    inputs = {"input_ids": keras.Input((None,), dtype="int32", name="input_ids")}
+    outputs = BertModel(CONFIG)(inputs)
+    scores = keras.layers.Dense(1)(outputs["pooled_output"])
+    model = keras.Model(inputs, scores)
+    assert model({"input_ids": batch()["input_ids"]}).shape == (B, 1)
+
+
+def test_initial_weights_are_a_truncated_normal_zeros_and_ones():
+    model = BertForPreTraining(changed(vocab_size=999, initializer_range=0.05))
+    for variable in model.weights:
+        values = variable.numpy()
+        if variable.path.endswith(("bias", "beta")):
+            assert not values.any(), variable.path
+        elif variable.path.endswith("gamma"):
+            assert (values == 1).all()
+        else:
+            assert np.abs(values).max() <= 0.1 + 1e-6, variable.path  # two standard deviations
+    words = model.bert.embeddings.word_embeddings.numpy()
+    assert words.std() == pytest.approx(0.05 * 0.8796, rel=0.02)  # of a normal cut at 2 sigma
+
+
+def test_a_model_without_labels_is_refused():
+    with pytest.raises(ValueError, match="`num_labels` is 0"):
+        BertForSequenceClassification(CONFIG, 0)

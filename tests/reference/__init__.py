@@ -1,0 +1,1 @@
+"""Independent statements, in NumPy, of what bert_tf must compute. Nothing here imports bert_tf."""

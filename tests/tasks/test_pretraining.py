@@ -1,0 +1,109 @@
+"""Pre-training: its records, its two losses, and figures over examples of unequal weight."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.tasks.pretraining import PretrainingTask
+
+CONFIG = BertConfig(
+    vocab_size=11,
+    hidden_size=4,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=6,
+    max_position_embeddings=9,
+)
+
+
+def features(batch=3):
+    """S=7, P=2, with 2, 1 and 1 masked positions."""
+    rng = np.random.default_rng(0)
+    values = {
+        "input_ids": rng.integers(11, size=(batch, 7)),
+        "input_mask": np.ones((batch, 7)),
+        "segment_ids": rng.integers(2, size=(batch, 7)),
+        "masked_lm_positions": rng.integers(7, size=(batch, 2)),
+        "masked_lm_ids": rng.integers(11, size=(batch, 2)),
+        "next_sentence_labels": rng.integers(2, size=batch),
+    }
+    tensors = {name: tf.constant(value, tf.int32) for name, value in values.items()}
+    return {**tensors, "masked_lm_weights": tf.constant([[1.0, 1], [1, 0], [1, 0]])[:batch]}
+
+
+def test_the_model_takes_the_inputs_of_the_record_and_the_losses_take_the_rest():
+    task = PretrainingTask(7, 2)
+    assert task.input_names == ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+    batch = features()
+    assert {spec.name for spec in task.features} == set(batch)
+    outputs = task.build_model(CONFIG)({name: batch[name] for name in task.input_names})
+    assert outputs["masked_lm_logits"].shape == (3, 2, 11)
+    assert [loss.name for loss in task.losses] == ["masked_lm_loss", "next_sentence_loss"]
+    for loss in task.losses:
+        assert loss.total(outputs, batch).numpy() > 0
+
+
+def test_what_is_kept_of_a_batch_are_sums_of_each_example():
+    ln3 = math.log(3)
+    outputs = {
+        # probabilities 1/4 and 3/4, or 1/2 each
+        "masked_lm_logits": tf.constant([[[0, ln3], [0, ln3]], [[0, ln3], [0.0, 9.0]]]),
+        "next_sentence_logits": tf.constant([[0, ln3], [0, ln3]]),
+    }
+    kept = PretrainingTask(7, 2).eval_outputs(
+        outputs,
+        {
+            "masked_lm_ids": tf.constant([[0, 1], [1, 0]]),
+            "masked_lm_weights": tf.constant([[1.0, 1.0], [1.0, 0.0]]),
+            "next_sentence_labels": tf.constant([1, 0]),
+        },
+    )
+    expected = {
+        "masked_lm_weight": [2, 1],
+        "masked_lm_nll": [math.log(4) + math.log(4 / 3), math.log(4 / 3)],
+        "masked_lm_right": [1, 1],
+        "next_sentence_nll": [math.log(4 / 3), math.log(4)],
+        "next_sentence_right": [1, 0],
+    }
+    assert sorted(kept) == sorted(expected)
+    for name, values in expected.items():
+        np.testing.assert_allclose(kept[name], values, rtol=1e-6)
+
+
+def test_figures_are_means_over_masked_positions_and_over_pairs():
+    kept = {
+        "masked_lm_weight": np.float32([3, 1]),
+        "masked_lm_nll": np.float32([6, 1]),
+        "masked_lm_right": np.float32([2, 0]),
+        "next_sentence_nll": np.float32([0.5, 1.5]),
+        "next_sentence_right": np.float32([1, 0]),
+    }
+    assert PretrainingTask(7, 2).metrics(kept) == {
+        "masked_lm_loss": 7 / 4,
+        "masked_lm_accuracy": 2 / 4,
+        "next_sentence_loss": 1.0,
+        "next_sentence_accuracy": 0.5,
+        "loss": 7 / 4 + 1.0,
+    }
+
+
+def test_the_figures_are_those_of_the_training_loss_up_to_its_epsilon():
+    task, batch = PretrainingTask(7, 2), features()
+    outputs = task.build_model(CONFIG)({name: batch[name] for name in task.input_names})
+    kept = {name: value.numpy() for name, value in task.eval_outputs(outputs, batch).items()}
+    found = task.metrics(kept)
+    for loss in task.losses:
+        expected = float(loss.total(outputs, batch) / loss.weight(batch))
+        assert found[loss.name] == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("error")
+def test_without_a_masked_position_the_figures_are_zero_as_in_the_reference():
+    kept = {name: np.zeros(2, np.float32) for name in ("masked_lm_weight", "masked_lm_nll")}
+    kept |= {"masked_lm_right": np.zeros(2), "next_sentence_nll": np.ones(2)}
+    found = PretrainingTask(7, 2).metrics(kept | {"next_sentence_right": np.ones(2)})
+    assert found["masked_lm_loss"] == found["masked_lm_accuracy"] == 0.0
+    assert found["loss"] == found["next_sentence_loss"] == 1.0

@@ -1,0 +1,150 @@
+"""BertConfig: what it accepts, what it refuses, and that writing and reading is the identity."""
+
+import dataclasses
+import json
+
+import pytest
+
+from bert_tf.config import BertConfig
+
+# The file beside the published uncased base model.
+PUBLISHED = {
+    "attention_probs_dropout_prob": 0.1,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "hidden_size": 768,
+    "initializer_range": 0.02,
+    "intermediate_size": 3072,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "type_vocab_size": 2,
+    "vocab_size": 30522,
+}
+# Keys that the published Chinese and multilingual models have besides.
+POOLER = {"directionality": "bidi", "pooler_fc_size": 768, "pooler_type": "first_token_transform"}
+
+
+def test_the_published_base_model_is_the_named_size_base():
+    assert BertConfig.from_dict(PUBLISHED) == BertConfig.from_name("base", vocab_size=30522)
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "hidden", "heads", "intermediate"),
+    [
+        ("tiny", 2, 128, 2, 512),
+        ("mini", 4, 256, 4, 1024),
+        ("small", 4, 512, 8, 2048),
+        ("medium", 8, 512, 8, 2048),
+        ("base", 12, 768, 12, 3072),
+        ("large", 24, 1024, 16, 4096),
+    ],
+)
+def test_named_sizes_are_those_of_the_paper_and_the_reference(
+    name, layers, hidden, heads, intermediate
+):
+    config = BertConfig.from_name(name, vocab_size=11)
+    found = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads)
+    assert found == (layers, hidden, heads)
+    assert (config.intermediate_size, config.size_per_head) == (intermediate, 64)
+
+
+def test_the_default_of_type_vocab_size_is_the_references_16():
+    assert BertConfig(vocab_size=11).type_vocab_size == 16
+
+
+def test_write_then_read_is_the_identity_and_keeps_public_extra_keys(tmp_path):
+    config = BertConfig.from_dict(PUBLISHED | POOLER)
+    config.to_json_file(tmp_path / "bert_config.json")
+    assert json.loads((tmp_path / "bert_config.json").read_text()) == PUBLISHED | POOLER
+    assert BertConfig.from_json_file(tmp_path / "bert_config.json") == config
+    assert [path.name for path in tmp_path.iterdir()] == ["bert_config.json"]
+
+
+def test_an_unusual_epsilon_is_written_down():
+    config = BertConfig(vocab_size=11, layer_norm_eps=1e-5)
+    assert config.to_dict()["layer_norm_eps"] == 1e-5
+    assert "layer_norm_eps" not in BertConfig(vocab_size=11).to_dict()
+
+
+def test_gelu_of_hugging_face_is_the_exact_form_and_gelu_new_the_tanh_form():
+    assert BertConfig.from_dict(PUBLISHED).hidden_act == "gelu"
+    assert BertConfig.from_dict(PUBLISHED | {"model_type": "bert"}).hidden_act == "gelu_erf"
+    new = PUBLISHED | {"model_type": "bert", "hidden_act": "gelu_new"}
+    assert BertConfig.from_dict(new).hidden_act == "gelu"
+
+
+def test_settings_that_old_transformers_wrote_everywhere_are_no_typos():
+    old = PUBLISHED | {"num_beams": 1, "top_k": 50, "torchscript": False, "xla_device": None}
+    assert BertConfig.from_dict(old).hidden_act == "gelu_erf"
+
+
+def test_a_config_from_hugging_face_survives_our_own_file():
+    config = BertConfig.from_dict(PUBLISHED | {"architectures": ["BertModel"]})
+    assert BertConfig.from_dict(config.to_dict()) == config
+
+
+def test_a_typo_is_an_error_with_a_suggestion():
+    with pytest.raises(ValueError, match=r"'hiden_size'.*did you mean \"hidden_size\"\?"):
+        BertConfig.from_dict({"vocab_size": 11, "hiden_size": 8})
+
+
+def test_an_unknown_size_is_an_error_with_a_suggestion():
+    with pytest.raises(ValueError, match=r"did you mean \"base\"\?"):
+        BertConfig.from_name("bsae", vocab_size=11)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 10, "num_attention_heads": 3}, "multiple of `num_attention_heads` = 3"),
+        ({"vocab_size": 0}, "`vocab_size` is 0, but must be a whole number of 1 or more"),
+        ({"num_hidden_layers": True}, "`num_hidden_layers` is True"),
+        ({"hidden_size": "8"}, "`hidden_size` is '8'"),
+        ({"hidden_dropout_prob": 1.0}, "at least 0 and below 1"),
+        ({"hidden_dropout_prob": "x"}, "must be a number"),
+        ({"initializer_range": 0}, "`initializer_range` is 0, but must be above 0"),
+        ({"hidden_act": "swish"}, "must be one of gelu, gelu_erf"),
+    ],
+)
+def test_values_out_of_range_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        BertConfig.from_dict(PUBLISHED | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "roberta"}, "`model_type` is 'roberta'"),
+        ({"model_type": "bert", "position_embedding_type": "relative_key"}, "'absolute'"),
+        ({"model_type": "bert", "is_decoder": True}, "BERT is an encoder"),
+        ({"model_type": "bert", "hidden_act": "silu"}, "of Hugging Face's activations"),
+    ],
+)
+def test_other_architectures_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        BertConfig.from_dict(PUBLISHED | changes)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "Expecting"), ("[1]", "it holds list"), ('{"hidden_size": 8}', "no `vocab_size`")],
+)
+def test_errors_name_the_file(tmp_path, text, message):
+    path = tmp_path / "bert_config.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"bert_config.json: .*{message}"):
+        BertConfig.from_json_file(path)
+
+
+def test_a_byte_order_mark_does_no_harm(tmp_path):
+    path = tmp_path / "bert_config.json"
+    path.write_text(json.dumps(PUBLISHED), encoding="utf-8-sig")
+    assert BertConfig.from_json_file(path).vocab_size == 30522
+
+
+def test_configs_are_frozen_and_can_be_keys():
+    config = BertConfig(vocab_size=11)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.vocab_size = 12
+    assert {config: 1}[BertConfig(vocab_size=11)] == 1

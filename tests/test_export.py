@@ -1,0 +1,235 @@
+"""SavedModels on raw text: loaded in a new process, they answer as the Keras model does on its ids."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+from bert_tf.data.packing import pack
+from bert_tf.export import export_classifier
+from bert_tf.model_folder import load_model_folder
+from bert_tf.workflows.exporting import ExportOptions, export_saved_model
+
+TEXTS = (
+    "the happy cat in the barn",
+    "",
+    "The HÄPPY cât",
+    "猫hen京 owl",
+    "sad 😀 dog 👩‍👩‍👧",
+    "calm dog " * 1200,
+    "\x00\ufffd\u200b \t angry\r\n",
+    "[MASK] [SEP] the rude pig",
+)
+PAIRS = tuple(zip(TEXTS, TEXTS[3:] + TEXTS[:3], strict=True))
+
+# Runs in a process of its own: reads the names of SavedModels and their inputs, writes what they say.
+SERVE = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+
+imported = set(sys.modules)  # TensorFlow brings Keras with it
+answers = []
+for folder, signature, inputs in json.load(sys.stdin):
+    model = tf.saved_model.load(folder)
+    function = model.signatures[signature]
+    dtype = tf.int32 if signature == "tokens" else tf.string
+    outputs = function(**{name: tf.constant(values, dtype) for name, values in inputs.items()})
+    label = [value.decode() for value in outputs.pop("label").numpy()]
+    answers.append({"label": label, **{k: v.numpy().tolist() for k, v in outputs.items()}})
+packages = {name.split(".")[0] for name in set(sys.modules) - imported}
+json.dump({"answers": answers, "more": sorted(packages & {"bert_tf", "keras"})}, sys.stdout)
+"""
+
+
+def packed(trained, texts):
+    """The ids of (text_a, text_b), one list per input, as training makes them."""
+    tokenizer = trained.tokenizer
+    cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    rows = [
+        pack(
+            tokenizer.encode(text_a),
+            None if text_b is None else tokenizer.encode(text_b),
+            max_seq_length=trained.max_seq_length,
+            cls_id=cls_id,
+            sep_id=sep_id,
+        )
+        for text_a, text_b in texts
+    ]
+    return {name: [getattr(row, name) for row in rows] for name in rows[0]._fields}
+
+
+def keras_logits(trained, texts):
+    return trained.model(packed_arrays(trained, texts))["logits"].numpy()
+
+
+def packed_arrays(trained, texts):
+    return {name: np.array(rows, "int32") for name, rows in packed(trained, texts).items()}
+
+
+@pytest.fixture(scope="module")
+def single(sentence_model):
+    return load_model_folder(str(sentence_model))
+
+
+@pytest.fixture(scope="module")
+def pair(pair_model):
+    return load_model_folder(str(pair_model))
+
+
+@pytest.fixture(scope="module")
+def served(exported, single):
+    """What a new process answers: text and ids to the model of sentences, text to that of pairs."""
+    firsts, seconds = zip(*PAIRS, strict=True)
+    calls = [
+        (str(exported.single), "serving_default", {"text_a": TEXTS}),
+        (str(exported.single), "tokens", packed(single, [(text, None) for text in TEXTS])),
+        (str(exported.pair), "serving_default", {"text_a": firsts, "text_b": seconds}),
+    ]
+    process = subprocess.run(
+        [sys.executable, "-c", SERVE], input=json.dumps(calls), capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
+    return json.loads(process.stdout)
+
+
+def test_a_new_process_needs_nothing_but_tensorflow_and_tensorflow_text(served):
+    assert served["more"] == []
+
+
+def assert_answers(answers, logits, labels):
+    np.testing.assert_allclose(answers["logits"], logits, rtol=0, atol=1e-5)
+    exponentials = np.exp(logits.astype(np.float64))
+    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(answers["probabilities"], probabilities, rtol=0, atol=1e-5)
+    assert answers["label"] == [labels[index] for index in logits.argmax(axis=1)]
+
+
+def test_sentences_of_every_kind_are_answered_as_by_the_keras_model(served, single):
+    logits = keras_logits(single, [(text, None) for text in TEXTS])
+    assert_answers(served["answers"][0], logits, ("bad", "good"))
+    assert served["answers"][0]["label"][0] == "good"
+
+
+def test_ids_are_answered_as_text_is(served):
+    text, ids = served["answers"][:2]
+    assert ids["label"] == text["label"]
+    np.testing.assert_allclose(ids["logits"], text["logits"], rtol=0, atol=1e-5)
+
+
+def test_pairs_of_every_kind_are_answered_as_by_the_keras_model(served, pair):
+    assert ("", "calm dog " * 1200)[1] in PAIRS[2]
+    assert_answers(served["answers"][2], keras_logits(pair, PAIRS), ("0", "1"))
+
+
+def test_the_other_texts_of_a_batch_cannot_be_seen(exported, served):
+    function = tf.saved_model.load(str(exported.single)).signatures["serving_default"]
+    for index, text in enumerate(TEXTS):
+        alone = function(text_a=tf.constant([text]))["logits"].numpy()[0]
+        together = served["answers"][0]["logits"][index]
+        np.testing.assert_allclose(alone, together, rtol=0, atol=1e-5)
+
+
+def test_the_signatures_have_the_names_and_types_of_the_documentation(exported):
+    for folder, texts in ((exported.single, ["text_a"]), (exported.pair, ["text_a", "text_b"])):
+        signatures = tf.saved_model.load(str(folder)).signatures
+        assert sorted(signatures) == ["serving_default", "tokens"]
+        string, ids = tf.TensorSpec([None], tf.string), tf.TensorSpec([None, None], tf.int32)
+        names = {"serving_default": texts, "tokens": ["input_ids", "input_mask", "segment_ids"]}
+        for signature, spec in (("serving_default", string), ("tokens", ids)):
+            _, inputs = signatures[signature].structured_input_signature
+            assert sorted(inputs) == names[signature]
+            for found in inputs.values():
+                assert (found.dtype, found.shape.as_list()) == (spec.dtype, spec.shape.as_list())
+            outputs = signatures[signature].structured_outputs
+            assert {name: output.dtype for name, output in outputs.items()} == {
+                "probabilities": tf.float32,
+                "logits": tf.float32,
+                "label": tf.string,
+            }
+
+
+def test_labels_vocabulary_and_configuration_lie_beside_it_for_people(exported, pair_model):
+    folder = exported.pair / "assets.extra"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "bert_config.json",
+        "labels.txt",
+        "vocab.txt",
+    ]
+    for path in folder.iterdir():
+        assert path.read_bytes() == (pair_model / path.name).read_bytes()
+
+
+def test_a_model_server_finds_only_operations_of_tensorflow_and_one_of_tensorflow_text(exported):
+    proto = SavedModel.FromString((exported.pair / "saved_model.pb").read_bytes())
+    library = proto.meta_graphs[0].graph_def.library.function
+    operations = {node.op for function in library for node in function.node_def}
+    known = {name for name in operations if hasattr(tf.raw_ops, name)}
+    functions = {function.signature.name for function in library}
+    assert operations - known - functions == {"FastWordpieceTokenizeWithOffsets"}
+
+
+# ------------------------------------------------------------------------------------------ its folder
+
+
+@pytest.mark.parametrize("content", ["folder", "file"])
+def test_an_export_does_not_replace_what_is_there(sentence_model, tmp_path, content):
+    export_dir = tmp_path / "1"
+    if content == "folder":
+        export_dir.mkdir()
+        (export_dir / "saved_model.pb").write_text("an earlier one")
+    else:
+        export_dir.write_text("a file")
+    message = {"folder": "1 is not empty. Name a new folder", "file": "1 is a file"}[content]
+    with pytest.raises(ValueError, match=message):
+        export_saved_model(ExportOptions(model_dir=str(sentence_model), export_dir=str(export_dir)))
+    assert sorted(tmp_path.iterdir()) == [export_dir]
+
+
+def test_an_export_that_is_killed_leaves_no_folder_and_the_next_one_succeeds(
+    single, tmp_path, monkeypatch
+):
+    export_dir = tmp_path / "served" / "2"
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("bert_tf.export._write_extra_assets", killed)
+        export_classifier(single, str(export_dir))
+    assert not export_dir.exists()
+    export_dir.mkdir()  # empty, as by a program that prepares folders
+    export_classifier(single, f"{export_dir}/", max_seq_length=5)
+    assert (export_dir / "assets.extra" / "labels.txt").exists()
+    assert sorted(export_dir.parent.iterdir()) == [export_dir]
+    function = tf.saved_model.load(str(export_dir)).signatures["serving_default"]
+    long, short = (
+        function(text_a=tf.constant([text]))["logits"].numpy()
+        for text in ("the cat is sad and rude", "the cat is")
+    )
+    np.testing.assert_array_equal(long, short)  # of both, three tokens are left
+
+
+@pytest.mark.parametrize("length", [1, 32])
+def test_a_length_that_the_model_cannot_take_is_refused(single, tmp_path, length):
+    message = f"--max_seq_length is {length}, but must be from 2 to .* = 31"
+    with pytest.raises(ValueError, match=message):
+        export_classifier(single, str(tmp_path / "1"), length)
+
+
+def test_a_pair_has_room_for_three_special_tokens(pair, tmp_path):
+    with pytest.raises(ValueError, match="--max_seq_length is 2, but must be from 3"):
+        export_classifier(pair, str(tmp_path / "1"), 2)
+
+
+def test_only_a_classifier_is_exported(pretrained, tmp_path):
+    with pytest.raises(ValueError, match=r"only classifiers can be exported .* run_classifier"):
+        export_saved_model(ExportOptions(model_dir=str(pretrained), export_dir=str(tmp_path / "1")))
+    with pytest.raises(ValueError, match=r"has no task.json, so it is not the --output_dir"):
+        export_saved_model(ExportOptions(model_dir=str(tmp_path), export_dir=str(tmp_path / "1")))
+    assert not Path(tmp_path / "1").exists()

@@ -1,0 +1,176 @@
+"""A trained model's folder: what is written is what is loaded, and what is missing is named."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_tf.config import BertConfig
+from bert_tf.model_folder import (
+    load_model_folder,
+    read_task,
+    write_model_folder,
+)
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.training.checkpoints import save_checkpoint, training_variables
+
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Hund", "hund", "##e", "ß", "犬", ""]
+CONFIG = BertConfig(
+    vocab_size=len(VOCAB),
+    hidden_size=4,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=6,
+    max_position_embeddings=9,
+    type_vocab_size=2,
+)
+CLASSIFICATION = ClassificationTask(["ja", "nein", "weiß nicht"], 7, is_pair=True)
+PRETRAINING = PretrainingTask(8, 3)
+TASKS = {"classification": CLASSIFICATION, "pretraining": PRETRAINING}
+
+
+def write_folder(folder, task=CLASSIFICATION, steps=(3,), do_lower_case=False):
+    """As a run writes it; the model with the weights of the last checkpoint."""
+    write_model_folder(str(folder), CONFIG, task, VOCAB, do_lower_case)
+    model = task.build_model(CONFIG)
+    for step in steps:
+        for variable in model.weights:
+            variable.assign(variable + 1)
+        save_checkpoint(str(folder), training_variables(model), step)
+    return model
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+@pytest.mark.parametrize("do_lower_case", [False, True])
+def test_what_was_written_is_loaded(tmp_path, task, do_lower_case):
+    model = write_folder(tmp_path / "out", task, do_lower_case=do_lower_case)
+    loaded = load_model_folder(str(tmp_path / "out"))
+    assert type(loaded.task) is type(task)
+    assert loaded.task.arguments() == task.arguments()
+    assert loaded.max_seq_length == task.max_seq_length
+    assert loaded.model.config == CONFIG
+    assert list(loaded.tokenizer.vocab) == VOCAB
+    assert loaded.tokenizer.tokenize("Hunde") == ["hund" if do_lower_case else "Hund", "##e"]
+    for ours, theirs in zip(loaded.model.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs, err_msg=theirs.path)
+
+
+def test_the_files_are_those_that_the_module_lists_and_nothing_temporary(tmp_path):
+    write_folder(tmp_path, steps=[3])
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "bert_config.json",
+        "checkpoint",
+        "model.ckpt-3.data-00000-of-00001",
+        "model.ckpt-3.index",
+        "task.json",
+        "tokenizer_config.json",
+        "vocab.txt",
+    ]
+    assert json.loads((tmp_path / "task.json").read_text(encoding="utf-8")) == {
+        "task": "classification",
+        "max_seq_length": 7,
+        "labels": ["ja", "nein", "weiß nicht"],
+        "metric_names": ["accuracy"],
+        "is_pair": True,
+    }
+
+
+def test_the_newest_checkpoint_is_loaded_also_after_the_folder_was_moved(tmp_path):
+    model = write_folder(tmp_path / "here", steps=[3, 12])
+    (tmp_path / "here").rename(tmp_path / "there")
+    loaded = load_model_folder(str(tmp_path / "there"))
+    np.testing.assert_array_equal(loaded.model.weights[0], model.weights[0])
+
+
+def test_where_the_newest_checkpoint_is_gone_the_one_before_is_loaded(tmp_path):
+    model = write_folder(tmp_path, steps=[3, 12])
+    for file in tmp_path.glob("model.ckpt-12.*"):
+        file.unlink()
+    loaded = load_model_folder(str(tmp_path))
+    np.testing.assert_allclose(loaded.model.weights[0], model.weights[0] - 1, atol=1e-6)
+
+
+def test_a_run_that_knows_no_vocabulary_and_case_writes_neither(tmp_path):
+    write_model_folder(str(tmp_path), CONFIG, PRETRAINING, vocab=None, do_lower_case=None)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bert_config.json", "task.json"]
+
+
+def test_special_tokens_are_kept_whole_on_demand(tmp_path):
+    write_folder(tmp_path)
+    loaded = load_model_folder(str(tmp_path), preserve_special_tokens=True)
+    assert loaded.tokenizer.tokenize("Hund [MASK]") == ["Hund", "[MASK]"]
+
+
+def test_the_precision_is_the_one_asked_for(tmp_path):
+    write_folder(tmp_path)
+    loaded = load_model_folder(str(tmp_path), dtype="mixed_bfloat16")
+    assert loaded.model.dtype_policy.name == "mixed_bfloat16"
+    assert loaded.model.weights[0].dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    "file, message",
+    [
+        ("task.json", "has no task.json, so it is not the --output_dir of a run"),
+        ("bert_config.json", "has no bert_config.json"),
+        ("vocab.txt", "has no vocab.txt"),
+    ],
+)
+def test_a_missing_file_is_named(tmp_path, file, message):
+    write_folder(tmp_path)
+    (tmp_path / file).unlink()
+    with pytest.raises(ValueError, match=message):
+        load_model_folder(str(tmp_path))
+
+
+def test_a_folder_of_a_run_that_never_saved_has_no_checkpoint(tmp_path):
+    write_folder(tmp_path, steps=[])
+    with pytest.raises(ValueError, match=r"holds .*task\.json.* and no checkpoint"):
+        load_model_folder(str(tmp_path))
+
+
+def test_weights_without_the_head_are_refused(tmp_path):
+    model = write_folder(tmp_path)
+    weights = training_variables(model)
+    encoder = {name: variable for name, variable in weights.items() if name.startswith("bert/")}
+    save_checkpoint(str(tmp_path), encoder, 9)
+    with pytest.raises(ValueError, match="the checkpoint lacks output_weights, output_bias"):
+        load_model_folder(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('{"task": "classif', "task.json: this is not JSON"),
+        ("[]", "task.json: a JSON object was expected"),
+        ("{}", "task.json: `task` is None, but must be one of classification, pretraining"),
+        ('{"task": "span"}', "task.json: `task` is 'span'"),
+        (
+            '{"task": "classification", "labels": ["a", "b"]}',
+            "task.json: .*missing .*'max_seq_length'",
+        ),
+        (
+            '{"task": "classification", "labels": ["a"], "max_seq_length": 7, "is_pair": true}',
+            "task.json: `labels` are",
+        ),
+    ],
+)
+def test_a_damaged_task_is_an_error_that_names_the_file(tmp_path, text, message):
+    write_folder(tmp_path)
+    (tmp_path / "task.json").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_task(str(tmp_path))
+    with pytest.raises(ValueError, match=message):
+        load_model_folder(str(tmp_path))
+
+
+def test_a_folder_without_a_task_has_none(tmp_path):
+    assert read_task(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_the_arguments_of_a_task_make_it_again_also_after_json(task):
+    again = type(task)(**json.loads(json.dumps(task.arguments())))
+    assert again.arguments() == task.arguments()
+    assert again.features == task.features

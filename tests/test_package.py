@@ -1,0 +1,101 @@
+"""The package as a whole: importing it, and who imports whom."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bert_tf
+
+ROOT = Path(bert_tf.__file__).parent
+
+# rank of each part: it may import parts of lower rank, of its own package, and those named beside it.
+RANKS = {"config": 0, "tokenization": 0, "data": 1, "modeling": 1, "training": 1, "interop": 1}
+RANKS |= {"tasks": 2, "model_folder": 3, "export": 3, "predictor": 3}
+RANKS |= {"workflows": 3, "cli": 4}
+# Interop fills models; training gives dropout its seed.
+ALSO = {"interop": {"modeling"}, "training": {"modeling"}}
+# Within rank 3 the order is: a folder, then what is made of it, then the workflows.
+WITHIN_RANK_3 = ("model_folder", "export", "predictor", "workflows")
+
+
+def imported_parts(path: Path) -> set[str]:
+    """First component below bert_tf of everything that a file imports."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "bert_tf":
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bert_tf."):
+            names.add(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            parts = [alias.name.split(".") for alias in node.names]
+            names.update(part[1] for part in parts if part[0] == "bert_tf" and len(part) > 1)
+    return names & RANKS.keys()
+
+
+def allowed(importer: str, imported: str) -> bool:
+    if importer == imported or imported in ALSO.get(importer, ()):
+        return True
+    if RANKS[importer] == RANKS[imported] == 3:
+        return WITHIN_RANK_3.index(imported) < WITHIN_RANK_3.index(importer)
+    return RANKS[imported] < RANKS[importer]
+
+
+def test_imports_go_downward_only():
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        part = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        if part == "__init__":
+            continue
+        wrong += [
+            f"{path.name} -> {other}" for other in imported_parts(path) if not allowed(part, other)
+        ]
+    assert not wrong
+
+
+def test_scripts_import_the_package_and_no_script():
+    scripts = list((ROOT.parent / "run_scripts").glob("*.py"))
+    assert scripts
+    for script in scripts:
+        for node in ast.walk(ast.parse(script.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert node.module == "bert_tf" or node.module.startswith("bert_tf.")
+        assert len(script.read_text().splitlines()) <= 80
+
+
+def test_only_cli_knows_absl_flags():
+    users = [p.name for p in ROOT.rglob("*.py") if "absl import app" in p.read_text()]
+    assert users == ["cli.py"]
+
+
+@pytest.mark.parametrize("module", ["bert_tf", "bert_tf.config", "bert_tf.tokenization"])
+def test_importing_it_loads_neither_tensorflow_nor_keras_and_prints_nothing(module):
+    code = f"import {module}, sys; assert not {{'tensorflow', 'keras', 'numpy'}} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_names_of_the_package_root_are_found_when_used():
+    from bert_tf.config import BertConfig
+
+    assert bert_tf.BertConfig is BertConfig
+    assert set(bert_tf.__all__) <= set(dir(bert_tf))
+    with pytest.raises(AttributeError, match="no attribute 'Bert'"):
+        bert_tf.Bert  # noqa: B018
+
+
+def test_the_examples_in_docstrings_say_what_happens(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # some write a file
+    attempted = 0
+    for info in pkgutil.walk_packages([str(ROOT)], "bert_tf."):
+        if info.name == "bert_tf.cli":  # it loads TensorFlow with standard error closed
+            continue
+        found = doctest.testmod(importlib.import_module(info.name))
+        assert not found.failed, info.name
+        attempted += found.attempted
+    assert attempted > 10

@@ -1,0 +1,279 @@
+"""Tokenization: literal cases, every code point and random texts against the written-down rules."""
+
+import pickle
+import sys
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bert_tf import tokenization
+from bert_tf.tokenization import (
+    BasicTokenizer,
+    FullTokenizer,
+    WordpieceTokenizer,
+    convert_ids_to_tokens,
+    convert_to_unicode,
+    convert_tokens_to_ids,
+    load_vocab,
+    printable_text,
+    whitespace_tokenize,
+)
+from reference import wordpiece_rules
+
+# Characters with rules of their own, and those that change what stands beside them.
+TRICKY = (
+    "aAbZ1 .,:'’-_#$^`|~¡¿…½²ß\t\n\r\x00\x0b\x0c\x1c\x1f\x7f\x85\xa0\xad\u200b\u200d\u2028\u2029\u3000"
+    "\ufeff\ufffdÉéİıẞΣσςΩ\u2126\u212a\u037e\u1fef\u0301\u0307\u0345\u0344\u0e31\u0f73漢字\uf900\ufadb"
+    "\U0002f800\U0002ceb0한각\u1100\u1161\u11a8\u302e\u302f\u1b44\U0001d160\U0001d165\u0ddd\u0903𐐀😀"
+)
+tricky_texts = st.text(st.sampled_from(TRICKY), max_size=40)
+texts = st.one_of(tricky_texts, st.text(st.characters(exclude_categories=["Cs"]), max_size=20))
+
+PIECES = ["[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
+
+
+def letters_of(do_lower_case):
+    """Every character that the tricky ones become, alone and as a continuation, some together."""
+    tokens = [*wordpiece_rules.basic_tokens(" ".join(TRICKY), do_lower_case), "ab", "σa", "aς"]
+    letters = dict.fromkeys([*tokens, *"".join(tokens)])
+    return ["[PAD]", "[UNK]", "[MASK]", *letters, *("##" + letter for letter in letters)]
+
+
+@pytest.fixture
+def make_tokenizer(tmp_path):
+    def make(tokens, **arguments):
+        vocab_file = tmp_path / "vocab.txt"
+        vocab_file.write_text("".join(t + "\n" for t in tokens), encoding="utf-8", newline="\n")
+        return FullTokenizer(vocab_file, **arguments)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def tricky_tokenizers(tmp_path_factory):
+    tokenizers = {}
+    for do_lower_case in (True, False):
+        vocab_file = tmp_path_factory.mktemp("vocab") / "vocab.txt"
+        vocab_file.write_text("\n".join(letters_of(do_lower_case)), encoding="utf-8", newline="\n")
+        tokenizers[do_lower_case] = FullTokenizer(vocab_file, do_lower_case)
+    return tokenizers
+
+
+# The reference's own examples.
+
+
+def test_word_is_lower_cased_stripped_split_and_covered(make_tokenizer):
+    tokenizer = make_tokenizer(PIECES)
+    tokens = tokenizer.tokenize("UNwant\u00e9d,running")
+    assert tokens == ["un", "##want", "##ed", ",", "runn", "##ing"]
+    assert tokenizer.convert_tokens_to_ids(tokens) == [7, 4, 5, 10, 8, 9]
+    assert tokenizer.convert_ids_to_tokens([7, 4, 5, 10, 8, 9]) == tokens
+    assert tokenizer.encode("UNwant\u00e9d,running") == [7, 4, 5, 10, 8, 9]
+
+
+def test_a_word_that_the_pieces_do_not_cover_is_unknown_as_a_whole():
+    tokenizer = WordpieceTokenizer({token: i for i, token in enumerate(PIECES)})
+    assert tokenizer.tokenize("") == []
+    assert tokenizer.tokenize("unwanted running") == ["un", "##want", "##ed", "runn", "##ing"]
+    assert tokenizer.tokenize("unwantedX running") == ["[UNK]", "runn", "##ing"]
+
+
+# One rule each.
+
+
+@pytest.mark.parametrize(
+    "text, uncased, cased",
+    [
+        (" \tHeLLo!how  \n Are yoU?  ", "hello ! how are you ?", "HeLLo ! how Are yoU ?"),
+        ("ah博推zz", "ah 博 推 zz", "ah 博 推 zz"),
+        ("a\x0bb\x1c\x85c\xadd\u200be\ufefff\ufffdg\x00h", "abcdefgh", "abcdefgh"),
+        ("a\u2028b\u2029c\u3000d\xa0e\rf", "a b c d e f", "a b c d e f"),
+        ("Ça coûte 5$^2", "ca coute 5 $ ^ 2", "Ça coûte 5 $ ^ 2"),
+        ("ΟΔΟΣ ΟΔΟΣ.Α Σ ΑΣ\u0301", "οδος οδοσ . α σ ας", "ΟΔΟΣ ΟΔΟΣ . Α Σ ΑΣ\u0301"),
+        ("İSTANBUL Kelvin:\u212a", "istanbul kelvin : k", "İSTANBUL Kelvin : \u212a"),
+        ("ß ﬁ … ½ ２", "ß ﬁ … ½ ２", "ß ﬁ … ½ ２"),
+        ("각", "\u1100\u1161\u11a8", "각"),
+        ("a\u037eb", "a ; b", "a \u037e b"),
+        ("x\u302e\u1b44\u0301y", "x\u1b44\u302ey", "x\u302e\u1b44\u0301y"),
+        ("[MASK]", "[ mask ]", "[ MASK ]"),
+        ("\u0301 \u0301", "", "\u0301 \u0301"),
+        ("", "", ""),
+    ],
+)
+def test_basic_tokens(text, uncased, cased):
+    assert BasicTokenizer(do_lower_case=True).tokenize(text) == uncased.split()
+    assert BasicTokenizer(do_lower_case=False).tokenize(text) == cased.split()
+
+
+def test_a_word_may_have_200_characters_and_no_more():
+    tokenizer = WordpieceTokenizer({"ж": 0, "##ж": 1, "[UNK]": 2})
+    assert tokenizer.tokenize("ж" * 200) == ["ж"] + ["##ж"] * 199
+    assert tokenizer.tokenize("ж" * 201) == ["[UNK]"]
+    assert WordpieceTokenizer({"ж": 0}, "?", max_input_chars_per_word=3).tokenize("жжжж") == ["?"]
+
+
+def test_length_of_a_word_is_counted_after_stripping_accents(make_tokenizer):
+    tokenizer = make_tokenizer(["[UNK]", "e", "##e"])
+    assert tokenizer.encode("é" * 200) == [1] + [2] * 199
+    assert tokenizer.encode("e\u0301" * 200) == [1] + [2] * 199
+    assert tokenizer.encode("é" * 201) == [0]
+
+
+def test_whitespace_of_str_split_separates():
+    assert whitespace_tokenize(" a\u2028b\x1fc \n") == ["a", "b", "c"]
+
+
+def test_bytes_are_utf8_and_what_is_not_is_left_out(make_tokenizer):
+    assert convert_to_unicode(b"a\xffb\xc3\xa9") == printable_text(b"a\xffb\xc3\xa9") == "abé"
+    tokenizer = make_tokenizer(PIECES)
+    assert tokenizer.tokenize(b"un\xff, wa") == ["un", ",", "wa"]
+    assert tokenizer.encode(b"un\xff, wa") == [7, 10, 6]
+    with pytest.raises(ValueError, match=r"must be `str` or UTF-8 `bytes`, but this one is.*int"):
+        convert_to_unicode(5)
+
+
+# Against the written-down rules.
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_every_code_point_is_treated_as_the_rules_say(do_lower_case):
+    tokenize = BasicTokenizer(do_lower_case).tokenize
+    for start in range(0, sys.maxunicode + 1, 4096):
+        # Behind a cased letter and in front of a combining mark, both of which may matter.
+        text = "".join(f" A{chr(code)}\u302e" for code in range(start, start + 4096))
+        expected = wordpiece_rules.basic_tokens(text, do_lower_case)
+        assert tokenize(text) == expected, f"between U+{start:04X} and U+{start + 4095:04X}"
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+@settings(max_examples=400)
+@given(text=texts)
+@example(text="ΑΣ\u0301:\xad.Σ ΑΣ\x0bΑ")
+def test_texts_are_tokenized_as_the_rules_say(tricky_tokenizers, text, do_lower_case):
+    tokenizer = tricky_tokenizers[do_lower_case]
+    tokens = tokenizer.tokenize(text)
+    assert tokens == wordpiece_rules.word_pieces(text, tokenizer.vocab, do_lower_case)
+    assert tokenizer.encode(text) == tokenizer.convert_tokens_to_ids(tokens)
+
+
+@given(
+    pieces=st.lists(st.text("abé", min_size=1, max_size=4)),
+    continuations=st.lists(st.text("abé", min_size=1, max_size=4)),
+    word=st.text("abé", min_size=1, max_size=20),
+)
+def test_words_are_covered_as_the_rules_say(pieces, continuations, word):
+    tokens = dict.fromkeys(["[UNK]", *pieces, *("##" + c for c in continuations)])
+    vocab = {token: index for index, token in enumerate(tokens)}
+    assert WordpieceTokenizer(vocab).tokenize(word) == wordpiece_rules.cover(word, vocab)
+
+
+# Special tokens, the cache.
+
+
+def test_special_tokens_stay_whole_on_request(make_tokenizer):
+    tokenizer = make_tokenizer([*PIECES, "[MASK]"], preserve_special_tokens=True)
+    text = "Un[MASK],[mask] [SEP]\x0bwanted[MASK]"
+    assert tokenizer.tokenize("un[MASK],") == ["un", "[MASK]", ","]
+    assert tokenizer.tokenize("[mask]") == ["[UNK]"] * 3
+    assert tokenizer.encode(text) == tokenizer.convert_tokens_to_ids(tokenizer.tokenize(text))
+
+
+def test_a_special_token_that_the_vocabulary_lacks_is_an_error_when_used(make_tokenizer):
+    tokenizer = make_tokenizer(PIECES, preserve_special_tokens=True)
+    assert tokenizer.encode("un") == [7]
+    for convert in (tokenizer.encode, lambda t: tokenizer.convert_tokens_to_ids([t])):
+        with pytest.raises(KeyError, match=r"\[PAD\].* not in the vocabulary of 11 .*add it to"):
+            convert("[PAD]")
+
+
+def test_a_full_cache_starts_anew_and_long_words_are_not_kept(make_tokenizer, monkeypatch):
+    monkeypatch.setattr(tokenization, "_MOST_KEPT_WORDS", 3)
+    tokenizer = make_tokenizer(PIECES)
+    words = ["un", "wa,", "runn", "Un", "un,", "wanted", "un" * 40]
+    for word in words * 2:
+        assert tokenizer.encode(word) == tokenizer.convert_tokens_to_ids(tokenizer.tokenize(word))
+        assert len(tokenizer._word_ids) <= 3
+        assert "un" * 40 not in tokenizer._word_ids
+
+
+def test_a_tokenizer_can_be_sent_to_another_process(make_tokenizer):
+    tokenizer = make_tokenizer(PIECES, do_lower_case=False)
+    tokenizer.encode("un wanted")
+    copy = pickle.loads(pickle.dumps(tokenizer))
+    assert copy.encode("un Un") == [7, 0]
+    assert len(copy._word_ids) == 2
+
+
+# Vocabulary files.
+
+
+def vocab_file(tmp_path, data):
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    "data", ["a\n##b\nc\n", "a\n##b\nc", "a\r\n##b\r\nc\r\n", "\ufeffa\n##b\n c\t\n"]
+)
+def test_line_ends_byte_order_mark_and_blanks_do_not_matter(tmp_path, data):
+    assert load_vocab(vocab_file(tmp_path, data)) == {"a": 0, "##b": 1, "c": 2}
+
+
+def test_lines_end_at_line_feeds_only(tmp_path):
+    vocab = load_vocab(vocab_file(tmp_path, "a\n\u2028\n##\u2028\nb\x0bc\n"))
+    assert vocab == {"a": 0, "": 1, "##": 2, "b\x0bc": 3}
+
+
+def test_a_token_on_two_lines_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match=r"vocab\.txt:3: the token 'a' already stands on line 1"):
+        load_vocab(vocab_file(tmp_path, "a\nb\na \n"))
+
+
+def test_bytes_that_are_not_utf8_are_an_error(tmp_path):
+    with pytest.raises(ValueError, match=r"vocab\.txt:2: .*byte 0xe9 at offset 3 .* Save the file"):
+        load_vocab(vocab_file(tmp_path, b"a\nb\xe9\n"))
+
+
+def test_missing_special_tokens_are_named(tmp_path):
+    path = vocab_file(tmp_path, "[PAD]\n[UNK]\n[SEP]\na\n")
+    assert load_vocab(path) == {"[PAD]": 0, "[UNK]": 1, "[SEP]": 2, "a": 3}
+    with pytest.raises(ValueError, match=r"vocab\.txt has 4 tokens, but not \[CLS\], \[MASK\]"):
+        load_vocab(path, required=tokenization.SPECIAL_TOKENS)
+    with pytest.raises(ValueError, match=r"has 1 tokens, but not \[UNK\]"):
+        FullTokenizer(vocab_file(tmp_path, "a\n"))
+
+
+def test_tokens_and_ids_out_of_the_vocabulary_are_named():
+    vocab = {"[UNK]": 0, "a": 1}
+    assert convert_tokens_to_ids(vocab, ["a", "[UNK]"]) == [1, 0]
+    assert convert_ids_to_tokens({0: "[UNK]", 1: "a"}, (1, 1)) == ["a", "a"]
+    with pytest.raises(
+        KeyError, match="'b' is not in the vocabulary of 2 tokens; only tokens that"
+    ):
+        convert_tokens_to_ids(vocab, ["a", "b"])
+    with pytest.raises(KeyError, match=r"The id 7 is not among the 2 ids .* ids go from 0 to 1"):
+        convert_ids_to_tokens({0: "[UNK]", 1: "a"}, [0, 7])
+
+
+def test_a_remote_vocabulary_is_read_through_gfile(tmp_path):
+    path = vocab_file(tmp_path, "[UNK]\na\n")
+    assert load_vocab(f"file://{path}") == {"[UNK]": 0, "a": 1}
+
+
+def test_a_vocabulary_without_a_file_gives_the_same_tokenizer(tmp_path):
+    tokens = ["[PAD]", "[UNK]", "un", "##aff", "##able"]
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    from_file = tokenization.FullTokenizer(tmp_path / "vocab.txt")
+    from_tokens = tokenization.FullTokenizer(tokens)
+    assert from_tokens.vocab == from_file.vocab
+    assert from_tokens.encode("Unaffable dog") == from_file.encode("Unaffable dog") == [2, 3, 4, 1]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "problem"), [(["a", "b"], r"no \[UNK\]"), (["[UNK]", "a", "a"], "one token twice")]
+)
+def test_a_vocabulary_without_a_file_is_checked_too(tokens, problem):
+    with pytest.raises(ValueError, match=problem):
+        tokenization.FullTokenizer(tokens)

@@ -1,0 +1,320 @@
+"""Runs of the programs on a few hundred words, made once per session and shared by the tests.
+
+    toy_text           a corpus, and the vocabulary that create_vocab learned from it
+    pretrained         run_pretraining on its records, with --eval_file
+    sentence_model     run_classifier from `pretrained`, on a TSV table of single sentences
+    pair_model         run_classifier from `pretrained`, on pairs in the layout of MRPC
+    exported           the SavedModels of the last two
+
+Fixtures return folders; no test may change what is in them.
+"""
+
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+ANIMALS = ("cat", "dog", "owl", "hen", "pig")
+PLACES = ("barn", "wood", "lake", "yard", "cave")
+GOOD, BAD = ("happy", "calm", "kind"), ("angry", "sad", "rude")
+MAX_SEQ_LENGTH, MAX_PREDICTIONS = 23, 4
+
+CONFIG = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 31,
+    "type_vocab_size": 2,
+    "initializer_range": 0.15,
+    "hidden_dropout_prob": 0.05,
+    "attention_probs_dropout_prob": 0.05,
+}
+
+
+def documents(num_documents: int, seed: int) -> str:
+    """Each document has one animal and one place, so that a masked word can be guessed."""
+    rng = random.Random(seed)
+    text = []
+    for _ in range(num_documents):
+        animal, place = rng.choice(ANIMALS), rng.choice(PLACES)
+        for _ in range(rng.randint(4, 7)):
+            mood = rng.choice(GOOD + BAD)
+            text.append(f"The {mood} {animal} is in the {place}.")
+        text.append("")
+    return "\n".join(text)
+
+
+def moods(num_rows: int, seed: int) -> list[tuple[str, str]]:
+    """Sentences, and whether their mood is "bad" or "good"."""
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(num_rows):
+        label = rng.choice(("bad", "good"))
+        mood = rng.choice(GOOD if label == "good" else BAD)
+        rows.append((f"the {mood} {rng.choice(ANIMALS)} in the {rng.choice(PLACES)}", label))
+    return rows
+
+
+def pairs(num_rows: int, seed: int) -> list[tuple[str, str, str]]:
+    """Pairs of sentences, and "1" where both are about the barn (else "0")."""
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(num_rows):
+        label = rng.choice("01")
+        place = "barn" if label == "1" else rng.choice(PLACES[1:])
+        first, second = rng.choices(ANIMALS, k=2)
+        rows.append((f"the {first} in the {place}", f"a {second} in the {place}", label))
+    return rows
+
+
+def write_mrpc(folder: Path, splits) -> Path:
+    """Rows of `pairs` as MRPC's files; `splits` is name -> rows."""
+    folder.mkdir(parents=True)
+    for name, rows in splits.items():
+        first = "index" if name == "test" else "Quality"
+        lines = [f"{first}\t#1 ID\t#2 ID\t#1 String\t#2 String"]
+        for number, (text_a, text_b, label) in enumerate(rows):
+            head = number if name == "test" else label
+            lines.append(f"{head}\t{2 * number}\t{2 * number + 1}\t{text_a}\t{text_b}")
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def write_table(path: Path, rows) -> str:
+    """Rows of `moods` as a TSV table with the columns `sentence` and `mood`."""
+    lines = ["sentence\tmood", *("\t".join(row) for row in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def read_results(folder: Path) -> dict[str, float]:
+    """`eval_results.txt`, in the order of its lines."""
+    lines = (folder / "eval_results.txt").read_text().splitlines()
+    return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
+
+
+def checkpoint_arrays(prefix) -> dict:
+    """Every tensor of a checkpoint by name."""
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(prefix))
+    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+
+def assert_bit_equal(found: dict, expected: dict) -> None:
+    import numpy as np
+
+    assert sorted(found) == sorted(expected)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def script_command(name: str, **flags) -> dict:
+    """Arguments of `subprocess.run` and `Popen` for a script with flags.
+
+    Without what importing TensorFlow has put into this process' environment: a shell has none of it.
+    """
+    environment = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
+    script = Path(__file__).parents[1] / "run_scripts" / f"{name}.py"
+    return {
+        "args": [
+            sys.executable,
+            str(script),
+            *(f"--{key}={value}" for key, value in flags.items()),
+        ],
+        "env": environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    }
+
+
+class Interruption(Exception):
+    """What the tests interrupt a training run with."""
+
+
+def interrupt_at(monkeypatch, step: int) -> None:
+    """From here on, training is interrupted after `step`, before its checkpoint is written."""
+    from bert_tf.training.progress import MetricsLog
+
+    write = MetricsLog.write
+
+    def interrupting_write(self, kind, now, values):
+        write(self, kind, now, values)
+        if now >= step:
+            raise Interruption(f"at step {now}")
+
+    monkeypatch.setattr(MetricsLog, "write", interrupting_write)
+
+
+@pytest.fixture(scope="session")
+def toy_text(tmp_path_factory):
+    """Folder with train.txt, held_out.txt, and vocab.txt and bert_config.json of create_vocab."""
+    from bert_tf.workflows.vocabulary import VocabularyOptions, create_vocab
+
+    folder = tmp_path_factory.mktemp("toy_text")
+    (folder / "train.txt").write_text(documents(40, seed=1), encoding="utf-8")
+    (folder / "held_out.txt").write_text(documents(12, seed=2), encoding="utf-8")
+    create_vocab(
+        VocabularyOptions(input_file=f"{folder}/train.txt", output_dir=str(folder), vocab_size=190)
+    )
+    config = json.loads((folder / "bert_config.json").read_text()) | CONFIG
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def write_records(text_file: Path, output_file: Path, **changes) -> str:
+    """create_pretraining_data with the toy vocabulary; the path of the records."""
+    from bert_tf.workflows.pretraining_data import PretrainingDataOptions, create_pretraining_data
+
+    values = {
+        "vocab_file": str(text_file.parent / "vocab.txt"),
+        "max_seq_length": MAX_SEQ_LENGTH,
+        "max_predictions_per_seq": MAX_PREDICTIONS,
+        "dupe_factor": 3,
+    }
+    create_pretraining_data(
+        PretrainingDataOptions(
+            input_file=str(text_file), output_file=str(output_file), **{**values, **changes}
+        )
+    )
+    return str(output_file)
+
+
+@pytest.fixture(scope="session")
+def records(toy_text, tmp_path_factory):
+    """The records of the two texts, as `train` and `held_out`."""
+    folder = tmp_path_factory.mktemp("records")
+    return SimpleNamespace(
+        train=write_records(toy_text / "train.txt", folder / "train.tf_record"),
+        held_out=write_records(toy_text / "held_out.txt", folder / "held_out.tf_record"),
+    )
+
+
+def pretraining_options(records, toy_text, output_dir, **changes):
+    """`PretrainingOptions` of the run that makes `pretrained`, with `changes`."""
+    from bert_tf.workflows.pretraining import PretrainingOptions
+
+    values = {
+        "input_file": records.train,
+        "eval_file": records.held_out,
+        "bert_config_file": str(toy_text / "bert_config.json"),
+        "output_dir": str(output_dir),
+        "do_train": True,
+        "do_eval": True,
+        "max_seq_length": MAX_SEQ_LENGTH,
+        "max_predictions_per_seq": MAX_PREDICTIONS,
+        "train_batch_size": 16,
+        "num_train_steps": 150,
+        "num_warmup_steps": 10,
+        "learning_rate": 5e-3,
+        "save_checkpoints_steps": 60,
+        "evaluate_steps": 70,
+    }
+    return PretrainingOptions(**{**values, **changes})
+
+
+@pytest.fixture(scope="session")
+def pretrained(records, toy_text, tmp_path_factory):
+    """--output_dir of a run_pretraining that trained and evaluated."""
+    from bert_tf.workflows.pretraining import run_pretraining
+
+    folder = tmp_path_factory.mktemp("pretrained")
+    run_pretraining(pretraining_options(records, toy_text, folder))
+    return folder
+
+
+def classifier_options(output_dir, **changes):
+    """`ClassifierOptions` of the toy runs, with `changes`."""
+    from bert_tf.workflows.classifier import ClassifierOptions
+
+    values = {
+        "output_dir": str(output_dir),
+        "max_seq_length": 19,
+        "train_batch_size": 16,
+        "learning_rate": 5e-3,
+    }
+    return ClassifierOptions(**{**values, **changes})
+
+
+@pytest.fixture(scope="session")
+def mood_tables(tmp_path_factory):
+    """Paths of the tables `train`, `dev` and `test` (which has no labels)."""
+    folder = tmp_path_factory.mktemp("moods")
+    test = ["sentence", *(text for text, _ in moods(7, seed=5))]
+    (folder / "test.tsv").write_text("\n".join(test) + "\n")
+    return SimpleNamespace(
+        train=write_table(folder / "train.tsv", moods(90, seed=3)),
+        dev=write_table(folder / "dev.tsv", moods(29, seed=4)),
+        test=str(folder / "test.tsv"),
+    )
+
+
+def sentence_options(pretrained, mood_tables, output_dir, **changes):
+    """`ClassifierOptions` of the run that makes `sentence_model`, with `changes`."""
+    values = {
+        "train_file": mood_tables.train,
+        "eval_file": mood_tables.dev,
+        "predict_file": mood_tables.test,
+        "text_a_column": "sentence",
+        "label_column": "mood",
+        "init_checkpoint": str(pretrained),
+        "do_train": True,
+        "do_eval": True,
+        "do_predict": True,
+        "num_train_epochs": 12.0,
+    }
+    return classifier_options(output_dir, **{**values, **changes})
+
+
+@pytest.fixture(scope="session")
+def sentence_model(pretrained, mood_tables, tmp_path_factory):
+    """--output_dir of a run_classifier on the moods that trained, evaluated and predicted."""
+    from bert_tf.workflows.classifier import run_classifier
+
+    folder = tmp_path_factory.mktemp("sentence_model")
+    run_classifier(sentence_options(pretrained, mood_tables, folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mrpc_folder(tmp_path_factory):
+    """--data_dir in the layout of MRPC."""
+    return write_mrpc(
+        tmp_path_factory.mktemp("glue") / "MRPC",
+        {"train": pairs(80, seed=6), "dev": pairs(21, seed=7), "test": pairs(5, seed=8)},
+    )
+
+
+@pytest.fixture(scope="session")
+def pair_model(pretrained, mrpc_folder, tmp_path_factory):
+    """--output_dir of a run_classifier on MRPC's layout that trained, evaluated and predicted."""
+    from bert_tf.workflows.classifier import run_classifier
+
+    folder = tmp_path_factory.mktemp("pair_model")
+    run_classifier(
+        classifier_options(
+            folder,
+            task_name="MRPC",
+            data_dir=str(mrpc_folder),
+            init_checkpoint=str(pretrained),
+            do_train=True,
+            do_eval=True,
+            do_predict=True,
+            num_train_epochs=12.0,
+        )
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def exported(sentence_model, pair_model, tmp_path_factory):
+    """Folders of two SavedModels: `single` and `pair`."""
+    from bert_tf.workflows.exporting import ExportOptions, export_saved_model
+
+    folder = tmp_path_factory.mktemp("exported")
+    for name, model_dir in (("single", sentence_model), ("pair", pair_model)):
+        export_saved_model(ExportOptions(model_dir=str(model_dir), export_dir=str(folder / name)))
+    return SimpleNamespace(single=folder / "single", pair=folder / "pair")

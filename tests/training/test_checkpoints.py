@@ -1,0 +1,247 @@
+"""Checkpoints: the reference's names, whole or not at all, and found again wherever they lie."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling.models import BertForPreTraining
+from bert_tf.training.checkpoints import (
+    latest_checkpoint,
+    list_checkpoints,
+    restore_checkpoint,
+    save_checkpoint,
+    training_variables,
+)
+from bert_tf.training.optimization import AdamWeightDecay
+from reference import numpy_bert
+
+CONFIG = BertConfig(
+    vocab_size=13,
+    hidden_size=4,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=6,
+    max_position_embeddings=7,
+    type_vocab_size=3,
+)
+
+
+def small(value=0.0, shape=(2, 3)):
+    """Two variables that stand for a model's."""
+    return {
+        "bert/kernel": keras.Variable(np.full(shape, value, np.float32)),
+        "global_step": keras.Variable(0, dtype="int64"),
+    }
+
+
+def save_steps(folder, *steps, **kwargs):
+    for step in steps:
+        prefix = save_checkpoint(str(folder), small(value=step), step, **kwargs)
+    return prefix
+
+
+def value_at(prefix):
+    """What `restore_checkpoint` gives the kernel."""
+    variables = small(value=-1)
+    restore_checkpoint(prefix, variables)
+    return float(variables["bert/kernel"][1, 2])
+
+
+def names_of(paths):
+    return [path.rsplit("/", 1)[1] for path in paths]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A model and its optimizer after one step: slots are not zero."""
+    model = BertForPreTraining(CONFIG)
+    optimizer = AdamWeightDecay(0.1)
+    optimizer.build(model.trainable_variables)
+    gradients = [tf.random.stateless_normal(v.shape, (1, 2)) for v in model.trainable_variables]
+    optimizer.apply(gradients, model.trainable_variables)
+    return training_variables(model, optimizer)
+
+
+def test_a_checkpoint_lists_exactly_the_references_names(trained, tmp_path):
+    prefix = save_checkpoint(str(tmp_path), trained, step=1)
+    heads = ("masked_lm", "next_sentence")
+    expected = set(numpy_bert.variable_shapes(CONFIG, heads, num_labels=2))
+    expected |= {f"{name}/{slot}" for name in expected for slot in ("adam_m", "adam_v")}
+    found = tf.train.load_checkpoint(prefix).get_variable_to_shape_map()
+    assert set(found) == expected | {"global_step"}
+    assert found["bert/encoder/layer_1/attention/self/query/kernel/adam_v"] == [4, 4]
+
+
+def test_writing_then_reading_is_identity(trained, tmp_path):
+    values = {name: variable.numpy().copy() for name, variable in trained.items()}
+    prefix = save_checkpoint(str(tmp_path), trained, step=1)
+    for variable in trained.values():
+        variable.assign(variable + 1)
+    restore_checkpoint(prefix, trained)
+    for name, variable in trained.items():
+        np.testing.assert_array_equal(variable, values[name], err_msg=name)
+    assert np.abs(values["bert/pooler/dense/kernel/adam_m"]).min() > 0
+
+
+def test_the_global_step_is_the_references_int64_scalar(trained, tmp_path):
+    prefix = save_checkpoint(str(tmp_path), trained, step=1)
+    step = tf.train.load_variable(prefix, "global_step")
+    assert (step, step.dtype, step.shape) == (1, np.int64, ())
+
+
+def test_a_model_that_is_only_evaluated_has_its_weights_alone():
+    model = BertForPreTraining(CONFIG)
+    assert set(training_variables(model)) == {variable.path for variable in model.weights}
+
+
+def test_two_variables_of_one_path_are_refused():
+    model = keras.Model()
+    model.first, model.second = (keras.layers.Dense(2, name="dense") for _ in range(2))
+    for layer in (model.first, model.second):
+        layer.build((None, 3))
+    with pytest.raises(ValueError, match="Two variables of the model have one path"):
+        training_variables(model)
+
+
+def test_the_newest_checkpoint_is_the_latest(tmp_path):
+    assert latest_checkpoint(str(tmp_path)) is None
+    assert latest_checkpoint(str(tmp_path / "no_such_folder")) is None
+    save_steps(tmp_path, 9, 10)
+    assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-10")
+    assert tf.train.latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-10")
+    assert names_of(list_checkpoints(str(tmp_path))) == ["model.ckpt-9", "model.ckpt-10"]
+
+
+def test_keep_max_checkpoints_stay_and_nothing_of_the_others(tmp_path):
+    save_steps(tmp_path, 8, 9, 10, 11, keep_max=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoint",
+        "model.ckpt-10.data-00000-of-00001",
+        "model.ckpt-10.index",
+        "model.ckpt-11.data-00000-of-00001",
+        "model.ckpt-11.index",
+    ]
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert names_of(state.all_model_checkpoint_paths) == ["model.ckpt-10", "model.ckpt-11"]
+
+
+def test_keep_max_0_keeps_all(tmp_path):
+    save_steps(tmp_path, 1, 2, 3, 4, 5, 6, 7, keep_max=0)
+    assert len(list_checkpoints(str(tmp_path))) == 7
+
+
+def test_saving_the_same_step_again_replaces_it(tmp_path):
+    save_steps(tmp_path, 3, 5)
+    save_checkpoint(str(tmp_path), small(value=77), 5, keep_max=1)
+    assert value_at(latest_checkpoint(str(tmp_path))) == 77
+    assert names_of(list_checkpoints(str(tmp_path))) == ["model.ckpt-5"]
+
+
+def test_going_on_from_an_older_checkpoint_makes_it_the_latest(tmp_path):
+    save_steps(tmp_path, 20)  # of a run that was given up
+    save_steps(tmp_path, 10)
+    assert latest_checkpoint(str(tmp_path)).endswith("model.ckpt-10")
+
+
+def test_a_path_with_double_slashes_is_resumed_from_and_cleaned_up(tmp_path):
+    save_steps(f"{tmp_path}//runs//", 1, 2, 3, keep_max=1)
+    assert value_at(latest_checkpoint(f"{tmp_path}//runs//")) == 3
+    assert names_of(list_checkpoints(f"{tmp_path}//runs//")) == ["model.ckpt-3"]
+
+
+@pytest.mark.parametrize("folder", ["a[1]", "what?", "*"])
+def test_a_folder_whose_checkpoints_could_not_be_read_again_is_refused_at_once(tmp_path, folder):
+    for refused in (lambda path: save_steps(path, 1), latest_checkpoint):
+        with pytest.raises(ValueError, match=r"takes for a pattern.* Use another --output_dir"):
+            refused(f"{tmp_path}/{folder}")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_folder_can_be_moved(tmp_path):
+    save_steps(tmp_path / "here", 4, 5)
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert latest_checkpoint(str(tmp_path / "there")) == str(tmp_path / "there/model.ckpt-5")
+    assert value_at(latest_checkpoint(str(tmp_path / "there"))) == 5
+
+
+def test_a_folder_whose_checkpoint_file_has_the_paths_of_another_place_can_be_moved(tmp_path):
+    save_steps(tmp_path, 4, 5)
+    state = (tmp_path / "checkpoint").read_text().replace('"model', '"/elsewhere/model')
+    (tmp_path / "checkpoint").write_text(state)
+    assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-5")
+
+
+@pytest.mark.parametrize("unfinished", ["model.ckpt-6.data-00000-of-00001", "model.ckpt-6.index"])
+def test_a_kill_between_two_files_leaves_the_previous_checkpoint_valid(tmp_path, unfinished):
+    save_steps(tmp_path, 4, 5)
+    (tmp_path / unfinished).write_bytes(b"half")
+    (tmp_path / f"{unfinished}.tempstate123").write_bytes(b"half")
+    (tmp_path / "checkpoint.tmp").write_text("model_checkpoint_pa")
+    assert value_at(latest_checkpoint(str(tmp_path))) == 5
+    assert names_of(list_checkpoints(str(tmp_path))) == ["model.ckpt-4", "model.ckpt-5"]
+    save_steps(tmp_path, 7)  # clears the remains away
+    assert not list(tmp_path.glob("model.ckpt-6.*"))
+    assert value_at(latest_checkpoint(str(tmp_path))) == 7
+
+
+def test_a_kill_before_the_checkpoint_file_is_written_leaves_the_previous_one_latest(tmp_path):
+    save_steps(tmp_path, 4)
+    before = (tmp_path / "checkpoint").read_text()
+    save_steps(tmp_path, 5)
+    (tmp_path / "checkpoint").write_text(before)
+    assert value_at(latest_checkpoint(str(tmp_path))) == 4
+
+
+@pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
+def test_where_the_latest_is_gone_the_one_before_is_used_and_not_nothing(tmp_path, part, caplog):
+    save_steps(tmp_path, 4, 5, 6)
+    (tmp_path / f"model.ckpt-6.{part}").unlink()
+    assert value_at(latest_checkpoint(str(tmp_path))) == 5
+    assert "names model.ckpt-6, which is gone" in caplog.text
+
+
+def test_where_all_are_gone_there_is_no_latest(tmp_path):
+    save_steps(tmp_path, 4)
+    for file in tmp_path.glob("model.ckpt-4.*"):
+        file.unlink()
+    assert latest_checkpoint(str(tmp_path)) is None
+
+
+def test_other_files_of_a_similar_name_are_left_alone(tmp_path):
+    names = ["model.ckpt-best.index", "bert_model.ckpt.index", "model.ckpt-1x.data-0"]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    save_steps(tmp_path, 1, 2, keep_max=1)
+    assert all((tmp_path / name).exists() for name in names)
+    assert names_of(list_checkpoints(str(tmp_path))) == ["model.ckpt-2"]
+
+
+@pytest.mark.parametrize(
+    "wanted, problem",
+    [
+        ({"shape": (2, 5)}, r"bert/kernel has shape \(2, 3\) there and \(2, 5\) here"),
+        ({"extra": "bert/kernel/adam_m"}, "bert/kernel/adam_m is missing"),
+    ],
+)
+def test_a_checkpoint_of_another_model_is_refused_and_nothing_changed(tmp_path, wanted, problem):
+    prefix = save_steps(tmp_path, 4)
+    variables = small(value=-1, shape=wanted.get("shape", (2, 3)))
+    if "extra" in wanted:
+        variables[wanted["extra"]] = keras.Variable(np.zeros((2, 3), np.float32))
+    with pytest.raises(ValueError, match=f"cannot be resumed from .*{problem}.*--output_dir"):
+        restore_checkpoint(prefix, variables)
+    assert np.unique(variables["bert/kernel"]) == -1
+    assert int(variables["global_step"]) == 0
+
+
+@pytest.mark.parametrize("part", ["index", "data-00000-of-00001"])
+def test_a_damaged_checkpoint_is_refused_and_nothing_changed(tmp_path, part):
+    prefix = save_steps(tmp_path, 4)
+    file = tmp_path / f"model.ckpt-4.{part}"
+    file.write_bytes(file.read_bytes()[:-20])
+    variables = small(value=-1)
+    with pytest.raises(ValueError, match=r"The checkpoint .*model.ckpt-4 is damaged \("):
+        restore_checkpoint(prefix, variables)
+    assert np.unique(variables["bert/kernel"]) == -1

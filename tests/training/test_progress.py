@@ -1,0 +1,108 @@
+"""What a person sees of a run, with a clock that the test moves."""
+
+import io
+import json
+
+import pytest
+
+from bert_tf.training.progress import MetricsLog, Progress, duration
+
+
+class Clock:
+    """Seconds that pass only when told."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+    def pass_by(self, seconds):
+        self.now += seconds
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def shown(stream, updates, total=10, **arguments):
+    """What is written for updates (seconds since the one before, units done, values)."""
+    clock = Clock()
+    progress = Progress("train", total, stream=stream, clock=clock, **arguments)
+    for seconds, done, *values in updates:
+        clock.pass_by(seconds)
+        progress.update(done, *values)
+    return stream.getvalue()
+
+
+def test_the_rate_leaves_out_the_first_update_which_holds_the_compilation():
+    text = shown(Terminal(), [(50, 1), (2, 5)])
+    assert text.endswith("train 5/10  50%  2.0 steps/s  ETA 2s")
+
+
+def test_a_resumed_run_counts_only_its_own_steps():
+    text = shown(Terminal(), [(9, 1001), (10, 1006)], total=2000)
+    assert text.endswith("train 1,006/2,000  50%  2.0 s each  ETA 33m08s")
+
+
+def test_before_there_is_a_rate_the_time_left_is_unknown():
+    assert shown(Terminal(), [(3, 2)]).endswith("train 2/10  20%  ETA ?")
+
+
+def test_values_are_shown_with_four_digits():
+    text = shown(Terminal(), [(3, 2, {"loss": 0.123456, "learning_rate": 5e-5})])
+    assert text.endswith("  loss 0.1235  learning_rate 5e-05")
+
+
+def test_a_live_line_is_cut_to_the_terminal_so_that_it_can_be_rewritten(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    text = shown(Terminal(), [(3, 2, {"masked_lm_loss": 1.5, "next_sentence_loss": 0.5})])
+    assert text == "\r\x1b[K" + "train 2/10  20%  ETA ?  masked_lm_loss 1.5"[:39]
+
+
+def test_a_terminal_shows_every_update_on_one_line_and_a_line_end_at_the_end():
+    text = shown(Terminal(), [(1, 1), (1, 2), (1, 10)])
+    assert text.count("\r\x1b[K") == 3
+    assert text.count("\n") == 1
+    assert text.endswith("train 10/10 100%  4.5 steps/s  took 3s\n")
+
+
+def test_a_file_gets_a_line_every_20_seconds_and_one_at_the_end():
+    updates = [(1, 1), (18, 2), (1, 3), (19, 4), (1, 5), (1, 10)]
+    lines = shown(io.StringIO(), updates).splitlines()
+    assert [line.split()[1] for line in lines] == ["3/10", "5/10", "10/10"]
+    assert "\r" not in "".join(lines)
+
+
+def test_the_unit_is_that_of_the_rate():
+    text = shown(Terminal(), [(1, 0), (1, 4)], unit="examples")
+    assert "  4.0 examples/s  " in text
+
+
+def test_nothing_to_do_is_finished_at_once():
+    assert shown(Terminal(), [(1, 0)], total=0).endswith("train 0/0 100%  took 1s\n")
+
+
+def test_progress_goes_to_standard_error(capsys):
+    Progress("eval", 1).update(1)
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.startswith("eval 1/1 100%")
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [(0, "0s"), (59.4, "59s"), (59.6, "1m00s"), (200, "3m20s"), (3599.7, "1h00m"), (7500, "2h05m")],
+)
+def test_durations_are_short(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_the_metrics_log_holds_a_json_object_per_line_and_is_appended_to(tmp_path):
+    MetricsLog(str(tmp_path)).write("train", 10, {"loss": 2.5})
+    MetricsLog(str(tmp_path)).write("eval", 20, {"masked_lm_loss": 1})
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"kind": "train", "step": 10, "loss": 2.5},
+        {"kind": "eval", "step": 20, "masked_lm_loss": 1.0},
+    ]

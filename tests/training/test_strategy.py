@@ -1,0 +1,83 @@
+"""Which devices a run gets for which flags."""
+
+import pytest
+import tensorflow as tf
+
+from bert_tf.training import strategy
+from bert_tf.training.strategy import describe, make_strategy, needs_static_shapes
+
+
+def pretend(monkeypatch, num_gpus):
+    """As if so many GPUs were visible; they are the two CPU devices under other names."""
+    devices = {
+        "CPU": ["/device:CPU:0", "/device:CPU:1"],
+        "GPU": [f"/device:GPU:{i}" for i in range(num_gpus)],
+    }
+    made = {kind: [tf.config.LogicalDevice(n, kind) for n in devices[kind]] for kind in devices}
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: made[kind])
+    monkeypatch.setattr(tf.distribute, "OneDeviceStrategy", lambda name: ("one_device", [name]))
+    monkeypatch.setattr(strategy, "mirrored_strategy", lambda names: ("mirrored", names))
+
+
+@pytest.mark.parametrize(
+    "num_gpus, arguments, expected",
+    [
+        (0, {}, ("one_device", ["CPU:0"])),
+        (0, {"name": "mirrored"}, ("mirrored", ["CPU:0", "CPU:1"])),
+        (1, {}, ("one_device", ["GPU:0"])),
+        (3, {}, ("mirrored", ["GPU:0", "GPU:1", "GPU:2"])),
+        (3, {"num_gpus": 2}, ("mirrored", ["GPU:0", "GPU:1"])),
+        (3, {"num_gpus": 1}, ("one_device", ["GPU:0"])),
+        (3, {"num_gpus": 0}, ("one_device", ["CPU:0"])),
+        (3, {"name": "one_device"}, ("one_device", ["GPU:0"])),
+        (1, {"name": "mirrored"}, ("mirrored", ["GPU:0"])),
+    ],
+)
+def test_the_devices_follow_from_the_flags(monkeypatch, num_gpus, arguments, expected):
+    pretend(monkeypatch, num_gpus)
+    kind, devices = make_strategy(**arguments)
+    assert (kind, [device.removeprefix("/device:") for device in devices]) == expected
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"name": "miror"}, "--distribution_strategy is 'miror', but must be one of auto, one_dev"),
+        ({"num_gpus": 3}, "--num_gpus is 3, but TensorFlow sees 2"),
+        ({"num_gpus": -1}, "--num_gpus is -1, but must be 0 or more"),
+    ],
+)
+def test_what_cannot_be_is_refused(monkeypatch, arguments, message):
+    pretend(monkeypatch, num_gpus=2)
+    with pytest.raises(ValueError, match=message):
+        make_strategy(**arguments)
+
+
+def test_the_description_names_devices_and_the_batch_of_each():
+    one, two = tf.distribute.OneDeviceStrategy("CPU:0"), make_two_replicas()
+    assert describe(one, 6) == "OneDeviceStrategy on CPU:0; batch 6 = 1 x 6"
+    assert describe(two, 6) == "MirroredStrategy on CPU:0, CPU:1; batch 6 = 2 x 3"
+    assert describe(two, 7) == "MirroredStrategy on CPU:0, CPU:1; batch 7 = 2 x 3.5"
+
+
+def test_shapes_may_vary_where_there_is_no_tpu():
+    assert not needs_static_shapes(make_two_replicas())
+
+
+def make_two_replicas():
+    devices = tf.config.list_logical_devices("CPU")
+    return strategy.mirrored_strategy(tuple(device.name for device in devices))
+
+
+def test_two_runs_in_one_process_share_the_strategy_and_their_reductions_do_not_clash():
+    assert make_two_replicas() is make_two_replicas()
+
+    @tf.function
+    def total(values):
+        def replica(values):
+            return tf.distribute.get_replica_context().all_reduce("SUM", values * 1)
+
+        return make_two_replicas().run(replica, args=(values,)).values[1]
+
+    assert total(tf.constant(2.0)).numpy() == 4
+    assert total(tf.constant([1.0, 2.0, 3.0])).numpy().tolist() == [2, 4, 6]

@@ -1,0 +1,339 @@
+"""The training loop: what it computes on one and two devices, resuming, evaluating, giving up."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_training import (
+    ONE,
+    TWO,
+    bert_config,
+    endless,
+    linear_batches,
+    linear_rows,
+    linear_trainer,
+    pretrainer,
+    pretraining_batches,
+)
+
+from bert_tf.modeling.models import BertForTokenClassification
+from bert_tf.training.checkpoints import list_checkpoints, training_variables
+from bert_tf.training.losses import Loss, cross_entropy
+from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.trainer import Trainer
+from reference import optimizer as reference
+
+
+def values_of(trainer):
+    """Weights, moments and step, by checkpoint name."""
+    named = training_variables(trainer.model, trainer.optimizer)
+    return {name: variable.numpy().copy() for name, variable in named.items()}
+
+
+def metrics_in(folder, kind="train"):
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [line for line in lines if line["kind"] == kind]
+
+
+def assert_equal_bits(found, expected):
+    assert sorted(found) == sorted(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+# ---- One step, and ten --------------------------------------------------------------------------
+
+
+def stated_losses(model, batch):
+    """Both losses of a batch, written out; the masked-LM one is a mean over all masked positions."""
+    outputs = model({name: tf.constant(value) for name, value in batch.items()}, training=False)
+    masked = tf.nn.log_softmax(outputs["masked_lm_logits"])
+    chosen = tf.gather(masked, batch["masked_lm_ids"], batch_dims=2)
+    weights = batch["masked_lm_weights"]
+    masked_lm_loss = -tf.reduce_sum(chosen * weights) / (weights.sum() + 1e-5)
+    pairs = tf.nn.log_softmax(outputs["next_sentence_logits"])
+    chosen = tf.gather(pairs, batch["next_sentence_labels"], batch_dims=1)
+    return masked_lm_loss, -tf.reduce_mean(chosen)
+
+
+@pytest.fixture(scope="module")
+def ten_steps(tmp_path_factory):
+    """One device and two after ten steps: values and lines of metrics.jsonl of each."""
+    results = []
+    for devices in (ONE, TWO):
+        trainer, folder = pretrainer(devices), tmp_path_factory.mktemp("ten")
+        batches = endless(pretraining_batches())
+        trainer.train(batches, 10, output_dir=str(folder), max_steps_per_loop=1)
+        results.append((values_of(trainer), metrics_in(folder)))
+    return results
+
+
+def test_the_first_step_has_the_stated_loss_and_the_references_clipped_update(tmp_path):
+    trainer = pretrainer(rate=0.01, max_gradient_norm=0.5)
+    variables = trainer.model.trainable_variables
+    before = {variable.path: variable.numpy().copy() for variable in variables}
+    batches = pretraining_batches()
+    with tf.GradientTape() as tape:
+        losses = stated_losses(trainer.model, {n: v[0] for n, v in batches.items()})
+        total = tf.add_n(losses)
+    gradients = tape.gradient(total, [variable.value for variable in variables])
+    gradients = {
+        v.path: tf.convert_to_tensor(g).numpy() for v, g in zip(variables, gradients, strict=True)
+    }
+    clipped, norm = reference.clip_by_global_norm(gradients, 0.5)
+    assert norm > 0.6
+    expected = reference.AdamWeightDecayOptimizer().update(before, clipped, 0.01)
+
+    trainer.train(endless(batches), 1, output_dir=str(tmp_path))
+
+    (line,) = metrics_in(tmp_path)
+    assert line["masked_lm_loss"] == pytest.approx(float(losses[0]), rel=1e-5)
+    assert line["next_sentence_loss"] == pytest.approx(float(losses[1]), rel=1e-5)
+    assert line["loss"] == pytest.approx(float(total), rel=1e-5)
+    for variable in variables:
+        np.testing.assert_allclose(variable, expected[variable.path], atol=1e-5)
+
+
+def test_two_replicas_take_the_same_ten_steps_as_one_device(ten_steps):
+    # 5 examples are 3 and 2, with 7 masked positions against 1: a mean of means would be far off.
+    (expected, expected_lines), (found, found_lines) = ten_steps
+    for ours, theirs in zip(found_lines, expected_lines, strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+        assert ours["masked_lm_loss"] == pytest.approx(theirs["masked_lm_loss"], rel=1e-4)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_batch_of_any_size_is_dealt_out_to_two_replicas(tmp_path, batch_size):
+    kernels = []
+    for devices in (ONE, TWO):
+        trainer = linear_trainer(devices)
+        trainer.train(endless(linear_batches(batch_size)), 6, output_dir=str(tmp_path))
+        kernels.append(trainer.model.kernel.numpy())
+        (tmp_path / "checkpoint").unlink()
+    np.testing.assert_allclose(kernels[1], kernels[0], rtol=1e-5)
+
+
+def test_the_steps_are_the_same_however_many_run_in_one_call(tmp_path):
+    found = {}
+    for most in (1, 100):
+        trainer = linear_trainer()
+        folder = tmp_path / str(most)
+        trainer.train(
+            endless(linear_batches(4)), 40, output_dir=str(folder), max_steps_per_loop=most
+        )
+        lines = metrics_in(folder)
+        steps = [line["step"] for line in lines]
+        sizes = np.diff([0, *steps])
+        found[most] = (values_of(trainer), len(lines), sizes @ [line["loss"] for line in lines])
+        assert steps[-1] == 40
+    assert_equal_bits(found[100][0], found[1][0])
+    assert found[100][1] < found[1][1] == 40
+    assert found[100][2] == pytest.approx(found[1][2])  # a line has the mean of its steps' losses
+
+
+def test_variables_without_a_gradient_are_left_alone(tmp_path):
+    keras.utils.set_random_seed(1)
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    with strategy.scope():
+        model, optimizer = BertForTokenClassification(bert_config(), 3), AdamWeightDecay(0.1)
+    loss = Loss(
+        "loss",
+        total=lambda outputs, features: tf.reduce_sum(
+            cross_entropy(outputs["logits"], features["label_ids"])
+        ),
+        weight=lambda features: tf.cast(tf.size(features["label_ids"]), tf.float32),
+    )
+    trainer = Trainer(
+        model, [loss], strategy=strategy, input_names=["input_ids"], optimizer=optimizer
+    )
+    before = values_of(trainer)
+    batches = {"input_ids": pretraining_batches()["input_ids"]}
+    batches["label_ids"] = batches["input_ids"] % 3
+    trainer.train(endless(batches), 2, output_dir=str(tmp_path))
+    changed = {name for name, value in values_of(trainer).items() if (value != before[name]).any()}
+    pooler = {name for name in before if name.startswith("bert/pooler/")}
+    assert len(pooler) == 6  # kernel and bias with their moments
+    assert not changed & pooler
+    assert {"bert/embeddings/word_embeddings", "output_weights/adam_v"} <= changed
+
+
+# ---- Checkpoints and resuming -------------------------------------------------------------------
+
+
+def remove_checkpoint(folder, step):
+    for file in folder.glob(f"model.ckpt-{step}.*"):
+        file.unlink()
+
+
+def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path):
+    batches = pretraining_batches()
+    whole = pretrainer(dropout=0.3)
+    inputs = {name: value[0] for name, value in batches.items()}
+    outputs = [whole.model(inputs, training=t)["next_sentence_logits"] for t in (False, True)]
+    assert np.abs(outputs[0] - outputs[1]).max() > 1e-4  # dropout is on
+    whole.train(endless(batches), 7, output_dir=str(tmp_path), save_checkpoints_steps=5)
+
+    remove_checkpoint(tmp_path, step=7)  # as if killed after step 5; the data repeat after 4
+    goes_on = pretrainer(dropout=0.3, init_seed=99)
+    assert goes_on.resume(str(tmp_path)) == goes_on.step == 5
+    goes_on.train(endless(batches), 7, output_dir=str(tmp_path), max_steps_per_loop=1)
+    assert_equal_bits(values_of(goes_on), values_of(whole))
+
+
+def test_two_replicas_resume_with_the_same_bits_too(tmp_path):
+    batches = endless(pretraining_batches())
+    trainer = pretrainer(TWO, dropout=0.3)
+    trainer.train(batches, 7, output_dir=str(tmp_path), save_checkpoints_steps=5)
+    whole = values_of(trainer)
+
+    remove_checkpoint(tmp_path, step=7)
+    assert trainer.resume(str(tmp_path)) == trainer.step == 5
+    assert (
+        values_of(trainer)["bert/pooler/dense/kernel"] != whole["bert/pooler/dense/kernel"]
+    ).any()
+    trainer.train(batches, 7, output_dir=str(tmp_path), max_steps_per_loop=1)
+    assert_equal_bits(values_of(trainer), whole)
+
+
+def test_checkpoints_come_at_every_multiple_and_at_the_end_and_the_newest_stay(tmp_path):
+    trainer = linear_trainer()
+    trainer.train(
+        endless(linear_batches(2)),
+        11,
+        output_dir=str(tmp_path),
+        save_checkpoints_steps=3,
+        keep_checkpoint_max=3,
+    )
+    steps = [path.rsplit("-", 1)[1] for path in list_checkpoints(str(tmp_path))]
+    assert steps == ["6", "9", "11"]
+    assert {3, 6, 9, 11} <= {line["step"] for line in metrics_in(tmp_path)}
+
+
+def test_a_new_folder_has_nothing_to_resume(tmp_path):
+    trainer = linear_trainer()
+    before = values_of(trainer)
+    assert trainer.resume(str(tmp_path / "new")) is None
+    assert_equal_bits(values_of(trainer), before)
+
+
+def test_a_model_without_optimizer_knows_the_step_that_its_weights_are_from(tmp_path):
+    trained = linear_trainer()
+    trained.train(endless(linear_batches(2)), 3, output_dir=str(tmp_path))
+    loaded = linear_trainer()
+    evaluated = Trainer(loaded.model, [], strategy=loaded.strategy, input_names=["x"])
+    assert evaluated.step == 0
+    assert evaluated.resume(str(tmp_path)) == evaluated.step == 3
+    np.testing.assert_array_equal(loaded.model.kernel, trained.model.kernel)
+
+
+@pytest.mark.parametrize("num_train_steps", [2, 3])
+def test_a_finished_run_does_nothing_and_says_so(tmp_path, num_train_steps, caplog):
+    caplog.set_level("INFO")
+    trainer = linear_trainer()
+    trainer.train(endless(linear_batches(2)), 3, output_dir=str(tmp_path))
+    before, files = values_of(trainer), sorted(tmp_path.iterdir())
+
+    def never(step):
+        raise AssertionError("The data are not needed.")
+
+    trainer.train(never, num_train_steps, output_dir=str(tmp_path))
+    assert f"Nothing to train: 3 of {num_train_steps} steps are done" in caplog.text
+    assert_equal_bits(values_of(trainer), before)
+    assert sorted(tmp_path.iterdir()) == files
+
+
+# ---- What a person sees -------------------------------------------------------------------------
+
+
+def test_metrics_jsonl_has_the_losses_and_the_rate_of_each_step(ten_steps):
+    for _, lines in ten_steps:
+        assert [line["step"] for line in lines] == list(range(1, 11))
+        for line in lines:
+            losses = {"loss", "masked_lm_loss", "next_sentence_loss"}
+            assert set(line) == losses | {"kind", "step", "gradient_norm", "learning_rate"}
+            total = line["masked_lm_loss"] + line["next_sentence_loss"]
+            assert line["loss"] == pytest.approx(total, rel=1e-6)
+            rate = reference.learning_rate(line["step"] - 1, 0.01, 10, 3)  # steps finished before
+            assert line["learning_rate"] == pytest.approx(rate, rel=1e-5)
+
+
+def test_evaluation_while_training_is_logged_at_its_steps(tmp_path):
+    trainer = linear_trainer()
+    trainer.train(
+        endless(linear_batches(2)),
+        7,
+        output_dir=str(tmp_path),
+        evaluate=lambda: {"eval_loss": 10.0 * trainer.step},
+        evaluate_steps=3,
+    )
+    assert metrics_in(tmp_path, "eval") == [
+        {"kind": "eval", "step": 3, "eval_loss": 30.0},
+        {"kind": "eval", "step": 6, "eval_loss": 60.0},
+    ]
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path, saved):
+    batches = linear_batches(2, num_batches=6)
+    batches["target"][4] = np.inf  # the fifth step
+    trainer = linear_trainer()
+    wanted = "model.ckpt-3 is from before" if saved else "No checkpoint was written before"
+    with pytest.raises(FloatingPointError, match=f"The loss is (inf|nan) .* at step .*{wanted}"):
+        trainer.train(
+            endless(batches),
+            6,
+            output_dir=str(tmp_path),
+            save_checkpoints_steps=3 if saved else 100,
+            max_steps_per_loop=1,
+        )
+    assert trainer.step == 5
+    assert len(list_checkpoints(str(tmp_path))) == int(saved)
+    assert [line["step"] for line in metrics_in(tmp_path)] == [1, 2, 3, 4]
+
+
+# ---- Predicting ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("devices", [ONE, TWO])
+def test_predictions_come_in_the_order_of_the_data_without_the_filled_examples(devices):
+    trainer = linear_trainer(devices)
+    for count, batch_size in ((1, 3), (7, 3), (6, 3), (9, 4), (3, 5)):
+        rows = linear_rows(count)
+        kept = trainer.predict(
+            tf.data.Dataset.from_tensor_slices(rows).batch(batch_size), keep_all, batch_size
+        )
+        assert kept["number"].tolist() == list(range(count))
+        np.testing.assert_allclose(kept["y"], rows["x"].sum(axis=1), rtol=1e-5)
+
+
+def keep_all(outputs, features):
+    return {"y": outputs["y"], "number": features["number"]}
+
+
+def test_prediction_stops_after_the_most_batches():
+    rows = linear_rows(9)
+    dataset = tf.data.Dataset.from_tensor_slices(rows).batch(2)
+    kept = linear_trainer().predict(dataset, keep_all, 2, max_batches=3)
+    assert kept["number"].tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_second_evaluation_does_not_trace_the_model_again():
+    trainer = linear_trainer()
+    dataset = tf.data.Dataset.from_tensor_slices(linear_rows(5)).batch(2)
+    for _ in range(3):
+        trainer.predict(dataset, keep_all, 2)
+    assert trainer.model.num_traces == 1
+
+
+def test_a_later_evaluation_sees_the_weights_of_that_time(tmp_path):
+    trainer = linear_trainer()
+    rows = linear_rows(4)
+    dataset = tf.data.Dataset.from_tensor_slices(rows).batch(4)
+    trainer.predict(dataset, keep_all, 4)
+    trainer.train(endless(linear_batches(2)), 5, output_dir=str(tmp_path))
+    expected = rows["x"] @ trainer.model.kernel.numpy()
+    np.testing.assert_allclose(trainer.predict(dataset, keep_all, 4)["y"], expected, rtol=1e-5)

@@ -1,0 +1,120 @@
+"""Models, data and trainers of a few numbers, for the tests of the training loop."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.training.losses import Loss
+from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training.strategy import mirrored_strategy
+from bert_tf.training.trainer import Trainer
+
+ONE, TWO = 1, 2  # devices
+
+B, S, P, V = 5, 9, 3, 29  # batch, sequence, predictions, vocabulary
+
+
+def bert_config(dropout: float = 0.0) -> BertConfig:
+    return BertConfig(
+        vocab_size=V,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=11,
+        type_vocab_size=2,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
+
+
+def pretraining_batches(num_batches: int = 4, seed: int = 0) -> dict[str, np.ndarray]:
+    """[num_batches, B, ...]; the numbers of masked positions differ much between the examples."""
+    rng = np.random.default_rng(seed)
+    shape = (num_batches, B)
+    num_masked = np.array([3, 3, 1, 1, 0])
+    return {
+        "input_ids": rng.integers(V, size=(*shape, S)).astype("int32"),
+        "input_mask": (np.arange(S) < rng.integers(4, S + 1, size=(*shape, 1))).astype("int32"),
+        "segment_ids": rng.integers(2, size=(*shape, S)).astype("int32"),
+        "masked_lm_positions": rng.integers(S, size=(*shape, P)).astype("int32"),
+        "masked_lm_ids": rng.integers(V, size=(*shape, P)).astype("int32"),
+        "masked_lm_weights": np.broadcast_to(
+            (np.arange(P) < num_masked[:, None]).astype("float32"), (*shape, P)
+        ),
+        "next_sentence_labels": rng.integers(2, size=shape).astype("int32"),
+    }
+
+
+def endless(batches: dict[str, np.ndarray]):
+    """`dataset_from` of `Trainer.train`: the batches, again and again."""
+    return lambda step: tf.data.Dataset.from_tensor_slices(dict(batches)).repeat().skip(step)
+
+
+def strategy_on(num_devices: int) -> tf.distribute.Strategy:
+    """On CPU devices, whatever else the machine has."""
+    names = [device.name for device in tf.config.list_logical_devices("CPU")]
+    if num_devices == 1:
+        return tf.distribute.OneDeviceStrategy(names[0])
+    return mirrored_strategy(tuple(names[:num_devices]))
+
+
+def pretrainer(devices=ONE, dropout=0.0, init_seed=1, rate=None, **kwargs) -> Trainer:
+    """Of a tiny BERT; `rate` is by default a schedule of 10 steps."""
+    task = PretrainingTask(S, P)
+    keras.utils.set_random_seed(init_seed)
+    strategy = strategy_on(devices)
+    with strategy.scope():
+        model = task.build_model(bert_config(dropout))
+        optimizer = AdamWeightDecay(rate or WarmupLinearDecay(0.01, 10, 3))
+    return Trainer(
+        model,
+        task.losses,
+        strategy=strategy,
+        input_names=task.input_names,
+        optimizer=optimizer,
+        **kwargs,
+    )
+
+
+class Linear(keras.Model):
+    """y = w . x"""
+
+    def __init__(self):
+        super().__init__(name="linear")
+        self.kernel = keras.Variable(np.ones(3, np.float32), name="kernel")
+        self.built = True
+        self.num_traces = 0
+
+    def call(self, inputs, training=None):
+        self.num_traces += 1
+        return {"y": tf.linalg.matvec(inputs["x"], self.kernel.value)}
+
+
+def linear_trainer(devices=ONE, rate=0.1) -> Trainer:
+    """Of `Linear` with the mean of |y - target|; traced in a moment."""
+    loss = Loss(
+        "loss",
+        total=lambda outputs, features: tf.reduce_sum(tf.abs(outputs["y"] - features["target"])),
+        weight=lambda features: tf.cast(tf.size(features["target"]), tf.float32),
+    )
+    strategy = strategy_on(devices)
+    with strategy.scope():
+        model, optimizer = Linear(), AdamWeightDecay(rate)
+    return Trainer(model, [loss], strategy=strategy, input_names=["x"], optimizer=optimizer)
+
+
+def linear_rows(count: int, seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {
+        "x": rng.normal(size=(count, 3)).astype("float32"),
+        "target": rng.normal(size=count).astype("float32"),
+        "number": np.arange(count, dtype="int32"),
+    }
+
+
+def linear_batches(batch_size: int, num_batches: int = 4) -> dict[str, np.ndarray]:
+    rows = linear_rows(batch_size * num_batches)
+    return {n: v.reshape(num_batches, batch_size, *v.shape[1:]) for n, v in rows.items()}

@@ -1,0 +1,109 @@
+"""Which model a run is about, and its tokenizer."""
+
+import pytest
+
+from bert_tf.config import BertConfig
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.workflows import lookup
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+LOWER = (*SPECIAL, *(a + b for a in LETTERS[:12] for b in LETTERS[:10]))
+CASED = (*LOWER, *(token.title() for token in LOWER[5:25]))
+CONFIG = BertConfig(
+    vocab_size=len(CASED),
+    hidden_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=48,
+    type_vocab_size=2,
+)
+
+
+def checkpoint(**values):
+    return PretrainedCheckpoint("downloads/model.ckpt", arrays={}, **values)
+
+
+# ------------------------------------------------------------------------------------- configuration
+
+
+def test_the_configuration_is_that_of_the_flag_else_that_beside_the_checkpoint(tmp_path):
+    CONFIG.to_json_file(tmp_path / "bert_config.json")
+    other = BertConfig.from_name("tiny", vocab_size=99)
+    flag = str(tmp_path / "bert_config.json")
+    assert lookup.find_config(flag, checkpoint(config=other)) == CONFIG
+    assert lookup.find_config(None, checkpoint(config=other)) == other
+
+
+def test_a_model_without_a_configuration_is_refused():
+    with pytest.raises(
+        ValueError, match=r"There is no bert_config.json beside downloads/model.ckpt"
+    ):
+        lookup.find_config(None, checkpoint())
+    with pytest.raises(ValueError, match=r"It is not said which model this is. Give --init_checkp"):
+        lookup.find_config(None, None)
+
+
+# ------------------------------------------------------------------------------------------ tokenizer
+
+
+def test_the_tokens_of_a_checkpoint_without_a_vocabulary_file_are_taken():
+    tokenizer = lookup.load_tokenizer(None, None, checkpoint(vocab=LOWER), CONFIG)
+    assert tokenizer.encode("AB") == [LOWER.index("ab")]
+
+
+def test_a_vocabulary_file_that_is_named_wins(tmp_path):
+    file = tmp_path / "vocab.txt"
+    file.write_text("".join(f"{token}\n" for token in reversed(LOWER)))
+    tokenizer = lookup.load_tokenizer(str(file), None, checkpoint(vocab=LOWER), CONFIG)
+    assert tokenizer.vocab["[PAD]"] == len(LOWER) - 1
+
+
+@pytest.mark.parametrize(
+    ("vocab", "stated", "flag", "lower"),
+    [
+        (LOWER, None, None, True),
+        (CASED, None, None, False),  # nobody said so, but the tokens show it
+        (SPECIAL, None, None, True),
+        (SPECIAL, False, None, False),
+        (SPECIAL, None, False, False),
+    ],
+)
+def test_text_is_lower_cased_as_flag_checkpoint_or_else_vocabulary_say(vocab, stated, flag, lower):
+    found = checkpoint(vocab=vocab, do_lower_case=stated)
+    assert lookup.load_tokenizer(None, flag, found, CONFIG).do_lower_case is lower
+
+
+def test_a_flag_that_contradicts_the_vocabulary_is_refused():
+    with pytest.raises(
+        ValueError, match=r"`--do_lower_case=True` .* Pass in `--do_lower_case=False`"
+    ):
+        lookup.load_tokenizer(None, True, checkpoint(vocab=CASED), CONFIG)
+
+
+def test_tokens_that_the_checkpoint_knows_by_another_id_are_counted_in_a_warning(tmp_path, caplog):
+    for name, vocab in (("theirs.txt", LOWER), ("ours.txt", (*LOWER[:-3], "new", *LOWER[-2:]))):
+        (tmp_path / name).write_text("".join(f"{token}\n" for token in vocab))
+    found = checkpoint(vocab_file=str(tmp_path / "theirs.txt"))
+    lookup.load_tokenizer(None, None, found, CONFIG)
+    lookup.load_tokenizer(found.vocab_file, None, found, CONFIG)
+    assert caplog.text == ""
+    lookup.load_tokenizer(str(tmp_path / "ours.txt"), None, found, CONFIG)
+    assert "1 of the 125 tokens in" in caplog.text
+    assert "leave --vocab_file out" in caplog.text
+
+
+def test_a_run_without_a_vocabulary_is_refused():
+    with pytest.raises(
+        ValueError, match=r"no vocabulary beside downloads/model.ckpt. Give --vocab_f"
+    ):
+        lookup.load_tokenizer(None, None, checkpoint(), CONFIG)
+    with pytest.raises(ValueError, match=r"no vocabulary without a checkpoint. Give --vocab_file"):
+        lookup.load_tokenizer(None, None, None, CONFIG)
+
+
+def test_a_vocabulary_with_more_tokens_than_the_model_is_refused():
+    found = checkpoint(vocab=(*CASED, "more"))
+    with pytest.raises(ValueError, match=r"ids up to 145, but `vocab_size` .* is 145"):
+        lookup.load_tokenizer(None, None, found, CONFIG)

@@ -1,0 +1,50 @@
+"""quickstart: every step runs on a small corpus, and what it promises is there."""
+
+import os
+import random
+
+from bert_tf.data.documentation import Document
+from bert_tf.workflows import quickstart
+
+LIBRARIES = ("python", "numpy", "keras", "tensorflow")
+
+
+def documents():
+    """Ten source files for each of four libraries, each library with words of its own."""
+    rng = random.Random(1)
+    made = []
+    for number, library in enumerate(LIBRARIES):
+        words = [f"{start}{end}" for start in "bcdfg" for end in ("at", "en", "ip", "ox")][
+            number * 5 : number * 5 + 5
+        ]
+        for file in range(10):
+            sentences = [
+                " ".join(rng.choice(words) for _ in range(9)) + f" number {file} {sentence} ."
+                for sentence in range(6)
+            ]
+            made.append(Document(library, f"file_{file}.py", tuple(sentences)))
+    return made
+
+
+def test_it_goes_the_whole_way_and_says_where_everything_lies(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(quickstart, "collect_documents", documents)
+    options = quickstart.QuickstartOptions(
+        output_dir=str(tmp_path / "out"),
+        num_train_steps=5,
+        train_batch_size=4,
+        num_fine_tuning_examples=9,
+        vocab_size=160,
+        precision="float32",
+    )
+    quickstart.quickstart(options)
+    made = set(os.listdir(tmp_path / "out"))
+    assert {"corpus.txt", "model", "corpus.tf_record", "pretrained", "fine_tuned"} <= made
+    assert (tmp_path / "out/exported/1/saved_model.pb").exists()
+
+    printed = capfd.readouterr().out
+    assert "from the pre-trained encoder" in printed and "from scratch" in printed
+    for sentence in quickstart.SENTENCES:  # printed by the process that serves
+        assert sentence in printed
+    for text in quickstart.MASKED:
+        assert text in printed
+    assert f"Everything lies in {tmp_path / 'out'}" in printed

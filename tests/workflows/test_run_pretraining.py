@@ -1,0 +1,367 @@
+"""run_pretraining: from text to a pre-trained encoder, and the files it promises."""
+
+import dataclasses
+import json
+import math
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tiny_runs import (
+    CONFIG,
+    MAX_PREDICTIONS,
+    MAX_SEQ_LENGTH,
+    Interruption,
+    assert_bit_equal,
+    checkpoint_arrays,
+    interrupt_at,
+    pretraining_options,
+    read_results,
+    script_command,
+    write_records,
+)
+
+from bert_tf.config import BertConfig
+from bert_tf.data.records import count_records
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.workflows.pretraining import PretrainingOptions, find_case, run_pretraining
+
+RESULTS = [
+    "global_step",
+    "loss",
+    "masked_lm_accuracy",
+    "masked_lm_loss",
+    "next_sentence_accuracy",
+    "next_sentence_loss",
+]
+
+
+@pytest.fixture
+def options(records, toy_text, tmp_path):
+    """Of the run that made `pretrained`, into another folder."""
+    return pretraining_options(records, toy_text, tmp_path / "output")
+
+
+@pytest.fixture
+def copied(pretrained, tmp_path):
+    """A copy of `pretrained` without its results, which a test may change."""
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for path in pretrained.iterdir():
+        if path.name != "eval_results.txt":
+            (folder / path.name).write_bytes(path.read_bytes())
+    return folder
+
+
+def metrics(folder):
+    lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def changed_config(toy_text, path, **changes):
+    path.write_text(json.dumps(json.loads((toy_text / "bert_config.json").read_text()) | changes))
+    return str(path)
+
+
+# ------------------------------------------------------------------------------------ what it leaves
+
+
+def test_it_leaves_checkpoints_results_metrics_and_all_that_the_model_needs(pretrained):
+    checkpoints = [f"model.ckpt-{step}" for step in (60, 120, 150)]
+    parts = [f"{name}.{part}" for name in checkpoints for part in ("data-00000-of-00001", "index")]
+    files = ["bert_config.json", "checkpoint", "eval_results.txt", "metrics.jsonl", "task.json"]
+    assert sorted(path.name for path in pretrained.iterdir()) == sorted(
+        [*parts, *files, "vocab.txt"]
+    )
+
+
+def test_the_newest_checkpoint_is_named_without_its_folder_so_that_it_can_be_moved(pretrained):
+    lines = (pretrained / "checkpoint").read_text().splitlines()
+    assert lines[0] == 'model_checkpoint_path: "model.ckpt-150"'
+    assert latest_checkpoint(str(pretrained)) == str(pretrained / "model.ckpt-150")
+
+
+def test_configuration_vocabulary_and_task_are_those_of_the_run(pretrained, toy_text):
+    assert (pretrained / "vocab.txt").read_bytes() == (toy_text / "vocab.txt").read_bytes()
+    config = BertConfig.from_json_file(pretrained / "bert_config.json")
+    assert config == BertConfig.from_json_file(toy_text / "bert_config.json")
+    assert json.loads((pretrained / "task.json").read_text()) == {
+        "task": "pretraining",
+        "max_seq_length": MAX_SEQ_LENGTH,
+        "max_predictions_per_seq": MAX_PREDICTIONS,
+    }
+
+
+def test_the_results_have_the_keys_of_the_reference_in_order(pretrained):
+    results = read_results(pretrained)
+    assert list(results) == RESULTS
+    assert results["global_step"] == 150
+    total = results["masked_lm_loss"] + results["next_sentence_loss"]
+    assert results["loss"] == pytest.approx(total)
+
+
+def test_the_loss_falls_and_masked_words_are_guessed_on_held_out_text(pretrained):
+    train = [line for line in metrics(pretrained) if line["kind"] == "train"]
+    assert train[-1]["masked_lm_loss"] < 0.5 * train[0]["masked_lm_loss"]
+    results = read_results(pretrained)
+    assert results["masked_lm_loss"] < 0.5 * math.log(
+        BertConfig(**CONFIG, vocab_size=190).vocab_size
+    )
+    assert results["masked_lm_accuracy"] > 0.3
+
+
+def test_each_line_of_metrics_has_step_losses_gradient_norm_and_learning_rate(pretrained):
+    train = [line for line in metrics(pretrained) if line["kind"] == "train"]
+    keys = {"kind", "step", "loss", "masked_lm_loss", "next_sentence_loss"}
+    keys |= {"gradient_norm", "learning_rate"}
+    assert all(set(line) == keys for line in train)
+    steps = [line["step"] for line in train]
+    assert steps == sorted(set(steps))
+    assert steps[-1] == 150
+    assert train[0]["learning_rate"] == 0.0  # of the first step of warm-up
+
+
+def test_a_checkpoint_holds_every_variable_both_moments_and_the_step(pretrained):
+    arrays = checkpoint_arrays(pretrained / "model.ckpt-120")
+    assert arrays.pop("global_step") == 120
+    variables = {name for name in arrays if not name.endswith(("/adam_m", "/adam_v"))}
+    assert {"bert/embeddings/word_embeddings", "cls/predictions/output_bias"} < variables
+    assert set(arrays) == variables | {f"{n}/{s}" for n in variables for s in ("adam_m", "adam_v")}
+
+
+# -------------------------------------------------------------------------------------- interruption
+
+
+def test_an_interrupted_run_ends_with_the_bits_of_an_uninterrupted_one(
+    options, pretrained, monkeypatch
+):
+    options = dataclasses.replace(options, do_eval=False)  # which was not seen in the training
+    with monkeypatch.context() as patch, pytest.raises(Interruption):
+        interrupt_at(patch, step=100)
+        run_pretraining(options)
+    assert latest_checkpoint(options.output_dir).endswith("model.ckpt-60")
+    run_pretraining(options)
+    found, expected = (
+        checkpoint_arrays(f"{folder}/model.ckpt-150") for folder in (options.output_dir, pretrained)
+    )
+    assert_bit_equal(found, expected)
+
+
+def test_a_killed_process_leaves_a_whole_checkpoint(options):
+    output_dir = Path(options.output_dir)
+    command = script_command(
+        "run_pretraining",
+        do_train=True,
+        input_file=options.input_file,
+        bert_config_file=options.bert_config_file,
+        output_dir=output_dir,
+        max_seq_length=options.max_seq_length,
+        max_predictions_per_seq=options.max_predictions_per_seq,
+        num_train_steps=100_000,
+        save_checkpoints_steps=3,
+    )
+    process = subprocess.Popen(**command, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while not (output_dir / "model.ckpt-9.index").exists():
+        assert process.poll() is None, process.stderr.read().decode()
+        assert time.monotonic() < deadline, "no checkpoint after two minutes"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+    step = int(latest_checkpoint(str(output_dir)).rsplit("-", 1)[1])
+    assert step >= 6
+    assert checkpoint_arrays(output_dir / f"model.ckpt-{step}")["global_step"] == step
+
+
+def test_a_finished_run_does_nothing_but_evaluate_when_started_again(
+    options, copied, pretrained, caplog
+):
+    with caplog.at_level("INFO"):
+        run_pretraining(dataclasses.replace(options, output_dir=str(copied)))
+    assert "Nothing to train: 150 of 150 steps are done" in caplog.text
+    assert read_results(copied) == pytest.approx(read_results(pretrained), rel=1e-6)
+    for path in pretrained.iterdir():
+        if path.name != "eval_results.txt":
+            assert (copied / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+# ---------------------------------------------------------------------------------------- evaluation
+
+
+def evaluation(options, **changes):
+    return dataclasses.replace(options, do_train=False, bert_config_file=None, **changes)
+
+
+def test_evaluation_alone_takes_model_and_configuration_from_the_output_folder(
+    options, copied, pretrained
+):
+    results = run_pretraining(evaluation(options, output_dir=str(copied)))
+    assert results == pytest.approx(read_results(pretrained), rel=1e-6)
+    assert list(read_results(copied)) == RESULTS
+
+
+def test_evaluation_alone_takes_the_weights_of_init_checkpoint(options, pretrained):
+    checkpoint = str(pretrained / "model.ckpt-150")
+    results = run_pretraining(evaluation(options, init_checkpoint=checkpoint))
+    expected = read_results(pretrained) | {"global_step": 0}
+    assert results == pytest.approx(expected, rel=1e-6)
+
+
+def test_without_eval_file_the_training_records_are_evaluated_up_to_max_eval_steps(
+    options, pretrained, records
+):
+    changes = {"init_checkpoint": str(pretrained), "eval_batch_size": 7, "max_eval_steps": 2}
+    by_default = run_pretraining(evaluation(options, **changes, eval_file=None))
+    assert count_records([records.train]) > 2 * 7
+    named = evaluation(options, **changes, eval_file=records.train)
+    assert run_pretraining(named) == by_default
+
+
+def test_evaluation_during_training_goes_to_metrics_with_its_step(pretrained):
+    evaluated = [line for line in metrics(pretrained) if line["kind"] == "eval"]
+    assert [line["step"] for line in evaluated] == [70, 140]
+    assert {"masked_lm_loss", "next_sentence_accuracy"} < set(evaluated[0])
+
+
+# -------------------------------------------------------------------------------------------- start
+
+
+def test_training_starts_from_the_encoder_and_heads_of_init_checkpoint(options, pretrained, caplog):
+    options = dataclasses.replace(
+        options,
+        init_checkpoint=str(pretrained),
+        bert_config_file=None,
+        do_eval=False,
+        num_train_steps=2,
+        num_warmup_steps=0,
+    )
+    with caplog.at_level("INFO"):
+        run_pretraining(options)
+    assert "46 of 46 variables initialized" in caplog.text
+    first = metrics(options.output_dir)[0]
+    assert first["masked_lm_loss"] < 3.0  # from random weights it is above 5
+    written = (Path(options.output_dir) / "vocab.txt").read_bytes()
+    assert written == (pretrained / "vocab.txt").read_bytes()
+
+
+def test_whether_text_is_lower_cased_is_said_by_flag_checkpoint_or_vocabulary(options):
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    lower = [a + b for a in letters for b in letters][:150]
+    cased = [*lower, *(word.title() for word in lower[:30])]
+    checkpoint = PretrainedCheckpoint("a checkpoint", arrays={}, do_lower_case=True)
+    assert find_case(options, None, cased) is False
+    assert find_case(options, None, lower) is True
+    assert find_case(options, None, ["too", "few"]) is None
+    assert find_case(options, checkpoint, cased) is True
+    flag = dataclasses.replace(options, do_lower_case=False)
+    assert find_case(flag, checkpoint, lower) is False
+
+
+# ------------------------------------------------------------------------------------------- errors
+
+
+def test_evaluation_without_any_weights_is_refused(options):
+    with pytest.raises(ValueError, match=r"no checkpoint in --output_dir=.*train first"):
+        run_pretraining(evaluation(options))
+
+
+def test_a_run_that_is_not_told_its_architecture_is_refused(options):
+    with pytest.raises(ValueError, match=r"Give --init_checkpoint .* or --bert_config_file"):
+        run_pretraining(dataclasses.replace(options, bert_config_file=None))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"max_seq_length": 25}, r"has 23 values .* Use --max_seq_length=23"),
+        ({"max_predictions_per_seq": 3}, r"has 4 values .* Use --max_predictions_per_seq=4"),
+        ({"max_seq_length": 32}, r"--max_seq_length is 32, but `max_position_embeddings` .* 31"),
+        ({"input_file": "/nowhere/*.tf_record"}, r"No file matches '/nowhere/\*.tf_record'"),
+    ],
+)
+def test_records_that_do_not_fit_are_refused_before_anything_is_written(options, changes, message):
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(dataclasses.replace(options, **changes))
+    assert not Path(options.output_dir).exists()
+
+
+def test_ids_that_the_model_does_not_have_are_refused_before_anything_is_written(
+    options, toy_text, tmp_path
+):
+    small = changed_config(toy_text, tmp_path / "small.json", vocab_size=102)
+    message = r"`input_ids` is \d+ in record 1 of .*train.tf_record, .* only the ids 0 to 101"
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(dataclasses.replace(options, bert_config_file=small))
+    assert not Path(options.output_dir).exists()
+
+
+def test_ids_of_the_evaluation_records_are_looked_at_as_well(options, toy_text, tmp_path):
+    vocab = (toy_text / "vocab.txt").read_text().replace("the\n", "").replace("[CLS]", "the")
+    (tmp_path / "vocab.txt").write_text(vocab + "[extra]\n[CLS]\n")
+    (tmp_path / "text.txt").write_text((toy_text / "held_out.txt").read_text())
+    other = write_records(tmp_path / "text.txt", tmp_path / "other.tf_record")
+    with pytest.raises(ValueError, match=r"in record 1 of .*other.tf_record"):
+        run_pretraining(dataclasses.replace(options, eval_file=other))
+
+
+def test_a_damaged_record_in_the_middle_is_named(options, tmp_path):
+    data = bytearray(Path(options.input_file).read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    damaged = tmp_path / "damaged.tf_record"
+    damaged.write_bytes(data)
+    with pytest.raises(
+        ValueError, match=r"damaged.tf_record is damaged: record \d+ cannot be read"
+    ):
+        run_pretraining(dataclasses.replace(options, input_file=str(damaged)))
+
+
+def test_a_run_goes_on_only_with_the_model_that_wrote_its_folder(
+    options, pretrained, toy_text, tmp_path
+):
+    config_file = pretrained / "bert_config.json"
+    before = config_file.read_text()
+    other = changed_config(toy_text, tmp_path / "other.json", hidden_size=12)
+    with pytest.raises(
+        ValueError, match=r"cannot be resumed from .*\(190, 16\) there and \(190, 12\)"
+    ):
+        run_pretraining(
+            dataclasses.replace(options, output_dir=str(pretrained), bert_config_file=other)
+        )
+    assert config_file.read_text() == before
+
+
+def test_a_checkpoint_without_trained_heads_is_not_evaluated(options, sentence_model):
+    message = "has no cls/predictions/output_bias.* would answer at random"
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(evaluation(options, init_checkpoint=str(sentence_model)))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"num_train_steps": 0}, "--num_train_steps is 0, but must be 1 or more"),
+        ({"num_warmup_steps": 151}, r"--num_warmup_steps is 151, .*--num_train_steps=150.*=15[.]"),
+        ({"num_warmup_steps": -1}, "--num_warmup_steps is -1"),
+        (
+            {"do_train": False, "do_eval": False},
+            "Nothing to do: give at least one of --do_train, --do_eval",
+        ),
+        ({"max_eval_steps": 0}, "--max_eval_steps is 0"),
+        ({"evaluate_steps": -1}, "--evaluate_steps is -1"),
+        ({"train_batch_size": 0}, "--train_batch_size is 0"),
+        ({"learning_rate": 0.0}, "--learning_rate is 0.0, but must be above 0"),
+        ({"learning_rate": float("nan")}, "--learning_rate is nan"),
+        ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max is -1"),
+    ],
+)
+def test_options_are_checked_when_made(options, changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(options, **changes)
+
+
+def test_every_option_has_a_help_text():
+    assert all(field.metadata["help"] for field in dataclasses.fields(PretrainingOptions))
