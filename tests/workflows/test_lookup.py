@@ -75,6 +75,15 @@ def test_text_is_lower_cased_as_flag_checkpoint_or_else_vocabulary_say(vocab, st
     assert lookup.load_tokenizer(None, flag, found, CONFIG).do_lower_case is lower
 
 
+def test_the_case_of_a_run_without_a_tokenizer_may_stay_unknown():
+    assert lookup.find_case(None, None, CASED) is False
+    assert lookup.find_case(None, None, LOWER) is True
+    assert lookup.find_case(None, None, SPECIAL) is None
+    assert lookup.find_case(None, None, None) is None
+    assert lookup.find_case(None, checkpoint(do_lower_case=True), CASED) is True
+    assert lookup.find_case(False, checkpoint(do_lower_case=True), LOWER) is False
+
+
 def test_a_flag_that_contradicts_the_vocabulary_is_refused():
     with pytest.raises(
         ValueError, match=r"`--do_lower_case=True` .* Pass in `--do_lower_case=False`"

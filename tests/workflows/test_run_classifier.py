@@ -108,6 +108,7 @@ def test_the_labels_of_a_table_are_sorted_and_written_down(sentence_model):
         "task": "classification",
         "max_seq_length": 19,
         "labels": ["bad", "good"],
+        "metric_names": ["accuracy"],
         "is_pair": False,
     }
 

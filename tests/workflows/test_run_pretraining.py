@@ -25,9 +25,8 @@ from tiny_runs import (
 
 from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records
-from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows.pretraining import PretrainingOptions, find_case, run_pretraining
+from bert_tf.workflows.pretraining import PretrainingOptions, run_pretraining
 
 RESULTS = [
     "global_step",
@@ -246,19 +245,6 @@ def test_training_starts_from_the_encoder_and_heads_of_init_checkpoint(options, 
     assert first["masked_lm_loss"] < 3.0  # from random weights it is above 5
     written = (Path(options.output_dir) / "vocab.txt").read_bytes()
     assert written == (pretrained / "vocab.txt").read_bytes()
-
-
-def test_whether_text_is_lower_cased_is_said_by_flag_checkpoint_or_vocabulary(options):
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    lower = [a + b for a in letters for b in letters][:150]
-    cased = [*lower, *(word.title() for word in lower[:30])]
-    checkpoint = PretrainedCheckpoint("a checkpoint", arrays={}, do_lower_case=True)
-    assert find_case(options, None, cased) is False
-    assert find_case(options, None, lower) is True
-    assert find_case(options, None, ["too", "few"]) is None
-    assert find_case(options, checkpoint, cased) is True
-    flag = dataclasses.replace(options, do_lower_case=False)
-    assert find_case(flag, checkpoint, lower) is False
 
 
 # ------------------------------------------------------------------------------------------- errors
