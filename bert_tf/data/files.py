@@ -1,4 +1,4 @@
-"""Text files that appear whole or not at all."""
+"""Files by their names, and text files that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,6 +10,46 @@ from typing import TextIO
 import tensorflow as tf
 
 TEMPORARY_SUFFIX = ".tmp"
+
+
+def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
+    """The files that a flag such as `--input_file` names.
+
+    Args:
+        pattern_list: comma-separated globs, as in the reference.
+        folders: whether a folder stands for all files in it and below, as for a corpus.
+
+    Returns:
+        Paths: the globs in their order, sorted within each. Unfinished files (".tmp") are left out,
+        and in folders hidden ones (".name").
+
+    Raises:
+        ValueError: a glob matches no file, or names a folder where that is not allowed.
+    """
+    files = []
+    for pattern in filter(None, (part.strip() for part in pattern_list.split(","))):
+        if tf.io.gfile.isdir(pattern):
+            if not folders:
+                raise ValueError(f"{pattern!r} is a folder; name its files, e.g. '{pattern}/*'.")
+            matches = _files_below(pattern)
+        else:
+            matches = tf.io.gfile.glob(pattern)
+        matches = [file for file in matches if not file.endswith(TEMPORARY_SUFFIX)]
+        if not matches:
+            raise ValueError(f"No file matches {pattern!r} (in the folder {os.getcwd()}).")
+        files.extend(sorted(matches))
+    if not files:
+        raise ValueError(f"No file is named in {pattern_list!r}: give a comma list of globs.")
+    return files
+
+
+def _files_below(folder: str) -> list[str]:
+    return [
+        os.path.join(parent, name)
+        for parent, _, names in tf.io.gfile.walk(folder)
+        for name in names
+        if not name.startswith(".")
+    ]
 
 
 @contextmanager

@@ -95,31 +95,6 @@ class RecordWriter:
         return self.path + TEMPORARY_SUFFIX
 
 
-def expand_files(pattern_list: str) -> list[str]:
-    """The files that a flag such as `--input_file` names.
-
-    Args:
-        pattern_list: comma-separated globs, as in the reference.
-
-    Returns:
-        Paths: the globs in their order, sorted within each. Unfinished files (".tmp") are left out.
-
-    Raises:
-        ValueError: a glob matches no file, or names a folder.
-    """
-    files = []
-    for pattern in filter(None, (part.strip() for part in pattern_list.split(","))):
-        if tf.io.gfile.isdir(pattern):
-            raise ValueError(f"{pattern!r} is a folder; name its files, e.g. '{pattern}/*'.")
-        matches = [f for f in tf.io.gfile.glob(pattern) if not f.endswith(TEMPORARY_SUFFIX)]
-        if not matches:
-            raise ValueError(f"No file matches {pattern!r} (in the folder {os.getcwd()}).")
-        files.extend(sorted(matches))
-    if not files:
-        raise ValueError(f"No file is named in {pattern_list!r}: give a comma list of globs.")
-    return files
-
-
 def count_records(files: Sequence[str]) -> int:
     """Number of records in `files`, without parsing them.
 
@@ -175,7 +150,7 @@ def read_records(
     """Batches of examples. Every iteration over the result gives the same batches.
 
     Args:
-        files: TFRecord files, plain or GZIP; see `expand_files`.
+        files: TFRecord files, plain or GZIP; see `files.expand_files`.
         specs: what to parse; other features of the records are ignored.
         batch_size: B, examples per batch.
         shuffle: files in random order, four at a time, and examples drawn from a buffer; another

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bert_tf.config import BertConfig
-from bert_tf.data.records import check_records, expand_files
+from bert_tf.data.files import expand_files
+from bert_tf.data.records import check_records
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.model_folder import write_model_folder
 from bert_tf.tasks.pretraining import PretrainingTask

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_tf.data import packing
+from bert_tf.data.files import expand_files
 from bert_tf.data.masking import Masker
-from bert_tf.data.records import RecordWriter, expand_files
+from bert_tf.data.records import RecordWriter
 from bert_tf.data.sentence_pairs import (
     MIN_SEQ_LENGTH,
     Document,
@@ -107,7 +108,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
             offset), there is no text, the vocabulary lacks a special token, or an output file is
             named twice or is an input.
     """
-    input_files = expand_files(options.input_file)
+    input_files = expand_files(options.input_file, folders=True)
     output_files = _output_files(options.output_file, input_files)
     tokenizer = FullTokenizer(options.vocab_file, do_lower_case=options.do_lower_case)
     _check_case(tokenizer, options)

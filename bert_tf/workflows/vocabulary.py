@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import write_text
-from bert_tf.data.records import expand_files
+from bert_tf.data.files import expand_files, write_text
 from bert_tf.data.vocabulary import Coverage, count_words, learn_wordpieces, measure_coverage
 from bert_tf.training.progress import Progress
 from bert_tf.workflows.corpus import corpus_lines
@@ -87,7 +86,7 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
                 f"{file} exists, and models trained with it would be lost without it. Choose "
                 "another --output_dir, or pass --overwrite to replace it."
             )
-    files = expand_files(options.input_file)
+    files = expand_files(options.input_file, folders=True)
     tf.io.gfile.makedirs(options.output_dir)
 
     counts = count_words(corpus_lines(files, "count words"), options.do_lower_case)

@@ -12,7 +12,6 @@ from bert_tf.data.records import (
     RecordWriter,
     check_records,
     count_records,
-    expand_files,
     naming_damaged_file,
     read_records,
 )
@@ -164,30 +163,6 @@ def test_a_writer_refuses_an_unknown_compression_and_writing_when_closed(tmp_pat
         RecordWriter(tmp_path / "a", SPECS, "zip")
     with pytest.raises(ValueError, match="is not open"):
         RecordWriter(tmp_path / "a", SPECS).write({})
-
-
-# Naming files
-
-
-def test_globs_keep_their_order_and_are_sorted_within(tmp_path):
-    for name in ("b1", "a2", "a1", "a3.tmp"):
-        (tmp_path / name).touch()
-    found = expand_files(f"{tmp_path}/b*, {tmp_path}/a*")
-    assert [f.rsplit("/", 1)[1] for f in found] == ["b1", "a1", "a2"]
-
-
-@pytest.mark.parametrize(
-    "patterns, message",
-    [
-        ("{0}/a,{0}/nothing*", "No file matches '.*nothing"),
-        ("{0}", r"is a folder; name its files"),
-        (" ,", "No file is named"),
-    ],
-)
-def test_a_glob_without_files_is_refused_by_name(tmp_path, patterns, message):
-    (tmp_path / "a").touch()
-    with pytest.raises(ValueError, match=message):
-        expand_files(patterns.format(tmp_path))
 
 
 # Records that do not fit
