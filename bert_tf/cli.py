@@ -62,6 +62,7 @@ _TENSORFLOW_USER_ERRORS = (
     "FailedPreconditionError",
     "NotFoundError",
     "PermissionDeniedError",
+    "ResourceExhaustedError",
     "UnauthenticatedError",
     "UnavailableError",
 )
@@ -76,11 +77,11 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
     define_flags(options_class)
 
     def main(argv: Sequence[str]) -> int:
-        if len(argv) > 1:
+        if len(argv) > 1 and _positional_field(options_class) is None:
             raise app.UsageError(f"Unknown argument {argv[1]!r}; every option starts with --.")
         _set_up_logging()
         try:
-            workflow(options_from_flags(options_class))
+            workflow(options_from_flags(options_class, arguments=argv[1:]))
         except KeyboardInterrupt:
             saves = any(name == "save_checkpoints_steps" for name, _, _ in _fields(options_class))
             hint = " The same command goes on from the last checkpoint." if saves else ""
@@ -144,16 +145,37 @@ def define_flags(options_class: type, flag_values: flags.FlagValues = flags.FLAG
             flags.mark_flag_as_required(name, flag_values=flag_values)
 
 
-def options_from_flags(options_class: type, flag_values: flags.FlagValues = flags.FLAGS) -> Any:
-    """The options with the values of the parsed command line."""
-    return options_class(**{name: flag_values[name].value for name, _, _ in _fields(options_class)})
+def options_from_flags(
+    options_class: type,
+    flag_values: flags.FlagValues = flags.FLAGS,
+    arguments: Sequence[str] = (),
+) -> Any:
+    """The options with the values of the parsed command line.
+
+    Args:
+        arguments: what stands there besides flags; for the positional field, if there is one.
+    """
+    values = {name: flag_values[name].value for name, _, _ in _fields(options_class)}
+    positional = _positional_field(options_class)
+    if positional is not None:
+        values[positional] = tuple(arguments)
+    return options_class(**values)
 
 
 def _fields(options_class: type):
-    """(name, type of the value, dataclass field) of each option."""
+    """(name, type of the value, dataclass field) of each option that is a flag."""
     hints = typing.get_type_hints(options_class)
     for field in dataclasses.fields(options_class):
-        yield field.name, _value_type(hints[field.name]), field
+        if not field.metadata.get("positional"):
+            yield field.name, _value_type(hints[field.name]), field
+
+
+def _positional_field(options_class: type) -> str | None:
+    """The field that takes the arguments which are no flags."""
+    for field in dataclasses.fields(options_class):
+        if field.metadata.get("positional"):
+            return field.name
+    return None
 
 
 def _value_type(hint: Any) -> type:

@@ -163,7 +163,7 @@ def is_punctuation(char: str) -> bool:
 
 # Blocks of ideographs. Hangul, Hiragana and Katakana are left out on purpose: they are letters that
 # form words.
-_CHINESE_BLOCKS = (
+CHINESE_BLOCKS = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
     (0x20000, 0x2A6DF),
@@ -177,7 +177,7 @@ _CHINESE_BLOCKS = (
 
 def is_chinese_char(code_point: int) -> bool:
     """Is a word of its own, whatever stands next to it."""
-    return any(first <= code_point <= last for first, last in _CHINESE_BLOCKS)
+    return any(first <= code_point <= last for first, last in CHINESE_BLOCKS)
 
 
 class _CleaningTable(dict):

@@ -22,6 +22,7 @@ LEAST = {
     "PredictionOptions": ["--model_dir=m"],
     "PretrainingDataOptions": ["--input_file=i", "--output_file=o", "--vocab_file=v"],
     "PretrainingOptions": ["--do_train", "--input_file=i", "--output_dir=o"],
+    "CorpusPreparationOptions": ["--input_file=i", "--output_file=o"],
     "QuickstartOptions": [],
     "VocabularyOptions": ["--input_file=i", "--output_dir=o"],
 }
@@ -102,9 +103,10 @@ REFERENCE = {
 BESIDE_THE_CHECKPOINT = {"bert_config_file": None, "vocab_file": None}
 AS_THE_CHECKPOINT_SAYS = {"do_lower_case": None}  # else True
 AS_THE_RUN_IN_OUTPUT_DIR = {"max_seq_length": None}  # else 128
+FROM_LENGTH_AND_SHARE = {"max_predictions_per_seq": None}  # 20 for 128 and 0.15
 OWN_TABLE_INSTEAD = {"data_dir": None, "task_name": None}  # --train_file
 EXCEPTIONS = {
-    "PretrainingDataOptions": {},
+    "PretrainingDataOptions": FROM_LENGTH_AND_SHARE,
     "PretrainingOptions": {"bert_config_file": None},
     "ClassifierOptions": BESIDE_THE_CHECKPOINT
     | AS_THE_CHECKPOINT_SAYS
@@ -149,6 +151,7 @@ def test_every_workflow_is_known_here():
 @pytest.mark.parametrize("name", LEAST)
 def test_flags_are_the_fields(name):
     values, fields = flags_of(name), dataclasses.fields(OPTION_CLASSES[name])
+    fields = [field for field in fields if "positional" not in field.metadata]
     assert set(values) == {field.name for field in fields}
     hints = typing.get_type_hints(OPTION_CLASSES[name])
     for field in fields:
@@ -176,6 +179,17 @@ def test_a_command_line_makes_the_same_options_as_python(name):
     arguments |= {flag.removeprefix("--"): True for flag in least if "=" not in flag}
     expected = OPTION_CLASSES[name](**arguments)
     assert cli.options_from_flags(OPTION_CLASSES[name], values) == expected
+
+
+def test_arguments_that_are_no_flags_go_to_the_positional_field():
+    values, least = flags_of("PretrainingDataOptions"), LEAST["PretrainingDataOptions"]
+    rest = values(
+        ["script", *least, "--runner=DirectRunner", "--", "--project=x", "--num_workers=9"]
+    )
+    options_class = OPTION_CLASSES["PretrainingDataOptions"]
+    options = cli.options_from_flags(options_class, values, rest[1:])
+    assert options.runner_flags == ("--project=x", "--num_workers=9")
+    assert options.num_workers == 1
 
 
 def test_values_of_every_type_arrive():

@@ -8,24 +8,42 @@ Of all pieces but [CLS] and [SEP], about `masked_lm_prob` are chosen. The model 
     masked_lm_positions                    4
     masked_lm_ids                        hairy
 
-Everything random comes from the given `random.Random`, drawn as often and in the same order as in
-the reference, so that one seed gives the reference's masks.
+What is chosen together:
 
-Source: Devlin et al. 2019, section 3.1; google-research/bert, create_pretraining_data.py,
-`create_masked_lm_predictions`.
+    a piece              the paper's first models
+    a whole word         a first piece and the "##" that follow (`do_whole_word_mask`)
+    an n-gram            1 to n neighbours of either kind, shorter ones more often (`max_ngram_size`)
+    a span               1 to 10 whole words, replaced all in the same way (`span_masking`)
+
+Pieces and whole words are drawn as often and in the same order as in the reference, so that one seed
+gives the reference's masks.
+
+Source: Devlin et al. 2019, section 3.1 and appendix A.1; google-research/bert,
+create_pretraining_data.py, `create_masked_lm_predictions`. Spans: Joshi et al. 2020 (SpanBERT).
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Mapping, Sequence
+from array import array
+from bisect import bisect
+from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
+from itertools import accumulate
 from typing import NamedTuple
+
+from bert_tf.data.random_words import RandomWords, threshold
+
+LONGEST_SPAN = 10  # words; SpanBERT's
+_SPAN_ENDS = 0.2  # the chance that a span ends after any of its words
+
+# Positions of any sequence, to be sliced.
+_POSITIONS = list(range(1 << 12))
 
 
 class MaskedTokens(NamedTuple):
     """A sequence as the model sees it, and what it has to find out. Nothing is padded."""
 
-    token_ids: list[int]
+    token_ids: array
     masked_lm_positions: list[int]  # ascending, from 0 = [CLS]
     masked_lm_ids: list[int]  # the original token at each of these positions
 
@@ -38,12 +56,19 @@ class Masker:
         masked_lm_prob: share of a sequence, [CLS] and [SEP] counted, that is predicted (0-1).
         max_predictions_per_seq: P, the most that is predicted of any sequence.
         do_whole_word_mask: mask all `##` pieces of a word together with its first one.
+        mask_token_prob: share of the chosen pieces that are replaced by [MASK] (0-1).
+        random_token_prob: share that is replaced by a random entry; the rest stays as it is.
+        max_ngram_size: most neighbours that are masked together; a run of k is k times rarer than
+            one of 1. Unless it is 1, the reference has nothing of the kind.
+        span_masking: mask spans of whole words, each all by [MASK], all by random words, or not at
+            all. Their lengths are geometric with mean 3.8 up to `LONGEST_SPAN`.
+        continuations: ids that continue a word; those of the `##` pieces unless given.
 
     Attributes:
         cls_id, sep_id: ids of [CLS] and [SEP], which are never masked.
 
     Raises:
-        ValueError: the vocabulary lacks [CLS], [SEP] or [MASK].
+        ValueError: the vocabulary lacks [CLS], [SEP] or [MASK], or a value is out of its range.
     """
 
     def __init__(
@@ -53,73 +78,196 @@ class Masker:
         masked_lm_prob: float,
         max_predictions_per_seq: int,
         do_whole_word_mask: bool = False,
+        mask_token_prob: float = 0.8,
+        random_token_prob: float = 0.1,
+        max_ngram_size: int = 1,
+        span_masking: bool = False,
+        continuations: Collection[int] | None = None,
     ):
-        missing = [token for token in ("[CLS]", "[SEP]", "[MASK]") if token not in vocab]
-        if missing:
-            raise ValueError(
-                f"The vocabulary has no {', '.join(missing)}, which masked-LM data needs. "
-                "Use the vocabulary file of a BERT model, or one made by create_vocab."
-            )
+        check_vocabulary(vocab)
+        check_mixture(mask_token_prob, random_token_prob)
+        if max_ngram_size < 1:
+            raise ValueError(f"`max_ngram_size` is {max_ngram_size}, but must be 1 or more.")
         self._masked_lm_prob = masked_lm_prob
         self._max_predictions = max_predictions_per_seq
         self.cls_id = vocab["[CLS]"]
         self.sep_id = vocab["[SEP]"]
         self._mask_id = vocab["[MASK]"]
         self._vocab_ids = list(vocab.values())
-        self._whole_words = do_whole_word_mask
-        self._continuations = frozenset(i for token, i in vocab.items() if token.startswith("##"))
+        self._whole_words = do_whole_word_mask or span_masking
+        self._spans = span_masking
+        if continuations is None:
+            continuations = continuation_ids(vocab)
+        self._continuations = frozenset(continuations)
+        self._mask_below = threshold(mask_token_prob)
+        self._keep_below = threshold(_share_kept(mask_token_prob, random_token_prob))
+        self._random_shift = 32 - len(self._vocab_ids).bit_length()
+        # Cumulative shares of the lengths 1, 2, ...; None where only single units are masked.
+        weights = None
+        if span_masking:
+            weights = [(1 - _SPAN_ENDS) ** k for k in range(LONGEST_SPAN)]
+        elif max_ngram_size > 1:
+            weights = [1 / k for k in range(1, max_ngram_size + 1)]
+        self._length_shares = weights and [w / sum(weights) for w in accumulate(weights)]
 
-    def __call__(self, token_ids: Sequence[int], rng: random.Random) -> MaskedTokens:
+    def __call__(self, token_ids: array, end_a: int, rng: RandomWords) -> MaskedTokens:
         """Masks one sequence.
 
         Args:
-            token_ids: [CLS] A [SEP] B [SEP], without padding.
+            token_ids: [CLS] A [SEP] B [SEP], or [CLS] A [SEP], without padding.
+            end_a: position of the first [SEP].
             rng: shuffles the candidates, then decides what stands in for each chosen piece.
         """
-        positions = self._choose(token_ids, rng)
-        masked = list(token_ids)
-        for position in positions:
-            masked[position] = self._stand_in(token_ids[position], rng)
-        positions.sort()
-        return MaskedTokens(masked, positions, [token_ids[position] for position in positions])
-
-    def _choose(self, token_ids: Sequence[int], rng: random.Random) -> list[int]:
-        """Positions to predict, in the order in which their stand-ins are drawn."""
         num_to_predict = min(
             self._max_predictions, max(1, round(len(token_ids) * self._masked_lm_prob))
         )
-        never = (self.cls_id, self.sep_id)
-        candidates = [i for i, token_id in enumerate(token_ids) if token_id not in never]
-        if not self._whole_words:
-            rng.shuffle(candidates)
-            return candidates[:num_to_predict]
+        candidates = _POSITIONS[1:end_a] + _POSITIONS[end_a + 1 : len(token_ids) - 1]
+        if self._length_shares is not None:
+            runs = self._choose_runs(token_ids, candidates, end_a, num_to_predict, rng)
+            units = runs if self._spans else [[p] for run in runs for p in run]
+            return self._replace_units(token_ids, units, rng)
+        if self._whole_words:
+            positions = self._choose_words(token_ids, candidates, num_to_predict, rng)
+        else:
+            rng.shuffle(candidates, keep=num_to_predict)
+            positions = candidates[:num_to_predict]
+        return self._replace(token_ids, positions, rng)
 
+    def _choose_words(
+        self, token_ids: Sequence[int], candidates: list[int], num_to_predict: int, rng: RandomWords
+    ) -> list[int]:
         words = self._group_words(token_ids, candidates)
         rng.shuffle(words)
         positions: list[int] = []
         for word in words:  # a word that would be too much is left out; a shorter one may still fit
             if len(positions) + len(word) <= num_to_predict:
                 positions += word
+                if len(positions) == num_to_predict:
+                    break
         return positions
 
+    def _choose_runs(
+        self,
+        token_ids: Sequence[int],
+        candidates: list[int],
+        end_a: int,
+        num_to_predict: int,
+        rng: RandomWords,
+    ) -> list[list[int]]:
+        """Runs of neighbouring words (or pieces) in one sentence of the pair, as positions."""
+        units = [[position] for position in candidates]
+        if self._whole_words:
+            units = self._group_words(token_ids, candidates)
+        first_of_b = sum(unit[0] < end_a for unit in units)
+        starts = list(range(len(units)))
+        rng.shuffle(starts)
+        taken = bytearray(len(units))
+        runs: list[list[int]] = []
+        left = num_to_predict
+        for start in starts:
+            if not left:
+                break
+            length = 1 + bisect(self._length_shares, rng.random())
+            run: list[int] = []
+            end = first_of_b if start < first_of_b else len(units)
+            for index in range(start, min(start + length, end)):
+                if taken[index] or len(run) + len(units[index]) > left:
+                    break
+                taken[index] = 1
+                run += units[index]
+            if run:
+                runs.append(run)
+                left -= len(run)
+        return runs
+
     def _group_words(self, token_ids: Sequence[int], candidates: list[int]) -> list[list[int]]:
-        """Candidate positions, a list for each word: its first piece and the `##` that follow.
+        """Candidate positions, a list for each word: its first piece and those that continue it.
 
         As in the reference, `##` pieces at the front of B, whose word was cut off by truncation,
         count as pieces of the last word of A.
         """
+        continuations = self._continuations
         words: list[list[int]] = []
         for position in candidates:
-            if words and token_ids[position] in self._continuations:
+            if token_ids[position] in continuations and words:
                 words[-1].append(position)
             else:
                 words.append([position])
         return words
 
-    def _stand_in(self, token_id: int, rng: random.Random) -> int:
-        """What the model sees in place of `token_id`."""
-        if rng.random() < 0.8:
-            return self._mask_id
-        if rng.random() < 0.5:
-            return token_id
-        return rng.choice(self._vocab_ids)
+    def _replace(self, token_ids: array, positions: list[int], rng: RandomWords) -> MaskedTokens:
+        """Puts in what the model sees. `positions` are in the order of the draws; sorts them."""
+        masked = token_ids[:]
+        words = rng.words
+        mask_id, mask_below, keep_below = self._mask_id, self._mask_below, self._keep_below
+        # Two words make one `random()`; this is the loop that runs most often.
+        for position, first, second in zip(positions, words, words):  # noqa: B905
+            if (first >> 5) << 26 | second >> 6 < mask_below:
+                masked[position] = mask_id
+            elif (next(words) >> 5) << 26 | next(words) >> 6 >= keep_below:
+                masked[position] = self._random_word(rng)
+        positions.sort()
+        return MaskedTokens(masked, positions, [token_ids[position] for position in positions])
+
+    def _replace_units(
+        self, token_ids: array, units: list[list[int]], rng: RandomWords
+    ) -> MaskedTokens:
+        """As `_replace`, with one decision for all positions of a unit."""
+        masked = token_ids[:]
+        words = rng.words
+        for unit in units:
+            if (next(words) >> 5) << 26 | next(words) >> 6 < self._mask_below:
+                for position in unit:
+                    masked[position] = self._mask_id
+            elif (next(words) >> 5) << 26 | next(words) >> 6 >= self._keep_below:
+                for position in unit:
+                    masked[position] = self._random_word(rng)
+        positions = sorted(position for unit in units for position in unit)
+        return MaskedTokens(masked, positions, [token_ids[position] for position in positions])
+
+    def _random_word(self, rng: RandomWords) -> int:
+        words, shift, number = rng.words, self._random_shift, len(self._vocab_ids)
+        while (index := next(words) >> shift) >= number:
+            pass
+        return self._vocab_ids[index]
+
+
+def continuation_ids(vocab: Mapping[str, int]) -> frozenset[int]:
+    """The ids of the `##` pieces."""
+    return frozenset(index for token, index in vocab.items() if token.startswith("##"))
+
+
+def check_vocabulary(vocab: Mapping[str, int]) -> None:
+    """Refuses a vocabulary with which no pre-training data can be made."""
+    missing = [token for token in ("[CLS]", "[SEP]", "[MASK]") if token not in vocab]
+    if missing:
+        raise ValueError(
+            f"The vocabulary has no {', '.join(missing)}, which masked-LM data needs. "
+            "Use the vocabulary file of a BERT model, or one made by create_vocab."
+        )
+
+
+def check_mixture(mask_token_prob: float, random_token_prob: float) -> None:
+    """Refuses shares that are none."""
+    for name, value in (
+        ("mask_token_prob", mask_token_prob),
+        ("random_token_prob", random_token_prob),
+    ):
+        if not 0.0 <= value <= 1.0:
+            raise ValueError(f"`{name}` is {value}, but must be between 0 and 1.")
+    if _exact(mask_token_prob) + _exact(random_token_prob) > 1:
+        raise ValueError(
+            f"`mask_token_prob` is {mask_token_prob} and `random_token_prob` {random_token_prob}, "
+            "more than 1 together. What they leave over is the share that stays as it is."
+        )
+
+
+def _share_kept(mask_token_prob: float, random_token_prob: float) -> float:
+    """Of the pieces that are not replaced by [MASK], the share that stays: 0.5 for 0.8 and 0.1."""
+    others = 1 - _exact(mask_token_prob)
+    return float((others - _exact(random_token_prob)) / others) if others else 0.0
+
+
+def _exact(value: float) -> Fraction:
+    """The number that was written down: a tenth for 0.1."""
+    return Fraction(repr(float(value)))

@@ -13,13 +13,15 @@ create_pretraining_data.py, `truncate_seq_pair`.
 
 from __future__ import annotations
 
-import random
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
+from bert_tf.data.random_words import RandomWords
 from bert_tf.tokenization import FullTokenizer
 
 Token = TypeVar("Token")
+Tokens = TypeVar("Tokens", list, array)
 
 
 class PackedSequence(NamedTuple):
@@ -61,7 +63,8 @@ def pack(
             "Use a larger --max_seq_length."
         )
     ids_a, ids_b = truncate_pair(ids_a, ids_b or (), max_tokens)
-    input_ids, segment_ids = add_special_tokens(ids_a, ids_b, cls=cls_id, sep=sep_id)
+    input_ids = add_special_tokens([*ids_a], [*ids_b], cls=[cls_id], sep=[sep_id])
+    segment_ids = [0] * (len(ids_a) + 2) + [1] * (len(input_ids) - len(ids_a) - 2)
     return PackedSequence(
         input_ids=pad(input_ids, max_seq_length, pad_id),
         input_mask=pad([1] * len(input_ids), max_seq_length),
@@ -98,7 +101,7 @@ def truncate_pair(
 
 
 def truncate_pair_at_random(
-    tokens_a: Sequence[Token], tokens_b: Sequence[Token], max_tokens: int, rng: random.Random
+    tokens_a: Sequence[Token], tokens_b: Sequence[Token], max_tokens: int, rng: RandomWords
 ) -> tuple[Sequence[Token], Sequence[Token]]:
     """As `truncate_pair`, but each token goes from the front or the back, with probability 0.5 each.
 
@@ -107,13 +110,17 @@ def truncate_pair_at_random(
     """
     start_a, end_a = 0, len(tokens_a)
     start_b, end_b = 0, len(tokens_b)
-    for _ in range(end_a + end_b - max_tokens):
-        from_front = rng.random() < 0.5
-        a_is_longer = end_a - start_a > end_b - start_b
-        if a_is_longer and from_front:
-            start_a += 1
-        elif a_is_longer:
-            end_a -= 1
+    excess = end_a + end_b - max_tokens
+    if excess <= 0:
+        return tokens_a, tokens_b
+    # `random()` takes two words and is below 0.5 if the first is below its half.
+    for _, word, _ in zip(range(excess), rng.words, rng.words):  # noqa: B905
+        from_front = word < 1 << 31
+        if end_a - start_a > end_b - start_b:
+            if from_front:
+                start_a += 1
+            else:
+                end_a -= 1
         elif from_front:
             start_b += 1
         else:
@@ -122,15 +129,17 @@ def truncate_pair_at_random(
 
 
 def add_special_tokens(
-    tokens_a: Sequence[Token], tokens_b: Sequence[Token], *, cls: Token, sep: Token
-) -> tuple[list[Token], list[int]]:
-    """[CLS] A [SEP], then B [SEP] unless B is empty: tokens and `segment_ids`, not padded."""
-    tokens = [cls, *tokens_a, sep]
-    segment_ids = [0] * len(tokens)
-    if len(tokens_b):
-        tokens += [*tokens_b, sep]
-        segment_ids += [1] * (len(tokens_b) + 1)
-    return tokens, segment_ids
+    tokens_a: Tokens, tokens_b: Tokens | None, *, cls: Tokens, sep: Tokens
+) -> Tokens:
+    """[CLS] A [SEP], then B [SEP] unless B is empty: not padded.
+
+    Args:
+        tokens_a, tokens_b: lists, or arrays of integers.
+        cls, sep: [CLS] and [SEP], each as a list or array of one token.
+    """
+    if not tokens_b:
+        return cls + tokens_a + sep
+    return cls + tokens_a + sep + tokens_b + sep
 
 
 def pad(values: Sequence[Token], length: int, value: Token = 0) -> list[Token]:

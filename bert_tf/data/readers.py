@@ -1,9 +1,8 @@
-"""Files people have -> lines, rows and documents. Every error says file and line.
+"""Files people have -> lines and rows. Every error says file and line.
 
     read_lines       one text per line
     read_tsv         GLUE's layout: tab-separated, no quoting, columns by number
     read_table       one's own TSV, CSV or JSON lines: columns by name
-    read_documents   one sentence per line, an empty line between documents
 
 All files are UTF-8, with or without a byte order mark, with "\\n" or "\\r\\n" at the ends of lines,
 plain or gzip, local or remote (`tf.io.gfile`).
@@ -67,32 +66,50 @@ class TableRow(dict):
         )
 
 
-def read_lines(path: str | os.PathLike, errors: str = "strict") -> Iterator[str]:
+def read_lines(
+    path: str | os.PathLike, errors: str = "strict", *, start: int = 0, end: int | None = None
+) -> Iterator[str]:
     """The lines of a text file, without their ends.
 
     Args:
         path: of the file.
         errors: "strict", or "replace" to put U+FFFD where the file is not UTF-8.
+        start, end: bytes of the (uncompressed) file between which to read; both are where a line
+            begins. None means the end of the file.
 
     Raises:
         ValueError: a line is not UTF-8; the message has line and byte offset.
     """
     file = os.fspath(path)
-    offset = 0
+    offset = start
     with open_binary(file) as stream:
-        for number, line in enumerate(stream, 1):
+        if start:
+            stream.seek(start)
+        for line in stream:
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"{file}:{number}: a text must be UTF-8, but byte 0x{line[error.start]:02x} at "
-                    f"offset {offset + error.start} of the file is not ({error.reason}). "
-                    f"Convert it, for example: iconv -f latin1 -t utf8 {file}"
+                    f"{file}:{_line_number(file, offset)}: a text must be UTF-8, but byte "
+                    f"0x{line[error.start]:02x} at offset {offset + error.start} of the file is "
+                    f"not ({error.reason}). Convert it, for example: iconv -f latin1 -t utf8 {file}"
                 ) from error
-            if number == 1:
+            if offset == 0:
                 text = text.removeprefix("\ufeff")
             offset += len(line)
             yield text.removesuffix("\n").removesuffix("\r")
+            if offset == end:
+                return
+
+
+def _line_number(file: str, offset: int) -> int:
+    """The line that begins at a byte of the file, counted from 1."""
+    number = 1
+    with open_binary(file) as stream:
+        while offset > 0 and (block := stream.read(min(offset, _BUFFER_SIZE))):
+            number += block.count(b"\n")
+            offset -= len(block)
+    return number
 
 
 def read_tsv(path: str | os.PathLike, *, quoted: bool = False) -> Iterator[Row]:
@@ -140,25 +157,6 @@ def read_table(
     return _named_rows(file, "," if format == "csv" else "\t", quoted)
 
 
-def read_documents(files: Iterable[str | os.PathLike]) -> Iterator[list[str]]:
-    """Documents of a corpus: sentences without space around them; none is empty.
-
-    Args:
-        files: text, one sentence per line, an empty line between documents. As in the reference,
-            the end of a file ends no document.
-    """
-    document: list[str] = []
-    for file in files:
-        for line in read_lines(file):
-            if sentence := line.strip():
-                document.append(sentence)
-            elif document:
-                yield document
-                document = []
-    if document:
-        yield document
-
-
 @contextmanager
 def open_binary(file: str) -> Iterator[BinaryIO]:
     """The bytes of a file, buffered, decompressed if it is gzip (recognised by its content)."""
@@ -179,6 +177,18 @@ class _RemoteFile(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        if whence != os.SEEK_SET:
+            raise io.UnsupportedOperation("Only positions from the start are known.")
+        self._opened.seek(offset)
+        return offset
+
+    def tell(self) -> int:
+        return self._opened.tell()
 
     def readinto(self, buffer) -> int:
         data = self._opened.read(len(buffer))

@@ -73,10 +73,18 @@ class RecordWriter:
 
     def write(self, values: Mapping[str, Any]) -> None:
         """Appends one example; `values` as in `features.encode_example`."""
+        self._check_is_open()
+        self.write_serialized(encode_example(self.specs, values))
+
+    def write_serialized(self, record: bytes) -> None:
+        """Appends one example, as `features.encode_examples` makes it."""
+        self._check_is_open()
+        self._writer.write(record)
+        self.count += 1
+
+    def _check_is_open(self) -> None:
         if self._writer is None:
             raise ValueError(f"{self.path} is not open: write inside `with RecordWriter(...)`.")
-        self._writer.write(encode_example(self.specs, values))
-        self.count += 1
 
     def __exit__(self, exception_type, exception, traceback) -> None:
         writer, self._writer = self._writer, None

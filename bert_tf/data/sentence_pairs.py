@@ -1,4 +1,4 @@
-"""Documents to next-sentence pairs, and the record that one pre-training instance becomes.
+"""Documents to the sequences that pre-training sees: pairs for next-sentence prediction, and others.
 
 A document is cut into chunks of whole sentences, each about one sequence long. The first sentences
 of a chunk are A. B is the rest of the chunk (the next sentence), or, half of the time, sentences of
@@ -8,23 +8,27 @@ another document (a random one); the rest of the chunk then goes into the next c
     is next          A = s3 s4 s5, B = s6 s7        next chunk starts at s8
     is random        A = s3 s4 s5, B = r2 r3        next chunk starts at s6
 
-Everything random comes from the given `random.Random`, drawn as often and in the same order as in
-the reference. S is `max_seq_length`, P is `max_predictions_per_seq`.
+That is the objective `mlm_nsp`. With `mlm_sop` a chunk is cut in the same way, and B stands before A
+half of the time; with `mlm` it stays whole.
+
+Pairs are drawn as often and in the same order as in the reference, so that one seed gives the
+reference's pairs. S is `max_seq_length`.
 
 Source: Devlin et al. 2019, appendix A.2; google-research/bert, create_pretraining_data.py,
-`create_instances_from_document`.
+`create_instances_from_document`. `mlm_sop`: Lan et al. 2020 (ALBERT). `mlm`: the paper's "No NSP".
 """
 
 from __future__ import annotations
 
-import random
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from bert_tf.data import packing
-from bert_tf.data.features import FeatureSpec
+from bert_tf.data.packing import truncate_pair_at_random
+from bert_tf.data.random_words import RandomWords
+
+OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop")
 
 # [CLS], [SEP], [SEP], and one token each for A and B.
 MIN_SEQ_LENGTH = 5
@@ -62,6 +66,10 @@ class Document:
     def num_tokens(self) -> int:
         return len(self._token_ids)
 
+    def count(self, token_id: int) -> int:
+        """How often a token stands in the document."""
+        return self._token_ids.count(token_id)
+
     def tokens(self, first: int, end: int) -> array:
         """Token ids of the sentences `first` to `end - 1`."""
         return self._token_ids[self._bounds[first] : self._bounds[end]]
@@ -78,27 +86,29 @@ class Document:
 
 
 class SentencePair(NamedTuple):
-    """Token ids of A and B, at most S - 3 together and at least one each."""
+    """Token ids of A and B, at most S - 3 together (A alone: S - 2), and at least one each."""
 
-    ids_a: Sequence[int]
-    ids_b: Sequence[int]
-    is_random_next: bool
+    ids_a: array
+    ids_b: array | None  # None for `mlm`
+    next_sentence_label: int  # 0: B follows A. 1: B is random (`mlm_nsp`), or stands before A.
 
 
-def sentence_pairs(
+def make_sequences(
+    objective: str,
     documents: Sequence[Document],
     document_index: int,
     *,
     max_seq_length: int,
     short_seq_prob: float,
-    rng: random.Random,
+    rng: RandomWords,
 ) -> Iterator[SentencePair]:
-    """The pairs of one document.
+    """The sequences of one document.
 
-    Draws happen while iterating. Whoever masks with the same `rng` has to mask each pair before
+    Draws happen while iterating. Whoever masks with the same `rng` has to mask each sequence before
     taking the next, which is the order of the reference.
 
     Args:
+        objective: one of `OBJECTIVES`.
         documents: all of the corpus; random sentences come from these.
         document_index: the document to cut up.
         max_seq_length: S, at least `MIN_SEQ_LENGTH`.
@@ -106,12 +116,27 @@ def sentence_pairs(
             meets short sequences too.
         rng: the source of randomness.
     """
-    document = documents[document_index]
-    max_tokens = max_seq_length - 3  # [CLS], [SEP], [SEP]
+    max_tokens = max_seq_length - (2 if objective == "mlm" else 3)  # [CLS] and each [SEP]
     target_length = max_tokens
     if rng.random() < short_seq_prob:
         target_length = rng.randint(2, max_tokens)
+    if objective == "mlm_nsp":
+        return _next_sentence_pairs(documents, document_index, max_tokens, target_length, rng)
+    if objective == "mlm_sop":
+        return _ordered_pairs(documents[document_index], max_tokens, target_length, rng)
+    if objective == "mlm":
+        return _single_sequences(documents[document_index], max_tokens, target_length, rng)
+    raise ValueError(f"`objective` is {objective!r}, but must be one of {', '.join(OBJECTIVES)}.")
 
+
+def _next_sentence_pairs(
+    documents: Sequence[Document],
+    document_index: int,
+    max_tokens: int,
+    target_length: int,
+    rng: RandomWords,
+) -> Iterator[SentencePair]:
+    document = documents[document_index]
     start = 0
     while start < len(document):
         end = document.end_of_run(start, target_length)
@@ -126,12 +151,52 @@ def sentence_pairs(
         else:
             ids_b = document.tokens(end_a, end)
             start = end
-        ids_a, ids_b = packing.truncate_pair_at_random(ids_a, ids_b, max_tokens, rng)
-        yield SentencePair(ids_a, ids_b, is_random_next)
+        ids_a, ids_b = truncate_pair_at_random(ids_a, ids_b, max_tokens, rng)
+        yield SentencePair(ids_a, ids_b, int(is_random_next))
+
+
+def _ordered_pairs(
+    document: Document, max_tokens: int, target_length: int, rng: RandomWords
+) -> Iterator[SentencePair]:
+    """Two neighbouring stretches of a document, swapped half of the time.
+
+    A chunk of one sentence is cut within the sentence; one of a single token is left out.
+    """
+    start = 0
+    while start < len(document):
+        end = document.end_of_run(start, target_length)
+        if end - start > 1:
+            end_a = start + rng.randint(1, end - start - 1)
+            first, second = document.tokens(start, end_a), document.tokens(end_a, end)
+        else:
+            sentence = document.tokens(start, end)
+            cut = rng.randint(1, len(sentence) - 1) if len(sentence) > 1 else 1
+            first, second = sentence[:cut], sentence[cut:]
+        start = end
+        if len(second):
+            first, second = truncate_pair_at_random(first, second, max_tokens, rng)
+            is_swapped = rng.random() < 0.5
+            ids_a, ids_b = (second, first) if is_swapped else (first, second)
+            yield SentencePair(ids_a, ids_b, int(is_swapped))
+
+
+def _single_sequences(
+    document: Document, max_tokens: int, target_length: int, rng: RandomWords
+) -> Iterator[SentencePair]:
+    """Stretches of whole sentences; what is too much goes from the front or the back."""
+    start = 0
+    while start < len(document):
+        end = document.end_of_run(start, target_length)
+        ids, _ = truncate_pair_at_random(document.tokens(start, end), _NOTHING, max_tokens, rng)
+        start = end
+        yield SentencePair(ids, None, 0)
+
+
+_NOTHING = array("i")
 
 
 def _random_sentences(
-    documents: Sequence[Document], not_this_one: int, target_length: int, rng: random.Random
+    documents: Sequence[Document], not_this_one: int, target_length: int, rng: RandomWords
 ) -> array:
     """Token ids of a run of sentences from another document (if ten draws find another)."""
     for _ in range(_MAX_DRAWS):
@@ -141,48 +206,3 @@ def _random_sentences(
     document = documents[index]
     first = rng.randrange(len(document))
     return document.tokens(first, document.end_of_run(first, target_length))
-
-
-class PretrainingInstance(NamedTuple):
-    """One masked pair, not yet padded."""
-
-    token_ids: Sequence[int]  # [CLS] A [SEP] B [SEP], with masks
-    masked_lm_positions: Sequence[int]
-    masked_lm_ids: Sequence[int]
-    segment_ids: Sequence[int]
-    is_random_next: bool
-
-    def to_features(self, max_seq_length: int, max_predictions_per_seq: int) -> dict[str, Any]:
-        """Values for `pretraining_features`, padded to S and P."""
-        num_tokens, num_predictions = len(self.token_ids), len(self.masked_lm_ids)
-        return {
-            "input_ids": packing.pad(self.token_ids, max_seq_length),
-            "input_mask": packing.pad([1] * num_tokens, max_seq_length),
-            "segment_ids": packing.pad(self.segment_ids, max_seq_length),
-            "masked_lm_positions": packing.pad(self.masked_lm_positions, max_predictions_per_seq),
-            "masked_lm_ids": packing.pad(self.masked_lm_ids, max_predictions_per_seq),
-            "masked_lm_weights": packing.pad([1.0] * num_predictions, max_predictions_per_seq, 0.0),
-            "next_sentence_labels": int(self.is_random_next),
-        }
-
-
-def pretraining_features(
-    max_seq_length: int, max_predictions_per_seq: int
-) -> tuple[FeatureSpec, ...]:
-    """The record of a pre-training instance, under the reference's names.
-
-    `masked_lm_weights` is 1 for a prediction and 0 for padding; `next_sentence_labels` is 0 if B
-    follows A and 1 if B is random.
-    """
-    sequence, predictions = (max_seq_length,), (max_predictions_per_seq,)
-    return (
-        FeatureSpec("input_ids", sequence),
-        FeatureSpec("input_mask", sequence),
-        FeatureSpec("segment_ids", sequence),
-        FeatureSpec("masked_lm_positions", predictions),
-        FeatureSpec("masked_lm_ids", predictions, role="label", output="masked_lm_logits"),
-        FeatureSpec(
-            "masked_lm_weights", predictions, "float32", role="weight", output="masked_lm_logits"
-        ),
-        FeatureSpec("next_sentence_labels", role="label", output="next_sentence_logits"),
-    )

@@ -27,18 +27,14 @@ from bert_tf.tokenization import (
 
 logger = logging.getLogger(__name__)
 
-# Ids 0 to 103 of every published English model: [UNK], [CLS], [SEP] and [MASK] are 100 to 103.
-FIRST_TOKENS = (
-    "[PAD]",
-    *(f"[unused{number}]" for number in range(99)),
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-)
+NUM_UNUSED_TOKENS = 101  # as in the published cased model; the uncased one has 994
+_UNUSED_BEFORE_UNK = 99  # in all published models, so that [UNK] is 100
 
 MAX_WORDS = 1_000_000  # distinct words kept while counting; about 100 bytes each, and 500 to learn
-_MAX_CHUNKS = 500_000  # distinct stretches between spaces, before they are split into words
+# Stretches between spaces are collected up to these limits before they are split into words: how
+# many different ones, and characters read (Chinese has sentences without a space).
+_MAX_CHUNKS = 500_000
+_MAX_CHARACTERS = 64_000_000
 _CANDIDATES = 1.25  # pieces that are learned per piece that is kept
 
 
@@ -55,6 +51,41 @@ class Coverage(NamedTuple):
         )
 
 
+def first_tokens(num_unused_tokens: int = NUM_UNUSED_TOKENS) -> list[str]:
+    """The tokens before the characters, with the ids of the published models.
+
+    Args:
+        num_unused_tokens: rows kept free for tokens of one's own; 99 of them stand before [UNK].
+
+    >>> tokens = first_tokens()
+    >>> [tokens.index(f"[{name}]") for name in ("PAD", "unused0", "UNK", "CLS", "SEP", "MASK")]
+    [0, 1, 100, 101, 102, 103]
+    >>> tokens[104:]
+    ['[unused99]', '[unused100]']
+    """
+    if num_unused_tokens < _UNUSED_BEFORE_UNK:
+        raise ValueError(
+            f"`num_unused_tokens` is {num_unused_tokens}, but must be {_UNUSED_BEFORE_UNK} or "
+            "more: [UNK] has the id 100 in every published model, and [PAD] is 0."
+        )
+    unused = [f"[unused{number}]" for number in range(num_unused_tokens)]
+    before, after = unused[:_UNUSED_BEFORE_UNK], unused[_UNUSED_BEFORE_UNK:]
+    return ["[PAD]", *before, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *after]
+
+
+def check_learning_options(
+    character_coverage: float, min_frequency: int, num_unused_tokens: int
+) -> None:
+    """Refuses what `learn_wordpieces` would refuse, for those who count for hours first."""
+    if not 0.0 < character_coverage <= 1.0:
+        raise ValueError(
+            f"`character_coverage` is {character_coverage}, but must be above 0 and at most 1."
+        )
+    if min_frequency < 1:
+        raise ValueError(f"`min_frequency` is {min_frequency}, but must be 1 or more.")
+    first_tokens(num_unused_tokens)
+
+
 def count_words(
     lines: Iterable[str], do_lower_case: bool = True, *, max_words: int = MAX_WORDS
 ) -> Counter[str]:
@@ -67,7 +98,8 @@ def count_words(
             left. Counts of rare words are then a little too low; memory stays bounded.
 
     Returns:
-        word -> count.
+        word -> count. A word longer than the tokenizer takes (`MAX_INPUT_CHARS_PER_WORD`) is cut
+        behind the first character too many, so that a file of base64 cannot fill the memory.
     """
     if max_words < 1:
         raise ValueError(f"`max_words` is {max_words}, but must be 1 or more.")
@@ -75,15 +107,15 @@ def count_words(
     words: Counter[str] = Counter()
     # The tokenizer works on one stretch between spaces at a time, so each is split only once.
     chunks: Counter[str] = Counter()
-    least = 1
+    num_characters = 0
 
     def empty_chunks() -> None:
-        nonlocal least
         for chunk, count in chunks.items():
             for word in tokenizer.tokenize(chunk):
-                words[word] += count
+                words[word[: MAX_INPUT_CHARS_PER_WORD + 1]] += count
         chunks.clear()
         if len(words) > max_words:
+            least = 1
             while len(words) > max_words // 2:
                 least += 1
                 for word in [word for word, count in words.items() if count < least]:
@@ -93,8 +125,10 @@ def count_words(
     for line in lines:
         # `str.split` takes a few control characters for space that the tokenizer deletes.
         chunks.update(line.split() if line.isprintable() else tokenizer.tokenize(line))
-        if len(chunks) > _MAX_CHUNKS:
+        num_characters += len(line)
+        if len(chunks) > _MAX_CHUNKS or num_characters > _MAX_CHARACTERS:
             empty_chunks()
+            num_characters = 0
     empty_chunks()
     return words
 
@@ -105,6 +139,7 @@ def learn_wordpieces(
     *,
     character_coverage: float = 0.99995,
     min_frequency: int = 2,
+    num_unused_tokens: int = NUM_UNUSED_TOKENS,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
     """The whole vocabulary, a token per id.
@@ -115,10 +150,11 @@ def learn_wordpieces(
         character_coverage: share in (0, 1] of all characters that must be known; the rarest beyond
             it are left out, and words with them are [UNK].
         min_frequency: a pair that stands together less often than this is not merged.
+        num_unused_tokens: see `first_tokens`.
         on_progress: called now and then with the pieces learned and the pieces wanted.
 
     Returns:
-        `FIRST_TOKENS`; the characters; the characters as continuations ("##a", but for punctuation
+        `first_tokens`; the characters; the characters as continuations ("##a", but for punctuation
         and ideographs, which are always words of their own); the longer pieces, the most used
         first.
 
@@ -126,22 +162,18 @@ def learn_wordpieces(
         ValueError: `vocab_size` has no room for the characters, or the corpus does not yield that
             many pieces.
     """
-    if not 0.0 < character_coverage <= 1.0:
-        raise ValueError(
-            f"`character_coverage` is {character_coverage}, but must be above 0 and at most 1."
-        )
-    if min_frequency < 1:
-        raise ValueError(f"`min_frequency` is {min_frequency}, but must be 1 or more.")
+    check_learning_options(character_coverage, min_frequency, num_unused_tokens)
     counts = {
         word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD
     }
     characters = _frequent_characters(counts, character_coverage)
-    fixed = [*FIRST_TOKENS, *characters]
+    first = first_tokens(num_unused_tokens)
+    fixed = [*first, *characters]
     fixed += ["##" + c for c in characters if not (is_punctuation(c) or is_chinese_char(ord(c)))]
     num_wanted = vocab_size - len(fixed)
     if num_wanted < 0:
         raise ValueError(
-            f"`vocab_size` is {vocab_size}, but the {len(FIRST_TOKENS)} first tokens and "
+            f"`vocab_size` is {vocab_size}, but the {len(first)} first tokens and "
             f"{len(characters)} characters of this corpus take {len(fixed)}. Use a larger "
             f"--vocab_size or a --character_coverage below {character_coverage}."
         )

@@ -44,10 +44,10 @@ class Progress:
         self._stream = stream or sys.stderr
         self._clock = clock
         self._start = self._shown = clock()
-        self._warm: tuple[int, float] | None = None  # (done, seconds) after the first update
+        self._warm: tuple[float, float] | None = None  # (done, seconds) after the first update
         self._live = self._stream.isatty()
 
-    def update(self, done: int, values: Mapping[str, float] | None = None) -> None:
+    def update(self, done: float, values: Mapping[str, float] | None = None) -> None:
         """Shows that `done` of `total` units are finished."""
         now = self._clock()
         if self._warm is None:
@@ -66,7 +66,7 @@ class Progress:
             self._stream.write(line + "\n")
         self._stream.flush()
 
-    def line(self, done: int, values: Mapping[str, float], seconds: float) -> str:
+    def line(self, done: float, values: Mapping[str, float], seconds: float) -> str:
         """The text for `done` units after `seconds`."""
         # The first update holds the compilation and says nothing about the rest.
         done_before, seconds_before = self._warm or (done, seconds)
@@ -76,9 +76,8 @@ class Progress:
         shown = "".join(f"  {name} {value:.4g}" for name, value in values.items())
         share = done / self.total if self.total else 1.0
         ending = f"took {duration(seconds)}" if done >= self.total else f"ETA {left}"
-        return (
-            f"{self.label} {done:,}/{self.total:,} {share:4.0%}{self._speed(rate)}  {ending}{shown}"
-        )
+        count = f"{done:,.0f}/{self.total:,}"
+        return f"{self.label} {count} {share:4.0%}{self._speed(rate)}  {ending}{shown}"
 
     def _speed(self, rate: float) -> str:
         if rate <= 0:

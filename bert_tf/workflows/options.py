@@ -18,11 +18,13 @@ def option(help_text: str, **kwargs: Any) -> Any:
 
     Args:
         help_text: shown by --help.
-        **kwargs: `default`, and `choices`, a sequence of allowed values.
+        **kwargs: `default`; `choices`, a sequence of allowed values; `positional`, for the one field
+            that takes the arguments which are no flags.
     """
     metadata = {"help": help_text}
-    if "choices" in kwargs:
-        metadata["choices"] = kwargs.pop("choices")
+    for name in ("choices", "positional"):
+        if name in kwargs:
+            metadata[name] = kwargs.pop(name)
     return field(metadata=metadata, **kwargs)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import expand_files
+from bert_tf.data.manifest import check_record_sets
 from bert_tf.data.records import check_records
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.model_folder import write_model_folder
@@ -86,7 +87,9 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     train_files = expand_files(options.input_file)
     eval_files = expand_files(options.eval_file) if options.eval_file else train_files
     files = (train_files if options.do_train else []) + (eval_files if options.do_eval else [])
-    check_records(list(dict.fromkeys(files)), task.features, id_limits(config, task))
+    files = list(dict.fromkeys(files))
+    check_records(files, task.features, id_limits(config, task))
+    check_record_sets(files, set_limits(config, task))
     trainer = training.make_trainer(
         task,
         config,
@@ -148,6 +151,15 @@ def id_limits(config: BertConfig, task: PretrainingTask) -> dict[str, int]:
         "masked_lm_positions": task.max_seq_length,
         "masked_lm_ids": config.vocab_size,
         "next_sentence_labels": 2,
+    }
+
+
+def set_limits(config: BertConfig, task: PretrainingTask) -> dict[str, tuple[str, int]]:
+    """What the manifest of the records must agree with."""
+    return {
+        "vocab_size": ("`vocab_size` of the model", config.vocab_size),
+        "max_seq_length": ("--max_seq_length", task.max_seq_length),
+        "max_predictions_per_seq": ("--max_predictions_per_seq", task.max_predictions_per_seq),
     }
 
 

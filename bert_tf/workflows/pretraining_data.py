@@ -1,81 +1,214 @@
 """Plain text to TFRecords of masked, paired sequences: `create_pretraining_data`.
 
 For the same input, vocabulary, flags and seed the records equal those of the reference's script,
-in the same order in the same files. All documents and all instances are held in memory.
+in the same order in the same files. A corpus above --max_group_bytes is cut into groups, each of them
+what the reference would make of it alone; groups are made one by one, in processes, or by Beam, and
+what they are does not depend on how.
 
 Source: google-research/bert, create_pretraining_data.py.
 """
 
-import logging
-import random
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any
+from __future__ import annotations
 
-from bert_tf.data import packing
+import dataclasses
+import hashlib
+import logging
+import math
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import tensorflow as tf
+
+import bert_tf
+from bert_tf.data.corpus import Group, group_size, plan_groups
 from bert_tf.data.files import expand_files
-from bert_tf.data.masking import Masker
-from bert_tf.data.records import RecordWriter
-from bert_tf.data.sentence_pairs import (
-    MIN_SEQ_LENGTH,
-    Document,
-    PretrainingInstance,
-    pretraining_features,
-    sentence_pairs,
+from bert_tf.data.manifest import (
+    Counts,
+    Manifest,
+    is_whole,
+    manifest_path,
+    read_manifest,
 )
+from bert_tf.data.masking import check_mixture
+from bert_tf.data.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.interop.letter_case import vocab_is_cased
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.progress import Progress
-from bert_tf.workflows.corpus import corpus_lines
+from bert_tf.training.progress import Progress, duration
 from bert_tf.workflows.options import option
+from bert_tf.workflows.pretraining_group import (
+    GroupJob,
+    GroupResult,
+    RecordSettings,
+    group_seed,
+    load_tokenizer,
+)
+from bert_tf.workflows.pretraining_workers import Report, run_in_processes, run_in_turn
 
 logger = logging.getLogger(__name__)
+
+MASKINGS = ("static", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingDataOptions:
-    """The reference's flags, with its defaults.
+    """The reference's flags with its defaults, and ours.
 
     Raises:
-        ValueError: a value is out of its range.
+        ValueError: a value is out of its range, or two contradict each other.
     """
 
     input_file: str = option(
         "Plain UTF-8 text, one sentence per line, an empty line between documents: a comma list of "
-        "files or globs."
+        "files, globs or folders; .gz is read as well."
     )
-    output_file: str = option("TFRecord file or comma list of files, filled in turn.")
+    output_file: str = option(
+        "TFRecord file or comma list of files, filled in turn. A corpus of several groups makes "
+        "<file>-00000-of-00009 and so on of each. <first file>.manifest.json lies beside."
+    )
     vocab_file: str = option("The vocabulary of the model, one token per line.")
     do_lower_case: bool = option(
         "Lower-case the text: True for uncased models, False for cased ones.", default=True
     )
     do_whole_word_mask: bool = option("Mask all pieces of a word together.", default=False)
     max_seq_length: int = option("Tokens per sequence, with [CLS], [SEP] and padding.", default=128)
-    max_predictions_per_seq: int = option("Most masked-LM predictions per sequence.", default=20)
+    max_predictions_per_seq: int | None = option(
+        "Most masked-LM predictions per sequence. Default: --max_seq_length times --masked_lm_prob, "
+        "rounded up, which is the reference's 20 for 128.",
+        default=None,
+    )
     random_seed: int = option("Seed of everything random.", default=12345)
     dupe_factor: int = option("How often the corpus is used, each time masked anew.", default=10)
     masked_lm_prob: float = option("Share of the tokens that is predicted (0-1).", default=0.15)
     short_seq_prob: float = option(
         "Share of documents cut into shorter sequences (0-1).", default=0.1
     )
-
+    objective: str = option(
+        "mlm_nsp: masked words and next sentence; mlm: masked words, single sequences; mlm_sop: "
+        "masked words and the order of two neighbours.",
+        default="mlm_nsp",
+        choices=OBJECTIVES,
+    )
+    masking: str = option(
+        "static: masked here, as in the reference; none: not masked, to be masked while training.",
+        default="static",
+        choices=MASKINGS,
+    )
+    mask_token_prob: float = option("Of the predicted tokens, how many are [MASK].", default=0.8)
+    random_token_prob: float = option(
+        "Of the predicted tokens, how many are random ones; the rest stays as it is.", default=0.1
+    )
+    max_ngram_size: int = option("Most neighbours that are masked together.", default=1)
+    span_masking: bool = option(
+        "Mask spans of 1 to 10 whole words, each replaced in one way.", default=False
+    )
+    segmented_text: bool = option(
+        "Chinese words stand between spaces in the input; --do_whole_word_mask then masks all "
+        "characters of a word together.",
+        default=False,
+    )
+    max_group_bytes: int = option(
+        "A larger corpus is cut at ends of documents into groups of at most about this size, which "
+        "bounds the memory of a worker.",
+        default=64_000_000,
+    )
+    num_workers: int = option("Processes, each with a group at a time.", default=1)
+    gzip_compress: bool = option("Compress the records.", default=False)
+    errors: str = option(
+        "Bytes that are not UTF-8: strict stops at them, replace puts U+FFFD, which the tokenizer "
+        "drops.",
+        default="strict",
+        choices=("strict", "replace"),
+    )
+    overwrite: bool = option("Replace records that are there already.", default=False)
     num_logged_instances: int = option("How many instances are logged in full.", default=20)
+    runner: str | None = option(
+        "Run as an Apache Beam pipeline: DirectRunner, FlinkRunner, SparkRunner, DataflowRunner. "
+        "Beam's own flags stand behind --, for example: -- --project=... --region=...",
+        default=None,
+    )
+    runner_flags: tuple[str, ...] = option("Flags of Beam.", default=(), positional=True)
 
     def __post_init__(self) -> None:
         for name in ("input_file", "output_file", "vocab_file"):
             if not getattr(self, name):
                 raise ValueError(f"`{name}` is empty: give --{name}.")
-        least = {"max_seq_length": MIN_SEQ_LENGTH, "max_predictions_per_seq": 1, "dupe_factor": 1}
+        least = {
+            "max_seq_length": MIN_SEQ_LENGTH,
+            "max_predictions_per_seq": 1,
+            "dupe_factor": 1,
+            "max_ngram_size": 1,
+            "max_group_bytes": 1,
+            "num_workers": 1,
+            "num_logged_instances": 0,
+        }
         for name, limit in least.items():
             value = getattr(self, name)
-            if value < limit:
+            if value is not None and value < limit:
                 reason = ": [CLS] A [SEP] B [SEP]" if name == "max_seq_length" else ""
                 raise ValueError(f"`{name}` is {value}, but must be {limit} or more{reason}.")
         for name in ("masked_lm_prob", "short_seq_prob"):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"`{name}` is {value}, but must be between 0 and 1.")
+        check_mixture(self.mask_token_prob, self.random_token_prob)
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        if self.span_masking and self.max_ngram_size > 1:
+            raise ValueError("--span_masking and --max_ngram_size exclude each other; give one.")
+        if self.segmented_text and not (self.do_whole_word_mask or self.span_masking):
+            raise ValueError(
+                "--segmented_text says where the words of Chinese text are, which only "
+                "--do_whole_word_mask and --span_masking use. Give one of them as well."
+            )
+        if self.masking == "none":
+            given = [
+                f"--{f.name}"
+                for f in dataclasses.fields(self)
+                if f.name in _OF_MASKS and getattr(self, f.name) != f.default
+            ]
+            if given:
+                raise ValueError(
+                    f"--masking=none writes records without masks, but {', '.join(given)} say how to "
+                    "mask. Give them to the training, or leave out --masking=none."
+                )
+        if self.runner_flags and self.runner is None:
+            raise ValueError(
+                f"Unknown argument {self.runner_flags[0]!r}; every option starts with --, and flags "
+                "of Beam need --runner."
+            )
+
+    def settings(self) -> RecordSettings:
+        """What decides what the records are, with every default filled in."""
+        values = {
+            f.name: getattr(self, f.name)
+            for f in dataclasses.fields(RecordSettings)
+            if f.name != "max_predictions_per_seq"
+        }
+        return RecordSettings(max_predictions_per_seq=self._predictions(), **values)
+
+    def _predictions(self) -> int:
+        if self.masking == "none":
+            return 0
+        if self.max_predictions_per_seq is not None:
+            return self.max_predictions_per_seq
+        # Of the number as it is written: 0.15 * 100 is 15, and not a little more.
+        return max(1, math.ceil(self.max_seq_length * Fraction(repr(self.masked_lm_prob))))
+
+
+_OF_MASKS = (
+    "do_whole_word_mask",
+    "max_predictions_per_seq",
+    "masked_lm_prob",
+    "mask_token_prob",
+    "random_token_prob",
+    "max_ngram_size",
+    "span_masking",
+    "segmented_text",
+)
 
 
 @dataclass(frozen=True)
@@ -83,148 +216,234 @@ class PretrainingDataSummary:
     """What a run of `create_pretraining_data` read and wrote."""
 
     output_files: tuple[str, ...]
-    num_documents: int
-    num_sentences: int
-    num_tokens: int
-    num_instances: int
-    num_random_next: int
-    num_predictions: int
+    manifest_file: str
+    counts: Counts
+    max_seq_length: int
 
     def __str__(self) -> str:
+        counts, shares = self.counts, self.counts.shares(self.max_seq_length)
+        files = ", ".join(self.output_files[:3])
+        if len(self.output_files) > 3:
+            files += f" and {len(self.output_files) - 3} more"
         return (
-            f"{self.num_instances:,} instances from {self.num_documents:,} documents, "
-            f"{self.num_sentences:,} sentences, {self.num_tokens:,} tokens; "
-            f"{self.num_random_next / self.num_instances:.1%} with a random next sentence, "
-            f"{self.num_predictions / self.num_instances:.1f} predictions each; "
-            f"in {', '.join(self.output_files)}"
+            f"{counts.instances:,} instances from {counts.documents:,} documents, "
+            f"{counts.sentences:,} sentences, {counts.tokens:,} tokens "
+            f"({shares['unknown_token_share']:.2%} unknown); {shares['mean_length']:.1f} tokens each, "
+            f"{shares['padding_share']:.1%} padding, {shares['random_next_share']:.1%} with "
+            f"next_sentence_labels 1, {shares['masked_share']:.1%} predicted; in {files}"
         )
 
 
 def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataSummary:
     """Reads a corpus and writes the TFRecords to pre-train on.
 
+    A run that was stopped goes on with the groups that are missing, when it is started again with
+    the same flags.
+
     Raises:
         ValueError: a glob matches nothing, text is not UTF-8 (the message has file and byte
-            offset), there is no text, the vocabulary lacks a special token, or an output file is
-            named twice or is an input.
+            offset), there is no text, the vocabulary lacks a special token, an output file is
+            named twice or is an input, or there are records of other flags already.
     """
+    start = time.monotonic()
     input_files = expand_files(options.input_file, folders=True)
-    output_files = _output_files(options.output_file, input_files)
-    tokenizer = FullTokenizer(options.vocab_file, do_lower_case=options.do_lower_case)
+    outputs = _output_files(options.output_file, input_files)
+    tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case)
     _check_case(tokenizer, options)
-    masker = _masker(tokenizer, options)
-    specs = pretraining_features(options.max_seq_length, options.max_predictions_per_seq)
-    with ExitStack() as stack:
-        # Opened before the long work: a folder that cannot be written to is found out at once.
-        writers = [stack.enter_context(RecordWriter(file, specs)) for file in output_files]
-        documents = read_documents(input_files, tokenizer)
-        instances = create_instances(documents, masker, options)
-        write_instances(instances, writers, tokenizer, options)
-    summary = PretrainingDataSummary(
-        output_files=tuple(output_files),
-        num_documents=len(documents),
-        num_sentences=sum(len(document) for document in documents),
-        num_tokens=sum(document.num_tokens for document in documents),
-        num_instances=len(instances),
-        num_random_next=sum(instance.is_random_next for instance in instances),
-        num_predictions=sum(len(instance.masked_lm_ids) for instance in instances),
+    settings = options.settings()
+    if options.masking == "static" and options.max_predictions_per_seq is None:
+        logger.info(
+            "max_predictions_per_seq = %d: max_seq_length %d x masked_lm_prob %g, rounded up",
+            settings.max_predictions_per_seq,
+            options.max_seq_length,
+            options.masked_lm_prob,
+        )
+    groups = plan_groups(input_files, options.max_group_bytes)
+    jobs = _plan_jobs(groups, outputs, options)
+    path = manifest_path(outputs[0])
+    wanted = Manifest(
+        flags={**_deciding_flags(options, settings), "output_file": _names(outputs)},
+        input=[_file_state(file) for file in input_files],
+        vocabulary=_vocabulary_state(options.vocab_file, tokenizer),
+        num_groups=len(groups),
+        version=bert_tf.__version__,
     )
+    manifest = _start_or_go_on(path, wanted, jobs, options.overwrite)
+    missing = [job for job in jobs if job.number not in manifest.groups]
+    if missing:
+        if options.num_workers > len(missing):
+            logger.warning(
+                "%d group(s) of text for --num_workers=%d: the other workers have nothing to do. "
+                "Groups are smaller with a lower --max_group_bytes (now %d), and are other records.",
+                len(missing),
+                options.num_workers,
+                options.max_group_bytes,
+            )
+        manifest.write(path)
+        for result in _run(missing, settings, options):
+            for words in result.logged:
+                logger.info("%s", words)
+            manifest.groups[result.done.number] = result.done
+            manifest.write(path)
+    else:
+        logger.info("Nothing to do: all of %s is written already.", path)
+    counts = manifest.counts
+    _check_text(counts, input_files, outputs, path)
+    summary = PretrainingDataSummary(
+        tuple(file for job in jobs for file in job.output_files),
+        path,
+        counts,
+        options.max_seq_length,
+    )
+    seconds = time.monotonic() - start
+    size = sum(group_size(job.ranges) for job in missing) / 1e6
     logger.info("Wrote %s.", summary)
+    logger.info("Took %s, %.2f MB of text per second.", duration(seconds), size / seconds)
     return summary
 
 
-def read_documents(files: Sequence[str], tokenizer: FullTokenizer) -> list[Document]:
-    """The documents of a corpus, in order. As in the reference, the end of a file ends none.
+def _run(
+    jobs: Sequence[GroupJob], settings: RecordSettings, options: PretrainingDataOptions
+) -> Iterable[GroupResult]:
+    """The results, as they come."""
+    if options.runner is not None:
+        from bert_tf.workflows.pretraining_beam import run_with_beam
 
-    Args:
-        files: plain UTF-8 text, one sentence per line, an empty line between documents.
-        tokenizer: its `encode` makes token ids of a line.
+        return run_with_beam(jobs, settings, options.runner, options.runner_flags)
+    report = _make_report(jobs)
+    if options.num_workers == 1 or len(jobs) == 1:
+        return run_in_turn(jobs, settings, report)
+    return run_in_processes(jobs, settings, report, min(options.num_workers, len(jobs)))
+
+
+def _make_report(jobs: Sequence[GroupJob]) -> Report:
+    """Shows the progress of all groups as megabytes of text."""
+    sizes = {job.number: group_size(job.ranges) / 1e6 for job in jobs}
+    progress = Progress("create", max(1, round(sum(sizes.values()))), unit="MB")
+    shares, instances = dict.fromkeys(sizes, 0.0), dict.fromkeys(sizes, 0)
+
+    def report(number: int, share: float, made: int) -> None:
+        shares[number], instances[number] = share, made
+        all_done = all(share >= 1.0 for share in shares.values())
+        done = sum(sizes[n] * share for n, share in shares.items())
+        progress.update(
+            progress.total if all_done else min(done, progress.total - 1e-6),
+            {"instances": sum(instances.values())},
+        )
+
+    return report
+
+
+def _plan_jobs(
+    groups: Sequence[Group], outputs: Sequence[str], options: PretrainingDataOptions
+) -> list[GroupJob]:
+    folder = os.path.dirname(outputs[0])
+    jobs = []
+    for number, group in enumerate(groups):
+        ending = f"-{number:05d}-of-{len(groups):05d}" if len(groups) > 1 else ""
+        seed = group_seed(options.random_seed, number, len(groups))
+        files = tuple(f"{file}{ending}" for file in outputs)
+        jobs.append(GroupJob(number, seed, group, files, folder))
+    return jobs
+
+
+def _start_or_go_on(
+    path: str, wanted: Manifest, jobs: Sequence[GroupJob], overwrite: bool
+) -> Manifest:
+    """The manifest to fill: the one that is there if it is of the same flags, else a new one.
 
     Raises:
-        ValueError: a file is not UTF-8, or there is no text in any.
+        ValueError: there are records of other flags, or of unknown ones, and not `overwrite`.
     """
-    documents = [Document()]
-    for line in corpus_lines(files, "read"):
-        if line.strip():
-            documents[-1].append(tokenizer.encode(line))
-        elif len(documents[-1]):
-            documents.append(Document())
-    if not len(documents[-1]):
-        documents.pop()
-    if not documents:
+    folder = os.path.dirname(path)
+    found = read_manifest(path) if not overwrite else None
+    if found is not None:
+        if differences := found.differences(wanted):
+            raise ValueError(
+                f"{path} is of records that were made differently:\n  "
+                + "\n  ".join(differences)
+                + "\nChoose another --output_file, or pass --overwrite to replace them."
+            )
+        whole = {
+            number: group
+            for number, group in found.groups.items()
+            if all(is_whole(folder, shard) for shard in group.shards)
+        }
+        if len(whole) < len(jobs):
+            logger.info("Going on: %d of %d groups are written.", len(whole), len(jobs))
+        return dataclasses.replace(wanted, groups=whole)
+    existing = [file for job in jobs for file in job.output_files if tf.io.gfile.exists(file)]
+    if existing and not overwrite:
         raise ValueError(
-            f"There is no text in {', '.join(files)}. Expected: one sentence per line, an empty "
-            "line between documents."
+            f"{existing[0]} exists, and no {os.path.basename(path)} says how it was made. Choose "
+            "another --output_file, or pass --overwrite to replace it."
         )
-    if len(documents) == 1:
+    if overwrite:
+        _remove_set(path)
+    return wanted
+
+
+def _remove_set(path: str) -> None:
+    """Removes the files of an earlier run, which a glob would find among the new ones."""
+    try:
+        found = read_manifest(path)
+    except ValueError:  # damaged, or of another version
+        found = None
+    for shard in found.shards if found else ():
+        file = os.path.join(os.path.dirname(path), shard.file)
+        if tf.io.gfile.exists(file):
+            tf.io.gfile.remove(file)
+    if tf.io.gfile.exists(path):
+        tf.io.gfile.remove(path)
+
+
+def _deciding_flags(options: PretrainingDataOptions, settings: RecordSettings) -> dict:
+    """The flags that decide what the records are. Where the vocabulary lies does not."""
+    flags = dataclasses.asdict(settings)
+    for name in ("vocab_file", "num_logged_instances"):
+        del flags[name]
+    return flags | {
+        "random_seed": options.random_seed,
+        "max_group_bytes": options.max_group_bytes,
+    }
+
+
+def _names(files: Sequence[str]) -> str:
+    return ",".join(os.path.basename(file) for file in files)
+
+
+def _file_state(file: str) -> dict:
+    state = tf.io.gfile.stat(file)
+    return {"file": file, "bytes": state.length, "mtime_nsec": state.mtime_nsec}
+
+
+def _vocabulary_state(vocab_file: str, tokenizer: FullTokenizer) -> dict:
+    with tf.io.gfile.GFile(vocab_file, "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    # Ids go up to the number of lines, of which a token may take more than one.
+    return {
+        "file": vocab_file,
+        "sha256": digest,
+        "size": max(tokenizer.vocab.values()) + 1,
+    }
+
+
+def _check_text(
+    counts: Counts, input_files: Sequence[str], outputs: Sequence[str], path: str
+) -> None:
+    if not counts.documents:
+        for file in (*outputs, path):
+            if tf.io.gfile.exists(file):
+                tf.io.gfile.remove(file)
+        raise ValueError(
+            f"There is no text in {', '.join(input_files)}. Expected: one sentence per line, an "
+            "empty line between documents."
+        )
+    if counts.documents == 1:
         logger.warning(
             "The corpus is one document, so that 'random' next sentences come from the same text "
             "and next-sentence prediction learns nothing. Put an empty line between documents."
         )
-    return documents
-
-
-def create_instances(
-    documents: list[Document], masker: Masker, options: PretrainingDataOptions
-) -> list[PretrainingInstance]:
-    """All instances in the order in which they are written. Shuffles `documents`, too."""
-    rng = random.Random(options.random_seed)
-    rng.shuffle(documents)
-    progress = Progress("mask", options.dupe_factor * len(documents), unit="documents")
-    instances = []
-    for dupe in range(options.dupe_factor):
-        for index in range(len(documents)):
-            instances.extend(_masked_pairs(documents, index, masker, options, rng))
-            progress.update(dupe * len(documents) + index + 1)
-    rng.shuffle(instances)
-    return instances
-
-
-def _masked_pairs(
-    documents: Sequence[Document],
-    document_index: int,
-    masker: Masker,
-    options: PretrainingDataOptions,
-    rng: random.Random,
-) -> Iterator[PretrainingInstance]:
-    """The instances of one document: each pair is masked before the next one is drawn."""
-    for ids_a, ids_b, is_random_next in sentence_pairs(
-        documents,
-        document_index,
-        max_seq_length=options.max_seq_length,
-        short_seq_prob=options.short_seq_prob,
-        rng=rng,
-    ):
-        token_ids, segment_ids = packing.add_special_tokens(
-            ids_a, ids_b, cls=masker.cls_id, sep=masker.sep_id
-        )
-        yield PretrainingInstance(*masker(token_ids, rng), segment_ids, is_random_next)
-
-
-def write_instances(
-    instances: Sequence[PretrainingInstance],
-    writers: Sequence[RecordWriter],
-    tokenizer: FullTokenizer,
-    options: PretrainingDataOptions,
-) -> None:
-    """Deals the instances out to the files, one each in turn; logs the first in full."""
-    progress = Progress("write", len(instances), unit="instances")
-    for number, instance in enumerate(instances):
-        features = instance.to_features(options.max_seq_length, options.max_predictions_per_seq)
-        writers[number % len(writers)].write(features)
-        if number < options.num_logged_instances:
-            _log_instance(instance, features, tokenizer)
-        progress.update(number + 1)
-
-
-def _log_instance(
-    instance: PretrainingInstance, features: Mapping[str, Any], tokenizer: FullTokenizer
-) -> None:
-    logger.info("*** Example ***")
-    logger.info("tokens: %s", " ".join(tokenizer.convert_ids_to_tokens(instance.token_ids)))
-    for name, values in features.items():
-        values = values if isinstance(values, list) else [values]
-        logger.info("%s: %s", name, " ".join(map(str, values)))
 
 
 def _output_files(comma_list: str, input_files: Sequence[str]) -> list[str]:
@@ -249,15 +468,3 @@ def _check_case(tokenizer: FullTokenizer, options: PretrainingDataOptions) -> No
             options.do_lower_case,
             not cased,
         )
-
-
-def _masker(tokenizer: FullTokenizer, options: PretrainingDataOptions) -> Masker:
-    try:
-        return Masker(
-            tokenizer.vocab,
-            masked_lm_prob=options.masked_lm_prob,
-            max_predictions_per_seq=options.max_predictions_per_seq,
-            do_whole_word_mask=options.do_whole_word_mask,
-        )
-    except ValueError as error:
-        raise ValueError(f"{options.vocab_file}: {error}") from error

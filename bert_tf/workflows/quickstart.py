@@ -108,6 +108,7 @@ def quickstart(options: QuickstartOptions) -> None:
                 masked_lm_prob=MASKED_LM_PROB,
                 dupe_factor=dupe_factor,
                 num_logged_instances=int(name == "corpus"),
+                overwrite=True,
             )
         )
 

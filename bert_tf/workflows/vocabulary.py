@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import logging
 import os
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import expand_files, write_text
-from bert_tf.data.vocabulary import Coverage, count_words, learn_wordpieces, measure_coverage
-from bert_tf.training.progress import Progress
+from bert_tf.data.files import TEMPORARY_SUFFIX, expand_files, write_text
+from bert_tf.data.vocabulary import (
+    MAX_WORDS,
+    NUM_UNUSED_TOKENS,
+    Coverage,
+    check_learning_options,
+    count_words,
+    learn_wordpieces,
+    measure_coverage,
+)
+from bert_tf.training.progress import Progress, duration
 from bert_tf.workflows.corpus import corpus_lines
 from bert_tf.workflows.options import option
 
 logger = logging.getLogger(__name__)
+
+ERRORS = ("strict", "replace")
+_LONG_LINE = 1_000_000  # characters; text that people wrote has no such lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +39,10 @@ class VocabularyOptions:
         ValueError: a value is out of its range.
     """
 
-    input_file: str = option("Plain UTF-8 text, or gzip of it: a comma list of files or globs.")
+    input_file: str = option(
+        "Plain UTF-8 text, or gzip of it: a comma list of files, globs or folders. A file that is "
+        "named twice counts twice."
+    )
     output_dir: str = option("Folder for vocab.txt and bert_config.json; made if missing.")
     vocab_size: int = option("Tokens in the vocabulary, special ones included.", default=30522)
     round_up_to: int = option(
@@ -44,12 +60,33 @@ class VocabularyOptions:
     model_size: str = option(
         "Size in bert_config.json: tiny, mini, small, medium, base or large.", default="base"
     )
+    num_unused_tokens: int = option(
+        "Rows kept free for tokens of one's own: [unused0] to [unused98] before [UNK], the others "
+        "after [MASK].",
+        default=NUM_UNUSED_TOKENS,
+    )
+    max_words: int = option(
+        "Most distinct words held in memory, about 600 bytes each; beyond it the rarest are "
+        "forgotten.",
+        default=MAX_WORDS,
+    )
+    errors: str = option(
+        "What to do with bytes that are not UTF-8: strict stops and names them, replace leaves "
+        "them out.",
+        default="strict",
+        choices=ERRORS,
+    )
     overwrite: bool = option("Replace a vocabulary that is already in the folder.", default=False)
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "round_up_to"):
+        for name in ("vocab_size", "round_up_to", "max_words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` is {getattr(self, name)}, but must be 1 or more.")
+        if self.errors not in ERRORS:
+            raise ValueError(
+                f"`errors` is {self.errors!r}, but must be one of {', '.join(ERRORS)}."
+            )
+        check_learning_options(self.character_coverage, self.min_frequency, self.num_unused_tokens)
         BertConfig.from_name(self.model_size, vocab_size=self.vocab_size)  # refuses unknown sizes
 
 
@@ -62,12 +99,13 @@ class VocabularySummary:
     vocab_size: int
     num_distinct_words: int
     coverage: Coverage  # of the corpus that it was learned from
+    seconds: float
 
     def __str__(self) -> str:
         return (
-            f"{self.vocab_size:,} tokens to {self.vocab_file} and the matching {self.config_file}. "
-            f"The corpus has {self.coverage.num_words:,} words ({self.num_distinct_words:,} "
-            f"different ones): {self.coverage}"
+            f"{self.vocab_size:,} tokens to {self.vocab_file} and the matching {self.config_file} "
+            f"in {duration(self.seconds)}. The corpus has {self.coverage.num_words:,} words "
+            f"({self.num_distinct_words:,} different ones): {self.coverage}"
         )
 
 
@@ -75,9 +113,11 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     """Learns a WordPiece vocabulary and writes it with the configuration of a model.
 
     Raises:
-        ValueError: there is a vocabulary in the folder already, a glob matches nothing, a text is
-            not UTF-8, there is no text, or it does not yield a vocabulary of that size.
+        ValueError: there is a vocabulary in the folder already or it cannot be written to, a glob
+            matches nothing, a text is not UTF-8 (the message has file and byte offset), there is no
+            text, or it does not yield a vocabulary of that size.
     """
+    start = time.monotonic()
     vocab_file = os.path.join(options.output_dir, "vocab.txt")
     config_file = os.path.join(options.output_dir, "bert_config.json")
     for file in (vocab_file, config_file):
@@ -87,9 +127,10 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
                 "another --output_dir, or pass --overwrite to replace it."
             )
     files = expand_files(options.input_file, folders=True)
-    tf.io.gfile.makedirs(options.output_dir)
+    _check_writable(options.output_dir)
 
-    counts = count_words(corpus_lines(files, "count words"), options.do_lower_case)
+    lines = _lines_with_warnings(files, options.errors)
+    counts = count_words(lines, options.do_lower_case, max_words=options.max_words)
     if not counts:
         raise ValueError(f"There is no text in {', '.join(files)}.")
     vocab_size = -(-options.vocab_size // options.round_up_to) * options.round_up_to
@@ -99,6 +140,7 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
         vocab_size,
         character_coverage=options.character_coverage,
         min_frequency=options.min_frequency,
+        num_unused_tokens=options.num_unused_tokens,
         on_progress=progress,
     )
     progress.finish()
@@ -112,9 +154,53 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
         vocab_size=len(tokens),
         num_distinct_words=len(counts),
         coverage=measure_coverage(tokens, counts),
+        seconds=time.monotonic() - start,
     )
     logger.info("Wrote %s.", summary)
     return summary
+
+
+def _check_writable(folder: str) -> None:
+    """Makes the folder. What cannot be written in the end is found out before the long work."""
+    probe = os.path.join(folder, "create_vocab" + TEMPORARY_SUFFIX)
+    try:
+        write_text(probe, "")
+        tf.io.gfile.remove(probe)
+    except (OSError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"`output_dir` is {folder}, but no file can be written there: {error}. Choose another "
+            "--output_dir, or ask for the right to write to this one."
+        ) from error
+
+
+def _lines_with_warnings(files: Sequence[str], errors: str) -> Iterator[str]:
+    """The lines of the corpus; says what may be wrong with it."""
+    for file in files:
+        if not tf.io.gfile.stat(file).length:
+            logger.warning("%s is empty.", file)
+    num_long = num_replaced = 0
+    try:
+        for line in corpus_lines(files, "count words", errors):
+            if len(line) > _LONG_LINE:
+                num_long += 1
+                if num_long == 1:
+                    logger.warning(
+                        "A line of %s characters, which begins %r, is counted like any other; is "
+                        "this text?",
+                        f"{len(line):,}",
+                        line[:40],
+                    )
+            if errors == "replace" and "\ufffd" in line:
+                num_replaced += 1
+            yield line
+    except ValueError as error:
+        if not isinstance(error.__cause__, UnicodeDecodeError):
+            raise
+        raise ValueError(f"{error} (or leave such bytes out: --errors=replace)") from error
+    if num_long > 1:
+        logger.warning("%s lines have more than %s characters.", f"{num_long:,}", f"{_LONG_LINE:,}")
+    if num_replaced:
+        logger.warning("In %s lines, bytes that are not UTF-8 were left out.", f"{num_replaced:,}")
 
 
 class _LearningProgress:

@@ -4,11 +4,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bert_tf.data.features import (
     FeatureSpec,
     check_specs,
     encode_example,
+    encode_examples,
     keras_inputs,
     parse_examples,
     split,
@@ -285,3 +288,47 @@ def test_a_wrong_declaration_is_refused_when_made(arguments, message):
 def test_declarations_that_contradict_each_other_are_refused(specs, message):
     with pytest.raises(ValueError, match=message):
         check_specs(specs)
+
+
+# ---------------------------------------------------------------------------------------- in bulk
+
+
+@given(
+    numbers=st.lists(
+        st.one_of(
+            st.integers(min_value=0, max_value=200),
+            st.sampled_from(
+                [127, 128, 16383, 16384, 2**21 - 1, 2**21, 2**28 - 1, 2**28, 2**31 - 1]
+            ),
+        ),
+        min_size=1,
+        max_size=24,
+    ),
+    length=st.integers(min_value=1, max_value=4),
+)
+def test_many_examples_at_once_are_the_same_as_one_by_one(numbers, length):
+    specs = (
+        FeatureSpec("input_ids", (length,)),
+        FeatureSpec("masked_lm_weights", (2,), "float32"),
+        FeatureSpec("label_ids"),
+    )
+    numbers = numbers * length
+    columns = {
+        "input_ids": np.array(numbers, np.int32).reshape(-1, length),
+        "masked_lm_weights": np.array(numbers, np.float32).reshape(-1, length)[:, :1] * [0.5, 1e-3],
+        "label_ids": np.array(numbers[::length], np.int32),
+    }
+    found = encode_examples(specs, columns)
+    for index, data in enumerate(found):
+        values = {name: column[index] for name, column in columns.items()}
+        one = encode_example(specs, values)
+        assert tf.train.Example.FromString(data) == tf.train.Example.FromString(one)
+        assert len(data) == len(one)
+
+
+def test_columns_other_than_those_of_the_specs_and_negative_numbers_are_refused():
+    specs = (FeatureSpec("input_ids", (2,)),)
+    with pytest.raises(ValueError, match="must be those of the specs"):
+        encode_examples(specs, {"label_ids": np.zeros((1, 2), np.int32)})
+    with pytest.raises(ValueError, match="takes no negative numbers"):
+        encode_examples(specs, {"input_ids": np.array([[0, -1]], np.int32)})

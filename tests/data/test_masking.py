@@ -1,12 +1,14 @@
 """Choice and replacement of masked-LM tokens."""
 
 import random
+from array import array
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.data.masking import Masker
+from bert_tf.data.masking import LONGEST_SPAN, Masker
+from bert_tf.data.random_words import RandomWords
 from reference import pretraining_data as reference
 
 WORDS = ["dog", "cat", "##s", "##ed", "bark", "the", "[UNK]"]
@@ -15,16 +17,24 @@ TOKENS = {i: w for w, i in VOCAB.items()}
 
 
 def ids(text):
-    return [VOCAB[token] for token in text.split()]
+    return array("i", [VOCAB[token] for token in text.split()])
 
 
-def masker(prob=0.15, most=20, whole_words=False):
-    return Masker(
+def masker(prob=0.15, most=20, whole_words=False, **changes):
+    """A function of token ids and a seed (or what it left of its words)."""
+    mask = Masker(
         VOCAB,
         masked_lm_prob=prob,
         max_predictions_per_seq=most,
         do_whole_word_mask=whole_words,
+        **changes,
     )
+
+    def run(token_ids, rng):
+        rng = RandomWords(rng) if isinstance(rng, int) else rng
+        return mask(token_ids, token_ids.index(VOCAB["[SEP]"]), rng)
+
+    return run
 
 
 @given(
@@ -37,35 +47,35 @@ def masker(prob=0.15, most=20, whole_words=False):
 )
 def test_masks_and_draws_equal_those_of_the_reference(a, b, prob, most, whole_words, seed):
     tokens = ["[CLS]", *a, "[SEP]", *b, "[SEP]"]
-    rng, reference_rng = random.Random(seed), random.Random(seed)
-    masked = masker(prob, most, whole_words)([VOCAB[token] for token in tokens], rng)
+    rng, reference_rng = RandomWords(seed), random.Random(seed)
+    masked = masker(prob, most, whole_words)(ids(" ".join(tokens)), rng)
     seen, positions, labels = reference.mask(
         tokens, list(VOCAB), prob, most, whole_words, reference_rng
     )
     assert [TOKENS[i] for i in masked.token_ids] == seen
     assert masked.masked_lm_positions == positions
     assert [TOKENS[i] for i in masked.masked_lm_ids] == labels
-    assert rng.getstate() == reference_rng.getstate()
+    assert rng.random() == reference_rng.random()  # as many were drawn
 
 
 def test_cls_and_sep_are_never_predicted():
     token_ids = ids("[CLS] dog bark [SEP] the cat ##s [SEP]")
-    masked = masker(prob=1.0)(token_ids, random.Random(5))
+    masked = masker(prob=1.0)(token_ids, 5)
     assert masked.masked_lm_positions == [1, 2, 4, 5, 6]
-    assert masked.masked_lm_ids == ids("dog bark the cat ##s")
-    assert [masked.token_ids[i] for i in (0, 3, 7)] == ids("[CLS] [SEP] [SEP]")
+    assert masked.masked_lm_ids == [*ids("dog bark the cat ##s")]
+    assert [masked.token_ids[i] for i in (0, 3, 7)] == [*ids("[CLS] [SEP] [SEP]")]
 
 
 @pytest.mark.parametrize("prob, most, expected", [(0.0, 4, 1), (0.5, 4, 4), (0.3, 9, 3), (1, 5, 5)])
 def test_number_of_predictions_is_the_rounded_share_within_one_and_the_most(prob, most, expected):
     token_ids = ids("[CLS] the dog bark ##ed [SEP] the cat ##s [SEP]")
-    assert len(masker(prob, most)(token_ids, random.Random(1)).masked_lm_ids) == expected
+    assert len(masker(prob, most)(token_ids, 1).masked_lm_ids) == expected
 
 
 def test_whole_words_are_masked_with_all_their_pieces():
     token_ids = ids("[CLS] dog ##s bark ##ed [SEP] the cat ##s [SEP]")
     for seed in range(40):
-        positions = masker(0.4, whole_words=True)(token_ids, random.Random(seed))[1]
+        positions = masker(0.4, whole_words=True)(token_ids, seed)[1]
         assert len({1, 2}.intersection(positions)) != 1
         assert len({3, 4}.intersection(positions)) != 1
         assert len({7, 8}.intersection(positions)) != 1
@@ -75,13 +85,13 @@ def test_whole_words_are_masked_with_all_their_pieces():
 
 def test_a_whole_word_longer_than_allowed_leaves_no_predictions():
     token_ids = ids("[CLS] dog ##s [SEP] cat ##s [SEP]")
-    masked = masker(most=1, whole_words=True)(token_ids, random.Random(3))
+    masked = masker(most=1, whole_words=True)(token_ids, 3)
     assert masked == (token_ids, [], [])
 
 
 def test_eighty_ten_ten_percent_are_mask_same_and_random():
     token_ids = ids("[CLS] dog [SEP] the [SEP]")
-    rng, choose = random.Random(17), masker(most=1)
+    rng, choose = RandomWords(17), masker(most=1)
     shares = {"mask": 0, "same": 0, "other": 0}
     for _ in range(4000):
         masked = choose(token_ids, rng)
@@ -97,7 +107,7 @@ def test_eighty_ten_ten_percent_are_mask_same_and_random():
 
 def test_the_given_sequence_is_not_changed():
     token_ids = ids("[CLS] dog [SEP] the [SEP]")
-    masker(prob=1.0)(token_ids, random.Random(2))
+    masker(prob=1.0)(token_ids, 2)
     assert token_ids == ids("[CLS] dog [SEP] the [SEP]")
 
 
@@ -105,3 +115,108 @@ def test_a_vocabulary_without_mask_is_refused():
     vocab = {token: i for token, i in VOCAB.items() if token not in ("[MASK]", "[SEP]")}
     with pytest.raises(ValueError, match=r"no \[SEP\], \[MASK\].*create_vocab"):
         Masker(vocab, masked_lm_prob=0.15, max_predictions_per_seq=20)
+
+
+# ----------------------------------------------------------------------------------------- mixtures
+
+
+@pytest.mark.parametrize("mask, random_", [(1.0, 0.0), (0.8, 0.2), (0.0, 1.0), (0.2, 0.3), (0, 0)])
+def test_the_mixture_of_the_papers_table_8_is_what_was_asked_for(mask, random_):
+    token_ids = ids("[CLS] dog [SEP] the [SEP]")
+    rng = RandomWords(17)
+    choose = masker(most=1, mask_token_prob=mask, random_token_prob=random_)
+    masks = same = 0
+    for _ in range(4000):
+        masked = choose(token_ids, rng)
+        seen = masked.token_ids[masked.masked_lm_positions[0]]
+        masks += seen == VOCAB["[MASK]"]
+        same += seen == masked.masked_lm_ids[0]
+    assert masks / 4000 == pytest.approx(mask + random_ / 11, abs=0.025)
+    assert same / 4000 == pytest.approx(1 - mask - random_ + random_ / 11, abs=0.025)
+
+
+@pytest.mark.parametrize(
+    "mask, random_, message",
+    [
+        (1.1, 0.0, "`mask_token_prob` is 1.1, but must be between 0 and 1"),
+        (0.8, -0.1, "`random_token_prob` is -0.1"),
+        (0.8, 0.3, "is 0.8 and `random_token_prob` 0.3, more than 1 together"),
+    ],
+)
+def test_shares_that_are_none_are_refused(mask, random_, message):
+    with pytest.raises(ValueError, match=message):
+        masker(mask_token_prob=mask, random_token_prob=random_)
+
+
+# ------------------------------------------------------------------------------------ runs of words
+
+LONG = "[CLS] " + "dog ##s bark ##ed the " * 12 + "[SEP] " + "cat ##s the bark ##ed " * 10 + "[SEP]"
+
+
+def units_of(positions):
+    """Neighbouring positions, together."""
+    runs = []
+    for position in positions:
+        if runs and runs[-1][-1] == position - 1:
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    return runs
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_ngrams_are_neighbours_within_one_sentence_and_the_number_is_kept(whole_words):
+    token_ids = ids(LONG)
+    choose = masker(0.15, 30, whole_words, max_ngram_size=3)
+    lengths = set()
+    for seed in range(60):
+        masked = choose(token_ids, seed)
+        assert len(masked.masked_lm_positions) == len(set(masked.masked_lm_positions))
+        assert len(masked.masked_lm_positions) <= round(len(token_ids) * 0.15)
+        if not whole_words:
+            assert len(masked.masked_lm_positions) == round(len(token_ids) * 0.15)
+        assert masked.masked_lm_ids == [token_ids[i] for i in masked.masked_lm_positions]
+        assert not {VOCAB["[CLS]"], VOCAB["[SEP]"]} & set(masked.masked_lm_ids)
+        lengths.update(len(run) for run in units_of(masked.masked_lm_positions))
+    assert {1, 2, 3} <= lengths or whole_words
+
+
+def test_an_ngram_of_k_is_k_times_rarer_than_one_word():
+    mask = Masker(VOCAB, masked_lm_prob=0.5, max_predictions_per_seq=99, max_ngram_size=3)
+    token_ids = ids("[CLS] " + "dog cat the bark " * 250 + "[SEP]")
+    rng, found = RandomWords(4), {1: 0, 2: 0, 3: 0}
+    for _ in range(300):
+        candidates = list(range(1, len(token_ids) - 1))
+        for run in mask._choose_runs(token_ids, candidates, len(token_ids) - 1, 12, rng)[:-1]:
+            found[len(run)] += 1
+    total = sum(found.values())
+    shares = [found[k] / total for k in (1, 2, 3)]
+    assert shares == pytest.approx([6 / 11, 3 / 11, 2 / 11], abs=0.04)
+
+
+def test_a_span_is_whole_words_replaced_all_in_one_way():
+    token_ids = ids(LONG)
+    choose = masker(0.15, 30, span_masking=True, random_token_prob=0.0)
+    longest = 0
+    for seed in range(80):
+        masked = choose(token_ids, seed)
+        for run in units_of(masked.masked_lm_positions):
+            # whole words: neither starts within a word nor ends before its last piece
+            assert token_ids[run[0]] not in (VOCAB["##s"], VOCAB["##ed"])
+            assert token_ids[run[-1] + 1] not in (VOCAB["##s"], VOCAB["##ed"])
+            longest = max(longest, len(run))
+        kinds = {seen == VOCAB["[MASK]"] for seen in (masked.token_ids[i] for i in run)}
+        assert len(kinds) == 1 or len(run) > 1
+    assert 3 < longest <= 30 <= 3 * LONGEST_SPAN
+
+
+def test_ids_that_continue_a_word_may_be_named():
+    token_ids = ids("[CLS] dog cat the bark [SEP]")
+    choose = masker(0.34, whole_words=True, continuations=[VOCAB["cat"], VOCAB["bark"]])
+    for seed in range(20):
+        assert choose(token_ids, seed).masked_lm_positions in ([1, 2], [3, 4])
+
+
+def test_a_run_of_no_words_is_refused():
+    with pytest.raises(ValueError, match="`max_ngram_size` is 0, but must be 1 or more"):
+        masker(max_ngram_size=0)

@@ -1,11 +1,11 @@
-"""Files people have -> lines, rows and documents."""
+"""Files people have -> lines and rows."""
 
 import gzip
 
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.readers import read_documents, read_lines, read_table, read_tsv
+from bert_tf.data.readers import read_lines, read_table, read_tsv
 
 
 @pytest.fixture
@@ -53,6 +53,29 @@ def test_a_byte_that_is_not_utf8_is_named_by_line_and_offset(file):
     with pytest.raises(ValueError, match=r"rows\.tsv:2: .* byte 0xfc at offset 9 of the file"):
         list(read_lines(path))
     assert list(read_lines(path, errors="replace")) == ["grün", "gr\ufffdn"]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "ram://bert_tf_test/part.txt"])
+def test_a_part_of_a_file_is_read_as_if_it_were_alone(file, name):
+    data = "\ufeffeins\nzwei ß\r\n\ndrei\n".encode()
+    if "://" in name:
+        with tf.io.gfile.GFile(name, "wb") as stream:
+            stream.write(data)
+        path = name
+    else:
+        path = file(gzip.compress(data) if name.endswith(".gz") else data, name)
+    starts = [0, *(i + 1 for i, byte in enumerate(data) if byte == 10)]
+    lines = ["eins", "zwei ß", "", "drei"]
+    for first, start in enumerate(starts):
+        assert list(read_lines(path, start=start)) == lines[first:]
+        for last in range(first + 1, len(starts)):
+            assert list(read_lines(path, start=start, end=starts[last])) == lines[first:last]
+
+
+def test_a_bad_byte_in_a_part_has_the_line_and_offset_of_the_whole_file(file):
+    path = file(b"one\ntwo\nthr\xff\n")
+    with pytest.raises(ValueError, match=r"rows\.tsv:3: .* byte 0xff at offset 11 of the file"):
+        list(read_lines(path, start=4))
 
 
 def test_an_empty_file_has_no_lines(file):
@@ -149,13 +172,3 @@ def test_a_table_that_is_none_is_refused(file, name, content, message):
 def test_an_unknown_format_is_refused(file):
     with pytest.raises(ValueError, match="`format` is 'xls', but must be one of tsv, csv, jsonl"):
         read_table(file("a\n"), format="xls")
-
-
-# Documents
-
-
-def test_empty_lines_end_documents_and_ends_of_files_do_not(file):
-    first = file("\n\n one \ntwo\n \n\nthree\n", "a.txt")
-    second = file("four\n\nfive", "b.txt")
-    assert list(read_documents([first, second])) == [["one", "two"], ["three", "four"], ["five"]]
-    assert list(read_documents([file("\n \n", "c.txt")])) == []

@@ -1,37 +1,32 @@
-"""Documents to next-sentence pairs, and the record of an instance."""
+"""Documents to the sequences that pre-training sees."""
 
 import random
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.data.sentence_pairs import (
-    MIN_SEQ_LENGTH,
-    Document,
-    PretrainingInstance,
-    pretraining_features,
-    sentence_pairs,
-)
+from bert_tf.data.random_words import RandomWords
+from bert_tf.data.sentence_pairs import MIN_SEQ_LENGTH, Document, make_sequences
 from reference import pretraining_data as reference
 
 sentences = st.lists(st.integers(min_value=0, max_value=9), min_size=1, max_size=9)
 corpora = st.lists(st.lists(sentences, min_size=1, max_size=6), min_size=1, max_size=4)
 
 
-def pairs(corpus, index=0, *, max_seq_length, short_seq_prob=0.0, seed=0):
-    return sentence_pairs(
+def pairs(corpus, index=0, *, max_seq_length, short_seq_prob=0.0, seed=0, objective="mlm_nsp"):
+    return make_sequences(
+        objective,
         [Document(sentences) for sentences in corpus],
         index,
         max_seq_length=max_seq_length,
         short_seq_prob=short_seq_prob,
-        rng=random.Random(seed),
+        rng=RandomWords(seed),
     )
 
 
 def plain(pair):
-    return list(pair[0]), list(pair[1]), pair[2]
+    return list(pair[0]), list(pair[1]), bool(pair[2])
 
 
 def document(start, *lengths):
@@ -48,16 +43,21 @@ def document(start, *lengths):
 )
 def test_pairs_and_draws_equal_those_of_the_reference(corpus, max_seq_length, short_seq_prob, seed):
     documents = [Document(sentences) for sentences in corpus]
-    rng, reference_rng = random.Random(seed), random.Random(seed)
+    rng, reference_rng = RandomWords(seed), random.Random(seed)
     for index in range(len(corpus)):
-        found = sentence_pairs(
-            documents, index, max_seq_length=max_seq_length, short_seq_prob=short_seq_prob, rng=rng
+        found = make_sequences(
+            "mlm_nsp",
+            documents,
+            index,
+            max_seq_length=max_seq_length,
+            short_seq_prob=short_seq_prob,
+            rng=rng,
         )
         expected = reference.cut_document(
             corpus, index, max_seq_length, short_seq_prob, reference_rng
         )
         assert [plain(pair) for pair in found] == list(expected)
-        assert rng.getstate() == reference_rng.getstate()
+    assert rng.random() == reference_rng.random()  # as many were drawn
 
 
 def test_a_next_sentence_follows_in_the_same_document():
@@ -100,25 +100,58 @@ def test_a_run_holds_at_least_one_sentence_and_then_as_many_as_needed(num_tokens
     assert Document(document(0, 7, 3, 2, 1)).end_of_run(1, num_tokens) == end
 
 
-def test_an_instance_is_padded_to_its_declared_features():
-    instance = PretrainingInstance(
-        token_ids=[1, 8, 2, 4, 2],
-        masked_lm_positions=[3],
-        masked_lm_ids=[9],
-        segment_ids=[0, 0, 0, 1, 1],
-        is_random_next=True,
-    )
-    features = instance.to_features(max_seq_length=7, max_predictions_per_seq=2)
-    assert features == {
-        "input_ids": [1, 8, 2, 4, 2, 0, 0],
-        "input_mask": [1, 1, 1, 1, 1, 0, 0],
-        "segment_ids": [0, 0, 0, 1, 1, 0, 0],
-        "masked_lm_positions": [3, 0],
-        "masked_lm_ids": [9, 0],
-        "masked_lm_weights": [1.0, 0.0],
-        "next_sentence_labels": 1,
-    }
-    specs = pretraining_features(max_seq_length=7, max_predictions_per_seq=2)
-    assert {spec.name: np.shape(features[spec.name]) for spec in specs} == {
-        spec.name: spec.shape for spec in specs
-    }
+# ------------------------------------------------------------------------------- other objectives
+
+
+@given(
+    corpus=corpora,
+    max_seq_length=st.integers(min_value=MIN_SEQ_LENGTH, max_value=24),
+    seed=st.integers(min_value=0),
+)
+def test_ordered_pairs_are_neighbours_of_one_document_in_either_order(corpus, max_seq_length, seed):
+    numbers = iter(range(10_000))
+    numbered = [[[next(numbers) for _ in sentence] for sentence in doc] for doc in corpus]
+    for index in range(len(numbered)):
+        last = -1
+        for ids_a, ids_b, label in pairs(
+            numbered, index, max_seq_length=max_seq_length, seed=seed, objective="mlm_sop"
+        ):
+            first, second = (ids_b, ids_a) if label else (ids_a, ids_b)
+            assert 2 <= len(first) + len(second) <= max_seq_length - 3
+            assert len(first) and len(second)
+            assert last < first[0] and first[-1] < second[0]
+            assert list(first) == list(range(first[0], first[-1] + 1))
+            last = second[-1]
+
+
+def test_half_of_the_ordered_pairs_are_swapped():
+    corpus = [document(0, *[3] * 600)]
+    labels = [p[2] for p in pairs(corpus, max_seq_length=9, seed=1, objective="mlm_sop")]
+    assert sum(labels) / len(labels) == pytest.approx(0.5, abs=0.06)
+
+
+def test_a_sentence_alone_is_cut_for_an_ordered_pair_and_a_single_token_left_out():
+    (pair,) = pairs([document(0, 5)], max_seq_length=12, objective="mlm_sop")
+    assert sorted([*pair[0], *pair[1]]) == [0, 1, 2, 3, 4]
+    assert list(pairs([document(0, 1)], max_seq_length=12, objective="mlm_sop")) == []
+
+
+def test_single_sequences_are_a_document_from_front_to_back():
+    corpus = [document(0, 3, 4, 2, 5, 1)]
+    found = list(pairs(corpus, max_seq_length=9, objective="mlm"))
+    assert [(list(p[0]), p[1], p[2]) for p in found] == [
+        (list(range(7)), None, 0),
+        (list(range(7, 14)), None, 0),
+        ([14], None, 0),
+    ]
+
+
+def test_a_single_sequence_that_is_too_long_loses_tokens_at_its_ends():
+    (sequence,) = pairs([document(0, 30)], max_seq_length=9, objective="mlm")
+    assert len(sequence[0]) == 7
+    assert list(sequence[0]) == list(range(sequence[0][0], sequence[0][0] + 7))
+
+
+def test_an_unknown_objective_is_refused():
+    with pytest.raises(ValueError, match="'nsp', but must be one of mlm_nsp, mlm, mlm_sop"):
+        pairs([document(0, 3)], max_seq_length=9, objective="nsp")

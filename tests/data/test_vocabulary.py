@@ -8,8 +8,8 @@ import pytest
 
 from bert_tf.data import vocabulary
 from bert_tf.data.vocabulary import (
-    FIRST_TOKENS,
     count_words,
+    first_tokens,
     learn_wordpieces,
     measure_coverage,
     merge_pairs,
@@ -55,6 +55,37 @@ def test_the_rarest_words_are_forgotten_when_there_are_too_many(monkeypatch):
     counts = count_words(lines, max_words=8)
     assert counts["often"] == 60
     assert len(counts) <= 8
+
+
+def test_forgetting_takes_no_more_than_it_must(monkeypatch):
+    monkeypatch.setattr(vocabulary, "_MAX_CHUNKS", 4)
+    lines = [*(f"a a b b c{i}" for i in range(9)), *(f"a a d d e{i}" for i in range(9))]
+    counts = count_words(lines, max_words=6)
+    # However often the words seen once are forgotten, those seen twice are not.
+    assert {word: counts[word] for word in "abd"} == {"a": 36, "b": 18, "d": 18}
+
+
+def test_stretches_that_never_come_back_do_not_pile_up(monkeypatch):
+    lines = ["低い潮の" * 10] * 20
+    expected = count_words(lines)
+    monkeypatch.setattr(vocabulary, "_MAX_CHARACTERS", 100)
+    read, read_when_split = [], []
+
+    class Watched(BasicTokenizer):
+        def tokenize(self, text):
+            read_when_split.append(len(read))
+            return super().tokenize(text)
+
+    monkeypatch.setattr(vocabulary, "BasicTokenizer", Watched)
+    assert count_words(read.append(line) or line for line in lines) == expected
+    assert read_when_split == [3, 6, 9, 12, 15, 18, 20]  # 40 characters each
+
+
+def test_a_word_longer_than_the_tokenizer_takes_is_cut_and_stays_unknown():
+    counts = count_words(["x" * 1_000_000, "y" * 200])
+    assert counts == {"x" * 201: 1, "y" * 200: 1}
+    tokens = ["[UNK]", "x", "##x", "y", "##y"]
+    assert measure_coverage(tokens, counts).unknown_share == 0.5
 
 
 # Merging
@@ -123,10 +154,21 @@ def test_special_tokens_have_the_ids_of_the_published_models():
     assert vocab[0] == "[PAD]"
     assert vocab[1:100] == [f"[unused{i}]" for i in range(99)]
     assert vocab[100:104] == ["[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert vocab[104:110] == ["a", "b", "c", "##a", "##b", "##c"]
+    assert vocab[104:106] == ["[unused99]", "[unused100]"]
+    assert vocab[106:112] == ["a", "b", "c", "##a", "##b", "##c"]
 
 
-@pytest.mark.parametrize("vocab_size", [110, 111, 117, 140])
+def test_more_rows_are_kept_free_behind_mask_and_fewer_than_99_are_refused():
+    assert learn_wordpieces(random_words(1), 112, num_unused_tokens=99)[104] == "a"
+    vocab = learn_wordpieces(random_words(1), 1010, num_unused_tokens=994)
+    assert vocab[:998] == first_tokens(994)[:998]
+    assert vocab[100:105] == ["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused99]"]
+    assert vocab[997:1000] == ["[unused992]", "[unused993]", "a"]
+    with pytest.raises(ValueError, match=r"`num_unused_tokens` is 98, but must be 99 or more"):
+        learn_wordpieces(random_words(1), 120, num_unused_tokens=98)
+
+
+@pytest.mark.parametrize("vocab_size", [112, 113, 119, 142])
 def test_the_size_is_exact_and_no_token_stands_twice(vocab_size):
     vocab = learn_wordpieces(random_words(2), vocab_size, min_frequency=1)
     assert len(vocab) == len(set(vocab)) == vocab_size
@@ -136,26 +178,26 @@ def test_longer_pieces_are_those_that_the_tokenizer_uses_most():
     counts = {"abcd": 50, "xbcd": 30, "yb": 3, "yc": 2}
     assert merge_pairs(counts, 5) == ["##bc", "##bcd", "abcd", "xbcd", "yb"]
     # Five are learned for four. With both words whole, neither "##bc" nor "##bcd" is needed.
-    vocab = learn_wordpieces(counts, len(FIRST_TOKENS) + 12 + 4)
+    vocab = learn_wordpieces(counts, len(first_tokens()) + 12 + 4)
     assert vocab[-4:] == ["abcd", "xbcd", "yb", "##bc"]
 
 
 def test_punctuation_and_ideographs_have_no_continuation():
-    vocab = learn_wordpieces({"a": 1, "!": 1, "低": 1, "い": 1}, len(FIRST_TOKENS) + 6)
-    assert vocab[len(FIRST_TOKENS) :] == ["!", "a", "い", "低", "##a", "##い"]
+    vocab = learn_wordpieces({"a": 1, "!": 1, "低": 1, "い": 1}, len(first_tokens()) + 6)
+    assert vocab[len(first_tokens()) :] == ["!", "a", "い", "低", "##a", "##い"]
 
 
 def test_every_word_is_covered_but_those_with_the_rarest_characters():
     counts = {"ab": 990, "bq": 10}
-    assert measure_coverage(learn_wordpieces(counts, 111), counts).unknown_share == 0
-    vocab = learn_wordpieces(counts, 109, character_coverage=0.995)
+    assert measure_coverage(learn_wordpieces(counts, 113), counts).unknown_share == 0
+    vocab = learn_wordpieces(counts, 111, character_coverage=0.995)
     assert "q" not in vocab and "##q" not in vocab
     assert measure_coverage(vocab, counts).unknown_share == 0.01
 
 
 def test_a_word_longer_than_the_tokenizer_takes_teaches_nothing():
     counts = {"ab": 2, "x" * 201: 1000}
-    vocab = learn_wordpieces(counts, len(FIRST_TOKENS) + 5)
+    vocab = learn_wordpieces(counts, len(first_tokens()) + 5)
     assert vocab[-5:] == ["a", "b", "##a", "##b", "ab"]
 
 
@@ -169,7 +211,7 @@ def test_a_learned_vocabulary_tells_whether_it_is_cased():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"vocab_size": 105}, "`vocab_size` is 105, but the 104 first tokens and 3 char.*take 110"),
+        ({"vocab_size": 105}, "`vocab_size` is 105, but the 106 first tokens and 3 char.*take 112"),
         ({"vocab_size": 9999}, r"`vocab_size` is 9999, but this corpus yields \d+ tokens"),
         ({"character_coverage": 0.0}, "`character_coverage` is 0.0"),
         ({"character_coverage": 1.1}, "`character_coverage` is 1.1"),

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import split
-from bert_tf.data.sentence_pairs import pretraining_features
+from bert_tf.data.pretraining_records import pretraining_features
 from bert_tf.modeling.models import BertForPreTraining, BertForSequenceClassification
 from bert_tf.tasks.classification import classification_features
 from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay

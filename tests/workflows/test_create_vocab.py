@@ -2,10 +2,16 @@
 
 import dataclasses
 import gzip
+import hashlib
+import os
+import re
+from pathlib import Path
 
 import pytest
 
 from bert_tf.config import BertConfig
+from bert_tf.data.vocabulary import first_tokens
+from bert_tf.interop.letter_case import vocab_is_cased
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer, load_vocab
 from bert_tf.workflows.vocabulary import VocabularyOptions, create_vocab
 
@@ -45,9 +51,16 @@ def test_it_leaves_two_files_and_says_what_they_are(options, tmp_path, caplog):
     assert "0.000% unknown words" in caplog.text
 
 
-def test_the_size_is_rounded_up_to_a_multiple(options):
-    summary = create_vocab(dataclasses.replace(options, round_up_to=8))
-    assert len(load_vocab(summary.vocab_file)) == summary.vocab_size == 152
+@pytest.mark.parametrize("vocab_size, expected", [(131, 192), (192, 192), (193, 256)])
+def test_the_size_is_rounded_up_to_a_multiple(options, tmp_path, vocab_size, expected):
+    words = (f"{a}{b}{c}" for a in "abcde" for b in "fghij" for c in "klmno")
+    (tmp_path / "a.txt").write_text(" ".join(words))
+    options = dataclasses.replace(
+        options, input_file=f"{tmp_path}/a.txt", round_up_to=64, min_frequency=1
+    )
+    summary = create_vocab(dataclasses.replace(options, vocab_size=vocab_size))
+    assert len(load_vocab(summary.vocab_file)) == summary.vocab_size == expected
+    assert BertConfig.from_json_file(summary.config_file).vocab_size == expected
 
 
 def test_a_cased_vocabulary_keeps_capitals_and_accents(options):
@@ -74,11 +87,75 @@ def test_a_corpus_without_text_is_refused(options, tmp_path):
         create_vocab(dataclasses.replace(options, input_file=f"{tmp_path}/a.txt"))
 
 
+def test_bytes_that_are_not_utf8_are_named_with_file_and_offset(options, tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"low tide\nZ\xfcrich\n" + TEXT.encode())
+    message = r"a\.txt:2: .* byte 0xfc at offset 10 of the file .* --errors=replace"
+    with pytest.raises(ValueError, match=message):
+        create_vocab(options)
+    assert not list((tmp_path / "new" / "vocab").iterdir())
+
+
+def test_bytes_that_are_not_utf8_are_left_out_when_asked(options, tmp_path, caplog):
+    (tmp_path / "a.txt").write_bytes(b"low tide\nZ\xfcrich\n" + TEXT.encode())
+    summary = create_vocab(dataclasses.replace(options, errors="replace"))
+    assert summary.coverage.num_words == 3 + 3 * 14 + 5 * 4
+    vocab = load_vocab(summary.vocab_file)
+    assert "zurich" in FullTokenizer(summary.vocab_file).tokenize("Zürich") or "##rich" in vocab
+    assert not any("\ufffd" in token for token in vocab)
+    assert "In 1 lines, bytes that are not UTF-8 were left out." in caplog.text
+
+
+def test_an_empty_file_is_named_and_the_others_are_read(options, tmp_path, caplog):
+    (tmp_path / "b2.txt").write_text("")
+    assert create_vocab(options).coverage.num_words == 3 * 14 + 5 * 4
+    assert f"{tmp_path}/b2.txt is empty." in caplog.text
+
+
+def test_a_line_of_a_megabyte_is_counted_with_a_warning(options, tmp_path, caplog):
+    with (tmp_path / "a.txt").open("a", encoding="utf-8") as file:
+        file.write("low tide " * 120_000 + "\n" + "x" * 1_000_001)
+    options = dataclasses.replace(options, character_coverage=1.0)
+    assert create_vocab(options).coverage.num_words == 3 * 14 + 240_000 + 1 + 5 * 4
+    assert "A line of 1,080,000 characters, which begins 'low tide low" in caplog.text
+    assert "2 lines have more than 1,000,000 characters." in caplog.text
+
+
+@pytest.mark.parametrize("output_dir", ["a.txt", "a.txt/vocab"])
+def test_a_folder_that_cannot_be_written_to_is_found_before_the_work(options, tmp_path, output_dir):
+    (tmp_path / "a.txt").write_bytes(b"\xff")  # would be the next error
+    message = r"`output_dir` is .*, but no file can be written there: .*--output_dir"
+    with pytest.raises(ValueError, match=message):
+        create_vocab(dataclasses.replace(options, output_dir=str(tmp_path / output_dir)))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_the_right_to_write_is_refused(options, tmp_path):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    with pytest.raises(ValueError, match="no file can be written there"):
+        create_vocab(dataclasses.replace(options, output_dir=str(tmp_path / "locked")))
+
+
+def test_a_file_that_is_named_twice_counts_twice(options, tmp_path):
+    files = ",".join([f"{tmp_path}/a.txt"] * 3)
+    assert create_vocab(dataclasses.replace(options, input_file=files)).coverage.num_words == 126
+
+
+def test_rows_are_kept_free_behind_mask(options):
+    summary = create_vocab(dataclasses.replace(options, num_unused_tokens=111))
+    assert load_vocab(summary.vocab_file)["[unused110]"] == 115
+    assert summary.vocab_size == 151
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
         ({"vocab_size": 0}, "`vocab_size` is 0"),
         ({"round_up_to": 0}, "`round_up_to` is 0"),
+        ({"max_words": 0}, "`max_words` is 0"),
+        ({"errors": "ignore"}, "`errors` is 'ignore', but must be one of strict, replace"),
+        ({"character_coverage": 0.0}, "`character_coverage` is 0.0"),
+        ({"min_frequency": 0}, "`min_frequency` is 0"),
+        ({"num_unused_tokens": 9}, "`num_unused_tokens` is 9"),
         ({"model_size": "basic"}, "no BERT size named 'basic'; did you mean \"base\""),
     ],
 )
@@ -89,3 +166,40 @@ def test_options_are_checked_when_made(options, changes, message):
 
 def test_every_option_has_a_help_text():
     assert all(f.metadata["help"] for f in dataclasses.fields(VocabularyOptions))
+
+
+# The vocabularies in vocab/
+
+LEARNED = Path(__file__).parents[2] / "vocab"
+
+
+def rows_of_the_readme():
+    """(file, number of tokens, do_lower_case, sha256) of each vocabulary that vocab/README.md lists."""
+    row = re.compile(r"\| `(\w+/vocab\.txt)` \| ([\d,]+) \| (\w+) \| `([0-9a-f]{64})` \|")
+    return [
+        (file, int(size.replace(",", "")), case == "uncased", digest)
+        for file, size, case, digest in row.findall((LEARNED / "README.md").read_text("utf-8"))
+    ]
+
+
+def test_the_readme_lists_every_vocabulary():
+    listed = [file for file, *_ in rows_of_the_readme()]
+    assert listed == ["uncased_30522/vocab.txt", "cased_28996/vocab.txt"]
+    assert {LEARNED / file for file in listed} == set(LEARNED.glob("**/vocab.txt"))
+
+
+@pytest.mark.parametrize("file, vocab_size, do_lower_case, digest", rows_of_the_readme())
+def test_a_committed_vocabulary_is_what_the_readme_says(file, vocab_size, do_lower_case, digest):
+    data = (LEARNED / file).read_bytes()
+    assert hashlib.sha256(data).hexdigest() == digest
+    tokens = data.decode("utf-8").removesuffix("\n").split("\n")
+    assert len(tokens) == len(set(tokens)) == vocab_size
+    assert tokens[:106] == first_tokens()
+    config = BertConfig.from_json_file(LEARNED / file.replace("vocab.txt", "bert_config.json"))
+    assert config == BertConfig.from_name("base", vocab_size=vocab_size)
+    assert vocab_is_cased(tokens) is not do_lower_case
+    tokenizer = FullTokenizer(LEARNED / file, do_lower_case=do_lower_case)
+    assert list(tokenizer.vocab) == tokens
+    ascii_text = "".join(map(chr, range(33, 127)))
+    assert "[UNK]" not in tokenizer.tokenize(" ".join(ascii_text) + " “Zürich” – " + ascii_text)
+    assert tokenizer.tokenize("the history of the city") == ["the", "history", "of", "the", "city"]

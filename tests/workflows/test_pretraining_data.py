@@ -9,16 +9,11 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data.masking import Masker
+from bert_tf.data.manifest import check_record_sets, read_manifest
+from bert_tf.data.pretraining_records import pretraining_features
 from bert_tf.data.records import read_records
-from bert_tf.data.sentence_pairs import pretraining_features
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.workflows.pretraining_data import (
-    PretrainingDataOptions,
-    create_instances,
-    create_pretraining_data,
-    read_documents,
-)
+from bert_tf.workflows import pretraining_group
+from bert_tf.workflows.pretraining_data import PretrainingDataOptions, create_pretraining_data
 from reference import pretraining_data as reference
 
 GOLDEN = json.loads(
@@ -105,24 +100,13 @@ def test_instances_equal_the_reference_for_any_corpus_and_flags(tmp_path_factory
     folder = tmp_path_factory.mktemp("corpus")
     files = {f"{number}.txt": text for number, text in enumerate([*corpus, "\n\nwalked home"])}
     names = write_inputs(folder, files)
-    options = PretrainingDataOptions(**names, **flags)
-    sizes = options.max_seq_length, options.max_predictions_per_seq
-    tokenizer = FullTokenizer(options.vocab_file)
-    masker = Masker(
-        VOCAB,
-        masked_lm_prob=options.masked_lm_prob,
-        max_predictions_per_seq=options.max_predictions_per_seq,
-        do_whole_word_mask=options.do_whole_word_mask,
-    )
-    documents = read_documents(names["input_file"].split(","), tokenizer)
-    found = create_instances(documents, masker, options)
-    expected = reference.create_instances(
+    create_pretraining_data(PretrainingDataOptions(**names, **flags))
+    instances = reference.create_instances(
         files.values(), lambda line: reference.tokenize_words(line, VOCAB), VOCAB, **flags
     )
-    features = [instance.to_features(*sizes) for instance in found]
-    for values in features:  # a single number here is a list of one in a record
-        values["next_sentence_labels"] = [values["next_sentence_labels"]]
-    assert features == [reference.to_record(instance, VOCAB, *sizes) for instance in expected]
+    sizes = flags["max_seq_length"], flags["max_predictions_per_seq"]
+    expected = [reference.to_record(instance, VOCAB, *sizes) for instance in instances]
+    assert records(names["output_file"]) == expected
 
 
 # ----------------------------------------------------------------------------------------- program
@@ -146,7 +130,7 @@ def test_records_are_read_back_as_batches_of_the_declared_shapes(tmp_path):
         name: (tensor.shape[1:], tensor.dtype) for name, tensor in batches.element_spec.items()
     } == {spec.name: (spec.shape, spec.dtype) for spec in specs}
     parsed = list(batches.unbatch())
-    assert len(parsed) == summary.num_instances
+    assert len(parsed) == summary.counts.instances
     for row, record in zip(parsed, records(names["output_file"]), strict=True):
         assert {name: tf.reshape(row[name], [-1]).numpy().tolist() for name in row} == record
 
@@ -156,9 +140,11 @@ def test_the_summary_counts_what_was_read_and_written(tmp_path):
     summary = create_pretraining_data(PretrainingDataOptions(**names, max_seq_length=21))
     written = records(names["output_file"])
     assert summary.output_files == (names["output_file"],)
-    assert (summary.num_documents, summary.num_sentences) == (4, 14)
-    assert summary.num_random_next == sum(r["next_sentence_labels"][0] for r in written)
-    assert summary.num_predictions == sum(sum(r["masked_lm_weights"]) for r in written)
+    counts = summary.counts
+    assert (counts.documents, counts.sentences) == (4, 14)
+    assert counts.random_next == sum(r["next_sentence_labels"][0] for r in written)
+    assert counts.predictions == sum(sum(r["masked_lm_weights"]) for r in written)
+    assert counts.instance_tokens == sum(sum(r["input_mask"]) for r in written)
     assert f"{len(written):,} instances from 4 documents, 14 sentences" in str(summary)
 
 
@@ -166,14 +152,16 @@ def test_the_first_twenty_instances_are_logged_in_full(tmp_path, caplog):
     names = write_inputs(tmp_path)
     with caplog.at_level(logging.INFO):
         create_pretraining_data(PretrainingDataOptions(**names, max_seq_length=19))
-    assert caplog.messages.count("*** Example ***") == 20
+    logged = [text for text in caplog.messages if text.startswith("*** Example ***")]
+    assert len(logged) == 20
     first = records(names["output_file"])[0]
     tokens = [GOLDEN["vocab"][i] for i in first["input_ids"][: sum(first["input_mask"])]]
-    start = caplog.messages.index("*** Example ***")
-    assert caplog.messages[start + 1] == "tokens: " + " ".join(tokens)
-    assert caplog.messages[start + 2 : start + 9] == [
-        f"{spec.name}: {' '.join(map(str, first[spec.name]))}"
-        for spec in pretraining_features(19, 20)
+    assert logged[0].splitlines()[1:] == [
+        "tokens: " + " ".join(tokens),
+        *(
+            f"{spec.name}: {' '.join(map(str, first[spec.name]))}"
+            for spec in pretraining_features(19, 3)
+        ),
     ]
 
 
@@ -204,6 +192,12 @@ def run_with(folder, texts=GOLDEN["input"], vocab=GOLDEN["vocab"], **changes):
         ("dupe_factor", 0, "`dupe_factor` is 0, but must be 1 or more"),
         ("masked_lm_prob", 15, "`masked_lm_prob` is 15, but must be between 0 and 1"),
         ("short_seq_prob", -0.1, "`short_seq_prob` is -0.1, but must be between 0 and 1"),
+        ("mask_token_prob", 0.95, "more than 1 together"),
+        ("max_ngram_size", 0, "`max_ngram_size` is 0, but must be 1 or more"),
+        ("max_group_bytes", 0, "`max_group_bytes` is 0, but must be 1 or more"),
+        ("num_workers", 0, "`num_workers` is 0, but must be 1 or more"),
+        ("segmented_text", True, "only --do_whole_word_mask and --span_masking use"),
+        ("runner_flags", ("stray",), "Unknown argument 'stray'.*need --runner"),
     ],
 )
 def test_an_option_out_of_range_is_refused_when_it_is_set(name, value, message):
@@ -273,7 +267,343 @@ def test_an_input_file_is_never_overwritten(tmp_path):
     assert (tmp_path / "a.txt").read_text("utf-8") == GOLDEN["input"]["a.txt"]
 
 
-def test_an_error_leaves_no_file_behind(tmp_path):
+def test_an_error_leaves_no_record_behind(tmp_path):
     with pytest.raises(ValueError, match="must be UTF-8"):
         run_with(tmp_path, {"bad.txt": b"the dog\n\xff"})
-    assert list((tmp_path / "out").iterdir()) == []
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["data.tf_record.manifest.json"]
+
+
+def test_text_that_is_not_utf8_may_be_read_with_replacement(tmp_path):
+    run_with(tmp_path, {"bad.txt": b"the dog\n\nthe c\xffat"}, errors="replace", dupe_factor=1)
+    tokens = {i for record in records(tmp_path / "out/data.tf_record") for i in record["input_ids"]}
+    assert VOCAB["cat"] in tokens
+
+
+def test_a_line_of_a_megabyte_is_read(tmp_path):
+    text = "the dog barked " * 70_000 + "\n\na cat\n"
+    run_with(tmp_path, {"long.txt": text}, dupe_factor=1)
+    assert len(records(tmp_path / "out/data.tf_record")) == 2
+
+
+def test_an_output_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises((tf.errors.OpError, OSError), match="file"):
+        run_with(tmp_path, output_file=f"{tmp_path}/file/data.tf_record")
+
+
+def test_a_disk_that_is_full_stops_the_run_and_leaves_no_record(tmp_path, monkeypatch):
+    def write(self, record):
+        raise tf.errors.ResourceExhaustedError(None, None, f"{self.path}; No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_tf.data.records.RecordWriter.write_serialized", write)
+        with pytest.raises(tf.errors.ResourceExhaustedError, match=r"data\.tf_record; No space"):
+            run_with(tmp_path)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["data.tf_record.manifest.json"]
+    run_with(tmp_path)
+    assert records(tmp_path / "out/data.tf_record")
+
+
+# ---------------------------------------------------------------------------------- ways to mask
+
+
+def corpus_of(num_documents):
+    """Documents of a few sentences each, every one with words of its own order."""
+    words = [
+        "the",
+        "dogs",
+        "barked",
+        "along",
+        "a",
+        "rainy",
+        "river",
+        "sailors",
+        "far",
+        "walked",
+        "home",
+    ]
+    sentences = [
+        " ".join(words[(i * k) % len(words)] for k in range(1, 9)) for i in range(num_documents * 3)
+    ]
+    return "\n\n".join("\n".join(sentences[i : i + 3]) for i in range(0, len(sentences), 3)) + "\n"
+
+
+@pytest.mark.parametrize(
+    "length, prob, expected", [(128, 0.15, 20), (512, 0.15, 77), (100, 0.15, 15), (5, 0.0, 1)]
+)
+def test_the_most_predictions_follow_from_length_and_share_when_not_given(length, prob, expected):
+    options = PretrainingDataOptions(
+        input_file="a", output_file="b", vocab_file="c", max_seq_length=length, masked_lm_prob=prob
+    )
+    assert options.settings().max_predictions_per_seq == expected
+
+
+def test_the_rule_for_the_most_predictions_is_logged(tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        run_with(tmp_path)
+    rule = "max_predictions_per_seq = 3: max_seq_length 16 x masked_lm_prob 0.15, rounded up"
+    assert rule in caplog.messages
+
+
+def test_records_without_masks_hold_the_text_as_it_is(tmp_path):
+    run_with(tmp_path, {"a.txt": corpus_of(6)}, masking="none", dupe_factor=1)
+    written = records(tmp_path / "out/data.tf_record")
+    names = {"input_ids", "input_mask", "segment_ids", "next_sentence_labels"}
+    assert all(set(record) == names for record in written)
+    assert not any(VOCAB["[MASK]"] in record["input_ids"] for record in written)
+    assert all(record["input_ids"].count(VOCAB["[SEP]"]) == 2 for record in written)
+
+
+def test_flags_of_masks_contradict_records_without_masks():
+    names = {"input_file": "a", "output_file": "b", "vocab_file": "c"}
+    with pytest.raises(ValueError, match="but --do_whole_word_mask, --masked_lm_prob say how to"):
+        PretrainingDataOptions(**names, masking="none", do_whole_word_mask=True, masked_lm_prob=0.2)
+    with pytest.raises(ValueError, match="exclude each other"):
+        PretrainingDataOptions(**names, span_masking=True, max_ngram_size=3)
+
+
+@pytest.mark.parametrize("objective", ["mlm", "mlm_sop"])
+@pytest.mark.parametrize("how", [{}, {"span_masking": True}, {"max_ngram_size": 3}])
+def test_other_objectives_and_masks_make_records_of_the_declared_features(tmp_path, objective, how):
+    run_with(tmp_path, {"a.txt": corpus_of(9)}, objective=objective, dupe_factor=2, **how)
+    written = records(tmp_path / "out/data.tf_record")
+    specs = pretraining_features(16, 3, objective)
+    assert all(set(record) == {spec.name for spec in specs} for record in written)
+    ends = 1 if objective == "mlm" else 2
+    assert all(record["input_ids"].count(VOCAB["[SEP]"]) == ends for record in written)
+    assert all(0 < sum(record["masked_lm_weights"]) <= 3 for record in written)
+
+
+def test_whole_chinese_words_are_masked_together_where_spaces_divide_the_text(tmp_path):
+    vocab = [*GOLDEN["vocab"], *"使用语言模型来预测下一个词的概率"]
+    vocab = list(dict.fromkeys(vocab))
+    lines = "使用 语言 模型 来 预测 the river 下一个 词 的 概率\n" * 4
+    run_with(
+        tmp_path,
+        {"a.txt": f"{lines}\n{lines}"},
+        vocab=vocab,
+        do_whole_word_mask=True,
+        segmented_text=True,
+        masked_lm_prob=0.3,
+        mask_token_prob=1.0,
+        random_token_prob=0.0,
+        max_seq_length=64,
+        dupe_factor=4,
+    )
+    ids = {token: i for i, token in enumerate(vocab)}
+    words = [tuple(ids[c] for c in word) for word in ("使用", "语言", "模型", "预测", "下一个")]
+    together = 0
+    for record in records(tmp_path / "out/data.tf_record"):
+        assert max(record["input_ids"]) < len(vocab)
+        tokens = dict(zip(record["masked_lm_positions"], record["masked_lm_ids"], strict=True))
+        for word in words:
+            for start in range(1, 60):
+                if tokens.get(start) == word[0]:
+                    inside = [tokens.get(start + k) for k in range(len(word))]
+                    together += inside == list(word)
+    assert together > 20
+
+
+# ---------------------------------------------------------------------------- groups and workers
+
+
+def run_groups(folder, name, **changes):
+    names = write_inputs(folder, {"a.txt": corpus_of(40), "b.txt": corpus_of(25)})
+    changes = {"max_seq_length": 24, "dupe_factor": 2, "max_group_bytes": 1500, **changes}
+    options = {**names, "output_file": f"{folder}/{name}/x,{folder}/{name}/y", **changes}
+    return create_pretraining_data(PretrainingDataOptions(**options))
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def test_the_records_do_not_depend_on_the_number_of_workers(tmp_path):
+    summary = run_groups(tmp_path, "one")
+    run_groups(tmp_path, "three", num_workers=3)
+    assert len(summary.output_files) > 4
+    assert contents(tmp_path / "one") == contents(tmp_path / "three")
+
+
+def test_a_group_is_what_the_reference_makes_of_its_text_with_its_seed(tmp_path):
+    summary = run_groups(tmp_path, "out")
+    manifest = read_manifest(summary.manifest_file)
+    assert len({group.seed for group in manifest.groups.values()}) == manifest.num_groups > 2
+    data = {str(tmp_path / n): (tmp_path / n).read_bytes() for n in ("a.txt", "b.txt")}
+    for group in manifest.groups.values():
+        texts = [data[part["file"]][part["start"] : part["end"]].decode() for part in group.input]
+        instances = reference.create_instances(
+            texts,
+            lambda line: reference.tokenize_words(line, VOCAB),
+            VOCAB,
+            random_seed=group.seed,
+            dupe_factor=2,
+            max_seq_length=24,
+            short_seq_prob=0.1,
+            masked_lm_prob=0.15,
+            max_predictions_per_seq=4,
+            do_whole_word_mask=False,
+        )
+        expected = [reference.to_record(instance, VOCAB, 24, 4) for instance in instances]
+        found = [records(tmp_path / "out" / shard.file) for shard in group.shards]
+        assert found == reference.deal_out(expected, 2)
+
+
+def test_files_of_several_groups_are_numbered_and_listed_in_the_manifest(tmp_path):
+    summary = run_groups(tmp_path, "out")
+    manifest = read_manifest(summary.manifest_file)
+    count = manifest.num_groups
+    names = [f"{n}-{i:05d}-of-{count:05d}" for i in range(count) for n in ("x", "y")]
+    assert [shard.file for shard in manifest.shards] == names
+    assert [shard.records for shard in manifest.shards] == [
+        len(records(tmp_path / "out" / name)) for name in names
+    ]
+    values = json.loads(Path(summary.manifest_file).read_text())
+    assert values["complete"] is True
+    assert values["totals"]["instances"] == sum(shard.records for shard in manifest.shards)
+    assert 0 < values["totals"]["padding_share"] < 1
+    assert values["totals"]["masked_share"] == pytest.approx(0.15, abs=0.03)
+    assert values["flags"]["max_predictions_per_seq"] == 4
+    assert len(values["vocabulary"]["sha256"]) == 64
+
+
+def test_compressed_records_are_the_same_records(tmp_path):
+    run_groups(tmp_path, "plain")
+    summary = run_groups(tmp_path, "packed", gzip_compress=True)
+    for file in summary.output_files:
+        packed = tf.data.TFRecordDataset(file, "GZIP").as_numpy_iterator()
+        plain = tf.data.TFRecordDataset(file.replace("packed", "plain")).as_numpy_iterator()
+        assert list(packed) == list(plain)
+
+
+def test_a_gzip_corpus_makes_the_records_of_the_plain_one(tmp_path):
+    import gzip
+
+    run_groups(tmp_path, "plain")
+    (tmp_path / "gz").mkdir()
+    for name in ("a.txt", "b.txt"):
+        data = gzip.compress((tmp_path / name).read_bytes())
+        (tmp_path / "gz" / f"{name}.gz").write_bytes(data)
+    summary = run_groups(tmp_path, "out", input_file=str(tmp_path / "gz"))
+    for file in summary.output_files:
+        assert records(file) == records(file.replace("/out/", "/plain/"))
+
+
+def test_more_workers_than_groups_are_said_to_have_nothing_to_do(tmp_path, caplog):
+    run_groups(tmp_path, "out", max_group_bytes=10**6, num_workers=2)
+    assert "1 group(s) of text for --num_workers=2" in caplog.text
+
+
+# ------------------------------------------------------------------------------------- going on
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_groups_that_are_missing(
+    tmp_path, monkeypatch, caplog
+):
+    run_groups(tmp_path, "whole")
+    make_group = pretraining_group.make_group
+
+    def stop_at_third(job, settings, on_progress=None):
+        if job.number == 2:
+            raise KeyboardInterrupt
+        return make_group(job, settings, on_progress)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("bert_tf.workflows.pretraining_workers.make_group", stop_at_third)
+        run_groups(tmp_path, "out")
+    times = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("[xy]-*")}
+    assert len(times) == 4
+    with caplog.at_level(logging.INFO):
+        run_groups(tmp_path, "out")
+    assert "Going on: 2 of" in caplog.text
+    assert all((tmp_path / "out" / n).stat().st_mtime_ns == t for n, t in times.items())
+    found, expected = contents(tmp_path / "out"), contents(tmp_path / "whole")
+    assert found == expected
+
+
+def test_a_finished_set_is_left_as_it_is_and_a_missing_file_made_again(tmp_path, caplog):
+    summary = run_groups(tmp_path, "out")
+    before = contents(tmp_path / "out")
+    with caplog.at_level(logging.INFO):
+        assert run_groups(tmp_path, "out") == summary
+    assert "Nothing to do" in caplog.text
+    Path(summary.output_files[3]).unlink()
+    with open(summary.output_files[0], "ab") as file:
+        file.write(b"more")
+    run_groups(tmp_path, "out")
+    assert contents(tmp_path / "out") == before
+
+
+def test_records_of_other_flags_are_refused_with_the_difference_unless_overwritten(tmp_path):
+    run_groups(tmp_path, "out")
+    with pytest.raises(ValueError, match=r"--random_seed: 12345 there, 7 now\n.*--overwrite"):
+        run_groups(tmp_path, "out", random_seed=7)
+    summary = run_groups(tmp_path, "out", random_seed=7, max_group_bytes=4000, overwrite=True)
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left == {*(Path(f).name for f in summary.output_files), "x.manifest.json"}
+
+
+def test_a_changed_input_or_vocabulary_is_noticed(tmp_path):
+    run_groups(tmp_path, "out")
+    with pytest.raises(ValueError, match="the input files have changed"):
+        write_inputs(tmp_path, {"a.txt": corpus_of(41), "b.txt": corpus_of(25)})
+        create_pretraining_data(
+            PretrainingDataOptions(
+                input_file=f"{tmp_path}/a.txt,{tmp_path}/b.txt",
+                output_file=f"{tmp_path}/out/x,{tmp_path}/out/y",
+                vocab_file=f"{tmp_path}/vocab.txt",
+                max_seq_length=24,
+                dupe_factor=2,
+                max_group_bytes=1500,
+            )
+        )
+
+
+def test_records_without_a_manifest_are_not_overwritten_unasked(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/data.tf_record").write_bytes(b"somebody's")
+    with pytest.raises(ValueError, match=r"data\.tf_record exists, and no data\.tf_record\.manif"):
+        run_with(tmp_path)
+    assert (tmp_path / "out/data.tf_record").read_bytes() == b"somebody's"
+    run_with(tmp_path, overwrite=True)
+    assert records(tmp_path / "out/data.tf_record")
+
+
+# --------------------------------------------------------------------------------------- reading
+
+LIMITS = {"vocab_size": ("`vocab_size`", len(VOCAB)), "max_seq_length": ("--max_seq_length", 24)}
+
+
+def test_a_set_is_read_where_it_agrees_with_its_manifest_also_in_part_and_moved(tmp_path):
+    summary = run_groups(tmp_path, "out")
+    check_record_sets(summary.output_files, LIMITS)
+    check_record_sets(summary.output_files[2:3], LIMITS)
+    (tmp_path / "out").rename(tmp_path / "moved")
+    check_record_sets([f.replace("/out/", "/moved/") for f in summary.output_files], LIMITS)
+
+
+def test_an_unfinished_damaged_or_other_set_is_refused_by_name(tmp_path):
+    summary = run_groups(tmp_path, "out")
+    files = summary.output_files
+    with pytest.raises(ValueError, match=r"with `max_seq_length` = 24, .* --max_seq_length is 32"):
+        check_record_sets(files, {"max_seq_length": ("--max_seq_length", 32)})
+    with pytest.raises(
+        ValueError, match=rf"`vocab_size` = {len(VOCAB)}, .* is 9. Records and model"
+    ):
+        check_record_sets(files, {"vocab_size": ("`vocab_size` of the model", 9)})
+    Path(files[-1]).unlink()
+    with pytest.raises(ValueError, match=rf"{Path(files[-1]).name} is missing or .* goes on"):
+        check_record_sets(files[:1], LIMITS)
+    values = json.loads(Path(summary.manifest_file).read_text())
+    values["groups"].pop()
+    Path(summary.manifest_file).write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=r"only \d of \d groups are written.* unfinished set"):
+        check_record_sets(files[:1], LIMITS)
+    Path(summary.manifest_file).write_text("{")
+    with pytest.raises(ValueError, match=r"x\.manifest\.json is damaged"):
+        check_record_sets(files[:1], LIMITS)
+
+
+def test_files_without_a_manifest_are_read_as_before(tmp_path):
+    (tmp_path / "foreign.tf_record").write_bytes(b"")
+    check_record_sets([str(tmp_path / "foreign.tf_record")], LIMITS)

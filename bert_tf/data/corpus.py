@@ -1,0 +1,113 @@
+"""A corpus of any size as groups of documents, each of which fits into memory.
+
+A corpus is text files, one sentence per line, an empty line between documents; as in the reference,
+the end of a file ends no document. Up to a number of bytes it is one group. A larger one is cut at
+ends of documents into groups of about the same size; what the groups are depends on the files and on
+that number alone.
+
+    a.txt                    b.txt
+    ├──────────────┬─────────┼────┬──────────────┤
+      group 0        group 1        group 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.data.readers import GZIP_MAGIC, open_binary, read_lines
+
+_BLOCK = 1 << 20
+
+
+class TextRange(NamedTuple):
+    """Some lines of a file."""
+
+    file: str
+    start: int  # bytes of the uncompressed file, where a line begins
+    end: int
+
+
+Group = tuple[TextRange, ...]
+
+
+def plan_groups(files: Sequence[str], max_group_bytes: int) -> list[Group]:
+    """The groups of a corpus.
+
+    Args:
+        files: plain or gzip.
+        max_group_bytes: of uncompressed text; a group is larger only by the rest of its last
+            document.
+
+    Returns:
+        At least one group. All their ranges together are the corpus, in order.
+    """
+    if max_group_bytes < 1:
+        raise ValueError(f"`max_group_bytes` is {max_group_bytes}, but must be 1 or more.")
+    sizes = [_text_size(file) for file in files]
+    total = sum(sizes)
+    number = -(-total // max_group_bytes) or 1
+    cuts = [_next_cut(files, sizes, total * index // number) for index in range(1, number)]
+    bounds = sorted({0, *cuts, total})
+    return [_ranges(files, sizes, start, end) for start, end in pairwise(bounds)] or [()]
+
+
+def group_size(group: Group) -> int:
+    """Bytes of uncompressed text."""
+    return sum(part.end - part.start for part in group)
+
+
+def group_lines(group: Group, errors: str = "strict") -> Iterator[str]:
+    """The lines of a group, stripped as in the reference; an empty one ends a document.
+
+    Args:
+        group: of `plan_groups`.
+        errors: as in `readers.read_lines`.
+    """
+    for part in group:
+        for line in read_lines(part.file, errors, start=part.start, end=part.end):
+            # TensorFlow's line reader, which the reference uses, leaves out every carriage return.
+            yield line.replace("\r", "").strip()
+
+
+def _text_size(file: str) -> int:
+    """Bytes of a file, uncompressed."""
+    with tf.io.gfile.GFile(file, "rb") as stream:
+        compressed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    if not compressed:
+        return tf.io.gfile.stat(file).length
+    with open_binary(file) as stream:
+        return sum(map(len, iter(lambda: stream.read(_BLOCK), b"")))
+
+
+def _next_cut(files: Sequence[str], sizes: Sequence[int], target: int) -> int:
+    """The end of the first empty line that begins behind byte `target` of the whole corpus."""
+    before = 0
+    for file, size in zip(files, sizes, strict=True):
+        if before + size > target:
+            offset = max(0, target - before)
+            with open_binary(file) as stream:
+                stream.seek(offset)
+                if offset:
+                    offset += len(stream.readline())  # perhaps only the end of a line
+                for line in stream:
+                    offset += len(line)
+                    if not line.decode("utf-8", "replace").strip():
+                        return before + offset
+        before += size
+    return before
+
+
+def _ranges(files: Sequence[str], sizes: Sequence[int], start: int, end: int) -> Group:
+    """The part of the corpus from byte `start` to byte `end`."""
+    result = []
+    before = 0
+    for file, size in zip(files, sizes, strict=True):
+        first, last = max(0, start - before), min(size, end - before)
+        if first < last:
+            result.append(TextRange(file, first, last))
+        before += size
+    return tuple(result)

@@ -1,0 +1,232 @@
+"""`<output>.manifest.json`: what a set of record files is, and how far it has come.
+
+It lies beside the files that `create_pretraining_data` writes, names them relative to itself (so that
+the folder can be moved), and says how they were made, group by group. While data are being made it
+lists the groups that are done; a run that was killed goes on with the others. Whoever reads the files
+compares them with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.data.files import write_text
+
+SUFFIX = ".manifest.json"
+FORMAT = 1  # rises when the same flags make other records
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What was read and written."""
+
+    documents: int = 0
+    sentences: int = 0
+    tokens: int = 0  # of the text
+    unknown_tokens: int = 0  # those that are [UNK]
+    instances: int = 0
+    random_next: int = 0  # instances whose `next_sentence_labels` is 1
+    instance_tokens: int = 0  # in all instances, with [CLS] and [SEP]
+    predictions: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
+
+    def shares(self, max_seq_length: int) -> dict[str, float]:
+        """Figures that show at a glance whether the data are as they should be."""
+        instances = self.instances or 1
+        return {
+            "random_next_share": self.random_next / instances,
+            "mean_length": self.instance_tokens / instances,
+            "padding_share": 1.0 - self.instance_tokens / (instances * max_seq_length),
+            "masked_share": self.predictions / (self.instance_tokens or 1),
+            "unknown_token_share": self.unknown_tokens / (self.tokens or 1),
+        }
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file; its name is relative to the folder of the manifest."""
+
+    file: str
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class DoneGroup:
+    """A group of documents whose files are complete."""
+
+    number: int
+    seed: int
+    input: list[dict[str, Any]]  # file, start and end (bytes of the uncompressed file)
+    shards: list[Shard]
+    counts: Counts
+
+
+@dataclass
+class Manifest:
+    """How a set of record files was made.
+
+    Args:
+        flags: that decide what the records are.
+        input: file, size and time of last change of each input.
+        vocabulary: file, sha256, size.
+        num_groups: how many there will be.
+        groups: those that are done, by number.
+    """
+
+    flags: dict[str, Any]
+    input: list[dict[str, Any]]
+    vocabulary: dict[str, Any]
+    num_groups: int
+    groups: dict[int, DoneGroup] = field(default_factory=dict)
+    format: int = FORMAT
+    version: str = ""  # of bert_tf
+
+    @property
+    def is_complete(self) -> bool:
+        return len(self.groups) == self.num_groups
+
+    @property
+    def counts(self) -> Counts:
+        return sum((group.counts for group in self.groups.values()), Counts())
+
+    @property
+    def shards(self) -> list[Shard]:
+        return [shard for _, group in sorted(self.groups.items()) for shard in group.shards]
+
+    def differences(self, other: Manifest) -> list[str]:
+        """What makes the records of `other` different ones: a line each."""
+        found = []
+        if self.format != other.format:
+            found.append(f"format: {self.format} there, {other.format} now")
+        for name in self.flags.keys() | other.flags.keys():
+            there, now = self.flags.get(name), other.flags.get(name)
+            if there != now:
+                found.append(f"--{name}: {there} there, {now} now")
+        if self.vocabulary["sha256"] != other.vocabulary["sha256"]:
+            found.append("the vocabulary file has changed")
+        if self.input != other.input:
+            found.append("the input files have changed (names, sizes or times of last change)")
+        return sorted(found)
+
+    def write(self, path: str) -> None:
+        """Writes the file, whole or not at all."""
+        values = {
+            "complete": self.is_complete,
+            "totals": {**asdict(self.counts), **self.counts.shares(self.flags["max_seq_length"])},
+            **{name: getattr(self, name) for name in _PLAIN_FIELDS},
+            "groups": [asdict(group) for _, group in sorted(self.groups.items())],
+        }
+        write_text(path, json.dumps(values, indent=1) + "\n")
+
+
+_PLAIN_FIELDS = ("format", "version", "flags", "input", "vocabulary", "num_groups")
+
+
+def manifest_path(output_file: str) -> str:
+    """Where the manifest of a set lies whose (first) --output_file this is."""
+    return output_file + SUFFIX
+
+
+def read_manifest(path: str) -> Manifest | None:
+    """The manifest, or None if there is none.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    if not tf.io.gfile.exists(path):
+        return None
+    try:
+        with tf.io.gfile.GFile(path) as file:
+            values = json.loads(file.read())
+        groups = [
+            DoneGroup(
+                **{
+                    **group,
+                    "shards": [Shard(**shard) for shard in group["shards"]],
+                    "counts": Counts(**group["counts"]),
+                }
+            )
+            for group in values["groups"]
+        ]
+        plain = {name: values[name] for name in _PLAIN_FIELDS}
+        return Manifest(groups={group.number: group for group in groups}, **plain)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} is damaged or of another version ({error!r}). Make the records again, with "
+            "--overwrite."
+        ) from error
+
+
+def is_whole(folder: str, shard: Shard) -> bool:
+    """Whether a file is there and of the size that was written."""
+    path = os.path.join(folder, shard.file)
+    return tf.io.gfile.exists(path) and tf.io.gfile.stat(path).length == shard.bytes
+
+
+def check_record_sets(files: Sequence[str], limits: Mapping[str, tuple[str, int]]) -> None:
+    """Refuses record files that disagree with their manifests; files without one pass.
+
+    Args:
+        files: record files, perhaps of several sets, perhaps a part of a set.
+        limits: what the run expects: name of a flag in the manifest, or "vocab_size" -> where the
+            run has its value from, the value.
+
+    Raises:
+        ValueError: a set is not finished, a file is missing or of another size, or was made with
+            other settings. The message names the file and the remedy.
+    """
+    sets: dict[str, dict[str, tuple[str, Manifest]]] = {}
+    for file in files:
+        folder = os.path.dirname(file)
+        if folder not in sets:
+            sets[folder] = _sets_in(folder)
+        if os.path.basename(file) in sets[folder]:
+            _check_file(file, *sets[folder][os.path.basename(file)], limits)
+
+
+def _sets_in(folder: str) -> dict[str, tuple[str, Manifest]]:
+    """Of each file in a folder that belongs to a set: path of the manifest, manifest."""
+    found = {}
+    for path in tf.io.gfile.glob(os.path.join(tf.io.gfile.join(folder, "*" + SUFFIX))):
+        manifest = read_manifest(path)
+        if manifest is not None:
+            found |= {os.path.normpath(shard.file): (path, manifest) for shard in manifest.shards}
+    return found
+
+
+def _check_file(
+    file: str, path: str, manifest: Manifest, limits: Mapping[str, tuple[str, int]]
+) -> None:
+    remedy = "Run the create_pretraining_data command that made it once more; it goes on."
+    if not manifest.is_complete:
+        raise ValueError(
+            f"{path}: only {len(manifest.groups)} of {manifest.num_groups} groups are written, so "
+            f"{file} is part of an unfinished set. {remedy}"
+        )
+    for shard in manifest.shards:
+        if not is_whole(os.path.dirname(path), shard):
+            raise ValueError(
+                f"{os.path.join(os.path.dirname(path), shard.file)} is missing or does not have the "
+                f"{shard.bytes} bytes that {path} says. {remedy}"
+            )
+    for name, (origin, expected) in limits.items():
+        found = manifest.vocabulary["size"] if name == "vocab_size" else manifest.flags[name]
+        fits = found <= expected if name == "vocab_size" else found == expected
+        if not fits:
+            raise ValueError(
+                f"{file} was made with `{name}` = {found}, as {path} says, but {origin} is "
+                f"{expected}. Records and model belong together."
+            )
+
+
+def _values(counts: Counts) -> list[int]:
+    return [getattr(counts, f.name) for f in fields(Counts)]

@@ -1,0 +1,176 @@
+"""The record of a pre-training instance, and millions of instances on their way into records.
+
+An instance waits in a row of integers until all are made and shuffled, because the reference shuffles
+at the end. Rows are short, go to a temporary file when there are many, and become records in bulk.
+
+Shapes: N instances, S `max_seq_length`, P `max_predictions_per_seq`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from array import array
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from bert_tf.data.features import FeatureSpec, encode_examples
+from bert_tf.data.random_words import RandomWords
+
+# Bytes of rows that stay in memory; more go to a temporary file.
+KEPT_IN_MEMORY = 128 << 20
+_ROWS_AT_ONCE = 1024
+
+# What a row begins with: numbers of tokens, of tokens up to the first [SEP], and of predictions, and
+# the label. Then S token ids, P positions, P original ids.
+_HEAD = 4
+
+
+def pretraining_features(
+    max_seq_length: int, max_predictions_per_seq: int, objective: str = "mlm_nsp"
+) -> tuple[FeatureSpec, ...]:
+    """The record of a pre-training instance, under the reference's names.
+
+    `masked_lm_weights` is 1 for a prediction and 0 for padding; `next_sentence_labels` is 0 if B
+    follows A and 1 if B is random (or, with `mlm_sop`, stands before A).
+
+    Args:
+        max_seq_length: S.
+        max_predictions_per_seq: P; 0 for records without masks, to be masked while training.
+        objective: `mlm` has no `next_sentence_labels`.
+    """
+    sequence, predictions = (max_seq_length,), (max_predictions_per_seq,)
+    specs = [
+        FeatureSpec("input_ids", sequence),
+        FeatureSpec("input_mask", sequence),
+        FeatureSpec("segment_ids", sequence),
+    ]
+    if max_predictions_per_seq:
+        output = "masked_lm_logits"
+        specs += [
+            FeatureSpec("masked_lm_positions", predictions),
+            FeatureSpec("masked_lm_ids", predictions, role="label", output=output),
+            FeatureSpec("masked_lm_weights", predictions, "float32", role="weight", output=output),
+        ]
+    if objective != "mlm":
+        specs.append(
+            FeatureSpec("next_sentence_labels", role="label", output="next_sentence_logits")
+        )
+    return tuple(specs)
+
+
+class InstanceRows:
+    """Instances that wait to be written.
+
+    Args:
+        specs: of `pretraining_features`.
+        id_mask: bits of a token id that go into the record; the others were for the masker.
+        kept_in_memory: bytes; rows beyond go to a temporary file in the folder of `tempfile`
+            (environment variable TMPDIR).
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[FeatureSpec],
+        id_mask: int = 2**31 - 1,
+        kept_in_memory: int = KEPT_IN_MEMORY,
+    ):
+        shapes = {spec.name: spec.shape for spec in specs}
+        self._specs = tuple(specs)
+        self._length = shapes["input_ids"][0]
+        self._predictions = shapes.get("masked_lm_ids", (0,))[0]
+        self._id_mask = id_mask
+        self._width = _HEAD + self._length + 2 * self._predictions
+        self._kept = kept_in_memory // (4 * self._width) * self._width  # numbers, in whole rows
+        self._rows = array("i")
+        self._file = None
+        self._count = 0
+        self._zeros = array("i", bytes(4 * self._width))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(
+        self,
+        token_ids: array,
+        end_a: int,
+        next_sentence_label: int,
+        positions: Sequence[int] = (),
+        masked_lm_ids: Sequence[int] = (),
+    ) -> None:
+        """Adds an instance.
+
+        Args:
+            token_ids: as the model sees them, with [CLS] and [SEP], not padded.
+            end_a: position of the first [SEP].
+            next_sentence_label: see `pretraining_features`.
+            positions, masked_lm_ids: at most P.
+        """
+        rows, zeros = self._rows, self._zeros
+        unused = self._predictions - len(positions)
+        rows.extend((len(token_ids), end_a + 1, len(positions), next_sentence_label))
+        rows += token_ids
+        rows += zeros[: self._length - len(token_ids)]
+        rows.extend(positions)
+        rows += zeros[:unused]
+        rows.extend(masked_lm_ids)
+        rows += zeros[:unused]
+        self._count += 1
+        if len(rows) > self._kept:
+            self._spill()
+
+    def shuffled(self, rng: RandomWords) -> Iterator[np.ndarray]:
+        """Rows [up to 1024, ...] in the order of `rng.shuffle` of a list of the instances."""
+        order = array("I", range(self._count))
+        rng.shuffle(order)
+        if self._file is not None:
+            self._spill()
+        for start in range(0, self._count, _ROWS_AT_ONCE):
+            yield self._gather(order[start : start + _ROWS_AT_ONCE])
+
+    def columns(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The features of some rows: name -> array [rows, *shape]."""
+        head, token_ids = rows[:, :_HEAD], rows[:, _HEAD : _HEAD + self._length]
+        positions, masked_lm_ids = np.split(rows[:, _HEAD + self._length :], 2, axis=1)
+        num_tokens, first_segment, num_predictions, labels = (
+            head[:, i, None] for i in range(_HEAD)
+        )
+        place = np.arange(self._length)
+        columns = {
+            "input_ids": token_ids & self._id_mask,
+            "input_mask": (place < num_tokens).astype(np.int32),
+            "segment_ids": ((place >= first_segment) & (place < num_tokens)).astype(np.int32),
+            "masked_lm_positions": positions,
+            "masked_lm_ids": masked_lm_ids & self._id_mask,
+            "masked_lm_weights": (np.arange(self._predictions) < num_predictions).astype(
+                np.float32
+            ),
+            "next_sentence_labels": labels[:, 0],
+        }
+        return {spec.name: columns[spec.name] for spec in self._specs}
+
+    def records(self, rows: np.ndarray) -> list[bytes]:
+        """Some rows as serialized examples."""
+        return encode_examples(self._specs, self.columns(rows))
+
+    def close(self) -> None:
+        """Removes the temporary file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="bert_tf-")  # noqa: SIM115
+        self._rows.tofile(self._file)
+        self._file.flush()
+        del self._rows[:]
+
+    def _gather(self, order: array) -> np.ndarray:
+        if self._file is None:
+            return np.frombuffer(self._rows, np.int32).reshape(-1, self._width)[order]
+        size = 4 * self._width
+        data = bytearray()
+        for index in order:
+            self._file.seek(index * size)
+            data += self._file.read(size)
+        return np.frombuffer(data, np.int32).reshape(-1, self._width)

@@ -1,0 +1,351 @@
+"""prepare_corpus: WikiExtractor's output or plain text -> one sentence per line, an empty line after
+each document. What create_vocab and create_pretraining_data read."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import logging
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from bert_tf.data.files import TEMPORARY_SUFFIX, expand_files
+from bert_tf.data.readers import read_lines
+from bert_tf.data.sentences import SPLITTERS, make_splitter
+from bert_tf.data.wikipedia import FORMATS, read_paragraphs
+from bert_tf.training.progress import Progress, duration
+from bert_tf.workflows.options import option
+
+logger = logging.getLogger(__name__)
+
+_BUFFER_CHARACTERS = 1 << 20
+# Of a .gz file that is not read yet; of text, gzip makes about a third.
+_GZIP_RATIO = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusPreparationOptions:
+    """What `prepare_corpus` needs to know.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+
+    input_file: str = option(
+        "WikiExtractor's output or UTF-8 text, plain or gzip: a comma list of files, globs or folders."
+    )
+    output_file: str = option("Text to write: one sentence per line. Compressed if it ends in .gz.")
+    input_format: str = option(
+        "wikiextractor (<doc>), json (WikiExtractor --json), plain (a paragraph per line, an empty line "
+        "between documents), or auto: each file's own, by its first line.",
+        default="auto",
+        choices=("auto", *FORMATS),
+    )
+    splitter: str = option(
+        "What finds the sentences: rules (our own), or sentencex (pip install bert-tf[sentences]).",
+        default="rules",
+        choices=SPLITTERS,
+    )
+    language: str = option(
+        "ISO code of the text's language, for sentencex; the rules need none.", default="en"
+    )
+    keep_headings: bool = option(
+        "Keep the headings of Wikipedia; BERT was trained without. They are told by a guess: short "
+        "paragraphs with no mark but a full stop at the end.",
+        default=False,
+    )
+    min_sentence_chars: int = option(
+        "Leave out sentences with fewer letters and digits than this.", default=1
+    )
+    shard_bytes: int = option(
+        "Begin another file (name-00000.txt, name-00001.txt, ...) at the first end of a document after "
+        "so many bytes of text; 0 writes one file.",
+        default=0,
+    )
+    errors: str = option(
+        "What to do about bytes that are not UTF-8: strict stops, replace puts U+FFFD there.",
+        default="strict",
+        choices=("strict", "replace"),
+    )
+    overwrite: bool = option("Replace output that is already there.", default=False)
+
+    def __post_init__(self) -> None:
+        for name in ("min_sentence_chars", "shard_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"`{name}` is {getattr(self, name)}, but must be 0 or more.")
+
+
+@dataclass(frozen=True)
+class CorpusSummary:
+    """What `prepare_corpus` made."""
+
+    output_files: tuple[str, ...]
+    num_documents: int  # that have a sentence
+    num_sentences: int
+    num_words: int  # between spaces
+    num_bytes: int  # of text, before compression
+    num_paragraphs: int  # that were read, titles and headings included
+    num_titles: int
+    num_headings: int  # that were left out
+    num_short_sentences: int  # that were left out
+    seconds: float
+
+    def __str__(self) -> str:
+        first, *others = self.output_files
+        files = f"{first} and {len(others)} more" if others else first
+        megabytes = self.num_bytes / 1e6
+        share = (self.num_titles + self.num_headings) / max(1, self.num_paragraphs)
+        return (
+            f"{self.num_documents:,} documents with {self.num_sentences:,} sentences, "
+            f"{self.num_words:,} words between spaces, {megabytes:,.1f} MB to {files}, "
+            f"in {duration(self.seconds)} ({megabytes / max(self.seconds, 1e-9):,.1f} MB/s). Left out: "
+            f"{share:.1%} of {self.num_paragraphs:,} lines ({self.num_titles:,} titles, "
+            f"{self.num_headings:,} headings) and {self.num_short_sentences:,} short sentences"
+        )
+
+
+def prepare_corpus(options: CorpusPreparationOptions) -> CorpusSummary:
+    """Writes the sentences of a corpus, one per line. In memory are one line and a megabyte of output.
+
+    Raises:
+        ImportError: the splitter is not installed.
+        ValueError: the output exists or is an input, a glob matches nothing, a text is not UTF-8 or
+            not in its format, or there is no sentence.
+    """
+    started = time.monotonic()
+    split = make_splitter(options.splitter, options.language)
+    files = expand_files(options.input_file, folders=True)
+    old_outputs = _check_output(options, files)
+
+    dropped = {"title"} if options.keep_headings else {"title", "heading"}
+    counts: Counter[str] = Counter()
+    source = _Input(files, options.errors)
+    with _Output(options.output_file, options.shard_bytes) as output:
+        for file in files:
+            for kind, text in read_paragraphs(source.lines(file), file, options.input_format):
+                if kind == "end":
+                    output.end_document()
+                    continue
+                counts["paragraph"] += 1
+                if kind in dropped:
+                    counts[kind] += 1
+                    continue
+                for sentence in split(text):
+                    if _has_characters(sentence, options.min_sentence_chars):
+                        words = sentence.split()
+                        counts["word"] += len(words)
+                        output.write_sentence(" ".join(words))
+                    else:
+                        counts["short"] += 1
+        source.finish()
+        if not output.num_sentences:
+            raise ValueError(f"There is no sentence in {', '.join(files)}.")
+    for file in set(old_outputs) - set(output.files):
+        tf.io.gfile.remove(file)  # shards of an earlier run that had more of them
+
+    summary = CorpusSummary(
+        output_files=tuple(output.files),
+        num_documents=output.num_documents,
+        num_sentences=output.num_sentences,
+        num_words=counts["word"],
+        num_bytes=output.num_bytes,
+        num_paragraphs=counts["paragraph"],
+        num_titles=counts["title"],
+        num_headings=counts["heading"],
+        num_short_sentences=counts["short"],
+        seconds=time.monotonic() - started,
+    )
+    logger.info("Wrote %s.", summary)
+    return summary
+
+
+def _has_characters(sentence: str, minimum: int) -> bool:
+    return sum(1 for _ in itertools.islice(filter(str.isalnum, sentence), minimum)) == minimum
+
+
+# Output
+
+
+class _Output:
+    """One text file or several, which get their names together, when all is written.
+
+    As a context manager: until the block ends they are named ".tmp"; if it ends with an exception,
+    they are removed.
+    """
+
+    def __init__(self, path: str, shard_bytes: int) -> None:
+        self.files: list[str] = []
+        self.num_documents = self.num_sentences = self.num_bytes = 0
+        self._path = path
+        self._shard_bytes = shard_bytes
+        self._shard_start = 0  # `num_bytes` where the file begins
+        self._is_open = False  # whether a document has a sentence
+        self._lines: list[str] = []  # not yet written
+        self._num_characters = 0  # in them
+        self._stack = ExitStack()
+        self._file = None
+
+    def __enter__(self) -> _Output:
+        tf.io.gfile.makedirs(os.path.dirname(self._path) or ".")
+        return self
+
+    def __exit__(self, exception_type, *_) -> None:
+        complete = False
+        try:
+            if exception_type is None:
+                self._close()
+                for file in self.files:
+                    tf.io.gfile.rename(file + TEMPORARY_SUFFIX, file, overwrite=True)
+                complete = True
+        finally:
+            self._stack.close()
+            if not complete:
+                for file in self.files:
+                    if tf.io.gfile.exists(file + TEMPORARY_SUFFIX):
+                        tf.io.gfile.remove(file + TEMPORARY_SUFFIX)
+
+    def write_sentence(self, sentence: str) -> None:
+        if self._file is None:
+            self._open()
+        self._lines.append(sentence)
+        self._num_characters += len(sentence)
+        self._is_open = True
+        self.num_sentences += 1
+        if self._num_characters >= _BUFFER_CHARACTERS:
+            self._flush()
+
+    def end_document(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
+        self.num_documents += 1
+        self._lines.append("")
+        if self._shard_bytes:
+            self._flush()
+            if self.num_bytes - self._shard_start >= self._shard_bytes:
+                self._close()
+
+    def _open(self) -> None:
+        file = self._path
+        if self._shard_bytes:
+            file = _shard_name(file, len(self.files))
+        self.files.append(file)
+        self._shard_start = self.num_bytes
+        self._file = self._stack.enter_context(tf.io.gfile.GFile(file + TEMPORARY_SUFFIX, "wb"))
+        if file.endswith(".gz"):
+            # Without a name and a time in it: the same text makes the same file.
+            zipped = gzip.GzipFile("", "wb", compresslevel=6, fileobj=self._file, mtime=0)
+            self._file = self._stack.enter_context(zipped)
+
+    def _flush(self) -> None:
+        if self._lines:
+            data = ("\n".join(self._lines) + "\n").encode()
+            self._file.write(data)
+            self.num_bytes += len(data)
+            self._lines.clear()
+            self._num_characters = 0
+
+    def _close(self) -> None:
+        self._flush()
+        self._stack.close()
+        self._file = None
+
+
+def _shard_name(path: str, number: int) -> str:
+    """ "wiki.txt.gz" -> "wiki-00000.txt.gz"."""
+    root, extension = _root_and_extension(path)
+    return f"{root}-{number:05d}{extension}"
+
+
+def _root_and_extension(path: str) -> tuple[str, str]:
+    zipped = ".gz" if path.endswith(".gz") else ""
+    root, extension = os.path.splitext(path.removesuffix(zipped))
+    return root, extension + zipped
+
+
+def _check_output(options: CorpusPreparationOptions, inputs: Sequence[str]) -> list[str]:
+    """The output that is already there, if it may be replaced."""
+    existing = _existing_outputs(options)
+    for output in existing:
+        for file in inputs:
+            if _is_same_file(file, output):
+                raise ValueError(
+                    f"{output} would be written, but it is also an input (--input_file="
+                    f"{options.input_file}). Choose another --output_file."
+                )
+    if existing and not options.overwrite:
+        raise ValueError(
+            f"{existing[0]} exists. Choose another --output_file, or pass --overwrite to replace it."
+        )
+    return existing
+
+
+def _existing_outputs(options: CorpusPreparationOptions) -> list[str]:
+    path = options.output_file
+    if not options.shard_bytes:
+        if tf.io.gfile.isdir(path):
+            raise ValueError(f"--output_file={path} is a folder; name a file in it.")
+        return [path] if tf.io.gfile.exists(path) else []
+    folder = os.path.dirname(path)
+    if not tf.io.gfile.isdir(folder or "."):
+        return []
+    root, extension = _root_and_extension(os.path.basename(path))
+    shard = re.compile(rf"{re.escape(root)}-\d{{5,}}{re.escape(extension)}")
+    names = sorted(filter(shard.fullmatch, tf.io.gfile.listdir(folder or ".")))
+    return [os.path.join(folder, name) for name in names]
+
+
+def _is_same_file(one: str, other: str) -> bool:
+    if "://" in one or "://" in other:
+        return one == other
+    return os.path.samefile(one, other)
+
+
+# Input
+
+
+class _Input:
+    """The lines of files, with progress by megabytes of the files as they lie on the disk."""
+
+    def __init__(self, files: Sequence[str], errors: str) -> None:
+        self._errors = errors
+        self._sizes = {file: tf.io.gfile.stat(file).length for file in files}
+        total_size = sum(self._sizes[file] for file in files)
+        self._progress = Progress("read", max(1, round(total_size / 1e6)), unit="MB")
+        self._shown = 0
+        self._num_bytes_before = 0  # in the files that are done
+        self._ratio = _GZIP_RATIO
+
+    def lines(self, file: str) -> Iterator[str]:
+        size = self._sizes[file]
+        is_gzip = file.endswith(".gz")
+        num_bytes = 0
+        try:
+            for line in read_lines(file, self._errors):
+                yield line
+                num_bytes += 1 + (len(line) if line.isascii() else len(line.encode()))
+                # Where we are in a compressed file is guessed from the compression of the one before.
+                self._show(min(size, int(num_bytes / self._ratio) if is_gzip else num_bytes))
+        except ValueError as error:
+            if not isinstance(error.__cause__, UnicodeDecodeError):
+                raise
+            raise ValueError(f"{error} (or put U+FFFD there: --errors=replace)") from error
+        if is_gzip and size:
+            self._ratio = max(1.0, num_bytes / size)
+        self._num_bytes_before += size
+
+    def _show(self, position: int) -> None:
+        done = (self._num_bytes_before + position) // 1_000_000
+        if self._shown < done < self._progress.total:
+            self._shown = done
+            self._progress.update(done)
+
+    def finish(self) -> None:
+        self._progress.update(self._progress.total)

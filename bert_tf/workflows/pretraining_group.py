@@ -1,0 +1,303 @@
+"""One group of documents to its record files: the unit of work of `create_pretraining_data`.
+
+A group is what the reference's script would make of these documents alone, with the group's seed.
+Workers and Beam get nothing but groups.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import os
+import re
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from bert_tf.data.corpus import Group, group_lines
+from bert_tf.data.manifest import Counts, DoneGroup, Shard
+from bert_tf.data.masking import Masker, check_vocabulary, continuation_ids
+from bert_tf.data.packing import add_special_tokens
+from bert_tf.data.pretraining_records import InstanceRows, pretraining_features
+from bert_tf.data.random_words import RandomWords
+from bert_tf.data.records import RecordWriter
+from bert_tf.data.sentence_pairs import Document, make_sequences
+from bert_tf.tokenization import CHINESE_BLOCKS, FullTokenizer, is_chinese_char
+
+logger = logging.getLogger(__name__)
+
+# A token that continues a word of a segmented text, though it has no "##": set in its id until the
+# record is written.
+_CONTINUES = 1 << 28
+
+# Share of the work done, instances made so far.
+OnProgress = Callable[[float, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordSettings:
+    """What decides what the records of a group are: flags of `create_pretraining_data`."""
+
+    vocab_file: str
+    do_lower_case: bool
+    objective: str
+    masking: str
+    do_whole_word_mask: bool
+    segmented_text: bool
+    max_seq_length: int
+    max_predictions_per_seq: int  # 0: without masks
+    masked_lm_prob: float
+    mask_token_prob: float
+    random_token_prob: float
+    max_ngram_size: int
+    span_masking: bool
+    short_seq_prob: float
+    dupe_factor: int
+    errors: str
+    gzip_compress: bool
+    num_logged_instances: int
+
+
+@dataclass(frozen=True)
+class GroupJob:
+    """A group and where it goes."""
+
+    number: int
+    seed: int
+    ranges: Group
+    output_files: tuple[str, ...]
+    folder: str  # of the manifest
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """What became of a group."""
+
+    done: DoneGroup
+    logged: tuple[str, ...]  # the first instances, in words
+
+
+def group_seed(random_seed: int, number: int, num_groups: int) -> int:
+    """The seed of a group: the run's own if there is only one, else one made of it and the number."""
+    if num_groups == 1:
+        return random_seed
+    digest = hashlib.sha256(f"{random_seed}:{number}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+@functools.lru_cache(maxsize=1)
+def load_tokenizer(vocab_file: str, do_lower_case: bool) -> FullTokenizer:
+    """One for all groups of a process, with the words it remembers."""
+    tokenizer = FullTokenizer(vocab_file, do_lower_case=do_lower_case)
+    try:
+        check_vocabulary(tokenizer.vocab)
+    except ValueError as error:
+        raise ValueError(f"{vocab_file}: {error}") from error
+    return tokenizer
+
+
+def make_group(
+    job: GroupJob, settings: RecordSettings, on_progress: OnProgress | None = None
+) -> GroupResult:
+    """Reads a group and writes its files.
+
+    Raises:
+        ValueError: the text is not UTF-8 (the message has file, line and byte offset), or the
+            vocabulary lacks a special token.
+    """
+    work = _Work(settings.dupe_factor, on_progress)
+    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
+    specs = pretraining_features(
+        settings.max_seq_length, settings.max_predictions_per_seq, settings.objective
+    )
+    compression = "GZIP" if settings.gzip_compress else None
+    with ExitStack() as stack:
+        # Opened before the long work: a folder that cannot be written to is found out at once.
+        writers = [
+            stack.enter_context(RecordWriter(file, specs, compression)) for file in job.output_files
+        ]
+        rng = RandomWords(job.seed)
+        documents = read_documents(job.ranges, tokenizer, settings)
+        counts = _count_text(documents, tokenizer)
+        work.read()
+        rows = stack.enter_context(closing(InstanceRows(specs, id_mask=_CONTINUES - 1)))
+        rng.shuffle(documents)
+        _make_instances(documents, tokenizer, settings, rows, rng, work)
+        documents.clear()
+        written, logged = _write_instances(rows, writers, tokenizer, settings, rng, work)
+    shards = [
+        Shard(
+            os.path.relpath(file, job.folder),
+            writer.count,
+            tf.io.gfile.stat(file).length,
+        )
+        for file, writer in zip(job.output_files, writers, strict=True)
+    ]
+    ranges = [part._asdict() for part in job.ranges]
+    return GroupResult(
+        DoneGroup(job.number, job.seed, ranges, shards, counts + written), tuple(logged)
+    )
+
+
+def read_documents(
+    group: Group, tokenizer: FullTokenizer, settings: RecordSettings
+) -> list[Document]:
+    """The documents of a group, in order; those without tokens are dropped."""
+    encode = _segmented_encoder(tokenizer) if settings.segmented_text else tokenizer.encode
+    documents = [Document()]
+    for line in group_lines(group, settings.errors):
+        if line:
+            documents[-1].append(encode(line))
+        elif len(documents[-1]):
+            documents.append(Document())
+    if not len(documents[-1]):
+        documents.pop()
+    return documents
+
+
+def make_masker(tokenizer: FullTokenizer, settings: RecordSettings) -> Masker:
+    continuations = continuation_ids(tokenizer.vocab)
+    if settings.segmented_text:
+        continuations |= {index | _CONTINUES for index in tokenizer.vocab.values()}
+    return Masker(
+        tokenizer.vocab,
+        masked_lm_prob=settings.masked_lm_prob,
+        max_predictions_per_seq=settings.max_predictions_per_seq,
+        do_whole_word_mask=settings.do_whole_word_mask,
+        mask_token_prob=settings.mask_token_prob,
+        random_token_prob=settings.random_token_prob,
+        max_ngram_size=settings.max_ngram_size,
+        span_masking=settings.span_masking,
+        continuations=continuations,
+    )
+
+
+def _make_instances(
+    documents: Sequence[Document],
+    tokenizer: FullTokenizer,
+    settings: RecordSettings,
+    rows: InstanceRows,
+    rng: RandomWords,
+    work: _Work,
+) -> None:
+    """Fills `rows`: each sequence is masked before the next one is drawn, as in the reference."""
+    mask = make_masker(tokenizer, settings) if settings.max_predictions_per_seq else None
+    cls, sep = (array("i", [tokenizer.vocab[token]]) for token in ("[CLS]", "[SEP]"))
+    for _ in range(settings.dupe_factor):
+        for index in range(len(documents)):
+            for ids_a, ids_b, label in make_sequences(
+                settings.objective,
+                documents,
+                index,
+                max_seq_length=settings.max_seq_length,
+                short_seq_prob=settings.short_seq_prob,
+                rng=rng,
+            ):
+                token_ids = add_special_tokens(ids_a, ids_b, cls=cls, sep=sep)
+                end_a = len(ids_a) + 1
+                if mask is None:
+                    rows.append(token_ids, end_a, label)
+                else:
+                    masked, positions, masked_lm_ids = mask(token_ids, end_a, rng)
+                    rows.append(masked, end_a, label, positions, masked_lm_ids)
+            work.made(1 / len(documents), len(rows))
+
+
+def _write_instances(
+    rows: InstanceRows,
+    writers: Sequence[RecordWriter],
+    tokenizer: FullTokenizer,
+    settings: RecordSettings,
+    rng: RandomWords,
+    work: _Work,
+) -> tuple[Counts, list[str]]:
+    """Deals the instances out to the files, one each in turn; the first are put into words."""
+    counts, logged, number = Counts(), [], 0
+    for batch in rows.shuffled(rng):
+        for record in rows.records(batch):
+            writers[number % len(writers)].write_serialized(record)
+            number += 1
+        lengths, _, predictions, labels = batch[:, :4].sum(axis=0, dtype=int).tolist()
+        counts += Counts(
+            instances=len(batch),
+            random_next=labels,
+            instance_tokens=lengths,
+            predictions=predictions,
+        )
+        if len(logged) < settings.num_logged_instances:
+            columns = rows.columns(batch[: settings.num_logged_instances - len(logged)])
+            for index in range(len(columns["input_ids"])):
+                values = {name: column[index] for name, column in columns.items()}
+                logged.append(_in_words(values, tokenizer))
+        work.wrote(len(batch) / len(rows))
+    return counts, logged
+
+
+def _in_words(values: dict, tokenizer: FullTokenizer) -> str:
+    """An instance as the reference logs it."""
+    token_ids = values["input_ids"][: values["input_mask"].sum()].tolist()
+    lines = ["*** Example ***", f"tokens: {' '.join(tokenizer.convert_ids_to_tokens(token_ids))}"]
+    for name, value in values.items():
+        lines.append(f"{name}: {' '.join(map(str, value.ravel().tolist()))}")
+    return "\n".join(lines)
+
+
+def _count_text(documents: Sequence[Document], tokenizer: FullTokenizer) -> Counts:
+    unknown = tokenizer.vocab["[UNK]"]
+    return Counts(
+        documents=len(documents),
+        sentences=sum(map(len, documents)),
+        tokens=sum(document.num_tokens for document in documents),
+        unknown_tokens=sum(
+            document.count(unknown) + document.count(unknown | _CONTINUES) for document in documents
+        ),
+    )
+
+
+_CHINESE_RUN = re.compile("([" + "".join(f"{chr(a)}-{chr(b)}" for a, b in CHINESE_BLOCKS) + "]+)")
+
+
+def _segmented_encoder(tokenizer: FullTokenizer) -> Callable[[str], list[int]]:
+    """Ids of a text whose Chinese words stand between spaces; all but the first character of a
+    word are marked as continuing it. English and other words are as ever."""
+
+    def encode(text: str) -> list[int]:
+        ids: list[int] = []
+        for word in text.split():
+            for stretch in filter(None, _CHINESE_RUN.split(word)):
+                found = tokenizer.encode(stretch)
+                if is_chinese_char(ord(stretch[0])):
+                    found[1:] = [index | _CONTINUES for index in found[1:]]
+                ids += found
+        return ids
+
+    return encode
+
+
+class _Work:
+    """Adds up how much of a group is done: reading once, then making and writing each copy."""
+
+    def __init__(self, dupe_factor: int, on_progress: OnProgress | None):
+        self._report = on_progress or (lambda share, instances: None)
+        self._unit = 1.0 / (1 + 3 * dupe_factor)
+        self._dupe_factor = dupe_factor
+        self._share = 0.0
+        self._instances = 0
+
+    def read(self) -> None:
+        self._add(self._unit)
+
+    def made(self, share_of_copy: float, instances: int) -> None:
+        self._instances = instances
+        self._add(2 * self._unit * share_of_copy)
+
+    def wrote(self, share: float) -> None:
+        self._add(self._unit * self._dupe_factor * share)
+
+    def _add(self, share: float) -> None:
+        self._share += share
+        self._report(min(self._share, 1.0), self._instances)

@@ -1,0 +1,110 @@
+"""A corpus in groups: nothing lost, nothing doubled, no document cut."""
+
+import gzip
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_tf.data.corpus import TextRange, group_lines, group_size, plan_groups
+
+lines = st.sampled_from(["", "a", "two words", "grün", " ", "\t", "\u3000", "x" * 30])
+texts = st.lists(
+    st.builds(
+        lambda parts, end, last: end.join(parts) + last * end,
+        st.lists(lines, max_size=12),
+        st.sampled_from(["\n", "\r\n"]),
+        st.integers(min_value=0, max_value=1),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def write(folder, contents, compress=False):
+    files = []
+    for number, text in enumerate(contents):
+        path = folder / f"{number}.txt"
+        path.write_bytes(gzip.compress(text.encode()) if compress else text.encode())
+        files.append(str(path))
+    return files
+
+
+def documents(all_lines):
+    found = [[]]
+    for line in all_lines:
+        if line:
+            found[-1].append(line)
+        elif found[-1]:
+            found.append([])
+    return [document for document in found if document]
+
+
+def lines_of(contents):
+    """The last line of a file ends with the file."""
+    for text in contents:
+        *whole, rest = text.split("\n")
+        yield from [*whole, rest] if rest else whole
+
+
+@settings(max_examples=200, deadline=None)
+@given(contents=texts, max_group_bytes=st.integers(min_value=1, max_value=300), zip=st.booleans())
+def test_the_documents_of_all_groups_are_those_of_the_corpus(
+    tmp_path_factory, contents, max_group_bytes, zip
+):
+    files = write(tmp_path_factory.mktemp("corpus"), contents, compress=zip)
+    groups = plan_groups(files, max_group_bytes)
+    grouped = [document for group in groups for document in documents(group_lines(group))]
+    assert grouped == documents(line.strip() for line in lines_of(contents))
+    assert sum(map(group_size, groups)) == sum(len(text.encode()) for text in contents)
+
+
+def test_a_corpus_within_the_limit_is_one_group_of_all_files(tmp_path):
+    files = write(tmp_path, ["one\n\ntwo\n", "", "three\n"])
+    (group,) = plan_groups(files, 100)
+    assert [(part.start, part.end) for part in group] == [(0, 9), (0, 6)]
+    assert list(group_lines(group)) == ["one", "", "two", "three"]
+
+
+def test_a_larger_one_is_cut_behind_empty_lines_into_groups_of_about_the_same_size(tmp_path):
+    files = write(tmp_path, ["aaaa\nbbbb\n\n" * 30])  # documents of 11 bytes
+    groups = plan_groups(files, 100)
+    assert len(groups) == 4
+    assert all(group_size(group) % 11 == 0 for group in groups)
+    assert [group_size(group) // 11 for group in groups] == [8, 8, 7, 7]
+
+
+def test_a_document_larger_than_the_limit_stays_whole(tmp_path):
+    files = write(tmp_path, ["a\n\n" + "b\n" * 500 + "\nc\n"])
+    groups = plan_groups(files, 100)
+    assert [documents(group_lines(group)) for group in groups] == [[["a"], ["b"] * 500], [["c"]]]
+
+
+def test_a_document_goes_on_in_the_next_file(tmp_path):
+    files = write(tmp_path, ["a\n" * 40, "b\n" * 40 + "\nc\n" * 30])
+    first, *_ = plan_groups(files, 60)
+    assert documents(group_lines(first)) == [["a"] * 40 + ["b"] * 40]
+
+
+def test_groups_do_not_depend_on_compression(tmp_path):
+    text = "aaaa\nbbbb\n\n" * 30
+    (tmp_path / "plain").mkdir()
+    plain = plan_groups(write(tmp_path / "plain", [text, text]), 64)
+    packed = plan_groups(write(tmp_path, [text, text], compress=True), 64)
+    bounds = [[part[1:] for part in group] for group in plain]
+    assert bounds == [[part[1:] for part in group] for group in packed]
+
+
+def test_an_empty_corpus_is_one_group_without_lines(tmp_path):
+    (group,) = plan_groups(write(tmp_path, [""]), 10)
+    assert list(group_lines(group)) == []
+
+
+def test_carriage_returns_and_space_around_a_line_are_left_out_as_in_the_reference(tmp_path):
+    (file,) = write(tmp_path, ["\ufeff a\rb \r\n\u3000\nc"])
+    assert list(group_lines((TextRange(file, 0, 15),))) == ["ab", "", "c"]
+
+
+def test_a_group_of_no_bytes_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="`max_group_bytes` is 0, but must be 1 or more"):
+        plan_groups(write(tmp_path, ["a"]), 0)

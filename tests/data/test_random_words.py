@@ -1,0 +1,58 @@
+"""RandomWords draws what `random.Random` draws."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_tf.data.random_words import RandomWords, threshold
+
+SEEDS = st.integers(min_value=0, max_value=2**64)
+
+
+@given(seed=SEEDS, numbers=st.lists(st.integers(min_value=1, max_value=2**32 - 1), max_size=60))
+def test_every_method_gives_what_random_gives_in_any_order(seed, numbers):
+    ours, theirs = RandomWords(seed), random.Random(seed)
+    for number in numbers:
+        assert ours.randrange(number) == theirs.randrange(number)
+        assert ours.randint(7, 6 + number) == theirs.randint(7, 6 + number)
+        assert ours.random() == theirs.random()
+
+
+@given(seed=SEEDS, length=st.integers(min_value=0, max_value=300))
+def test_a_shuffle_is_the_shuffle_of_random(seed, length):
+    ours, theirs = RandomWords(seed), random.Random(seed)
+    found, expected = list(range(length)), list(range(length))
+    ours.shuffle(found)
+    theirs.shuffle(expected)
+    assert found == expected
+    assert ours.random() == theirs.random()  # and as many words were drawn
+
+
+@given(
+    seed=SEEDS,
+    length=st.integers(min_value=0, max_value=300),
+    keep=st.integers(min_value=0, max_value=310),
+)
+def test_the_first_items_of_a_shuffle_are_right_when_only_they_are_kept(seed, length, keep):
+    ours, theirs = RandomWords(seed), random.Random(seed)
+    found, expected = list(range(length)), list(range(length))
+    ours.shuffle(found, keep)
+    theirs.shuffle(expected)
+    assert found[:keep] == expected[:keep]
+    assert ours.random() == theirs.random()
+
+
+def test_words_go_on_where_one_chunk_ends_and_the_next_begins():
+    ours, theirs = RandomWords(3), random.Random(3)
+    assert [ours.random() for _ in range(100_000)] == [theirs.random() for _ in range(100_000)]
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.8, 1 / 3, 1.0])
+def test_a_threshold_decides_as_the_comparison_of_random_does(probability):
+    ours, theirs = RandomWords(9), random.Random(9)
+    for _ in range(2000):
+        first, second = next(ours.words), next(ours.words)
+        found = (first >> 5) << 26 | second >> 6
+        assert (found < threshold(probability)) == (theirs.random() < probability)
