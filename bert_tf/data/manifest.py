@@ -147,16 +147,7 @@ def read_manifest(path: str) -> Manifest | None:
     try:
         with tf.io.gfile.GFile(path) as file:
             values = json.loads(file.read())
-        groups = [
-            DoneGroup(
-                **{
-                    **group,
-                    "shards": [Shard(**shard) for shard in group["shards"]],
-                    "counts": Counts(**group["counts"]),
-                }
-            )
-            for group in values["groups"]
-        ]
+        groups = [group_from_json(group) for group in values["groups"]]
         plain = {name: values[name] for name in _PLAIN_FIELDS}
         return Manifest(groups={group.number: group for group in groups}, **plain)
     except (KeyError, TypeError, ValueError) as error:
@@ -164,6 +155,12 @@ def read_manifest(path: str) -> Manifest | None:
             f"{path} is damaged or of another version ({error!r}). Make the records again, with "
             "--overwrite."
         ) from error
+
+
+def group_from_json(values: Mapping[str, Any]) -> DoneGroup:
+    """The inverse of `dataclasses.asdict`."""
+    shards = [Shard(**shard) for shard in values["shards"]]
+    return DoneGroup(**{**values, "shards": shards, "counts": Counts(**values["counts"])})
 
 
 def is_whole(folder: str, shard: Shard) -> bool:

@@ -8,6 +8,8 @@ Shapes: N instances, S `max_seq_length`, P `max_predictions_per_seq`.
 
 from __future__ import annotations
 
+import functools
+import os
 import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
@@ -18,7 +20,7 @@ from bert_tf.data.features import FeatureSpec, encode_examples
 from bert_tf.data.random_words import RandomWords
 
 # Bytes of rows that stay in memory; more go to a temporary file.
-KEPT_IN_MEMORY = 128 << 20
+KEPT_IN_MEMORY = 256 << 20
 _ROWS_AT_ONCE = 1024
 
 # What a row begins with: numbers of tokens, of tokens up to the first [SEP], and of predictions, and
@@ -65,6 +67,7 @@ class InstanceRows:
     Args:
         specs: of `pretraining_features`.
         id_mask: bits of a token id that go into the record; the others were for the masker.
+        typecode: of the arrays that token ids come in: "H" (two bytes) or "i" (four).
         kept_in_memory: bytes; rows beyond go to a temporary file in the folder of `tempfile`
             (environment variable TMPDIR).
     """
@@ -73,6 +76,7 @@ class InstanceRows:
         self,
         specs: Sequence[FeatureSpec],
         id_mask: int = 2**31 - 1,
+        typecode: str = "i",
         kept_in_memory: int = KEPT_IN_MEMORY,
     ):
         shapes = {spec.name: spec.shape for spec in specs}
@@ -81,11 +85,11 @@ class InstanceRows:
         self._predictions = shapes.get("masked_lm_ids", (0,))[0]
         self._id_mask = id_mask
         self._width = _HEAD + self._length + 2 * self._predictions
-        self._kept = kept_in_memory // (4 * self._width) * self._width  # numbers, in whole rows
-        self._rows = array("i")
+        self._rows = array(typecode)
+        self._kept = kept_in_memory // self._rows.itemsize  # numbers
         self._file = None
         self._count = 0
-        self._zeros = array("i", bytes(4 * self._width))
+        self._zeros = array(typecode, [0]) * self._width
 
     def __len__(self) -> int:
         return self._count
@@ -166,11 +170,12 @@ class InstanceRows:
         del self._rows[:]
 
     def _gather(self, order: array) -> np.ndarray:
+        dtype = np.dtype(self._rows.typecode)
         if self._file is None:
-            return np.frombuffer(self._rows, np.int32).reshape(-1, self._width)[order]
-        size = 4 * self._width
-        data = bytearray()
-        for index in order:
-            self._file.seek(index * size)
-            data += self._file.read(size)
-        return np.frombuffer(data, np.int32).reshape(-1, self._width)
+            rows = np.frombuffer(self._rows, dtype).reshape(-1, self._width)[order]
+        else:
+            size = dtype.itemsize * self._width
+            read = functools.partial(os.pread, self._file.fileno(), size)
+            data = b"".join(read(index * size) for index in order)
+            rows = np.frombuffer(data, dtype).reshape(-1, self._width)
+        return rows.astype(np.int32)

@@ -41,13 +41,13 @@ class Document:
     """Token ids of the sentences of one text.
 
     The sentences stand one after the other in one flat array: a run of sentences is then a slice,
-    and a token takes four bytes.
+    and a token takes four bytes, or two with the typecode "H".
     """
 
     __slots__ = ("_bounds", "_token_ids")
 
-    def __init__(self, sentences: Sequence[Sequence[int]] = ()):
-        self._token_ids = array("i")
+    def __init__(self, sentences: Sequence[Sequence[int]] = (), typecode: str = "i"):
+        self._token_ids = array(typecode)
         self._bounds = array("q", [0])  # sentence i is token_ids[bounds[i]:bounds[i + 1]]
         for sentence in sentences:
             self.append(sentence)

@@ -73,7 +73,7 @@ class Progress:
         elapsed = seconds - seconds_before
         rate = (done - done_before) / elapsed if elapsed > 0 else 0.0
         left = duration((self.total - done) / rate) if rate > 0 else "?"
-        shown = "".join(f"  {name} {value:.4g}" for name, value in values.items())
+        shown = "".join(f"  {name} {_shown(value)}" for name, value in values.items())
         share = done / self.total if self.total else 1.0
         ending = f"took {duration(seconds)}" if done >= self.total else f"ETA {left}"
         count = f"{done:,.0f}/{self.total:,}"
@@ -83,6 +83,10 @@ class Progress:
         if rate <= 0:
             return ""
         return f"  {rate:,.1f} {self.unit}/s" if rate >= 1 else f"  {1 / rate:,.1f} s each"
+
+
+def _shown(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
 
 
 def duration(seconds: float) -> str:

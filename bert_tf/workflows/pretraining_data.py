@@ -38,6 +38,7 @@ from bert_tf.interop.letter_case import vocab_is_cased
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress, duration
 from bert_tf.workflows.options import option
+from bert_tf.workflows.pretraining_beam import remove_notes, run_with_beam
 from bert_tf.workflows.pretraining_group import (
     GroupJob,
     GroupResult,
@@ -280,7 +281,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
                 options.max_group_bytes,
             )
         manifest.write(path)
-        for result in _run(missing, settings, options):
+        for result in _run(missing, settings, options, path):
             for words in result.logged:
                 logger.info("%s", words)
             manifest.groups[result.done.number] = result.done
@@ -303,13 +304,14 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
 
 
 def _run(
-    jobs: Sequence[GroupJob], settings: RecordSettings, options: PretrainingDataOptions
+    jobs: Sequence[GroupJob],
+    settings: RecordSettings,
+    options: PretrainingDataOptions,
+    manifest_file: str,
 ) -> Iterable[GroupResult]:
     """The results, as they come."""
     if options.runner is not None:
-        from bert_tf.workflows.pretraining_beam import run_with_beam
-
-        return run_with_beam(jobs, settings, options.runner, options.runner_flags)
+        return run_with_beam(jobs, settings, manifest_file, options.runner, options.runner_flags)
     report = _make_report(jobs)
     if options.num_workers == 1 or len(jobs) == 1:
         return run_in_turn(jobs, settings, report)
@@ -380,6 +382,7 @@ def _start_or_go_on(
         )
     if overwrite:
         _remove_set(path)
+    remove_notes(path, range(len(jobs)))  # of an earlier set
     return wanted
 
 

@@ -13,7 +13,7 @@ import os
 import re
 from array import array
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -124,7 +124,8 @@ def make_group(
         documents = read_documents(job.ranges, tokenizer, settings)
         counts = _count_text(documents, tokenizer)
         work.read()
-        rows = stack.enter_context(closing(InstanceRows(specs, id_mask=_CONTINUES - 1)))
+        rows = InstanceRows(specs, _CONTINUES - 1, id_typecode(tokenizer, settings))
+        stack.callback(rows.close)
         rng.shuffle(documents)
         _make_instances(documents, tokenizer, settings, rows, rng, work)
         documents.clear()
@@ -148,15 +149,22 @@ def read_documents(
 ) -> list[Document]:
     """The documents of a group, in order; those without tokens are dropped."""
     encode = _segmented_encoder(tokenizer) if settings.segmented_text else tokenizer.encode
-    documents = [Document()]
+    new_document = functools.partial(Document, typecode=id_typecode(tokenizer, settings))
+    documents = [new_document()]
     for line in group_lines(group, settings.errors):
         if line:
             documents[-1].append(encode(line))
         elif len(documents[-1]):
-            documents.append(Document())
+            documents.append(new_document())
     if not len(documents[-1]):
         documents.pop()
     return documents
+
+
+def id_typecode(tokenizer: FullTokenizer, settings: RecordSettings) -> str:
+    """Of the arrays that hold token ids: two bytes where that is enough."""
+    short = max(tokenizer.vocab.values()) < 1 << 16 and not settings.segmented_text
+    return "H" if short and settings.max_seq_length < 1 << 16 else "i"
 
 
 def make_masker(tokenizer: FullTokenizer, settings: RecordSettings) -> Masker:
@@ -186,7 +194,8 @@ def _make_instances(
 ) -> None:
     """Fills `rows`: each sequence is masked before the next one is drawn, as in the reference."""
     mask = make_masker(tokenizer, settings) if settings.max_predictions_per_seq else None
-    cls, sep = (array("i", [tokenizer.vocab[token]]) for token in ("[CLS]", "[SEP]"))
+    typecode = id_typecode(tokenizer, settings)
+    cls, sep = (array(typecode, [tokenizer.vocab[token]]) for token in ("[CLS]", "[SEP]"))
     for _ in range(settings.dupe_factor):
         for index in range(len(documents)):
             for ids_a, ids_b, label in make_sequences(

@@ -58,11 +58,12 @@ def test_records_have_what_their_objective_needs(predictions, objective, names):
 
 
 @pytest.mark.parametrize("kept_in_memory", [0, 400, 1 << 20])
-def test_rows_in_a_file_are_the_same_as_rows_in_memory(kept_in_memory):
+@pytest.mark.parametrize("typecode", ["H", "i"])
+def test_rows_in_a_file_are_the_same_as_rows_in_memory(kept_in_memory, typecode):
     specs = pretraining_features(5, 1)
-    rows = InstanceRows(specs, kept_in_memory=kept_in_memory)
+    rows = InstanceRows(specs, typecode=typecode, kept_in_memory=kept_in_memory)
     for number in range(2500):
-        rows.append(array("i", [number, 1, 2]), 1, number % 2, [0], [number])
+        rows.append(array(typecode, [number, 1, 2]), 1, number % 2, [0], [number])
     order = list(range(2500))
     RandomWords(3).shuffle(order)
     found = []

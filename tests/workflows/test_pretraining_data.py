@@ -408,9 +408,18 @@ def test_whole_chinese_words_are_masked_together_where_spaces_divide_the_text(tm
 
 
 def run_groups(folder, name, **changes):
-    names = write_inputs(folder, {"a.txt": corpus_of(40), "b.txt": corpus_of(25)})
-    changes = {"max_seq_length": 24, "dupe_factor": 2, "max_group_bytes": 1500, **changes}
-    options = {**names, "output_file": f"{folder}/{name}/x,{folder}/{name}/y", **changes}
+    """Records of a corpus of several groups in folder/name; the corpus is written once."""
+    if not (folder / "vocab.txt").exists():
+        write_inputs(folder, {"a.txt": corpus_of(40), "b.txt": corpus_of(25)})
+    options = {
+        "input_file": f"{folder}/a.txt,{folder}/b.txt",
+        "vocab_file": f"{folder}/vocab.txt",
+        "output_file": f"{folder}/{name}/x,{folder}/{name}/y",
+        "max_seq_length": 24,
+        "dupe_factor": 2,
+        "max_group_bytes": 1500,
+        **changes,
+    }
     return create_pretraining_data(PretrainingDataOptions(**options))
 
 
@@ -545,18 +554,14 @@ def test_records_of_other_flags_are_refused_with_the_difference_unless_overwritt
 
 def test_a_changed_input_or_vocabulary_is_noticed(tmp_path):
     run_groups(tmp_path, "out")
-    with pytest.raises(ValueError, match="the input files have changed"):
-        write_inputs(tmp_path, {"a.txt": corpus_of(41), "b.txt": corpus_of(25)})
-        create_pretraining_data(
-            PretrainingDataOptions(
-                input_file=f"{tmp_path}/a.txt,{tmp_path}/b.txt",
-                output_file=f"{tmp_path}/out/x,{tmp_path}/out/y",
-                vocab_file=f"{tmp_path}/vocab.txt",
-                max_seq_length=24,
-                dupe_factor=2,
-                max_group_bytes=1500,
-            )
-        )
+    with (tmp_path / "vocab.txt").open("a") as file:
+        file.write("more\n")
+    with pytest.raises(ValueError, match="the vocabulary file has changed"):
+        run_groups(tmp_path, "out")
+    with (tmp_path / "a.txt").open("a") as file:
+        file.write("the dog\n")
+    with pytest.raises(ValueError, match=r"the input files have changed.*\n.*the vocabulary"):
+        run_groups(tmp_path, "out")
 
 
 def test_records_without_a_manifest_are_not_overwritten_unasked(tmp_path):
