@@ -1,7 +1,7 @@
 """Speed and memory of create_pretraining_data, beside the reference's algorithm in plain Python.
 
-    python benchmarks/create_pretraining_data.py \
-        --text=../shared/data/text/enwiki_30mb.txt --vocab=../shared/data/vocab/bert-base-uncased.vocab.txt
+    python benchmarks/create_pretraining_data.py --text=../shared/data/text/enwiki_30mb.txt \
+        --vocab=../shared/data/vocab/bert-base-uncased.vocab.txt
 
 prints megabytes of text per second and the peak resident memory of the largest process, for
 
@@ -190,11 +190,13 @@ def ours(case: dict) -> tuple[float, int]:
 
 def yardstick(case: dict) -> tuple[float, int]:
     import tensorflow as tf
+
     from reference import pretraining_data as reference
     from reference.wordpiece_rules import word_pieces
 
     start = time.perf_counter()
-    vocab = {line.strip(): i for i, line in enumerate(open(case["vocab"], encoding="utf-8"))}
+    lines = Path(case["vocab"]).read_text(encoding="utf-8").split("\n")
+    vocab = {line.strip(): index for index, line in enumerate(lines)}
     text = Path(case["text"]).read_text(encoding="utf-8")
     instances = reference.create_instances(
         [text],

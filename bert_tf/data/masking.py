@@ -31,7 +31,7 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import NamedTuple
 
-from bert_tf.data.random_words import RandomWords, threshold
+from bert_tf.data.random_words import RandomWords, Threshold
 
 LONGEST_SPAN = 10  # words; SpanBERT's
 _SPAN_ENDS = 0.2  # the chance that a span ends after any of its words
@@ -99,9 +99,9 @@ class Masker:
         if continuations is None:
             continuations = continuation_ids(vocab)
         self._continuations = frozenset(continuations)
-        self._mask_below = threshold(mask_token_prob)
-        self._keep_below = threshold(_share_kept(mask_token_prob, random_token_prob))
-        self._random_shift = 32 - len(self._vocab_ids).bit_length()
+        self._mask_token_prob = mask_token_prob
+        self._is_mask = Threshold.of(mask_token_prob)
+        self._share_kept = _share_kept(mask_token_prob, random_token_prob)
         # Cumulative shares of the lengths 1, 2, ...; None where only single units are masked.
         weights = None
         if span_masking:
@@ -198,14 +198,22 @@ class Masker:
     def _replace(self, token_ids: array, positions: list[int], rng: RandomWords) -> MaskedTokens:
         """Puts in what the model sees. `positions` are in the order of the draws; sorts them."""
         masked = token_ids[:]
-        words = rng.words
-        mask_id, mask_below, keep_below = self._mask_id, self._mask_below, self._keep_below
-        # Two words make one `random()`; this is the loop that runs most often.
-        for position, first, second in zip(positions, words, words):  # noqa: B905
-            if (first >> 5) << 26 | second >> 6 < mask_below:
+        mask_id, (low, high, rest) = self._mask_id, self._is_mask
+        rng.reserve(2 * len(positions))
+        words, at = rng.words, rng.at
+        left = 2 * len(positions)  # words that are needed at least
+        for position in positions:
+            # `random() < mask_token_prob`; this is the loop that runs most often.
+            first = words[at]
+            at += 2
+            if first < low or (first < high and words[at - 1] < rest):
                 masked[position] = mask_id
-            elif (next(words) >> 5) << 26 | next(words) >> 6 >= keep_below:
-                masked[position] = self._random_word(rng)
+                continue
+            rng.at = at
+            masked[position] = self._keep_or_replace(token_ids[position], rng)
+            rng.reserve(left)
+            words, at = rng.words, rng.at
+        rng.at = at
         positions.sort()
         return MaskedTokens(masked, positions, [token_ids[position] for position in positions])
 
@@ -214,22 +222,21 @@ class Masker:
     ) -> MaskedTokens:
         """As `_replace`, with one decision for all positions of a unit."""
         masked = token_ids[:]
-        words = rng.words
         for unit in units:
-            if (next(words) >> 5) << 26 | next(words) >> 6 < self._mask_below:
+            if rng.random() < self._mask_token_prob:
                 for position in unit:
                     masked[position] = self._mask_id
-            elif (next(words) >> 5) << 26 | next(words) >> 6 >= self._keep_below:
+            elif rng.random() >= self._share_kept:
                 for position in unit:
                     masked[position] = self._random_word(rng)
         positions = sorted(position for unit in units for position in unit)
         return MaskedTokens(masked, positions, [token_ids[position] for position in positions])
 
+    def _keep_or_replace(self, token_id: int, rng: RandomWords) -> int:
+        return token_id if rng.random() < self._share_kept else self._random_word(rng)
+
     def _random_word(self, rng: RandomWords) -> int:
-        words, shift, number = rng.words, self._random_shift, len(self._vocab_ids)
-        while (index := next(words) >> shift) >= number:
-            pass
-        return self._vocab_ids[index]
+        return self._vocab_ids[rng.randrange(len(self._vocab_ids))]
 
 
 def continuation_ids(vocab: Mapping[str, int]) -> frozenset[int]:

@@ -113,9 +113,8 @@ def truncate_pair_at_random(
     excess = end_a + end_b - max_tokens
     if excess <= 0:
         return tokens_a, tokens_b
-    # `random()` takes two words and is below 0.5 if the first is below its half.
-    for _, word, _ in zip(range(excess), rng.words, rng.words):  # noqa: B905
-        from_front = word < 1 << 31
+    for coin in rng.coins(excess):
+        from_front = coin < 1 << 31
         if end_a - start_a > end_b - start_b:
             if from_front:
                 start_a += 1

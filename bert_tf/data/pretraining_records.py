@@ -142,8 +142,8 @@ class InstanceRows:
         place = np.arange(self._length)
         columns = {
             "input_ids": token_ids & self._id_mask,
-            "input_mask": (place < num_tokens).astype(np.int32),
-            "segment_ids": ((place >= first_segment) & (place < num_tokens)).astype(np.int32),
+            "input_mask": (place < num_tokens).astype(np.uint8),
+            "segment_ids": ((place >= first_segment) & (place < num_tokens)).astype(np.uint8),
             "masked_lm_positions": positions,
             "masked_lm_ids": masked_lm_ids & self._id_mask,
             "masked_lm_weights": (np.arange(self._predictions) < num_predictions).astype(

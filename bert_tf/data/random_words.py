@@ -17,11 +17,14 @@ from __future__ import annotations
 import functools
 import math
 import random
+import sys
 from array import array
-from collections.abc import Iterator, MutableSequence
-from itertools import chain
+from collections.abc import MutableSequence, Sequence
+from typing import NamedTuple
 
-_WORDS_AT_ONCE = 1 << 13
+import numpy as np
+
+_WORDS_AT_ONCE = 1 << 14
 
 
 class RandomWords:
@@ -31,31 +34,64 @@ class RandomWords:
         seed: any whole number.
 
     Attributes:
-        words: the stream itself, for loops that have no time for a method call. Every item taken
-            from it is one 32-bit word of the generator.
+        words: some words of the generator, in order.
+        at: the next of them to be used. A loop that has no time for method calls takes words itself:
+            it calls `reserve` first, and moves `at` behind what it took.
 
     >>> RandomWords(5).randrange(100) == random.Random(5).randrange(100)
     True
     """
 
     def __init__(self, seed: int):
-        self.words: Iterator[int] = chain.from_iterable(_chunks(random.Random(seed)))
+        self._rng = random.Random(seed)
+        self.words = array("I")
+        self.at = 0
+        self._digits: dict[int, Sequence[int]] = {}  # number of bits -> that many of each word
+        self.reserve(1)
+
+    def reserve(self, number: int) -> None:
+        """Makes sure that `number` words lie in `words` from `at` on."""
+        if len(self.words) - self.at < number:
+            bits = self._rng.getrandbits(32 * (number + _WORDS_AT_ONCE))
+            new = bits.to_bytes(4 * (number + _WORDS_AT_ONCE), sys.byteorder)
+            # As one large number, the first word is the lowest.
+            drawn = array("I", new)
+            if sys.byteorder == "big":
+                drawn.reverse()
+            self.words = self.words[self.at :] + drawn
+            self.at = 0
+            self._digits = {}
 
     def random(self) -> float:
         """From 0 to 1, 1 excluded."""
-        high, low = next(self.words) >> 5, next(self.words) >> 6
-        return (high << 26 | low) / 9007199254740992.0
+        at = self.at
+        if at + 2 > len(self.words):
+            self.reserve(2)
+            at = self.at
+        first, second = self.words[at], self.words[at + 1]
+        self.at = at + 2
+        return (first >> 5 << 26 | second >> 6) / 9007199254740992.0
 
     def randrange(self, n: int) -> int:
         """From 0 to n - 1; n is at most 2^32 - 1."""
         shift = 32 - n.bit_length()
-        while (number := next(self.words) >> shift) >= n:
-            pass
-        return number
+        while True:
+            if self.at == len(self.words):
+                self.reserve(1)
+            number = self.words[self.at] >> shift
+            self.at += 1
+            if number < n:
+                return number
 
     def randint(self, first: int, last: int) -> int:
         """From `first` to `last`, both included."""
         return first + self.randrange(last - first + 1)
+
+    def coins(self, number: int) -> array:
+        """As many draws of `random()`: each is below 2^31 where `random()` is below 0.5."""
+        self.reserve(2 * number)
+        start, self.at = self.at, self.at + 2 * number
+        return self.words[start : self.at : 2]
 
     def shuffle(self, items: MutableSequence, keep: int | None = None) -> None:
         """Shuffles in place.
@@ -65,49 +101,61 @@ class RandomWords:
             keep: how many of the first items are wanted; the rest is left in disorder, which is
                 quicker, though the same words are drawn. None means all.
         """
-        words = self.words
         keep = len(items) if keep is None else max(keep, 1)
         last = len(items) - 1  # items behind it are done
-        while last >= keep:
-            shift, end = _same_shift(last)
-            if end < keep:
-                end = keep
-            for word in words:
-                if (other := word >> shift) <= last:
-                    items[other] = items[last]  # what goes to `last` is not wanted
-                    last -= 1
-                    if last < end:
-                        break
         while last > 0:
-            shift, end = _same_shift(last)
-            for word in words:
-                if (other := word >> shift) <= last:
-                    items[last], items[other] = items[other], items[last]
-                    last -= 1
-                    if last < end:
-                        break
+            bits, end = _same_bits(last)
+            if last >= keep:
+                end = max(end, keep)
+            # The words cut to so many bits: small numbers, which Python need not make.
+            digits = self._digits.get(bits) or self._cut(bits)
+            others = iter(digits)
+            others.__setstate__(self.at)
+            if last >= keep:
+                for other in others:
+                    if other <= last:
+                        items[other] = items[last]  # what goes to `last` is not wanted
+                        last -= 1
+                        if last < end:
+                            break
+            else:
+                for other in others:
+                    if other <= last:
+                        items[last], items[other] = items[other], items[last]
+                        last -= 1
+                        if last < end:
+                            break
+            self.at = len(digits) - others.__length_hint__()
+            if self.at == len(digits):
+                self.reserve(1)
+
+    def _cut(self, bits: int) -> Sequence[int]:
+        """The upper `bits` of every word."""
+        cut = np.frombuffer(self.words, np.uint32) >> np.uint32(32 - bits)
+        digits = cut.astype(np.uint8).tobytes() if bits <= 8 else cut.tolist()
+        self._digits[bits] = digits
+        return digits
 
 
-def threshold(probability: float) -> int:
-    """`random() < probability` as a comparison of whole numbers.
+class Threshold(NamedTuple):
+    """`random() < probability`, said of the two words of the draw.
 
-    Returns:
-        T such that `(first >> 5) << 26 | second >> 6 < T` says the same of the two words.
+    It holds where first < low, or first < high and second < rest.
     """
-    return math.ceil(probability * 9007199254740992.0)
+
+    low: int
+    high: int
+    rest: int
+
+    @classmethod
+    def of(cls, probability: float) -> Threshold:
+        """Args: probability: from 0 to 1."""
+        upper, lower = divmod(math.ceil(probability * 9007199254740992.0), 1 << 26)
+        return cls(upper << 5, upper + 1 << 5, lower << 6)
 
 
 @functools.cache
-def _same_shift(last: int) -> tuple[int, int]:
-    """How far words are shifted for `randrange(last + 1)`, and down to which `last` that holds."""
+def _same_bits(last: int) -> tuple[int, int]:
+    """The bits of `randrange(last + 1)`, and down to which `last` they are as many."""
     bits = (last + 1).bit_length()
-    return 32 - bits, max((1 << (bits - 1)) - 1, 1)
-
-
-def _chunks(rng: random.Random) -> Iterator[list[int]]:
-    while True:
-        bits = rng.getrandbits(32 * _WORDS_AT_ONCE)
-        words = array("I", bits.to_bytes(4 * _WORDS_AT_ONCE, "little"))
-        if array("I", [1]).tobytes()[0] != 1:
-            words.byteswap()
-        yield words.tolist()
+    return bits, max((1 << (bits - 1)) - 1, 1)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.data.random_words import RandomWords, threshold
+from bert_tf.data.random_words import RandomWords, Threshold
 
 SEEDS = st.integers(min_value=0, max_value=2**64)
 
@@ -49,10 +49,38 @@ def test_words_go_on_where_one_chunk_ends_and_the_next_begins():
     assert [ours.random() for _ in range(100_000)] == [theirs.random() for _ in range(100_000)]
 
 
+@given(seed=SEEDS, number=st.integers(min_value=0, max_value=40_000))
+def test_coins_are_draws_of_random(seed, number):
+    ours, theirs = RandomWords(seed), random.Random(seed)
+    assert [coin < 1 << 31 for coin in ours.coins(number)] == [
+        theirs.random() < 0.5 for _ in range(number)
+    ]
+    assert ours.random() == theirs.random()
+
+
+def test_words_that_are_left_stay_when_more_are_reserved():
+    ours, theirs = RandomWords(8), random.Random(8)
+    for number in (5, 20_000, 3, 50_000):
+        ours.reserve(number)
+        taken = ours.words[ours.at : ours.at + number].tolist()
+        ours.at += number
+        assert taken == [theirs.getrandbits(32) for _ in range(number)]
+
+
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.8, 1 / 3, 1.0])
 def test_a_threshold_decides_as_the_comparison_of_random_does(probability):
     ours, theirs = RandomWords(9), random.Random(9)
-    for _ in range(2000):
-        first, second = next(ours.words), next(ours.words)
-        found = (first >> 5) << 26 | second >> 6
-        assert (found < threshold(probability)) == (theirs.random() < probability)
+    ours.reserve(4000)
+    low, high, rest = Threshold.of(probability)
+    for at in range(0, 4000, 2):
+        first, second = ours.words[at : at + 2]
+        found = first < low or (first < high and second < rest)
+        assert found == (theirs.random() < probability)
+
+
+def test_a_threshold_looks_at_the_second_word_where_the_first_does_not_decide():
+    number = 0x123456789ABCD  # of 53 bits
+    first, second = number >> 26 << 5, (number & (1 << 26) - 1) << 6
+    for difference in (-1, 0, 1):
+        low, high, rest = Threshold.of((number + difference) / 2**53)
+        assert (first < low or (first < high and second < rest)) == (difference > 0)
