@@ -1,13 +1,37 @@
-"""Reading a corpus, with progress."""
+"""Reading a corpus, with progress; and what is done about bytes that are not UTF-8."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.data.readers import read_lines
 from bert_tf.training.progress import Progress
+from bert_tf.workflows.options import option
+
+
+def errors_option() -> Any:
+    """The flag `--errors` of everything that reads a corpus."""
+    return option(
+        "Bytes that are not UTF-8: strict stops and names them, replace puts U+FFFD there, which the "
+        "tokenizer drops.",
+        default="strict",
+        choices=("strict", "replace"),
+    )
+
+
+@contextmanager
+def naming_errors_flag() -> Iterator[None]:
+    """Adds the remedy to the message about bytes that are not UTF-8."""
+    try:
+        yield
+    except ValueError as error:
+        if not isinstance(error.__cause__, UnicodeDecodeError):
+            raise
+        raise ValueError(f"{error} Or leave such bytes out: --errors=replace.") from error
 
 
 def corpus_lines(files: Sequence[str], label: str, errors: str = "strict") -> Iterator[str]:

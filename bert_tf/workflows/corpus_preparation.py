@@ -21,6 +21,7 @@ from bert_tf.data.readers import read_lines
 from bert_tf.data.sentences import SPLITTERS, make_splitter
 from bert_tf.data.wikipedia import FORMATS, read_paragraphs
 from bert_tf.training.progress import Progress, duration
+from bert_tf.workflows.corpus import errors_option, naming_errors_flag
 from bert_tf.workflows.options import option
 
 logger = logging.getLogger(__name__)
@@ -69,11 +70,7 @@ class CorpusPreparationOptions:
         "so many bytes of text; 0 writes one file.",
         default=0,
     )
-    errors: str = option(
-        "What to do about bytes that are not UTF-8: strict stops, replace puts U+FFFD there.",
-        default="strict",
-        choices=("strict", "replace"),
-    )
+    errors: str = errors_option()
     overwrite: bool = option("Replace output that is already there.", default=False)
 
     def __post_init__(self) -> None:
@@ -327,16 +324,12 @@ class _Input:
         size = self._sizes[file]
         is_gzip = file.endswith(".gz")
         num_bytes = 0
-        try:
+        with naming_errors_flag():
             for line in read_lines(file, self._errors):
                 yield line
                 num_bytes += 1 + (len(line) if line.isascii() else len(line.encode()))
                 # Where we are in a compressed file is guessed from the compression of the one before.
                 self._show(min(size, int(num_bytes / self._ratio) if is_gzip else num_bytes))
-        except ValueError as error:
-            if not isinstance(error.__cause__, UnicodeDecodeError):
-                raise
-            raise ValueError(f"{error} (or put U+FFFD there: --errors=replace)") from error
         if is_gzip and size:
             self._ratio = max(1.0, num_bytes / size)
         self._num_bytes_before += size

@@ -37,6 +37,7 @@ from bert_tf.data.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.interop.letter_case import vocab_is_cased
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress, duration
+from bert_tf.workflows.corpus import errors_option
 from bert_tf.workflows.options import option
 from bert_tf.workflows.pretraining_beam import remove_notes, run_with_beam
 from bert_tf.workflows.pretraining_group import (
@@ -117,12 +118,7 @@ class PretrainingDataOptions:
     )
     num_workers: int = option("Processes, each with a group at a time.", default=1)
     gzip_compress: bool = option("Compress the records.", default=False)
-    errors: str = option(
-        "Bytes that are not UTF-8: strict stops at them, replace puts U+FFFD, which the tokenizer "
-        "drops.",
-        default="strict",
-        choices=("strict", "replace"),
-    )
+    errors: str = errors_option()
     overwrite: bool = option("Replace records that are there already.", default=False)
     num_logged_instances: int = option("How many instances are logged in full.", default=20)
     runner: str | None = option(

@@ -27,6 +27,7 @@ from bert_tf.data.random_words import RandomWords
 from bert_tf.data.records import RecordWriter
 from bert_tf.data.sentence_pairs import Document, make_sequences
 from bert_tf.tokenization import CHINESE_BLOCKS, FullTokenizer, is_chinese_char
+from bert_tf.workflows.corpus import naming_errors_flag
 
 logger = logging.getLogger(__name__)
 
@@ -121,7 +122,8 @@ def make_group(
             stack.enter_context(RecordWriter(file, specs, compression)) for file in job.output_files
         ]
         rng = RandomWords(job.seed)
-        documents = read_documents(job.ranges, tokenizer, settings)
+        with naming_errors_flag():
+            documents = read_documents(job.ranges, tokenizer, settings)
         counts = _count_text(documents, tokenizer)
         work.read()
         rows = InstanceRows(specs, _CONTINUES - 1, id_typecode(tokenizer, settings))

@@ -22,12 +22,11 @@ from bert_tf.data.vocabulary import (
     measure_coverage,
 )
 from bert_tf.training.progress import Progress, duration
-from bert_tf.workflows.corpus import corpus_lines
+from bert_tf.workflows.corpus import corpus_lines, errors_option, naming_errors_flag
 from bert_tf.workflows.options import option
 
 logger = logging.getLogger(__name__)
 
-ERRORS = ("strict", "replace")
 _LONG_LINE = 1_000_000  # characters; text that people wrote has no such lines
 
 
@@ -70,22 +69,13 @@ class VocabularyOptions:
         "forgotten.",
         default=MAX_WORDS,
     )
-    errors: str = option(
-        "What to do with bytes that are not UTF-8: strict stops and names them, replace leaves "
-        "them out.",
-        default="strict",
-        choices=ERRORS,
-    )
+    errors: str = errors_option()
     overwrite: bool = option("Replace a vocabulary that is already in the folder.", default=False)
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "round_up_to", "max_words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` is {getattr(self, name)}, but must be 1 or more.")
-        if self.errors not in ERRORS:
-            raise ValueError(
-                f"`errors` is {self.errors!r}, but must be one of {', '.join(ERRORS)}."
-            )
         check_learning_options(self.character_coverage, self.min_frequency, self.num_unused_tokens)
         BertConfig.from_name(self.model_size, vocab_size=self.vocab_size)  # refuses unknown sizes
 
@@ -179,7 +169,7 @@ def _lines_with_warnings(files: Sequence[str], errors: str) -> Iterator[str]:
         if not tf.io.gfile.stat(file).length:
             logger.warning("%s is empty.", file)
     num_long = num_replaced = 0
-    try:
+    with naming_errors_flag():
         for line in corpus_lines(files, "count words", errors):
             if len(line) > _LONG_LINE:
                 num_long += 1
@@ -193,10 +183,6 @@ def _lines_with_warnings(files: Sequence[str], errors: str) -> Iterator[str]:
             if errors == "replace" and "\ufffd" in line:
                 num_replaced += 1
             yield line
-    except ValueError as error:
-        if not isinstance(error.__cause__, UnicodeDecodeError):
-            raise
-        raise ValueError(f"{error} (or leave such bytes out: --errors=replace)") from error
     if num_long > 1:
         logger.warning("%s lines have more than %s characters.", f"{num_long:,}", f"{_LONG_LINE:,}")
     if num_replaced:

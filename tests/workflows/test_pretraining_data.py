@@ -223,7 +223,8 @@ def test_a_pattern_without_files_is_named(tmp_path):
 def test_text_that_is_not_utf8_is_named_with_file_and_byte_offset(tmp_path, data, offset):
     with pytest.raises(
         ValueError,
-        match=rf"bad\.txt:\d+: a text must be UTF-8, but byte 0x\w\w at offset {offset} of ",
+        match=rf"bad\.txt:\d+: a text must be UTF-8, but byte 0x\w\w at offset {offset} of "
+        r".*--errors=replace",
     ):
         run_with(tmp_path, {"good.txt": "the dog\n", "bad.txt": data})
 
