@@ -9,7 +9,7 @@ import tensorflow as tf
 
 logger = logging.getLogger(__name__)
 
-STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 
 
 def make_strategy(
@@ -21,8 +21,9 @@ def make_strategy(
 
     Args:
         name: "one_device"; "mirrored", a copy of the model on each GPU (or on each logical CPU device
-            where there is no GPU); "tpu"; or "auto": mirrored when there is more than one GPU, else
-            one device.
+            where there is no GPU); "multi_worker_mirrored", the same in several processes, which the
+            environment variable TF_CONFIG names; "tpu"; or "auto": multi-worker where TF_CONFIG
+            names more than one process, mirrored when there is more than one GPU, else one device.
         num_gpus: how many of the visible GPUs to use; None means all, 0 the CPU.
         tpu: name or address of a TPU, for "tpu"; "" or "local" is the one of this machine.
 
@@ -38,6 +39,8 @@ def make_strategy(
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
+    if name == "multi_worker_mirrored" or (name == "auto" and _num_workers() > 1):
+        return _multi_worker_strategy()
     if num_gpus is not None and num_gpus < 0:
         raise ValueError(f"--num_gpus is {num_gpus}, but must be 0 or more; 0 means the CPU.")
     gpus = [device.name for device in tf.config.list_logical_devices("GPU")]
@@ -64,6 +67,36 @@ def mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.MirroredStrateg
     return tf.distribute.MirroredStrategy(devices)
 
 
+@functools.cache
+def _multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
+    """Of this process; all of them have to come here before any of them goes on.
+
+    TensorFlow wants it to be made before anything is computed.
+    """
+    return tf.distribute.MultiWorkerMirroredStrategy()
+
+
+def _num_workers() -> int:
+    """Processes that TF_CONFIG names; 1 without it."""
+    spec = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec().as_dict()
+    return max(1, sum(len(spec.get(job, ())) for job in ("chief", "worker")))
+
+
+def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
+    """Whether other processes train along."""
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+
+
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Whether this process writes checkpoints, results and logs: one of all does."""
+    if not is_multi_worker(strategy):
+        return True
+    resolver = strategy.cluster_resolver
+    if resolver.task_type == "worker":
+        return resolver.task_id == 0 and "chief" not in resolver.cluster_spec().jobs
+    return resolver.task_type in (None, "", "chief")
+
+
 def needs_static_shapes(strategy: tf.distribute.Strategy) -> bool:
     """Whether every batch must have one shape (TPU), so that padding has to stay."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
@@ -77,6 +110,8 @@ def describe(strategy: tf.distribute.Strategy, global_batch_size: int) -> str:
         + f":{tf.DeviceSpec.from_string(device).device_index}"
         for device in strategy.extended.worker_devices
     )
+    if is_multi_worker(strategy):
+        devices += f" of each of {replicas // len(strategy.extended.worker_devices)} processes"
     return (
         f"{type(strategy).__name__} on {devices}; batch {global_batch_size} = {replicas} x "
         f"{global_batch_size / replicas:g}"

@@ -25,10 +25,12 @@ from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.training import checkpoints
 from bert_tf.training.losses import Loss
 from bert_tf.training.progress import MetricsLog, Progress
+from bert_tf.training.strategy import is_chief, is_multi_worker
 
 logger = logging.getLogger(__name__)
 
 _SECONDS_PER_CALL = 2.0
+_STEPS_OF_WORKERS = 10  # of a call, where several processes train
 
 Tensors = Mapping[str, Any]
 
@@ -43,6 +45,8 @@ class Trainer:
         input_names: features that the model takes; the others are labels and weights.
         optimizer: None for a model that is only evaluated. Made under `strategy.scope()`.
         max_gradient_norm: gradients are scaled down to this global norm; the reference's is 1.0.
+        gradient_accumulation_steps: parts into which a replica cuts its share of the batch, one after
+            the other in memory. The step is that of the whole batch all the same.
         seed: of dropout.
     """
 
@@ -55,14 +59,21 @@ class Trainer:
         input_names: Sequence[str],
         optimizer: keras.optimizers.Optimizer | None = None,
         max_gradient_norm: float = 1.0,
+        gradient_accumulation_steps: int = 1,
         seed: int = 0,
     ):
+        if gradient_accumulation_steps < 1:
+            raise ValueError(
+                f"`gradient_accumulation_steps` is {gradient_accumulation_steps}, but must be 1 or "
+                "more."
+            )
         self.model = model
         self.losses = tuple(losses)
         self.strategy = strategy
         self.input_names = tuple(input_names)
         self.optimizer = optimizer
         self.max_gradient_norm = max_gradient_norm
+        self.gradient_accumulation_steps = gradient_accumulation_steps
         self.seed = seed % 2**32
         if optimizer is not None:
             with strategy.scope():
@@ -89,8 +100,15 @@ class Trainer:
         logger.info("Resumed at step %d from %s", self.step, prefix)
         return self.step
 
-    def save(self, directory: str, keep_max: int = 5) -> str:
-        """Writes `model.ckpt-<step>` into `directory`; its prefix."""
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes files; with several workers one does."""
+        return is_chief(self.strategy)
+
+    def save(self, directory: str, keep_max: int = 5) -> str | None:
+        """Writes `model.ckpt-<step>` into `directory`; its prefix. Only the chief does."""
+        if not self.is_chief:
+            return None
         named = checkpoints.training_variables(self.model, self.optimizer)
         return checkpoints.save_checkpoint(directory, named, self.step, keep_max)
 
@@ -129,8 +147,11 @@ class Trainer:
             return
         iterator = iter(self.strategy.experimental_distribute_dataset(dataset_from(self.step)))
         progress = Progress("train", num_train_steps)
-        tf.io.gfile.makedirs(output_dir)
-        log = MetricsLog(output_dir)
+        log = None
+        if self.is_chief:
+            tf.io.gfile.makedirs(output_dir)
+            log = MetricsLog(output_dir)
+        together = is_multi_worker(self.strategy)
         loop_size = 1
         while self.step < num_train_steps:
             pauses = [period for period in (save_checkpoints_steps, evaluate_steps) if period]
@@ -140,7 +161,9 @@ class Trainer:
             values = self._train_steps(iterator, tf.constant(steps))
             values = {name: float(value) for name, value in values.items()}
             seconds_per_step = (time.monotonic() - start) / steps
-            loop_size = int(min(max_steps_per_loop, max(1, _SECONDS_PER_CALL / seconds_per_step)))
+            # Workers have to make the same calls, and their clocks differ.
+            wanted = _STEPS_OF_WORKERS if together else max(1, _SECONDS_PER_CALL / seconds_per_step)
+            loop_size = int(min(max_steps_per_loop, wanted))
             # A finite loss may have a gradient that is not, and then the new weights are lost.
             if not math.isfinite(values["loss"] + values["gradient_norm"]):
                 saved = checkpoints.latest_checkpoint(output_dir)
@@ -150,12 +173,17 @@ class Trainer:
                     "raise the number of warm-up steps. "
                     + (f"{saved} is from before." if saved else "No checkpoint was written before.")
                 )
-            log.write("train", self.step, values)
-            progress.update(self.step, values)
+            if log is not None:
+                log.write("train", self.step, values)
+                progress.update(self.step, values)
             if self.step % save_checkpoints_steps == 0 or self.step == num_train_steps:
                 self.save(output_dir, keep_checkpoint_max)
             if evaluate_steps and self.step % evaluate_steps == 0 and self.step < num_train_steps:
-                log.write("eval", self.step, evaluate())
+                results = evaluate()
+                if log is not None:
+                    log.write("eval", self.step, results)
+        if together:
+            self._wait_for_workers()
 
     def predict(self, dataset: tf.data.Dataset, outputs_of, batch_size: int, **kwargs):
         """What `predict_batches` yields, concatenated: name -> array [examples, ...]."""
@@ -197,9 +225,10 @@ class Trainer:
         batches = self.strategy.experimental_distribute_dataset(filled)
         for number, (features, is_real) in enumerate(batches, start=1):
             outputs, is_real = predict_step(features, is_real)
-            keep = self._gather(is_real)
+            keep = self._gather(is_real).astype(bool)
             yield {name: self._gather(value)[keep] for name, value in outputs.items()}
-            progress.update(number)
+            if self.is_chief:
+                progress.update(number)
 
     def _predict_step(self, outputs_of: Callable[[Tensors, Tensors], Tensors]) -> Callable:
         """The compiled step of `predict_batches`, kept so that each evaluation does not trace anew."""
@@ -207,7 +236,8 @@ class Trainer:
 
             def replica(features, is_real):
                 outputs = self.model(self._inputs(features), training=False)
-                return dict(outputs_of(outputs, features)), is_real
+                # Numbers, because workers cannot exchange truth values.
+                return dict(outputs_of(outputs, features)), tf.cast(is_real, tf.int32)
 
             self._predict_steps[outputs_of] = tf.function(
                 lambda *args: self.strategy.run(replica, args=args), reduce_retracing=True
@@ -215,7 +245,9 @@ class Trainer:
         return self._predict_steps[outputs_of]
 
     def _gather(self, value) -> np.ndarray:
-        """The parts of all replicas, in order."""
+        """The parts of all replicas, those of other processes too, in order."""
+        if is_multi_worker(self.strategy):
+            return self.strategy.gather(value, axis=0).numpy()
         parts = self.strategy.experimental_local_results(value)
         return np.concatenate([part.numpy() for part in parts])
 
@@ -243,6 +275,46 @@ class Trainer:
             replica.replica_id_in_sync_group,
         )
         weights = {loss.name: self._sum(loss.weight(features)) for loss in self.losses}
+        gradients, terms, used = self._accumulate(features, weights, seed)
+        gradients = [self._sum(gradient) for gradient in gradients]
+        gradients, norm = tf.clip_by_global_norm(gradients, self.max_gradient_norm)
+        rate = tf.convert_to_tensor(self.optimizer.learning_rate)  # before the step is counted
+        # Keras' optimizers add up the replicas' gradients once more; each holds the whole sum.
+        share = 1.0 / replica.num_replicas_in_sync
+        self.optimizer.apply([g * share for g in gradients], used)
+        values = {name: self._sum(term) for name, term in terms.items()}
+        loss = tf.add_n(list(values.values()))
+        return {"loss": loss, **values, "gradient_norm": norm, "learning_rate": rate}
+
+    def _accumulate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
+        """`_gradients` of all examples of a replica, in as many parts as were asked for."""
+        parts = self.gradient_accumulation_steps
+        if parts == 1:
+            return self._gradients(features, weights, seed)
+
+        def part(index):
+            piece = {name: _part_of(value, index, parts) for name, value in features.items()}
+            return self._gradients(piece, weights, fold_in(seed, index))
+
+        gradients, terms, used = part(tf.constant(0))
+
+        def add_part(index, sums):
+            return index + 1, tf.nest.map_structure(tf.add, sums, part(index)[:2])
+
+        _, (gradients, terms) = tf.while_loop(
+            lambda index, _: index < parts,
+            add_part,
+            (tf.constant(1), (gradients, terms)),
+            parallel_iterations=1,  # one part in memory at a time
+        )
+        return gradients, terms, used
+
+    def _gradients(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
+        """Gradients of some examples' share of the loss, its terms, and the variables it depends on.
+
+        Args:
+            weights: name of the loss -> sum of the weights over the global batch.
+        """
         variables = self.model.trainable_variables
         with tf.GradientTape() as tape, dropout_seed(seed):
             outputs = self.model(self._inputs(features), training=True)
@@ -252,17 +324,18 @@ class Trainer:
             }
             objective = tf.add_n(list(terms.values()))
         gradients = tape.gradient(objective, [variable.value for variable in variables])
-        used = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        found = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
         # A row of the word embeddings that several tokens share is summed before it is squared.
-        gradients = [self._sum(tf.convert_to_tensor(gradient)) for gradient, _ in used]
-        gradients, norm = tf.clip_by_global_norm(gradients, self.max_gradient_norm)
-        rate = tf.convert_to_tensor(self.optimizer.learning_rate)  # before the step is counted
-        # Keras' optimizers add up the replicas' gradients once more; each holds the whole sum.
-        share = 1.0 / replica.num_replicas_in_sync
-        self.optimizer.apply([g * share for g in gradients], [variable for _, variable in used])
-        values = {name: self._sum(term) for name, term in terms.items()}
-        loss = tf.add_n(list(values.values()))
-        return {"loss": loss, **values, "gradient_norm": norm, "learning_rate": rate}
+        return [tf.convert_to_tensor(g) for g, _ in found], terms, [v for _, v in found]
+
+    def _wait_for_workers(self) -> None:
+        """Returns when every process has come here: the chief may still be writing a checkpoint."""
+
+        @tf.function
+        def meet():
+            return self.strategy.run(lambda: self._sum(tf.constant(1.0)))
+
+        meet()
 
     @staticmethod
     def _sum(value):
@@ -271,6 +344,16 @@ class Trainer:
         if replica.num_replicas_in_sync == 1:
             return value
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+def _part_of(value, index, parts: int):
+    """Part `index` of `parts` of a tensor [B, ...], of a static size where B is known to allow it."""
+    if value.shape[0] is None or value.shape[0] % parts:
+        size = tf.shape(value)[0]
+        return value[index * size // parts : (index + 1) * size // parts]
+    shape = tf.shape(value)
+    rest = [shape[i] if n is None else n for i, n in enumerate(value.shape[1:], start=1)]
+    return tf.reshape(value, [parts, value.shape[0] // parts, *rest])[index]
 
 
 def _fill(features: Tensors, batch_size: int) -> tuple[dict[str, tf.Tensor], tf.Tensor]:

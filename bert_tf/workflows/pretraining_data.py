@@ -278,8 +278,9 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
             )
         manifest.write(path)
         for result in _run(missing, settings, options, path):
-            for words in result.logged:
-                logger.info("%s", words)
+            if result.done.number == 0:
+                for words in result.logged:
+                    logger.info("%s", words)
             manifest.groups[result.done.number] = result.done
             manifest.write(path)
     else:

@@ -106,6 +106,40 @@ def test_two_replicas_take_the_same_ten_steps_as_one_device(ten_steps):
         np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=2e-5, err_msg=name)
 
 
+# 5 examples in 2 parts of one device (2 and 3), in 5 of 1, and in 2 of the 3 and 2 of each of two.
+@pytest.mark.parametrize("devices, parts", [(ONE, 2), (ONE, 5), (TWO, 2)])
+def test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one(tmp_path, ten_steps, devices, parts):
+    trainer = pretrainer(devices, gradient_accumulation_steps=parts)
+    trainer.train(endless(pretraining_batches()), 10, output_dir=str(tmp_path))
+    expected, expected_lines = ten_steps[0]
+    found = metrics_in(tmp_path)[-1]
+    assert found["step"] == 10
+    assert trainer.step == 10
+    assert expected_lines[-1]["step"] == 10
+    for name, value in expected.items():
+        np.testing.assert_allclose(
+            values_of(trainer)[name], value, rtol=1e-3, atol=2e-5, err_msg=name
+        )
+
+
+def test_parts_of_a_batch_are_dropped_out_differently_and_a_run_in_parts_is_repeatable(tmp_path):
+    runs = []
+    for number, parts in enumerate((1, 2, 2)):
+        trainer = pretrainer(dropout=0.5, gradient_accumulation_steps=parts)
+        trainer.train(endless(pretraining_batches()), 3, output_dir=str(tmp_path / str(number)))
+        runs.append(values_of(trainer))
+    assert_equal_bits(runs[1], runs[2])
+    kernel = "bert/encoder/layer_0/output/dense/kernel"
+    assert not np.allclose(runs[0][kernel], runs[1][kernel])
+
+
+def test_a_batch_in_no_parts_is_refused():
+    with pytest.raises(
+        ValueError, match="`gradient_accumulation_steps` is 0, but must be 1 or more"
+    ):
+        pretrainer(gradient_accumulation_steps=0)
+
+
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_a_batch_of_any_size_is_dealt_out_to_two_replicas(tmp_path, batch_size):
     kernels = []

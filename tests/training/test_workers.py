@@ -1,0 +1,150 @@
+"""Two processes on 127.0.0.1 train one model: the steps of one device, files from one of them."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_training import P, S, endless, pretrainer, pretraining_batches
+
+from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.training.optimization import WarmupLinearDecay
+
+STEPS = 20
+
+WORKER = """
+import json, sys
+import keras, numpy as np, tensorflow as tf
+from bert_tf.training.strategy import make_strategy
+strategy = make_strategy("auto")
+from tiny_training import B, bert_config, endless, pretraining_batches, P, S
+from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training.trainer import Trainer
+
+folder, steps = sys.argv[1], int(sys.argv[2])
+task = PretrainingTask(S, P)
+keras.utils.set_random_seed(1)
+with strategy.scope():
+    model = task.build_model(bert_config())
+    optimizer = AdamWeightDecay(WarmupLinearDecay(0.01, 20, 3))
+trainer = Trainer(
+    model, task.losses, strategy=strategy, input_names=task.input_names, optimizer=optimizer
+)
+resumed = trainer.resume(folder)
+even = {name: value[:, :4] for name, value in pretraining_batches().items()}
+trainer.train(endless(even), steps, output_dir=folder, save_checkpoints_steps=5)
+rows = {name: value.reshape(-1, *value.shape[2:]) for name, value in pretraining_batches().items()}
+examples = tf.data.Dataset.from_tensor_slices(rows).batch(3)
+kept = trainer.predict(examples, task.eval_outputs, 3)
+np.savez(f"{folder}/worker-{strategy.cluster_resolver.task_id}.npz", resumed=resumed or 0, **kept,
+         **{f"variable {v.path}": v.numpy() for v in model.weights})
+print("chief" if trainer.is_chief else "other")
+"""
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for opened in sockets:
+        opened.bind(("127.0.0.1", 0))
+    ports = [opened.getsockname()[1] for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return ports
+
+
+def run_workers(folder, steps, count=2):
+    """What each process printed."""
+    folder.mkdir(exist_ok=True)
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
+    processes = []
+    for index in range(count):
+        task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+        environment = {
+            **os.environ,
+            "TF_CONFIG": json.dumps(task),
+            "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path]),
+            "CUDA_VISIBLE_DEVICES": "-1",
+        }
+        command = [sys.executable, "-c", WORKER, str(folder), str(steps)]
+        processes.append(
+            subprocess.Popen(
+                command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            )
+        )
+    try:
+        ended = [process.communicate(timeout=240) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (_, errors) in zip(processes, ended, strict=True):
+        assert process.returncode == 0, errors[-3000:]
+    return [output.strip() for output, _ in ended]
+
+
+@pytest.fixture(scope="module")
+def two_workers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("workers")
+    return folder, run_workers(folder, STEPS)
+
+
+@pytest.fixture(scope="module")
+def one_device(tmp_path_factory):
+    trainer = pretrainer(rate=WarmupLinearDecay(0.01, 20, 3))
+    even = {name: value[:, :4] for name, value in pretraining_batches().items()}
+    folder = tmp_path_factory.mktemp("one")
+    trainer.train(endless(even), STEPS, output_dir=str(folder), save_checkpoints_steps=5)
+    return folder, trainer
+
+
+def test_two_processes_take_the_twenty_steps_of_one_device(two_workers, one_device):
+    folder, _ = two_workers
+    _, trainer = one_device
+    expected = {variable.path: variable.numpy() for variable in trainer.model.weights}
+    for index in range(2):
+        found = np.load(folder / f"worker-{index}.npz")
+        for path, value in expected.items():
+            np.testing.assert_allclose(
+                found[f"variable {path}"], value, rtol=2e-3, atol=3e-5, err_msg=path
+            )
+
+
+def test_both_hold_the_same_bits_and_only_the_chief_writes(two_workers):
+    folder, printed = two_workers
+    assert printed == ["chief", "other"]
+    first, second = (np.load(folder / f"worker-{index}.npz") for index in range(2))
+    for name in first.files:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    steps = [line["step"] for line in lines]
+    assert steps == sorted(set(steps)) and steps[-1] == STEPS
+
+
+def test_evaluation_over_two_processes_gives_every_example_once_and_in_order(
+    two_workers, one_device
+):
+    folder, _ = two_workers
+    _, trainer = one_device
+    found = np.load(folder / "worker-1.npz")
+    rows = {n: v.reshape(-1, *v.shape[2:]) for n, v in pretraining_batches().items()}
+    outputs = trainer.model({n: tf.constant(v) for n, v in rows.items()}, training=False)
+    task = PretrainingTask(S, P)
+    features = {name: tf.constant(value) for name, value in rows.items()}
+    for name, value in task.eval_outputs(outputs, features).items():
+        np.testing.assert_allclose(found[name], value, rtol=5e-3, atol=1e-3, err_msg=name)
+
+
+def test_a_run_of_two_processes_goes_on_where_it_stopped(two_workers, tmp_path):
+    folder, _ = two_workers
+    run_workers(tmp_path / "run", 10)
+    run_workers(tmp_path / "run", STEPS)
+    found, expected = (np.load(f / "worker-0.npz") for f in (tmp_path / "run", folder))
+    assert found["resumed"] == 10
+    for name in expected.files:
+        if name != "resumed":
+            np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
