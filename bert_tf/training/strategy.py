@@ -12,6 +12,31 @@ logger = logging.getLogger(__name__)
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 
 
+def set_up(num_threads: int | None = None, deterministic: bool = False) -> None:
+    """What TensorFlow must know before it computes anything.
+
+    Args:
+        num_threads: that one operation may use; None leaves it to TensorFlow (all cores).
+        deterministic: only operations that give the same bits every time, or an error.
+
+    Raises:
+        ValueError: something was computed already, and with other threads.
+    """
+    if num_threads is not None:
+        if num_threads < 1:
+            raise ValueError(f"--num_threads is {num_threads}, but must be 1 or more.")
+        try:
+            tf.config.threading.set_intra_op_parallelism_threads(num_threads)
+        except RuntimeError as error:
+            raise ValueError(
+                f"--num_threads is {num_threads}, but this process has computed with "
+                f"{tf.config.threading.get_intra_op_parallelism_threads()} threads (0: all cores) "
+                "already. Start a new one."
+            ) from error
+    if deterministic:
+        tf.config.experimental.enable_op_determinism()
+
+
 def make_strategy(
     name: str = "auto",
     num_gpus: int | None = None,
@@ -110,9 +135,11 @@ def describe(strategy: tf.distribute.Strategy, global_batch_size: int) -> str:
         + f":{tf.DeviceSpec.from_string(device).device_index}"
         for device in strategy.extended.worker_devices
     )
+    name = type(strategy).__name__
     if is_multi_worker(strategy):
+        name = "MultiWorkerMirroredStrategy"  # the class has an older name
         devices += f" of each of {replicas // len(strategy.extended.worker_devices)} processes"
     return (
-        f"{type(strategy).__name__} on {devices}; batch {global_batch_size} = {replicas} x "
+        f"{name} on {devices}; batch {global_batch_size} = {replicas} x "
         f"{global_batch_size / replicas:g}"
     )

@@ -237,7 +237,11 @@ class Trainer:
             def replica(features, is_real):
                 outputs = self.model(self._inputs(features), training=False)
                 # Numbers, because workers cannot exchange truth values.
-                return dict(outputs_of(outputs, features)), tf.cast(is_real, tf.int32)
+                kept = dict(outputs_of(outputs, features)), tf.cast(is_real, tf.int32)
+                if not is_multi_worker(self.strategy):
+                    return kept
+                workers = tf.distribute.get_replica_context()
+                return tf.nest.map_structure(lambda part: workers.all_gather(part, axis=0), kept)
 
             self._predict_steps[outputs_of] = tf.function(
                 lambda *args: self.strategy.run(replica, args=args), reduce_retracing=True
@@ -245,10 +249,10 @@ class Trainer:
         return self._predict_steps[outputs_of]
 
     def _gather(self, value) -> np.ndarray:
-        """The parts of all replicas, those of other processes too, in order."""
-        if is_multi_worker(self.strategy):
-            return self.strategy.gather(value, axis=0).numpy()
+        """The parts of all replicas, in order."""
         parts = self.strategy.experimental_local_results(value)
+        if is_multi_worker(self.strategy):
+            parts = parts[:1]  # each holds those of all already
         return np.concatenate([part.numpy() for part in parts])
 
     def _inputs(self, features: Tensors) -> dict[str, Any]:

@@ -104,6 +104,7 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
     Writes `train.tf_record`, `eval.tf_record`, `predict.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
     `eval_results.txt`, `test_results.tsv`, `labels.txt` and what model_folder.py lists.
     """
+    devices = options.make_strategy()
     lookup.trained_weights_needed(options)
     checkpoint = lookup.read_initial_checkpoint(options)
     config = lookup.find_config(options.bert_config_file, checkpoint)
@@ -126,9 +127,10 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
                 "Lower the batch size or raise the number of epochs."
             )
     trainer = training.make_trainer(
-        task, config, options, checkpoint, num_train_steps, num_warmup_steps
+        task, config, options, devices, checkpoint, num_train_steps, num_warmup_steps
     )
     logger.info("%s", training.describe_model(trainer.model))
+    options = replace(options, output_dir=training.folder_to_write(trainer, options.output_dir))
 
     results: dict[str, float] = {}
     if options.do_train:

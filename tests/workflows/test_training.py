@@ -25,7 +25,9 @@ CONFIG = BertConfig(
 def task_and_trainer(tmp_path):
     task = ClassificationTask(("no", "yes"), max_seq_length=48)
     options = classifier_options(tmp_path, train_file="unused.tsv", do_train=True)
-    return task, training.make_trainer(task, CONFIG, options, checkpoint=None, num_train_steps=3)
+    return task, training.make_trainer(
+        task, CONFIG, options, options.make_strategy(), checkpoint=None, num_train_steps=3
+    )
 
 
 def write_lengths(path, lengths):
@@ -71,6 +73,8 @@ def test_equal_options_make_equal_initial_weights(task_and_trainer, tmp_path):
     task, trainer = task_and_trainer
     options = classifier_options(tmp_path, train_file="unused.tsv", do_train=True)
     tf.random.normal([3])  # whatever was drawn before
-    again = training.make_trainer(task, CONFIG, options, checkpoint=None, num_train_steps=3)
+    again = training.make_trainer(
+        task, CONFIG, options, options.make_strategy(), checkpoint=None, num_train_steps=3
+    )
     for first, second in zip(trainer.model.weights, again.model.weights, strict=True):
         np.testing.assert_array_equal(first, second, err_msg=first.path)

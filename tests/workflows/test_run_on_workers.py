@@ -1,0 +1,92 @@
+"""run_pretraining in two processes on 127.0.0.1, started as a user starts it."""
+
+import json
+import os
+import socket
+import subprocess
+
+import pytest
+from tiny_runs import read_results, script_command
+
+from bert_tf.training import strategy
+from bert_tf.workflows.options import DeviceOptions
+
+
+def start(index, addresses, arguments):
+    command = script_command("run_pretraining", **arguments)
+    task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
+    command["env"] = {**command.get("env", os.environ), "TF_CONFIG": json.dumps(task)}
+    return subprocess.Popen(**command, stderr=subprocess.PIPE, text=True)
+
+
+def free_addresses(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{opened.getsockname()[1]}" for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return addresses
+
+
+@pytest.fixture(scope="module")
+def runs(records, toy_text, tmp_path_factory):
+    """Folders of one process and of two, and what the two said."""
+    folder = tmp_path_factory.mktemp("runs")
+    config = json.loads((toy_text / "bert_config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "bert_config.json").write_text(json.dumps(config))
+    arguments = {
+        "input_file": records.train,
+        "eval_file": records.held_out,
+        "vocab_file": toy_text / "vocab.txt",
+        "bert_config_file": folder / "bert_config.json",
+        "do_train": True,
+        "do_eval": True,
+        "max_seq_length": 23,
+        "max_predictions_per_seq": 4,
+        "train_batch_size": 8,
+        "num_train_steps": 12,
+        "num_warmup_steps": 2,
+        "save_checkpoints_steps": 5,
+        "learning_rate": 1e-3,
+    }
+    subprocess.run(
+        **script_command("run_pretraining", **arguments, output_dir=folder / "one"),
+        check=True,
+        capture_output=True,
+    )
+    addresses = free_addresses(2)
+    processes = [
+        start(index, addresses, {**arguments, "output_dir": folder / "two"}) for index in range(2)
+    ]
+    try:
+        errors = [process.communicate(timeout=240)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, error in zip(processes, errors, strict=True):
+        assert process.returncode == 0, error[-3000:]
+    return folder / "one", folder / "two", errors
+
+
+def test_two_processes_write_the_files_of_one_with_the_same_results(runs):
+    one, two, _ = runs
+    assert sorted(path.name for path in two.iterdir()) == sorted(p.name for p in one.iterdir())
+    found, expected = read_results(two), read_results(one)
+    assert found == pytest.approx(expected, rel=1e-3)
+
+
+def test_each_process_says_on_what_it_trains_and_one_shows_the_progress(runs):
+    errors = runs[2]
+    line = "MultiWorkerMirroredStrategy on CPU:0 of each of 2 processes; batch 8 = 2 x 4"
+    assert [line in error for error in errors] == [True, True]
+    assert ["train 12/12" in error for error in errors] == [True, False]
+
+
+def test_threads_must_be_known_before_anything_is_computed():
+    import tensorflow as tf
+
+    tf.constant(1)
+    with pytest.raises(ValueError, match=r"--num_threads is 7, but this process has computed"):
+        DeviceOptions(num_threads=7).make_strategy()
+    with pytest.raises(ValueError, match="--num_threads is 0, but must be 1 or more"):
+        strategy.set_up(num_threads=0)
