@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import logging
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -141,6 +144,7 @@ class Trainer:
 
         Raises:
             FloatingPointError: the loss is no longer finite; the message names the step.
+            SystemExit: the process was told to end (SIGTERM); the step it had come to is saved.
         """
         if self.step >= num_train_steps:
             logger.info("Nothing to train: %d of %d steps are done", self.step, num_train_steps)
@@ -153,37 +157,49 @@ class Trainer:
             log = MetricsLog(output_dir)
         together = is_multi_worker(self.strategy)
         loop_size = 1
-        while self.step < num_train_steps:
-            pauses = [period for period in (save_checkpoints_steps, evaluate_steps) if period]
-            until_pause = min(period - self.step % period for period in pauses)
-            steps = min(loop_size, until_pause, num_train_steps - self.step)
-            start = time.monotonic()
-            values = self._train_steps(iterator, tf.constant(steps))
-            values = {name: float(value) for name, value in values.items()}
-            seconds_per_step = (time.monotonic() - start) / steps
-            # Workers have to make the same calls, and their clocks differ.
-            wanted = _STEPS_OF_WORKERS if together else max(1, _SECONDS_PER_CALL / seconds_per_step)
-            loop_size = int(min(max_steps_per_loop, wanted))
-            # A finite loss may have a gradient that is not, and then the new weights are lost.
-            if not math.isfinite(values["loss"] + values["gradient_norm"]):
-                saved = checkpoints.latest_checkpoint(output_dir)
-                raise FloatingPointError(
-                    f"The loss is {values['loss']} and the norm of its gradient "
-                    f"{values['gradient_norm']} at step {self.step}. Lower --learning_rate, or "
-                    "raise the number of warm-up steps. "
-                    + (f"{saved} is from before." if saved else "No checkpoint was written before.")
+        with _noticing_sigterm(ignored=together) as is_terminated:
+            while self.step < num_train_steps:
+                pauses = [period for period in (save_checkpoints_steps, evaluate_steps) if period]
+                until_pause = min(period - self.step % period for period in pauses)
+                steps = min(loop_size, until_pause, num_train_steps - self.step)
+                start = time.monotonic()
+                values = self._train_steps(iterator, tf.constant(steps))
+                values = {name: float(value) for name, value in values.items()}
+                seconds_per_step = (time.monotonic() - start) / steps
+                loop_size = max(
+                    1, int(min(max_steps_per_loop, _SECONDS_PER_CALL / seconds_per_step))
                 )
-            if log is not None:
-                log.write("train", self.step, values)
-                progress.update(self.step, values)
-            if self.step % save_checkpoints_steps == 0 or self.step == num_train_steps:
-                self.save(output_dir, keep_checkpoint_max)
-            if evaluate_steps and self.step % evaluate_steps == 0 and self.step < num_train_steps:
-                results = evaluate()
+                if together:  # the same calls from all, whose clocks differ
+                    loop_size = min(max_steps_per_loop, _STEPS_OF_WORKERS)
+                self._refuse_lost_weights(values, output_dir)
                 if log is not None:
-                    log.write("eval", self.step, results)
+                    log.write("train", self.step, values)
+                    progress.update(self.step, values)
+                if self.step % save_checkpoints_steps == 0 or self.step == num_train_steps:
+                    self.save(output_dir, keep_checkpoint_max)
+                if self.step == num_train_steps:
+                    break
+                if evaluate_steps and self.step % evaluate_steps == 0:
+                    results = evaluate()
+                    if log is not None:
+                        log.write("eval", self.step, results)
+                if is_terminated():
+                    prefix = self.save(output_dir, keep_checkpoint_max)
+                    logger.warning("Terminated. The same command goes on from %s.", prefix)
+                    raise SystemExit(128 + signal.SIGTERM)
         if together:
             self._wait_for_workers()
+
+    def _refuse_lost_weights(self, values: Mapping[str, float], output_dir: str) -> None:
+        """A finite loss may have a gradient that is not, and then the new weights are lost."""
+        if math.isfinite(values["loss"] + values["gradient_norm"]):
+            return
+        saved = checkpoints.latest_checkpoint(output_dir)
+        before = f"{saved} is from before." if saved else "No checkpoint was written before."
+        raise FloatingPointError(
+            f"The loss is {values['loss']} and the norm of its gradient {values['gradient_norm']} at "
+            f"step {self.step}. Lower --learning_rate, or raise the number of warm-up steps. {before}"
+        )
 
     def predict(self, dataset: tf.data.Dataset, outputs_of, batch_size: int, **kwargs):
         """What `predict_batches` yields, concatenated: name -> array [examples, ...]."""
@@ -348,6 +364,25 @@ class Trainer:
         if replica.num_replicas_in_sync == 1:
             return value
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+@contextmanager
+def _noticing_sigterm(ignored: bool) -> Iterator[Callable[[], bool]]:
+    """Within the block SIGTERM only raises a flag, which the yielded function reads.
+
+    Args:
+        ignored: leave the signal as it is. So it is outside the main thread, where Python allows no
+            handlers; and with several workers, who would wait for this one for ever.
+    """
+    if ignored or threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    received = threading.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: received.set())
+    try:
+        yield received.is_set
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _part_of(value, index, parts: int):

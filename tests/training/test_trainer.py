@@ -1,6 +1,8 @@
 """The training loop: what it computes on one and two devices, resuming, evaluating, giving up."""
 
 import json
+import os
+import signal
 
 import keras
 import numpy as np
@@ -278,6 +280,34 @@ def test_a_finished_run_does_nothing_and_says_so(tmp_path, num_train_steps, capl
     assert f"Nothing to train: 3 of {num_train_steps} steps are done" in caplog.text
     assert_equal_bits(values_of(trainer), before)
     assert sorted(tmp_path.iterdir()) == files
+
+
+def test_a_run_that_is_told_to_end_saves_its_step_and_goes_on_from_there(tmp_path, caplog):
+    whole, stopped = linear_trainer(), linear_trainer()
+    batches = endless(linear_batches(4))
+    whole.train(batches, 30, output_dir=str(tmp_path / "whole"))
+
+    def terminate():
+        os.kill(os.getpid(), signal.SIGTERM)
+        return {}
+
+    with pytest.raises(SystemExit) as ended:
+        stopped.train(
+            batches, 30, output_dir=str(tmp_path / "run"), evaluate=terminate, evaluate_steps=7
+        )
+    assert ended.value.code == 143
+    assert "Terminated. The same command goes on from" in caplog.text
+    assert [path.rsplit("-", 1)[1] for path in list_checkpoints(str(tmp_path / "run"))] == ["7"]
+    again = linear_trainer()
+    assert again.resume(str(tmp_path / "run")) == 7
+    again.train(batches, 30, output_dir=str(tmp_path / "run"))
+    assert_equal_bits(values_of(again), values_of(whole))
+
+
+def test_the_signal_is_as_it_was_when_the_training_is_over(tmp_path):
+    before = signal.getsignal(signal.SIGTERM)
+    linear_trainer().train(endless(linear_batches(4)), 3, output_dir=str(tmp_path))
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 # ---- What a person sees -------------------------------------------------------------------------
