@@ -99,6 +99,7 @@ _HUGGINGFACE_ACTIVATIONS = {
 }
 
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
+ATTENTION_DIRECTIONS = ("bidirectional", "left_to_right")
 
 # name -> (num_hidden_layers, hidden_size); heads = hidden_size / 64, intermediate = 4 * hidden_size.
 # Source: the reference's README, "24 smaller models", and Devlin et al. 2019, section 3.
@@ -131,6 +132,8 @@ class BertConfig:
             has 2.
         initializer_range: standard deviation of the truncated normal initializer.
         layer_norm_eps: added to the variance in LayerNorm; 1e-12 in the reference.
+        attention_direction: "bidirectional", or "left_to_right" for the paper's ablation (section
+            5.1), where a token sees itself and those before it.
         extra: keys of public files that do not describe this architecture (`directionality`,
             `pooler_*`, Hugging Face's); kept, written back, and not compared.
 
@@ -155,6 +158,7 @@ class BertConfig:
     type_vocab_size: int = 16
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
+    attention_direction: str = "bidirectional"
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -182,6 +186,11 @@ class BertConfig:
         if self.hidden_act not in ACTIVATIONS:
             raise ValueError(
                 f"`hidden_act` is {self.hidden_act!r}, but must be one of {', '.join(ACTIVATIONS)}."
+            )
+        if self.attention_direction not in ATTENTION_DIRECTIONS:
+            raise ValueError(
+                f"`attention_direction` is {self.attention_direction!r}, but must be one of "
+                f"{', '.join(ATTENTION_DIRECTIONS)}."
             )
 
     @property
@@ -254,13 +263,16 @@ class BertConfig:
     def to_dict(self) -> dict[str, Any]:
         """All fields and the extra keys, as they stand in `bert_config.json`.
 
-        `layer_norm_eps` is left out at the reference's value, so that the reference can read the
-        file; Hugging Face's keys are left out because our values are in the reference's dialect.
+        `layer_norm_eps` and `attention_direction` are left out at the reference's values, so that the
+        reference can read the file; Hugging Face's keys are left out because our values are in the
+        reference's dialect.
         """
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         extra = values.pop("extra")
         if self.layer_norm_eps == 1e-12:
             del values["layer_norm_eps"]
+        if self.attention_direction == "bidirectional":
+            del values["attention_direction"]
         return values | {k: v for k, v in extra.items() if k in _REFERENCE_EXTRAS}
 
     def to_json_string(self) -> str:

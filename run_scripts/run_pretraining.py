@@ -7,7 +7,9 @@ r"""Pre-train BERT on the records of create_pretraining_data.
         --max_seq_length=128 --max_predictions_per_seq=20 \
         --num_train_steps=10000 --num_warmup_steps=1000 --learning_rate=1e-4
 
-The same command again goes on where it was interrupted.
+The same command again goes on where it was interrupted. Records of create_pretraining_data
+--masking=none are masked anew in each epoch, and need the vocabulary (--vocab_file, unless it lies
+beside the configuration).
 """
 
 from bert_tf import cli

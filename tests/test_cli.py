@@ -164,7 +164,7 @@ def test_flags_are_the_fields(name):
         if "choices" in field.metadata:
             expected_help = f"<{'|'.join(field.metadata['choices'])}>: {expected_help}"
             assert flag.parser.enum_values == list(field.metadata["choices"])
-            assert field.default in field.metadata["choices"]
+            assert field.default in (None, *field.metadata["choices"])
         assert flag.help.split() == expected_help.split()
         kinds = {"string": str, "bool": bool, "int": int, "float": float, "string enum": str}
         kind = kinds[flag.parser.flag_type()]

@@ -67,6 +67,19 @@ def test_an_unusual_epsilon_is_written_down():
     assert "layer_norm_eps" not in BertConfig(vocab_size=11).to_dict()
 
 
+def test_a_left_to_right_model_is_written_down():
+    config = BertConfig(vocab_size=11, attention_direction="left_to_right")
+    assert config.to_dict()["attention_direction"] == "left_to_right"
+    assert BertConfig.from_dict(config.to_dict()) == config
+    assert "attention_direction" not in BertConfig(vocab_size=11).to_dict()
+
+
+def test_a_direction_of_attention_that_there_is_not_is_refused():
+    message = "`attention_direction` is 'ltr', but must be one of bidirectional, left_to_right"
+    with pytest.raises(ValueError, match=message):
+        BertConfig(vocab_size=11, attention_direction="ltr")
+
+
 def test_gelu_of_hugging_face_is_the_exact_form_and_gelu_new_the_tanh_form():
     assert BertConfig.from_dict(PUBLISHED).hidden_act == "gelu"
     assert BertConfig.from_dict(PUBLISHED | {"model_type": "bert"}).hidden_act == "gelu_erf"

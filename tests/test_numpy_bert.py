@@ -117,6 +117,25 @@ def test_padding_cannot_be_seen_by_real_tokens():
     np.testing.assert_allclose(padded.pooled_output, bare.pooled_output, atol=1e-12)
 
 
+def test_with_zero_kernels_left_to_right_attention_is_uniform_over_the_tokens_so_far():
+    config = tiny_config(attention_direction="left_to_right")
+    ids, mask = np.array([[1, 2, 3, 0]]), np.array([[1, 1, 1, 0]])
+    probs = numpy_bert.encode(config, zeros_like_model(config), ids, mask).attention_probs[0]
+    third = 1 / 3
+    rows = [[1, 0, 0, 0], [0.5, 0.5, 0, 0], [third, third, third, 0], [third, third, third, 0]]
+    np.testing.assert_allclose(probs, np.broadcast_to(rows, (1, 3, 4, 4)))
+
+
+def test_left_to_right_the_pooler_stands_on_the_last_real_token():
+    config = tiny_config(attention_direction="left_to_right")
+    variables = numpy_bert.random_variables(config, seed=2)
+    ids, mask = np.array([[3, 4, 5, 0, 0]]), np.array([[1, 1, 1, 0, 0]])
+    output = numpy_bert.encode(config, variables, ids, mask)
+    kernel, bias = (variables[f"bert/pooler/dense/{name}"] for name in ("kernel", "bias"))
+    expected = np.tanh(output.sequence_output[0, 2] @ kernel + bias)
+    np.testing.assert_allclose(output.pooled_output[0], expected, rtol=1e-6)
+
+
 def test_blocks_are_post_layer_norm():
     config = tiny_config()
     variables = numpy_bert.random_variables(config, seed=2)

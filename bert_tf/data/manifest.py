@@ -181,33 +181,28 @@ def check_record_sets(files: Sequence[str], limits: Mapping[str, tuple[str, int]
         ValueError: a set is not finished, a file is missing or of another size, or was made with
             other settings. The message names the file and the remedy.
     """
-    sets: dict[str, dict[str, tuple[str, Manifest]]] = {}
-    for file in files:
-        folder = os.path.dirname(file)
-        if folder not in sets:
-            sets[folder] = _sets_in(folder)
-        if os.path.basename(file) in sets[folder]:
-            _check_file(file, *sets[folder][os.path.basename(file)], limits)
+    for path, manifest in manifests_of(files).items():
+        _check_set(path, manifest, limits)
 
 
-def _sets_in(folder: str) -> dict[str, tuple[str, Manifest]]:
-    """Of each file in a folder that belongs to a set: path of the manifest, manifest."""
+def manifests_of(files: Sequence[str]) -> dict[str, Manifest]:
+    """The manifests that name one of `files`, by their paths."""
     found = {}
-    for path in tf.io.gfile.glob(os.path.join(tf.io.gfile.join(folder, "*" + SUFFIX))):
-        manifest = read_manifest(path)
-        if manifest is not None:
-            found |= {os.path.normpath(shard.file): (path, manifest) for shard in manifest.shards}
+    for folder in sorted({os.path.dirname(file) for file in files}):
+        here = {os.path.basename(file) for file in files if os.path.dirname(file) == folder}
+        for path in sorted(tf.io.gfile.glob(tf.io.gfile.join(folder, "*" + SUFFIX))):
+            manifest = read_manifest(path)
+            if manifest and here & {os.path.normpath(shard.file) for shard in manifest.shards}:
+                found[path] = manifest
     return found
 
 
-def _check_file(
-    file: str, path: str, manifest: Manifest, limits: Mapping[str, tuple[str, int]]
-) -> None:
+def _check_set(path: str, manifest: Manifest, limits: Mapping[str, tuple[str, int]]) -> None:
     remedy = "Run the create_pretraining_data command that made it once more; it goes on."
     if not manifest.is_complete:
         raise ValueError(
             f"{path}: only {len(manifest.groups)} of {manifest.num_groups} groups are written, so "
-            f"{file} is part of an unfinished set. {remedy}"
+            f"the set is unfinished. {remedy}"
         )
     for shard in manifest.shards:
         if not is_whole(os.path.dirname(path), shard):
@@ -220,8 +215,8 @@ def _check_file(
         fits = found <= expected if name == "vocab_size" else found == expected
         if not fits:
             raise ValueError(
-                f"{file} was made with `{name}` = {found}, as {path} says, but {origin} is "
-                f"{expected}. Records and model belong together."
+                f"{path}: the records were made with `{name}` = {found}, but {origin} is {expected}. "
+                "Records and model belong together."
             )
 
 

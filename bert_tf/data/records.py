@@ -143,6 +143,18 @@ def check_records(
         raise ValueError(f"There is no record in {_few(files)}.")
 
 
+def feature_names(file: str) -> set[str]:
+    """What the first record of a file holds; nothing where there is no record.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    with naming_damaged_file([file]):
+        for record in tf.data.TFRecordDataset(file, _compression(file)).take(1):
+            return set(tf.train.Example.FromString(record.numpy()).features.feature)
+    return set()
+
+
 def read_records(
     files: Sequence[str],
     specs: Sequence[FeatureSpec],

@@ -17,11 +17,12 @@ from bert_tf.modeling.embeddings import truncated_normal
 MASKED_SCORE = -10000.0
 
 
-def attention_bias(mask):
+def attention_bias(mask, left_to_right=False):
     """What is added to the attention scores: 0 where attention is allowed, else -10000.
 
     Args:
         mask: [B, T] (1 = real token, 0 = padding), or [B, F, T] (1 = F may attend to T).
+        left_to_right: whether F may, besides, attend only to T <= F.
 
     Returns:
         float32 [B, 1, 1, T] or [B, 1, F, T].
@@ -30,6 +31,9 @@ def attention_bias(mask):
     """
     mask = ops.cast(mask, "float32")
     mask = mask[:, None, None, :] if len(mask.shape) == 2 else mask[:, None, :, :]
+    if left_to_right:
+        position = ops.arange(ops.shape(mask)[-1])
+        mask = mask * ops.cast(position[:, None] >= position, "float32")  # [B, 1, F, T]
     return (1.0 - mask) * MASKED_SCORE
 
 

@@ -14,6 +14,7 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.modeling.attention import attention_bias
 from bert_tf.modeling.embeddings import Embeddings, truncated_normal
+from bert_tf.modeling.heads import gather_positions
 from bert_tf.modeling.transformer import TransformerBlock
 
 
@@ -72,7 +73,8 @@ class BertModel(ConfiguredModel):
 
     Returns:
         dict: `sequence_output` [B, S, H] of the last layer; `pooled_output` [B, H], the tanh layer on
-        [CLS]; `all_encoder_layers`, a list of [B, S, H] from the first layer to the last;
+        [CLS] (in a left-to-right model on the last real token, the only one that has seen all the
+        others); `all_encoder_layers`, a list of [B, S, H] from the first layer to the last;
         `embedding_output` [B, S, H]; with `output_attentions`, `attention_probs`, a list of
         [B, N, F, T].
 
@@ -124,15 +126,17 @@ class BertModel(ConfiguredModel):
             segment_ids = ops.zeros_like(input_ids)
 
         hidden = embedding_output = self.embeddings(input_ids, segment_ids, training=training)
-        bias = attention_bias(input_mask)
+        left_to_right = self.config.attention_direction == "left_to_right"
+        bias = attention_bias(input_mask, left_to_right)
         all_encoder_layers, attention_probs = [], []
         for layer in self.encoder_layers:
             hidden, probabilities = layer(hidden, bias, training=training)
             all_encoder_layers.append(hidden)
             attention_probs.append(probabilities)
+        summary = _last_real(hidden, input_mask) if left_to_right else hidden[:, 0]
         outputs = {
             "sequence_output": hidden,
-            "pooled_output": self.pooler(hidden[:, 0]),
+            "pooled_output": self.pooler(summary),
             "all_encoder_layers": all_encoder_layers,
             "embedding_output": embedding_output,
         }
@@ -142,3 +146,12 @@ class BertModel(ConfiguredModel):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "output_attentions": self.output_attentions}
+
+
+def _last_real(hidden, input_mask):
+    """The vector of the last token that is no padding (that any may attend to), [B, H]."""
+    mask = ops.cast(input_mask, "int32")
+    if len(mask.shape) == 3:
+        mask = ops.max(mask, axis=1)
+    last = ops.max(mask * ops.arange(ops.shape(mask)[1], dtype="int32"), axis=1)
+    return gather_positions(hidden, last[:, None])

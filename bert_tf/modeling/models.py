@@ -25,6 +25,10 @@ from bert_tf.modeling.heads import (
 class BertForPreTraining(ConfiguredModel):
     """Masked language model and next-sentence prediction.
 
+    In a left-to-right model (`attention_direction` of the configuration) a masked word is predicted at
+    its own position from the words before it. The paper's left-to-right model predicts every word; here
+    the data and the share that is predicted stay the same, so that only the context differs.
+
     Inputs: those of `BertModel` and `masked_lm_positions`, int32 [B, P].
     Outputs: `masked_lm_logits` [B, P, V]; `next_sentence_logits` [B, 2] (0 = is next, 1 = random).
     """

@@ -12,6 +12,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
@@ -25,7 +26,7 @@ class Task(abc.ABC):
 
     Attributes:
         name: of the kind of problem, in `task.json`.
-        features: what one record holds.
+        features: what the model and the losses take of an example.
         losses: terms of the training loss.
         max_seq_length: S, tokens of an example with [CLS], [SEP] and padding.
     """
@@ -39,6 +40,24 @@ class Task(abc.ABC):
     def input_names(self) -> tuple[str, ...]:
         """The features that the model takes."""
         return tuple(spec.name for spec in self.features if spec.role == "input")
+
+    @property
+    def record_features(self) -> Sequence[FeatureSpec]:
+        """What one record holds; `complete` makes the rest of `features`."""
+        return self.features
+
+    def complete(
+        self, dataset: tf.data.Dataset, seed: int, first_batch: int = 0
+    ) -> tf.data.Dataset:
+        """Batches of `features` from batches of `record_features`.
+
+        What is added may depend on the batch, `seed` and the number of the batch, and on nothing
+        else: so a run goes on as if it had never been interrupted.
+
+        Args:
+            first_batch: number of the first batch of `dataset` in the whole stream.
+        """
+        return dataset
 
     @abc.abstractmethod
     def arguments(self) -> dict[str, Any]:

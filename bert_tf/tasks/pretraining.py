@@ -1,37 +1,98 @@
-"""Pre-training: masked language model and next-sentence prediction.
+"""Pre-training: masked language model, and a question about the pair of sentences.
+
+    objective    the pair (`next_sentence_labels` 0 or 1)
+    mlm_nsp      B follows A, or B is random
+    mlm_sop      B follows A, or A follows B
+    mlm          no question
 
 Shapes: B batch, S sequence, P predictions, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.data.dynamic_masking import DynamicMasker
+from bert_tf.data.features import FeatureSpec
 from bert_tf.data.pretraining_records import pretraining_features
+from bert_tf.data.sentence_pairs import OBJECTIVES
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.tasks.base import Task, Tensors
 from bert_tf.training.losses import cross_entropy, masked_lm_loss, next_sentence_loss
 
 
 class PretrainingTask(Task):
-    """Records of `create_pretraining_data`; both losses, added."""
+    """Records of `create_pretraining_data`; the losses of the objective, added.
+
+    The model is the same for every objective, so that a checkpoint of one starts another; with `mlm`
+    the pooler and the next-sentence head stay as they were.
+
+    Args:
+        max_seq_length: S.
+        max_predictions_per_seq: P.
+        objective: one of OBJECTIVES.
+        masker: masks records that have no masks; None for records that have.
+    """
 
     name = "pretraining"
 
-    def __init__(self, max_seq_length: int, max_predictions_per_seq: int):
+    def __init__(
+        self,
+        max_seq_length: int,
+        max_predictions_per_seq: int,
+        objective: str = "mlm_nsp",
+        masker: DynamicMasker | None = None,
+    ):
+        if objective not in OBJECTIVES:
+            raise ValueError(
+                f"`objective` is {objective!r}, but must be one of {', '.join(OBJECTIVES)}."
+            )
         self.max_seq_length = max_seq_length
         self.max_predictions_per_seq = max_predictions_per_seq
-        self.features = pretraining_features(max_seq_length, max_predictions_per_seq)
-        self.losses = (masked_lm_loss(), next_sentence_loss())
+        self.objective = objective
+        self.features = pretraining_features(max_seq_length, max_predictions_per_seq, objective)
+        self.losses = (masked_lm_loss(),)
+        if self._asks_about_pairs:
+            self.losses += (next_sentence_loss(),)
+        self._masker = masker
 
-    def arguments(self) -> dict[str, int]:
+    @property
+    def _asks_about_pairs(self) -> bool:
+        return self.objective != "mlm"
+
+    @property
+    def record_features(self) -> Sequence[FeatureSpec]:
+        if self._masker is None:
+            return self.features
+        return pretraining_features(self.max_seq_length, 0, self.objective)
+
+    def complete(
+        self, dataset: tf.data.Dataset, seed: int, first_batch: int = 0
+    ) -> tf.data.Dataset:
+        """Masks records that have no masks."""
+        if self._masker is None:
+            return dataset
+        masker = self._masker
+        return (
+            dataset.enumerate(first_batch)
+            .map(
+                lambda number, features: masker(features, seed, number),
+                num_parallel_calls=tf.data.AUTOTUNE,
+                deterministic=True,
+            )
+            .prefetch(tf.data.AUTOTUNE)
+        )
+
+    def arguments(self) -> dict[str, Any]:
         return {
             "max_seq_length": self.max_seq_length,
             "max_predictions_per_seq": self.max_predictions_per_seq,
+            "objective": self.objective,
         }
 
     def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForPreTraining:
@@ -42,28 +103,42 @@ class PretrainingTask(Task):
         weights = features["masked_lm_weights"]
         logits, ids = outputs["masked_lm_logits"], features["masked_lm_ids"]
         right = tf.cast(tf.equal(_argmax(logits), ids), tf.float32)
-        next_logits, next_labels = outputs["next_sentence_logits"], features["next_sentence_labels"]
-        return {
+        kept = {
             "masked_lm_weight": tf.reduce_sum(weights, axis=1),
             "masked_lm_nll": tf.reduce_sum(weights * cross_entropy(logits, ids), axis=1),
             "masked_lm_right": tf.reduce_sum(weights * right, axis=1),
-            "next_sentence_nll": cross_entropy(next_logits, next_labels),
-            "next_sentence_right": tf.cast(tf.equal(_argmax(next_logits), next_labels), tf.float32),
         }
+        if self._asks_about_pairs:
+            logits, labels = outputs["next_sentence_logits"], features["next_sentence_labels"]
+            right = tf.cast(tf.equal(_argmax(logits), labels), tf.float32)
+            kept |= {
+                "next_sentence_nll": cross_entropy(logits, labels),
+                "next_sentence_right": right,
+            }
+        return kept
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The reference's keys; losses in nats, per masked position and per pair."""
+        """The reference's keys, and e to the masked-LM loss.
+
+        Losses are in nats, per masked position and per pair.
+        """
         # Without a masked position both figures are 0, as in the reference.
         masked = kept["masked_lm_weight"].sum(dtype=np.float64) or 1.0
         masked_lm_loss = float(kept["masked_lm_nll"].sum(dtype=np.float64) / masked)
-        next_sentence_loss = float(kept["next_sentence_nll"].mean(dtype=np.float64))
-        return {
-            "loss": masked_lm_loss + next_sentence_loss,
+        results = {
+            "loss": masked_lm_loss,
             "masked_lm_accuracy": float(kept["masked_lm_right"].sum(dtype=np.float64) / masked),
             "masked_lm_loss": masked_lm_loss,
-            "next_sentence_accuracy": float(kept["next_sentence_right"].mean(dtype=np.float64)),
-            "next_sentence_loss": next_sentence_loss,
         }
+        if self._asks_about_pairs:
+            accuracy = float(kept["next_sentence_right"].mean(dtype=np.float64))
+            next_sentence_loss = float(kept["next_sentence_nll"].mean(dtype=np.float64))
+            results["loss"] += next_sentence_loss
+            results["next_sentence_accuracy"] = accuracy
+            results["next_sentence_loss"] = next_sentence_loss
+        with np.errstate(over="ignore"):  # of a model that is far off: infinite
+            results["masked_lm_perplexity"] = float(np.exp(masked_lm_loss))
+        return results
 
 
 def _argmax(logits):

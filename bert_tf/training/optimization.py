@@ -1,96 +1,56 @@
-"""The reference's optimizer and learning-rate schedule, as Keras classes.
+"""Optimizers of the Adam family, and what is decided by the name of a variable.
 
-Source: google-research/bert, optimization.py.
+    AdamWeightDecay   the reference's
+    AdamW             with bias correction, as in Keras and PyTorch
+    Lamb              for large batches
+
+A variable's `path` says whether it is decayed, how much of the learning rate it gets (layer-wise
+decay), and whether it is trained at all (freezing).
+
+Source: google-research/bert, optimization.py; for the others see the classes.
 """
 
 from __future__ import annotations
 
+import abc
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
 
+# The reference, too, has its schedule in this file.
+from bert_tf.training.schedules import WarmupLinearDecay as WarmupLinearDecay
+
 # Parts of variable paths that are not decayed. Embeddings are.
 EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
 
 
-@keras.saving.register_keras_serializable(package="bert_tf")
-class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then the rest of a linear decay to 0 that is measured from step 0.
-
-    rate(step) = peak * step / num_warmup_steps          while step < num_warmup_steps
-                 peak * (1 - step / num_train_steps)     afterwards
-
-    As in the reference, the rate falls from `peak` to peak * (1 - num_warmup_steps / num_train_steps)
-    when warm-up ends, and the very first step with warm-up has rate 0.
-
-    Args:
-        learning_rate: peak rate.
-        num_train_steps: steps until the rate is 0, at least 1.
-        num_warmup_steps: steps of warm-up; 0 means none.
-
-    Raises:
-        ValueError: a number of steps is out of its range.
-
-    >>> schedule = WarmupLinearDecay(1.0, num_train_steps=10, num_warmup_steps=4)
-    >>> [round(float(schedule(step)), 2) for step in (0, 2, 4, 5, 10)]
-    [0.0, 0.5, 0.6, 0.5, 0.0]
-    """
-
-    def __init__(self, learning_rate: float, num_train_steps: int, num_warmup_steps: int = 0):
-        if num_train_steps < 1:
-            raise ValueError(
-                f"`num_train_steps` is {num_train_steps}, but must be 1 or more. With few examples, "
-                "raise the number of epochs or lower the batch size."
-            )
-        if not 0 <= num_warmup_steps <= num_train_steps:
-            raise ValueError(
-                f"`num_warmup_steps` is {num_warmup_steps}, but must be at least 0 and at most "
-                f"`num_train_steps` = {num_train_steps}."
-            )
-        self.learning_rate = learning_rate
-        self.num_train_steps = num_train_steps
-        self.num_warmup_steps = num_warmup_steps
-
-    def __call__(self, step):
-        step = ops.cast(step, "float32")
-        decay = 1.0 - ops.minimum(step, self.num_train_steps) / self.num_train_steps
-        share = decay
-        if self.num_warmup_steps:
-            warmup = step / self.num_warmup_steps
-            share = ops.where(step < self.num_warmup_steps, warmup, decay)
-        return ops.cast(self.learning_rate, "float32") * share
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "learning_rate": self.learning_rate,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-        }
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class AdamWeightDecay(keras.optimizers.Optimizer):
-    """Adam without bias correction, with weight decay apart from the gradient.
+class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
+    """What the family shares: two moments, and decay that is apart from the gradient.
 
     m <- beta_1 m + (1 - beta_1) g
     v <- beta_2 v + (1 - beta_2) g^2
-    w <- w - rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)
+    u  = direction(m, v) + weight_decay_rate * w
+    w <- w - rate * factor * trust(w, u) * u
 
-    Differs from Keras' AdamW in three ways: no division by 1 - beta^t, the decay is inside the update
-    with the same rate, and variables are excluded by `variable.path` (a LayerNorm's `variable.name`
-    is only "gamma" or "beta").
+    Keras' own classes exclude variables from decay by `variable.name`, which is only "gamma" or
+    "beta" for a LayerNorm; here `variable.path` is searched.
 
     Args:
         learning_rate: rate, or a schedule of the step.
         weight_decay_rate: share of the weight subtracted per step and unit of rate.
-        beta_1, beta_2, epsilon: as above.
+        beta_1, beta_2, epsilon: as above and in `direction`.
         exclude_from_weight_decay: regular expressions; a variable whose path has a match in it is not
             decayed.
+        learning_rate_factors: regular expression -> share of the rate, for a variable whose path has
+            a match; the first that matches counts, and without one the share is 1. See
+            `layer_learning_rate_factors`.
     """
+
+    default_name: str
 
     def __init__(
         self,
@@ -100,15 +60,26 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
         exclude_from_weight_decay: Sequence[str] = EXCLUDE_FROM_WEIGHT_DECAY,
-        name: str = "adam_weight_decay",
+        learning_rate_factors: Mapping[str, float] | None = None,
+        name: str | None = None,
         **kwargs,
     ):
-        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        super().__init__(learning_rate=learning_rate, name=name or self.default_name, **kwargs)
         self.weight_decay_rate = weight_decay_rate
         self.beta_1 = beta_1
         self.beta_2 = beta_2
         self.epsilon = epsilon
         self.excluded_patterns = tuple(exclude_from_weight_decay)
+        # Pairs, because Keras would wrap a dictionary.
+        self.factor_patterns = tuple((learning_rate_factors or {}).items())
+
+    @abc.abstractmethod
+    def direction(self, m, v):
+        """Where the moments point: a tensor like `m`."""
+
+    def trust(self, variable, update, path: str):
+        """Factor of the whole variable's update; 1 but for LAMB."""
+        return 1.0
 
     def build(self, variables):
         if self.built:
@@ -116,12 +87,19 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         super().build(variables)
         self._m = [self.add_variable_from_reference(v, name="adam_m") for v in variables]
         self._v = [self.add_variable_from_reference(v, name="adam_v") for v in variables]
-        # Decided here, because `update_step` gets TensorFlow's variables, which have no path.
-        self._decays = [self.decays(variable.path) for variable in variables]
+        # Kept, because `update_step` gets TensorFlow's variables, which have no path.
+        self._paths = tuple(variable.path for variable in variables)
 
     def decays(self, path: str) -> bool:
         """Whether the variable at `path` is decayed."""
         return not any(re.search(pattern, path) for pattern in self.excluded_patterns)
+
+    def learning_rate_factor(self, path: str) -> float:
+        """Share of the learning rate that the variable at `path` gets."""
+        for pattern, factor in self.factor_patterns:
+            if re.search(pattern, path):
+                return factor
+        return 1.0
 
     def slots(self, variable) -> dict[str, Any]:
         """The moments of `variable`, by the reference's names."""
@@ -133,17 +111,23 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             # Repeated ids are summed here, before anything is squared.
             gradient = tf.convert_to_tensor(gradient)
         gradient = ops.cast(gradient, variable.dtype)
-        rate = ops.cast(learning_rate, variable.dtype)
         index = self._get_variable_index(variable)
-        m, v = self._m[index], self._v[index]
+        m, v, path = self._m[index], self._v[index], self._paths[index]
         next_m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
         next_v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
-        update = next_m / (ops.sqrt(next_v) + self.epsilon)
-        if self._decays[index]:
+        update = self.direction(next_m, next_v)
+        if self.decays(path):
             update = update + self.weight_decay_rate * variable
+        rate = ops.cast(learning_rate, variable.dtype) * self.learning_rate_factor(path)
+        rate = rate * self.trust(variable, update, path)
         self.assign(m, next_m)
         self.assign(v, next_v)
         self.assign_sub(variable, rate * update)
+
+    def bias_corrections(self, dtype) -> tuple[Any, Any]:
+        """1 - beta_1^t and 1 - beta_2^t for the step t = 1, 2, ... that is being taken."""
+        step = ops.cast(self.iterations + 1, dtype)
+        return tuple(1.0 - ops.power(beta, step) for beta in (self.beta_1, self.beta_2))
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
@@ -155,4 +139,157 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             "beta_2": self.beta_2,
             "epsilon": self.epsilon,
             "exclude_from_weight_decay": list(self.excluded_patterns),
+            "learning_rate_factors": dict(self.factor_patterns),
         }
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class AdamWeightDecay(AdamByPath):
+    """The reference's optimizer: Adam without bias correction.
+
+    direction = m / (sqrt(v) + epsilon)
+
+    Both moments start at 0 and are not divided by 1 - beta^t, so that with the usual betas the first
+    updates are about three times as long as Adam's; warm-up hides it.
+    """
+
+    default_name = "adam_weight_decay"
+
+    def direction(self, m, v):
+        return m / (ops.sqrt(v) + self.epsilon)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class AdamW(AdamByPath):
+    """Loshchilov and Hutter's AdamW; its steps are those of `keras.optimizers.AdamW`.
+
+    direction = m sqrt(1 - beta_2^t) / (1 - beta_1^t) / (sqrt(v) + epsilon)
+
+    Epsilon is added before v is corrected, as in Keras and TensorFlow; PyTorch adds it afterwards.
+
+    Source: arXiv 1711.05101.
+    """
+
+    default_name = "adamw"
+
+    def direction(self, m, v):
+        first, second = self.bias_corrections(m.dtype)
+        return m * (ops.sqrt(second) / first) / (ops.sqrt(v) + self.epsilon)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Lamb(AdamByPath):
+    """LAMB: each variable's update is as long as the rate times the variable itself.
+
+    direction = m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon)
+    trust     = |w| / |u|, the Euclidean norms of the variable and its update with decay;
+                1 where one of them is 0
+
+    Biases and LayerNorms, which are excluded from decay, are excluded from this scaling too, as in
+    google-research/albert, lamb_optimizer.py. The bias correction is the paper's; that file has none.
+    The paper's phi is the identity: norms are not clipped.
+
+    Source: You et al. 2020, arXiv 1904.00962, algorithm 2.
+    """
+
+    default_name = "lamb"
+
+    def direction(self, m, v):
+        first, second = self.bias_corrections(m.dtype)
+        return m / first / (ops.sqrt(v / second) + self.epsilon)
+
+    def trust(self, variable, update, path: str):
+        if not self.decays(path):
+            return 1.0
+        weight_norm, update_norm = ops.norm(variable), ops.norm(update)
+        both = ops.logical_and(weight_norm > 0.0, update_norm > 0.0)
+        return ops.where(both, weight_norm / ops.where(both, update_norm, 1.0), 1.0)
+
+
+OPTIMIZERS: dict[str, type[AdamByPath]] = {
+    optimizer.default_name: optimizer for optimizer in (AdamWeightDecay, AdamW, Lamb)
+}
+
+
+def layer_learning_rate_factors(num_hidden_layers: int, decay: float) -> dict[str, float]:
+    """Smaller rates for what is nearer to the input: part of a path -> share of the rate.
+
+    Layer i of L gets decay^(L - i) and the embeddings get decay^(L + 1). Pooler and heads keep the
+    whole rate.
+
+    These are the powers of BEiT (microsoft/unilm, beit/run_class_finetuning.py). ELECTRA has one more
+    below its heads: decay^2 for the last layer, decay^(L + 2) for the embeddings.
+
+    Source: google-research/electra, model/optimization.py, `_get_layer_lrs`.
+
+    >>> layer_learning_rate_factors(num_hidden_layers=2, decay=0.5)
+    {'/embeddings/': 0.125, '/layer_0/': 0.25, '/layer_1/': 0.5}
+    """
+    factors = {_part_of_path("embeddings"): decay ** (num_hidden_layers + 1)}
+    for layer in range(num_hidden_layers):
+        factors[_part_of_path(layer)] = decay ** (num_hidden_layers - layer)
+    return factors
+
+
+def parse_frozen(text: str) -> tuple[str | tuple[int, int], ...]:
+    """What a list of frozen parts names, as yet without knowing how many layers there are.
+
+    >>> parse_frozen("embeddings, 0-5, 7")
+    ('embeddings', (0, 5), (7, 7))
+
+    Raises:
+        ValueError: a part is none of "embeddings", "encoder", "pooler", a layer, or a range of them.
+    """
+    parts: list[str | tuple[int, int]] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        layers = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if layers:
+            first, last = int(layers[1]), int(layers[2] or layers[1])
+            if first > last:
+                raise ValueError(f"--freeze={text}: the range {part} is empty. Use {last}-{first}.")
+            parts.append((first, last))
+        elif part in ("embeddings", "encoder", "pooler"):
+            parts.append(part)
+        else:
+            raise ValueError(
+                f"--freeze={text}: {part!r} cannot be frozen. Give a comma list of embeddings, encoder "
+                "(all its layers), pooler, and numbers or ranges of layers such as 0-5."
+            )
+    return tuple(parts)
+
+
+def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:
+    """Takes parts of the encoder out of training; they stay in checkpoints, but have no moments.
+
+    Args:
+        model: with a `BertModel` in it.
+        text: as `parse_frozen` takes it, such as "embeddings,0-5".
+        num_hidden_layers: of the encoder; layers are counted from 0.
+
+    Returns:
+        Paths of the variables that are not trained now.
+
+    Raises:
+        ValueError: there is no such part or layer.
+    """
+    wanted: list[str] = []
+    for part in parse_frozen(text):
+        if isinstance(part, tuple):
+            first, last = part
+            if last >= num_hidden_layers:
+                raise ValueError(
+                    f"--freeze={text}: there is no layer {last}. `num_hidden_layers` of the model is "
+                    f"{num_hidden_layers}, so its layers are 0 to {num_hidden_layers - 1}."
+                )
+            wanted += [_part_of_path(layer) for layer in range(first, last + 1)]
+        else:
+            wanted.append(_part_of_path(part))
+    frozen = [v for v in model.weights if any(part in v.path for part in wanted)]
+    for variable in frozen:
+        variable.trainable = False
+    return [variable.path for variable in frozen]
+
+
+def _part_of_path(part: str | int) -> str:
+    """What the paths of a part of the encoder hold, and no others do."""
+    return f"/layer_{part}/" if isinstance(part, int) else f"/{part}/"

@@ -110,12 +110,35 @@ class MetricsLog:
     >>> MetricsLog("output").write("train", 10, {"loss": 2.5})    # doctest: +SKIP
 
     writes {"kind": "train", "step": 10, "loss": 2.5}. A resumed run appends to the same file.
+
+    Args:
+        directory: where the file is; made by whoever owns it.
+        tensorboard: also write event files for TensorBoard into it.
+
+    Raises:
+        ImportError: TensorBoard, which TensorFlow needs to write its events, is not installed.
     """
 
-    def __init__(self, directory: str):
+    def __init__(self, directory: str, tensorboard: bool = False):
         self._path = tf.io.gfile.join(directory, "metrics.jsonl")
+        self._events = _event_writer(directory) if tensorboard else None
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         record = {"kind": kind, "step": step, **{name: float(v) for name, v in values.items()}}
         with tf.io.gfile.GFile(self._path, "a") as file:
             file.write(json.dumps(record) + "\n")
+        if self._events is not None:
+            with self._events.as_default():
+                for name, value in values.items():
+                    tf.summary.scalar(f"{kind}/{name}", value, step=step)
+                self._events.flush()
+
+
+def _event_writer(directory: str) -> tf.summary.SummaryWriter:
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            "--tensorboard needs TensorBoard, an optional extra: pip install 'bert-tf[tensorboard]'"
+        ) from error
+    return tf.summary.create_file_writer(directory)

@@ -126,6 +126,7 @@ class Trainer:
         keep_checkpoint_max: int = 5,
         evaluate: Callable[[], Mapping[str, float]] | None = None,
         evaluate_steps: int = 0,
+        tensorboard: bool = False,
     ) -> None:
         """Trains up to `num_train_steps`, from the current step.
 
@@ -141,6 +142,7 @@ class Trainer:
                 `metrics.jsonl`.
             evaluate_steps: optimizer steps between evaluations while there is more to train; 0 means
                 never.
+            tensorboard: write what goes to `metrics.jsonl` as events for TensorBoard as well.
 
         Raises:
             FloatingPointError: the loss is no longer finite; the message names the step.
@@ -154,7 +156,7 @@ class Trainer:
         log = None
         if self.is_chief:
             tf.io.gfile.makedirs(output_dir)
-            log = MetricsLog(output_dir)
+            log = MetricsLog(output_dir, tensorboard)
         together = is_multi_worker(self.strategy)
         loop_size = 1
         with _noticing_sigterm(ignored=together) as is_terminated:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
@@ -108,6 +109,7 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
     lookup.trained_weights_needed(options)
     checkpoint = lookup.read_initial_checkpoint(options)
     config = lookup.find_config(options.bert_config_file, checkpoint)
+    lookup.check_same_architecture(options.output_dir, config)
     trained = trained_task(options)
     if options.max_seq_length is None:
         default = min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
@@ -237,11 +239,27 @@ def evaluate(
     logger.info("  Num examples = %d", len(examples))
     path = _write(task, examples, tokenizer, options, "eval")
     kept = training.run_model(trainer, task, [path], options.eval_batch_size)
+    _warn_of_collapse(task, kept["logits"].argmax(axis=-1), kept["label_ids"])
     results = {"global_step": trainer.step, **task.metrics(kept)}
     training.write_results(
         os.path.join(options.output_dir, "eval_results.txt"), results, "Eval results"
     )
     return results
+
+
+def _warn_of_collapse(
+    task: ClassificationTask, predictions: np.ndarray, labels: np.ndarray
+) -> None:
+    """Some fine-tunings never leave the most frequent class; their accuracy does not show it."""
+    (found, *others), known = np.unique(predictions), np.unique(labels)
+    if not others and len(known) > 1:
+        logger.warning(
+            "All %d predictions are %r, though the labels are of %d kinds: the model has learned "
+            "nothing but that. Train again with another --seed, a lower --learning_rate or more data.",
+            len(predictions),
+            task.labels[found],
+            len(known),
+        )
 
 
 def predict(

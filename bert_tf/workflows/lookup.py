@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
@@ -57,6 +61,28 @@ def find_config(
             f"There is no bert_config.json beside {checkpoint.source}. Give --bert_config_file."
         )
     return checkpoint.config
+
+
+def check_same_architecture(output_dir: str, config: BertConfig) -> None:
+    """Refuses to go on with another model than the one that a folder holds checkpoints of.
+
+    Not all that may differ shows in the shapes of the variables: the number of heads does not.
+    """
+    path = os.path.join(output_dir, "bert_config.json")
+    if checkpoints.latest_checkpoint(output_dir) is None or not tf.io.gfile.exists(path):
+        return
+    there, now = (asdict(found) for found in (BertConfig.from_json_file(path), config))
+    differences = [
+        f"{name}: {there[name]} there, {value} now"
+        for name, value in now.items()
+        if there[name] != value
+    ]
+    if differences:
+        raise ValueError(
+            f"{output_dir} holds checkpoints of another model:\n  "
+            + "\n  ".join(differences)
+            + "\nUse another --output_dir; to start from its weights, name it in --init_checkpoint."
+        )
 
 
 def load_tokenizer(

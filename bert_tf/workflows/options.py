@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.training import strategy
+from bert_tf.training.optimization import OPTIMIZERS, parse_frozen
+from bert_tf.training.schedules import SCHEDULES
 
 PRECISIONS = ("float32", "mixed_bfloat16")
 
@@ -33,13 +36,22 @@ class DeviceOptions:
     """Where to compute."""
 
     distribution_strategy: str = option(
-        "auto: every visible GPU, else the CPU.", default="auto", choices=strategy.STRATEGIES
+        "auto: the processes that TF_CONFIG names, else every visible GPU, else the CPU.",
+        default="auto",
+        choices=strategy.STRATEGIES,
     )
     num_gpus: int | None = option("GPUs to use; default: all that are visible.", default=None)
     precision: str = option(
         "Keras precision policy of the computation; weights and optimizer stay float32.",
         default="float32",
         choices=PRECISIONS,
+    )
+    num_threads: int | None = option(
+        "Processor threads of one operation; default: all cores.", default=None
+    )
+    deterministic: bool = option(
+        "Only operations that give the same bits in every run (on a GPU some are slower).",
+        default=False,
     )
     use_tpu: bool = option("Same as --distribution_strategy=tpu.", default=False)
     tpu_name: str | None = option("Name or address of the TPU.", default=None)
@@ -49,6 +61,8 @@ class DeviceOptions:
     num_tpu_cores: int = option("Ignored: TensorFlow asks the TPU.", default=8)
 
     def make_strategy(self) -> tf.distribute.Strategy:
+        """Comes before anything is computed: several workers and threads have to be known by then."""
+        strategy.set_up(self.num_threads, self.deterministic)
         name = "tpu" if self.use_tpu else self.distribution_strategy
         return strategy.make_strategy(name, self.num_gpus, self.tpu_name or self.master)
 
@@ -68,11 +82,68 @@ class TrainingOptions(DeviceOptions):
     train_batch_size: int = option("Examples per step, over all devices.", default=32)
     eval_batch_size: int = option("Examples per evaluation batch.", default=8)
     learning_rate: float = option("Peak learning rate.", default=5e-5)
+    lr_batch_size: int | None = option(
+        "The batch size that --learning_rate was found for. The rate is multiplied by "
+        "--train_batch_size / --lr_batch_size. Default: the rate is used as it is.",
+        default=None,
+    )
+    lr_batch_scaling: str = option(
+        "How the rate grows with the batch size, with --lr_batch_size; sqrt is usual with "
+        "--optimizer=lamb.",
+        default="linear",
+        choices=("linear", "sqrt"),
+    )
+    lr_schedule: str = option(
+        "Shape of the learning rate after warm-up.", default="linear", choices=tuple(SCHEDULES)
+    )
+    lr_power: float = option(
+        "Power of --lr_schedule=polynomial: (1 - step / steps) ** power.", default=1.0
+    )
+    lr_end: float = option("Share of the peak rate that is left at the last step.", default=0.0)
+    lr_decay_from_warmup: bool = option(
+        "Let the decay begin where warm-up ends. Default: it is measured from step 0, as in the "
+        "reference, so that the rate falls a little when warm-up ends.",
+        default=False,
+    )
+    layer_lr_decay: float = option(
+        "Each layer learns at this share of the rate of the layer above it, and the embeddings at "
+        "this share of layer 0's; heads and pooler at the full rate. 1 means that all are equal.",
+        default=1.0,
+    )
+    freeze: str | None = option(
+        "What is not trained: comma list of embeddings, encoder (all layers), pooler, and numbers or "
+        "ranges of layers from 0, such as embeddings,0-5.",
+        default=None,
+    )
+    optimizer: str = option(
+        "adam_weight_decay: the reference's, without bias correction. adamw: with it. lamb: for "
+        "batches of thousands.",
+        default="adam_weight_decay",
+        choices=tuple(OPTIMIZERS),
+    )
+    weight_decay_rate: float = option(
+        "Weight decay, of all but biases and LayerNorms.", default=0.01
+    )
+    adam_beta1: float = option("Decay of the mean of the gradients.", default=0.9)
+    adam_beta2: float = option("Decay of the mean of their squares.", default=0.999)
+    adam_epsilon: float = option("Added to the root of that mean.", default=1e-6)
+    max_gradient_norm: float = option(
+        "Gradients are scaled down to this norm over all variables.", default=1.0
+    )
     save_checkpoints_steps: int = option("Steps between checkpoints.", default=1000)
     keep_checkpoint_max: int = option("Checkpoints that are kept; 0 keeps all.", default=5)
     iterations_per_loop: int = option(
         "Most steps per call of the compiled loop. Fewer run per call when they take long.",
         default=1000,
+    )
+    tensorboard: bool = option(
+        "Write events for TensorBoard into --output_dir (pip install bert-tf[tensorboard]); the same "
+        "figures always go to metrics.jsonl.",
+        default=False,
+    )
+    gradient_accumulation_steps: int = option(
+        "Parts into which each device cuts its share of the batch, to fit it into memory.",
+        default=1,
     )
     seed: int = option("Of the initial weights, the order of the data, and dropout.", default=12345)
 
@@ -82,15 +153,80 @@ class TrainingOptions(DeviceOptions):
             "eval_batch_size",
             "save_checkpoints_steps",
             "iterations_per_loop",
+            "gradient_accumulation_steps",
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
+        if self.gradient_accumulation_steps > self.train_batch_size:
+            raise ValueError(
+                f"--gradient_accumulation_steps is {self.gradient_accumulation_steps}, but "
+                f"--train_batch_size={self.train_batch_size} examples cannot be cut into more parts."
+            )
         if not self.learning_rate > 0:
             raise ValueError(f"--learning_rate is {self.learning_rate}, but must be above 0.")
         if self.keep_checkpoint_max < 0:
             raise ValueError(
                 f"--keep_checkpoint_max is {self.keep_checkpoint_max}, but must be 0 or more."
             )
+        self._check_learning_rate()
+        self._check_optimizer()
+
+    def _check_learning_rate(self) -> None:
+        if self.lr_batch_size is not None and self.lr_batch_size < 1:
+            raise ValueError(f"--lr_batch_size is {self.lr_batch_size}, but must be 1 or more.")
+        if self.lr_batch_size is None and self.lr_batch_scaling != "linear":
+            raise ValueError(
+                f"--lr_batch_scaling={self.lr_batch_scaling} needs --lr_batch_size, the batch size "
+                "that --learning_rate was found for."
+            )
+        if not 0 < self.lr_power < math.inf:
+            raise ValueError(f"--lr_power is {self.lr_power}, but must be above 0.")
+        if self.lr_power != 1 and self.lr_schedule != "polynomial":
+            raise ValueError(
+                f"--lr_power={self.lr_power} is for --lr_schedule=polynomial, and --lr_schedule is "
+                f"{self.lr_schedule}."
+            )
+        if not 0 <= self.lr_end <= 1:
+            raise ValueError(
+                f"--lr_end is {self.lr_end}, but must be from 0 to 1: it is a share of "
+                f"--learning_rate={self.learning_rate}, not a rate."
+            )
+        if self.lr_end and self.lr_schedule == "constant":
+            raise ValueError(
+                f"--lr_end={self.lr_end} has no meaning with --lr_schedule=constant, which stays at "
+                "the peak. Use --lr_schedule=linear."
+            )
+        if not 0 < self.layer_lr_decay <= 1:
+            raise ValueError(
+                f"--layer_lr_decay is {self.layer_lr_decay}, but must be above 0 and at most 1; 0.8 to "
+                "0.95 are usual. --freeze takes layers out of training."
+            )
+        parse_frozen(self.freeze or "")
+
+    def _check_optimizer(self) -> None:
+        for name in ("adam_beta1", "adam_beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(
+                    f"--{name} is {getattr(self, name)}, but must be at least 0 and below 1."
+                )
+        if not 0 <= self.weight_decay_rate < math.inf:
+            raise ValueError(
+                f"--weight_decay_rate is {self.weight_decay_rate}, but must be 0 or more."
+            )
+        for name in ("adam_epsilon", "max_gradient_norm"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(
+                    f"--{name} is {getattr(self, name)}, but must be above 0 and finite."
+                    + (" 1e9 clips nothing." if name == "max_gradient_norm" else "")
+                )
+
+    @property
+    def peak_learning_rate(self) -> float:
+        """`learning_rate`, scaled to the batch size if that is asked for."""
+        if self.lr_batch_size is None:
+            return self.learning_rate
+        ratio = self.train_batch_size / self.lr_batch_size
+        return self.learning_rate * (math.sqrt(ratio) if self.lr_batch_scaling == "sqrt" else ratio)
 
 
 def require_one_of(options: Any, names: Sequence[str]) -> None:

@@ -7,26 +7,40 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
-from bert_tf.config import BertConfig
+from bert_tf.config import ATTENTION_DIRECTIONS, BertConfig
+from bert_tf.data.dynamic_masking import DynamicMasker
 from bert_tf.data.files import expand_files
 from bert_tf.data.manifest import check_record_sets
+from bert_tf.data.masking import check_mixture
 from bert_tf.data.records import check_records
+from bert_tf.data.sentence_pairs import OBJECTIVES
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.model_folder import write_model_folder
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.trainer import Trainer
 from bert_tf.workflows import lookup, training
 from bert_tf.workflows.options import TrainingOptions, option, require_one_of
+from bert_tf.workflows.pretraining_sets import (
+    RecordSet,
+    check_vocabulary_of_records,
+    choose_objective,
+    read_record_set,
+)
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingOptions(TrainingOptions):
-    """The flags of run_pretraining."""
+    """The flags of run_pretraining.
+
+    Records without masks (`create_pretraining_data --masking=none`) are masked while training, anew in
+    each epoch. For an evaluation their masks are the same every time, for one --eval_batch_size. Whether
+    records have masks is seen in them.
+    """
 
     input_file: str = option("TFRecord files to train on; comma list of globs.")
     eval_file: str | None = option(
@@ -39,7 +53,8 @@ class PretrainingOptions(TrainingOptions):
     )
     vocab_file: str | None = option(
         "Vocabulary of the records, copied into --output_dir so that the model can be used alone. "
-        "Default: the one beside --bert_config_file or --init_checkpoint, if there is one.",
+        "Default: the one beside --bert_config_file or --init_checkpoint, if there is one. Records "
+        "without masks need it.",
         default=None,
     )
     do_lower_case: bool | None = option(
@@ -47,8 +62,36 @@ class PretrainingOptions(TrainingOptions):
         "else the vocabulary shows.",
         default=None,
     )
+    attention: str | None = option(
+        "left_to_right: a token sees itself and those before it, as in the paper's ablation. It is "
+        "noted in the bert_config.json of --output_dir. Default: what --bert_config_file says.",
+        default=None,
+        choices=ATTENTION_DIRECTIONS,
+    )
     max_seq_length: int = option("Tokens per example; as in the records.", default=128)
-    max_predictions_per_seq: int = option("Masked tokens; as in the records.", default=20)
+    max_predictions_per_seq: int = option(
+        "Most masked tokens per example; as in the records, if they have masks.", default=20
+    )
+    objective: str | None = option(
+        "mlm_nsp: masked words and next sentence; mlm: masked words alone; mlm_sop: masked words and "
+        "the order of two neighbours. Default: what the records were made for.",
+        default=None,
+        choices=OBJECTIVES,
+    )
+    masked_lm_prob: float = option(
+        "Share of the tokens that is predicted (0-1). For records without masks.", default=0.15
+    )
+    do_whole_word_mask: bool = option(
+        "Mask all pieces of a word together. For records without masks.", default=False
+    )
+    mask_token_prob: float = option(
+        "Of the predicted tokens, how many are [MASK]. For records without masks.", default=0.8
+    )
+    random_token_prob: float = option(
+        "Of the predicted tokens, how many are random ones; the rest stays as it is. For records "
+        "without masks.",
+        default=0.1,
+    )
     num_train_steps: int = option("Optimizer steps.", default=100000)
     num_warmup_steps: int = option("Steps until the full learning rate.", default=10000)
     max_eval_steps: int = option("Most batches to evaluate on.", default=100)
@@ -72,6 +115,14 @@ class PretrainingOptions(TrainingOptions):
             raise ValueError(f"--max_eval_steps is {self.max_eval_steps}, but must be 1 or more.")
         if self.evaluate_steps < 0:
             raise ValueError(f"--evaluate_steps is {self.evaluate_steps}, but must be 0 or more.")
+        if not 0.0 <= self.masked_lm_prob <= 1.0:
+            raise ValueError(
+                f"--masked_lm_prob is {self.masked_lm_prob}, but must be between 0 and 1."
+            )
+        check_mixture(self.mask_token_prob, self.random_token_prob)
+
+
+_OF_MASKS = ("masked_lm_prob", "do_whole_word_mask", "mask_token_prob", "random_token_prob")
 
 
 def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
@@ -79,26 +130,38 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
 
     Writes `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt` and what model_folder.py lists.
     """
+    devices = options.make_strategy()
     lookup.trained_weights_needed(options)
-    task = PretrainingTask(options.max_seq_length, options.max_predictions_per_seq)
     checkpoint = lookup.read_initial_checkpoint(options)
     config = lookup.find_config(options.bert_config_file, checkpoint)
+    if options.attention is not None:
+        config = replace(config, attention_direction=options.attention)
+    lookup.check_same_architecture(options.output_dir, config)
     lookup.check_sequence_length(options.max_seq_length, config)
     train_files = expand_files(options.input_file)
     eval_files = expand_files(options.eval_file) if options.eval_file else train_files
-    files = (train_files if options.do_train else []) + (eval_files if options.do_eval else [])
-    files = list(dict.fromkeys(files))
-    check_records(files, task.features, id_limits(config, task))
-    check_record_sets(files, set_limits(config, task))
+    record_sets = {}
+    if options.do_train:
+        record_sets["train"] = read_record_set(train_files, options.max_seq_length)
+    if options.do_eval:
+        record_sets["eval"] = read_record_set(eval_files, options.max_seq_length)
+    tasks = make_tasks(options, record_sets, config, checkpoint)
+    for name, task in tasks.items():
+        files = record_sets[name].files
+        check_records(files, task.record_features, id_limits(config, task))
+        check_record_sets(files, set_limits(config, task, record_sets[name].is_masked))
+    task = tasks["train" if options.do_train else "eval"]
     trainer = training.make_trainer(
         task,
         config,
         options,
+        devices,
         checkpoint,
         num_train_steps=options.num_train_steps if options.do_train else 0,
         num_warmup_steps=options.num_warmup_steps,
     )
     logger.info("%s", training.describe_model(trainer.model))
+    options = replace(options, output_dir=training.folder_to_write(trainer, options.output_dir))
     if options.do_train:
         vocab = find_vocabulary(options, checkpoint)
         do_lower_case = lookup.find_case(options.do_lower_case, checkpoint, vocab)
@@ -109,15 +172,89 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
             train_files,
             options,
             options.num_train_steps,
-            evaluate=lambda: evaluate(trainer, task, eval_files, options),
+            evaluate=lambda: evaluate(trainer, tasks["eval"], eval_files, options),
             evaluate_steps=options.evaluate_steps if options.do_eval else 0,
         )
     if not options.do_eval:
         return {}
-    results = evaluate(trainer, task, eval_files, options)
+    results = evaluate(trainer, tasks["eval"], eval_files, options)
     path = os.path.join(options.output_dir, "eval_results.txt")
     training.write_results(path, results, "Eval results")
     return results
+
+
+def make_tasks(
+    options: PretrainingOptions,
+    record_sets: Mapping[str, RecordSet],
+    config: BertConfig,
+    checkpoint: PretrainedCheckpoint | None,
+) -> dict[str, PretrainingTask]:
+    """A task for each set of records: the same objective, with a masker where it needs one.
+
+    Raises:
+        ValueError: records contradict --objective or each other, there are flags about masks but no
+            records without masks, or a masker is needed and its vocabulary is missing or another.
+    """
+    objective = choose_objective(options.objective, list(record_sets.values()))
+    given = [
+        f"--{field.name}"
+        for field in fields(options)
+        if field.name in _OF_MASKS and getattr(options, field.name) != field.default
+    ]
+    if given and all(record_set.is_masked for record_set in record_sets.values()):
+        file = next(iter(record_sets.values())).files[0]
+        raise ValueError(
+            f"{', '.join(given)} say how to mask, but the records of {file} are masked already. Make "
+            "them with create_pretraining_data --masking=none, or leave these flags out."
+        )
+    tasks = {}
+    for name, record_set in record_sets.items():
+        masker = None
+        if not record_set.is_masked:
+            masker = make_masker(options, record_set, config, checkpoint)
+        logger.info(
+            "The %s records %s", name, "have masks" if masker is None else "are masked on the way"
+        )
+        tasks[name] = PretrainingTask(
+            options.max_seq_length, options.max_predictions_per_seq, objective, masker
+        )
+    return tasks
+
+
+def make_masker(
+    options: PretrainingOptions,
+    record_set: RecordSet,
+    config: BertConfig,
+    checkpoint: PretrainedCheckpoint | None,
+) -> DynamicMasker:
+    """The masker of the flags, with the vocabulary of the records."""
+    tokens = find_vocabulary(options, checkpoint)
+    if tokens is None:
+        raise ValueError(
+            f"The records of {record_set.files[0]} have no masks, and to mask them takes their "
+            "vocabulary, which is not beside --bert_config_file or --init_checkpoint. Give "
+            "--vocab_file."
+        )
+    check_vocabulary_of_records(record_set, tokens, find_vocabulary_file(options, checkpoint))
+    if len(tokens) > config.vocab_size:
+        raise ValueError(
+            f"The vocabulary has {len(tokens)} tokens, but `vocab_size` of the model is "
+            f"{config.vocab_size}. They belong to different models: give the --bert_config_file of "
+            "this vocabulary."
+        )
+    return DynamicMasker(
+        {token: index for index, token in enumerate(tokens)},
+        max_predictions_per_seq=options.max_predictions_per_seq,
+        **{name: getattr(options, name) for name in _OF_MASKS},
+    )
+
+
+_LOGGED = (
+    "masked_lm_loss",
+    "masked_lm_perplexity",
+    "masked_lm_accuracy",
+    "next_sentence_accuracy",
+)
 
 
 def evaluate(
@@ -128,18 +265,9 @@ def evaluate(
         trainer, task, files, options.eval_batch_size, max_batches=options.max_eval_steps
     )
     results = {"global_step": trainer.step, **task.metrics(kept)}
-    logger.info(
-        "step %d: masked_lm_loss %.3f, masked_lm_accuracy %.3f, next_sentence_accuracy %.3f",
-        *(
-            results[key]
-            for key in (
-                "global_step",
-                "masked_lm_loss",
-                "masked_lm_accuracy",
-                "next_sentence_accuracy",
-            )
-        ),
-    )
+    figures = [key for key in _LOGGED if key in results]
+    line = ", ".join(f"{key} {results[key]:.3f}" for key in figures)
+    logger.info("step %d: %s", trainer.step, line)
     return results
 
 
@@ -154,20 +282,36 @@ def id_limits(config: BertConfig, task: PretrainingTask) -> dict[str, int]:
     }
 
 
-def set_limits(config: BertConfig, task: PretrainingTask) -> dict[str, tuple[str, int]]:
+def set_limits(
+    config: BertConfig, task: PretrainingTask, is_masked: bool
+) -> dict[str, tuple[str, int]]:
     """What the manifest of the records must agree with."""
-    return {
+    limits = {
         "vocab_size": ("`vocab_size` of the model", config.vocab_size),
         "max_seq_length": ("--max_seq_length", task.max_seq_length),
-        "max_predictions_per_seq": ("--max_predictions_per_seq", task.max_predictions_per_seq),
     }
+    if is_masked:
+        limits["max_predictions_per_seq"] = (
+            "--max_predictions_per_seq",
+            task.max_predictions_per_seq,
+        )
+    return limits
+
+
+def find_vocabulary_file(
+    options: PretrainingOptions, checkpoint: PretrainedCheckpoint | None
+) -> str | None:
+    """The file of the run's vocabulary, or None if there is none to be found."""
+    vocab_file = options.vocab_file
+    if not vocab_file and options.bert_config_file:
+        vocab_file = file_beside(os.path.dirname(options.bert_config_file), "vocab.txt")
+    if not vocab_file and checkpoint is not None:
+        vocab_file = checkpoint.vocab_file
+    return vocab_file
 
 
 def find_vocabulary(
     options: PretrainingOptions, checkpoint: PretrainedCheckpoint | None
 ) -> Sequence[str] | None:
     """The tokens of the run's vocabulary, or None if there is none to be found."""
-    vocab_file = options.vocab_file
-    if not vocab_file and options.bert_config_file:
-        vocab_file = file_beside(os.path.dirname(options.bert_config_file), "vocab.txt")
-    return lookup.find_vocabulary(vocab_file, checkpoint)
+    return lookup.find_vocabulary(find_vocabulary_file(options, checkpoint), checkpoint)

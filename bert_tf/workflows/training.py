@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import logging
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +22,8 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import initialize
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
-from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training.optimization import OPTIMIZERS, freeze, layer_learning_rate_factors
+from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.trainer import Trainer
 from bert_tf.workflows.options import TrainingOptions
 
@@ -29,6 +34,7 @@ def make_trainer(
     task: Task,
     config: BertConfig,
     options: TrainingOptions,
+    devices: tf.distribute.Strategy,
     checkpoint: PretrainedCheckpoint | None,
     num_train_steps: int = 0,
     num_warmup_steps: int = 0,
@@ -39,25 +45,32 @@ def make_trainer(
     optimizer) come from the latest; else from `checkpoint`; else they are random.
 
     Args:
+        devices: of `options.make_strategy()`, which a workflow calls before all else.
         num_train_steps: 0 for a model that is only evaluated.
 
     Raises:
-        ValueError: the weights do not fit, or a model that is only evaluated has untrained ones.
+        ValueError: the weights do not fit, a model that is only evaluated has untrained ones, or a
+            layer that is to be frozen does not exist.
     """
     keras.utils.set_random_seed(options.seed)
-    devices = options.make_strategy()
     with devices.scope():
         model = task.build_model(config, dtype=options.precision)
         optimizer = None
         if num_train_steps:
-            schedule = WarmupLinearDecay(options.learning_rate, num_train_steps, num_warmup_steps)
-            optimizer = AdamWeightDecay(schedule)
+            frozen = freeze(model, options.freeze or "", config.num_hidden_layers)
+            if frozen:
+                logger.info("%d of %d variables are frozen", len(frozen), len(model.weights))
+            optimizer = make_optimizer(
+                options, config.num_hidden_layers, num_train_steps, num_warmup_steps
+            )
     trainer = Trainer(
         model,
         task.losses,
         strategy=devices,
         input_names=task.input_names,
         optimizer=optimizer,
+        max_gradient_norm=options.max_gradient_norm,
+        gradient_accumulation_steps=options.gradient_accumulation_steps,
         seed=options.seed,
     )
     if trainer.resume(options.output_dir) is None and checkpoint is not None:
@@ -68,6 +81,46 @@ def make_trainer(
                 "for this and would answer at random. Train first with --do_train."
             )
     return trainer
+
+
+def make_optimizer(
+    options: TrainingOptions, num_hidden_layers: int, num_train_steps: int, num_warmup_steps: int
+) -> keras.optimizers.Optimizer:
+    """The optimizer of the flags, with its schedule. Made under `strategy.scope()`."""
+    rate = options.peak_learning_rate
+    if options.lr_batch_size is not None:
+        logger.info("The learning rate is %g for %d examples", rate, options.train_batch_size)
+    schedule = SCHEDULES[options.lr_schedule](
+        rate,
+        num_train_steps,
+        num_warmup_steps,
+        end=options.lr_end,
+        decay_from_warmup=options.lr_decay_from_warmup,
+        **({"power": options.lr_power} if options.lr_schedule == "polynomial" else {}),
+    )
+    factors = {}
+    if options.layer_lr_decay < 1:
+        factors = layer_learning_rate_factors(num_hidden_layers, options.layer_lr_decay)
+    return OPTIMIZERS[options.optimizer](
+        schedule,
+        weight_decay_rate=options.weight_decay_rate,
+        beta_1=options.adam_beta1,
+        beta_2=options.adam_beta2,
+        epsilon=options.adam_epsilon,
+        learning_rate_factors=factors,
+    )
+
+
+def folder_to_write(trainer: Trainer, output_dir: str) -> str:
+    """`output_dir`, but in a worker that is not the chief a temporary folder: one process writes."""
+    return output_dir if trainer.is_chief else _scratch_folder()
+
+
+@functools.cache
+def _scratch_folder() -> str:
+    folder = tempfile.mkdtemp(prefix="bert_tf-worker-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def train(
@@ -86,7 +139,7 @@ def train(
     def batches_from(step: int) -> tf.data.Dataset:
         dataset = read_records(
             files,
-            task.features,
+            task.record_features,
             batch_size=options.train_batch_size,
             shuffle=True,
             seed=options.seed,
@@ -94,6 +147,7 @@ def train(
             drop_remainder=True,
             skip_batches=step,
         )
+        dataset = task.complete(dataset, options.seed, first_batch=step)
         return _without_needless_padding(dataset, task, trainer)
 
     with naming_damaged_file(files):
@@ -106,6 +160,7 @@ def train(
             keep_checkpoint_max=options.keep_checkpoint_max,
             evaluate=evaluate,
             evaluate_steps=evaluate_steps,
+            tensorboard=options.tensorboard,
         )
 
 
@@ -120,12 +175,13 @@ def run_model(
     """What `task.eval_outputs` keeps of the examples in record files, in their order."""
     dataset = read_records(
         files,
-        task.features,
+        task.record_features,
         batch_size=batch_size,
         shuffle=False,
         repeat=False,
         drop_remainder=False,
     )
+    dataset = task.complete(dataset, seed=0)  # the same at every evaluation
     dataset = _without_needless_padding(dataset, task, trainer)
     with naming_damaged_file(files):
         return trainer.predict(

@@ -70,6 +70,53 @@ def test_every_output_of_the_encoder_equals_the_numpy_bert(hidden_act):
     assert_close(np.stack(found["attention_probs"]), np.stack(expected.attention_probs))
 
 
+def test_a_left_to_right_encoder_equals_the_numpy_bert():
+    config = changed(attention_direction="left_to_right")
+    model, variables = filled(BertModel(config, output_attentions=True), config=config)
+    inputs = batch()
+    found, expected = model(inputs), encode(variables, inputs, config)
+    for name in ("sequence_output", "pooled_output"):
+        assert_close(found[name], getattr(expected, name))
+    assert_close(np.stack(found["attention_probs"]), np.stack(expected.attention_probs))
+
+
+def test_in_a_left_to_right_model_later_tokens_cannot_be_seen():
+    model, _ = filled(BertModel(changed(attention_direction="left_to_right")))
+    inputs = batch() | {"input_mask": np.ones((B, S), "int32")}
+    for position in range(S):
+        other = inputs["input_ids"].copy()
+        other[:, position] = (other[:, position] + 1) % CONFIG.vocab_size
+        first, second = (
+            np.asarray(model(inputs | {"input_ids": ids})["sequence_output"])
+            for ids in (inputs["input_ids"], other)
+        )
+        assert_close(first[:, :position], second[:, :position], atol=1e-6)
+        assert (np.abs(first - second)[:, position:].max(axis=2) > 1e-4).all()
+
+
+def test_in_a_left_to_right_model_the_pooler_reads_the_last_real_token():
+    model, _ = filled(BertModel(changed(attention_direction="left_to_right")))
+    inputs = batch()
+    last = inputs["input_mask"].sum(axis=1) - 1
+    outputs = model(inputs)
+    summary = np.asarray(outputs["sequence_output"])[np.arange(B), last]
+    assert_close(outputs["pooled_output"], np.asarray(model.pooler(summary)), atol=1e-6)
+    mask = np.repeat(inputs["input_mask"][:, None], S, axis=1)  # the same, said for each F
+    assert_close(model(inputs | {"input_mask": mask})["pooled_output"], outputs["pooled_output"])
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_left_to_right_model_is_saved_and_compiled_as_one(jit_compile, tmp_path):
+    config = changed(attention_direction="left_to_right")
+    model, _ = filled(BertForSequenceClassification(config, LABELS), config=config)
+    expected = np.asarray(model(batch())["logits"])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.config.attention_direction == "left_to_right"
+    loaded.compile(jit_compile=jit_compile)
+    assert_close(loaded.predict(batch(), batch_size=2, verbose=0)["logits"], expected)
+
+
 def test_mask_and_segments_default_to_all_ones_and_all_zeros():
     model, variables = filled(BertModel(CONFIG))
     input_ids = batch()["input_ids"]
@@ -240,9 +287,10 @@ def test_options_of_a_model_survive_the_keras_file(tmp_path):
     assert keras.saving.load_model(tmp_path / "model.keras").output_attentions
 
 
-def test_it_can_be_a_part_of_a_functional_model():
+@pytest.mark.parametrize("direction", ["bidirectional", "left_to_right"])
+def test_it_can_be_a_part_of_a_functional_model(direction):
     inputs = {"input_ids": keras.Input((None,), dtype="int32", name="input_ids")}
-    outputs = BertModel(CONFIG)(inputs)
+    outputs = BertModel(changed(attention_direction=direction))(inputs)
     scores = keras.layers.Dense(1)(outputs["pooled_output"])
     model = keras.Model(inputs, scores)
     assert model({"input_ids": batch()["input_ids"]}).shape == (B, 1)

@@ -122,6 +122,9 @@ def encode(
         input_ids: int [B, S].
         input_mask: int [B, S], 1 = real, 0 = padding; default all real, as in the reference.
         segment_ids: int [B, S]; default all 0, as in the reference.
+
+    If `config.attention_direction` is "left_to_right", a token attends to itself and those before it,
+    and the pooler stands on the last real token.
     """
     input_ids = np.asarray(input_ids)
     input_mask = np.ones_like(input_ids) if input_mask is None else np.asarray(input_mask)
@@ -164,8 +167,15 @@ def _encode_example(
         )
         layers.append(hidden)
         probs.append(layer_probs)
-    pooled_output = np.tanh(_dense(variables, "bert/pooler/dense", hidden[0]))  # [CLS] stands at 0
+    summary = 0  # where [CLS] stands
+    if _is_left_to_right(config):
+        summary = max((s for s in range(len(input_ids)) if input_mask[s]), default=0)
+    pooled_output = np.tanh(_dense(variables, "bert/pooler/dense", hidden[summary]))
     return embedding_output, layers, probs, pooled_output
+
+
+def _is_left_to_right(config: Any) -> bool:
+    return getattr(config, "attention_direction", "bidirectional") == "left_to_right"
 
 
 def _transformer_block(
@@ -177,7 +187,10 @@ def _transformer_block(
     value = _dense(variables, f"{scope}/attention/self/value", hidden)  # [T, H]
     # -10000 is added where the key is padding: not minus infinity, so that a row without any real
     # token is still an ordinary softmax of its scores.
-    adder = (1.0 - input_mask) * -10000.0  # [T]
+    adder = np.tile((1.0 - input_mask) * -10000.0, (len(hidden), 1))  # [F, T]
+    if _is_left_to_right(config):
+        for f in range(len(hidden)):
+            adder[f, f + 1 :] = -10000.0
     size_per_head = config.hidden_size // config.num_attention_heads
     contexts, probs = [], []
     for n in range(config.num_attention_heads):

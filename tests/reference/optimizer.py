@@ -1,6 +1,6 @@
-"""The reference's optimizer in plain NumPy: Adam with decoupled weight decay, schedule, clipping.
+"""Optimizers, schedules and clipping in plain NumPy, stated independently of bert_tf.training. float64.
 
-Stated from google-research/bert, optimization.py, independently of bert_tf.training. float64.
+The reference's from google-research/bert, optimization.py; AdamW and LAMB from their papers.
 """
 
 from __future__ import annotations
@@ -32,6 +32,33 @@ def learning_rate(
     if step < num_warmup_steps:
         return init_lr * step / num_warmup_steps
     return init_lr * (1.0 - min(step, num_train_steps) / num_train_steps)
+
+
+def scheduled_rate(
+    step: int,
+    init_lr: float,
+    num_train_steps: int,
+    num_warmup_steps: int = 0,
+    shape: str = "linear",
+    power: float = 1.0,
+    end: float = 0.0,
+    decay_from_warmup: bool = False,
+) -> float:
+    """`learning_rate` with other shapes of the decay, down to `end * init_lr`."""
+    if step < num_warmup_steps:
+        return init_lr * step / num_warmup_steps
+    if decay_from_warmup:
+        step, num_train_steps = step - num_warmup_steps, num_train_steps - num_warmup_steps
+    done = min(step, num_train_steps) / num_train_steps
+    lowest = end * init_lr
+    if shape == "linear":
+        return init_lr - (init_lr - lowest) * done
+    if shape == "polynomial":
+        return (init_lr - lowest) * (1.0 - done) ** power + lowest
+    if shape == "cosine":
+        return lowest + (init_lr - lowest) * math.cos(math.pi * done / 2) ** 2
+    assert shape == "constant"
+    return init_lr
 
 
 def clip_by_global_norm(
@@ -92,4 +119,62 @@ class AdamWeightDecayOptimizer:
                 step = step + self.weight_decay_rate * value
             updated[name] = value - learning_rate * step
             self.adam_m[name], self.adam_v[name] = m, v
+        return updated
+
+
+class AdamWOptimizer(AdamWeightDecayOptimizer):
+    """w -= lr * (m' / (sqrt(v') + e) + decay * w);  m' = m / (1-b1^t),  v' = v / (1-b2^t).
+
+    e = eps / sqrt(1-b2^t): epsilon is added before the correction, as in section 2 of Kingma and Ba
+    2015 (arXiv 1412.6980) and in Keras.
+    """
+
+    num_updates = 0
+
+    def corrected(
+        self, name: str, gradient: np.ndarray, epsilon_first: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """m' and sqrt(v') + e after this gradient; the moments are kept."""
+        gradient, t = np.float64(gradient), self.num_updates
+        self.adam_m[name] = self.beta_1 * self.adam_m.get(name, 0.0) + (1 - self.beta_1) * gradient
+        squares = (1 - self.beta_2) * gradient**2
+        self.adam_v[name] = self.beta_2 * self.adam_v.get(name, 0.0) + squares
+        root = math.sqrt(1 - self.beta_2**t)
+        epsilon = self.epsilon / root if epsilon_first else self.epsilon
+        return (
+            self.adam_m[name] / (1 - self.beta_1**t),
+            np.sqrt(self.adam_v[name]) / root + epsilon,
+        )
+
+    def update(self, variables, gradients, learning_rate):
+        self.num_updates += 1
+        updated = {}
+        for name, variable in variables.items():
+            value = np.float64(variable)
+            m, root = self.corrected(name, gradients[name], epsilon_first=True)
+            decayed = uses_weight_decay(name, self.exclude_from_weight_decay)
+            shrunk = value * (1 - learning_rate * self.weight_decay_rate) if decayed else value
+            updated[name] = shrunk - learning_rate * m / root
+        return updated
+
+
+class LambOptimizer(AdamWOptimizer):
+    """w -= lr * |w| / |r + decay * w| * (r + decay * w);  r = m' / (sqrt(v') + eps).
+
+    You et al. 2020, arXiv 1904.00962, algorithm 2, with the identity as phi. Variables without decay
+    have no |w| / |.| either.
+    """
+
+    def update(self, variables, gradients, learning_rate):
+        self.num_updates += 1
+        updated = {}
+        for name, variable in variables.items():
+            value, ratio = np.float64(variable), 1.0
+            m, root = self.corrected(name, gradients[name], epsilon_first=False)
+            step = m / root
+            if uses_weight_decay(name, self.exclude_from_weight_decay):
+                step = step + self.weight_decay_rate * value
+                norms = math.sqrt((value**2).sum()), math.sqrt((step**2).sum())
+                ratio = norms[0] / norms[1] if all(norms) else 1.0
+            updated[name] = value - learning_rate * ratio * step
         return updated

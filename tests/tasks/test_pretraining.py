@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.data.dynamic_masking import DynamicMasker
 from bert_tf.tasks.pretraining import PretrainingTask
 
 CONFIG = BertConfig(
@@ -44,6 +45,59 @@ def test_the_model_takes_the_inputs_of_the_record_and_the_losses_take_the_rest()
     assert [loss.name for loss in task.losses] == ["masked_lm_loss", "next_sentence_loss"]
     for loss in task.losses:
         assert loss.total(outputs, batch).numpy() > 0
+
+
+def test_single_sequences_have_no_loss_and_no_figures_of_pairs():
+    task = PretrainingTask(7, 2, objective="mlm")
+    batch = features()
+    del batch["next_sentence_labels"]
+    assert {spec.name for spec in task.features} == set(batch)
+    assert [loss.name for loss in task.losses] == ["masked_lm_loss"]
+    outputs = task.build_model(CONFIG)({name: batch[name] for name in task.input_names})
+    kept = {name: value.numpy() for name, value in task.eval_outputs(outputs, batch).items()}
+    figures = task.metrics(kept)
+    assert list(figures) == ["loss", "masked_lm_accuracy", "masked_lm_loss", "masked_lm_perplexity"]
+    assert figures["loss"] == figures["masked_lm_loss"]
+
+
+def test_an_objective_that_there_is_not_is_refused():
+    with pytest.raises(ValueError, match="`objective` is 'nsp', but must be one of mlm_nsp, mlm, "):
+        PretrainingTask(7, 2, objective="nsp")
+
+
+def test_records_without_masks_are_completed_to_what_the_model_takes():
+    vocab = {word: i for i, word in enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", *"abcdefg"])}
+    masker = DynamicMasker(vocab, max_predictions_per_seq=2)
+    task = PretrainingTask(7, 2, masker=masker)
+    batch = features()
+    batch = {spec.name: batch[spec.name] for spec in task.record_features}
+    assert sorted(batch) == ["input_ids", "input_mask", "next_sentence_labels", "segment_ids"]
+    policy = tf.data.experimental.AutoShardPolicy.DATA
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = policy
+    stream = tf.data.Dataset.from_tensors(batch).repeat(5).with_options(options)
+    completed = task.complete(stream, seed=3)
+    assert completed.element_spec.keys() == {spec.name for spec in task.features}
+    assert completed.options().experimental_distribute.auto_shard_policy == policy
+    assert completed.cardinality() == 5
+    tail = task.complete(stream.skip(2), seed=3, first_batch=2)
+    for expected, found in zip(completed.skip(2), tail, strict=True):
+        for name, value in expected.items():
+            np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_records_with_masks_are_left_as_they_are():
+    task = PretrainingTask(7, 2)
+    stream = tf.data.Dataset.from_tensors(features())
+    assert task.record_features == task.features
+    assert task.complete(stream, seed=3) is stream
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_perplexity_of_a_model_that_is_far_off_is_infinite():
+    kept = {name: np.ones(1, np.float32) for name in ("masked_lm_weight", "masked_lm_right")}
+    kept["masked_lm_nll"] = np.float32([1e4])
+    assert PretrainingTask(7, 2, "mlm").metrics(kept)["masked_lm_perplexity"] == math.inf
 
 
 def test_what_is_kept_of_a_batch_are_sums_of_each_example():
@@ -87,6 +141,7 @@ def test_figures_are_means_over_masked_positions_and_over_pairs():
         "next_sentence_loss": 1.0,
         "next_sentence_accuracy": 0.5,
         "loss": 7 / 4 + 1.0,
+        "masked_lm_perplexity": pytest.approx(math.exp(7 / 4)),
     }
 
 

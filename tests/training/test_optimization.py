@@ -1,13 +1,30 @@
-"""The optimizer and its schedule against the reference's, stated in NumPy."""
+"""The optimizers against statements in NumPy, and what the name of a variable decides."""
+
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_training import strategy_on
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.models import BertForPreTraining, BertForSequenceClassification
-from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training.checkpoints import (
+    restore_checkpoint,
+    save_checkpoint,
+    training_variables,
+)
+from bert_tf.training.optimization import (
+    OPTIMIZERS,
+    AdamW,
+    AdamWeightDecay,
+    Lamb,
+    freeze,
+    layer_learning_rate_factors,
+    parse_frozen,
+)
+from bert_tf.training.schedules import WarmupLinearDecay
 from reference import optimizer as reference
 
 CONFIG = BertConfig(
@@ -26,50 +43,30 @@ def random_gradients(shapes, seed):
     return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-@pytest.mark.parametrize(
-    "peak, num_train_steps, num_warmup_steps",
-    [(1e-3, 10, 4), (5e-5, 7, 0), (2.0, 6, 6), (1e-4, 100_000, 10_000), (1.0, 1, 0), (1.0, 1, 1)],
-)
-def test_the_rate_is_the_references_at_every_step(peak, num_train_steps, num_warmup_steps):
-    schedule = WarmupLinearDecay(peak, num_train_steps, num_warmup_steps)
-    steps = {0, 1, num_warmup_steps, num_train_steps, num_train_steps + 1, 10 * num_train_steps}
-    steps |= {max(0, num_warmup_steps - 1), num_warmup_steps + 1, max(0, num_train_steps - 1)}
-    steps |= set(range(min(12, num_train_steps)))
-    for step in sorted(steps):
-        expected = reference.learning_rate(step, peak, num_train_steps, num_warmup_steps)
-        assert float(schedule(step)) == pytest.approx(expected, rel=1e-6, abs=1e-7 * peak), step
+PAIRS = [
+    (AdamWeightDecay, reference.AdamWeightDecayOptimizer),
+    (AdamW, reference.AdamWOptimizer),
+    (Lamb, reference.LambOptimizer),
+]
 
 
-def test_the_first_rate_of_a_warm_up_is_zero_and_the_rate_falls_where_it_ends():
-    schedule = WarmupLinearDecay(1.0, num_train_steps=10, num_warmup_steps=4)
-    rates = [round(float(schedule(step)), 6) for step in (0, 3, 4, 9, 10, 11)]
-    assert rates == [0.0, 0.75, 0.6, 0.1, 0.0, 0.0]
+def two_layers():
+    return BertForPreTraining(BertConfig.from_dict({**CONFIG.to_dict(), "num_hidden_layers": 2}))
 
 
-def test_the_schedule_takes_the_optimizers_step_counter():
-    schedule = WarmupLinearDecay(1.0, num_train_steps=8, num_warmup_steps=2)
-    assert float(tf.function(schedule)(tf.constant(4, tf.int64))) == 0.5
-    assert schedule(keras.Variable(1, dtype="int32")).dtype == tf.float32
+def take_steps(optimizer, variables, steps):
+    """Updates with the gradients of `random_gradients`; their seed is the step."""
+    shapes = {variable.path: variable.shape for variable in variables}
+    for step in steps:
+        gradients = random_gradients(shapes, seed=step)
+        optimizer.apply([tf.constant(gradients[v.path]) for v in variables], variables)
 
 
-@pytest.mark.parametrize(
-    "steps, message",
-    [
-        ((0, 0), "`num_train_steps` is 0, but must be 1 or more. With few examples"),
-        ((-1, 0), "`num_train_steps` is -1"),
-        ((5, 6), "`num_warmup_steps` is 6, but must be at least 0 and at most .* = 5"),
-        ((5, -1), "`num_warmup_steps` is -1"),
-    ],
-)
-def test_numbers_of_steps_out_of_range_are_refused(steps, message):
-    with pytest.raises(ValueError, match=message):
-        WarmupLinearDecay(1e-3, *steps)
-
-
-def test_a_trajectory_of_all_variables_of_a_model_is_the_references():
+@pytest.mark.parametrize("ours, theirs", PAIRS)
+def test_a_trajectory_of_all_variables_of_a_model_is_the_references(ours, theirs):
     variables = BertForPreTraining(CONFIG).trainable_variables
     schedule = WarmupLinearDecay(1e-2, num_train_steps=20, num_warmup_steps=5)
-    optimizer, expected = AdamWeightDecay(schedule), reference.AdamWeightDecayOptimizer()
+    optimizer, expected = ours(schedule), theirs()
     optimizer.build(variables)
     values = {variable.path: variable.numpy() for variable in variables}
     shapes = {path: value.shape for path, value in values.items()}
@@ -86,9 +83,107 @@ def test_a_trajectory_of_all_variables_of_a_model_is_the_references():
     assert int(optimizer.iterations) == 20
 
 
-def test_biases_and_layer_norms_are_not_decayed_and_embeddings_are():
+def test_adamw_takes_the_steps_of_keras_where_that_excludes_the_same_variables():
+    ours, theirs = two_layers().trainable_variables, two_layers().trainable_variables
+    for variable, other in zip(ours, theirs, strict=True):
+        other.assign(variable)
+    settings = dict(beta_1=0.8, beta_2=0.99, epsilon=1e-5)
+    keras_adamw = keras.optimizers.AdamW(0.01, weight_decay=0.1, **settings)
+    undecayed = [v for v in theirs if not reference.uses_weight_decay(v.path)]
+    keras_adamw.exclude_from_weight_decay(var_list=undecayed)
+    for optimizer, variables in (
+        (AdamW(0.01, weight_decay_rate=0.1, **settings), ours),
+        (keras_adamw, theirs),
+    ):
+        optimizer.build(variables)
+        take_steps(optimizer, variables, range(20))
+    for variable, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(variable, other, rtol=0, atol=1e-6, err_msg=variable.path)
+
+
+def four_steps(strategy, optimizer, variables):
+    """In one compiled loop, as the Trainer takes them; the gradient is a function of the variable."""
+
+    def replica(step):
+        gradients = [tf.sin(tf.cast(step, tf.float32) + variable.value) for variable in variables]
+        share = 1.0 / strategy.num_replicas_in_sync  # Keras adds up the replicas' gradients
+        optimizer.apply([gradient * share for gradient in gradients], variables)
+
+    @tf.function
+    def loop():
+        for step in tf.range(4):
+            strategy.run(replica, args=(step,))
+
+    loop()
+
+
+@pytest.mark.parametrize("kind", [AdamWeightDecay, AdamW, Lamb])
+def test_two_replicas_take_the_steps_of_one(kind):
+    results = []
+    for num_devices in (1, 2):
+        strategy = strategy_on(num_devices)
+        with strategy.scope():
+            table = keras.Variable(np.float32([[1, 2], [3, -4], [5, 6]]), name="table")
+            bias = keras.Variable(np.float32([0.5, -0.5]), name="bias")
+            optimizer = kind(WarmupLinearDecay(0.1, 9, 2))
+            optimizer.build([table, bias])
+        four_steps(strategy, optimizer, [table, bias])
+        slots = [slot.numpy() for slot in optimizer.slots(table).values()]
+        results.append([table.numpy(), bias.numpy(), *slots])
+    for one, two in zip(*results, strict=True):
+        np.testing.assert_allclose(one, two, rtol=0, atol=1e-6)
+
+
+def test_a_lamb_update_is_as_long_as_the_rate_times_the_variable():
+    kernel = keras.Variable(np.float32([[3, 0], [0, 4]]), name="kernel")  # norm 5
+    bias = keras.Variable(np.float32([3, 4]), name="bias")
+    optimizer = Lamb(0.1, weight_decay_rate=0.0)
+    gradients = [tf.constant([[1e-3, 2e-3], [-1e-3, 1e-3]]), tf.constant([5.0, -7.0])]
+    optimizer.apply(gradients, [kernel, bias])
+    # The first direction is the sign of the gradient: of norm 2 for the kernel.
+    np.testing.assert_allclose(kernel, [[2.75, -0.25], [0.25, 3.75]], rtol=0, atol=3e-4)
+    np.testing.assert_allclose(bias, [2.9, 4.1], rtol=0, atol=1e-6)
+
+
+def test_lamb_trains_a_variable_that_is_zero_and_leaves_one_without_update():
+    zero = keras.Variable(np.zeros(3, np.float32), name="zero")
+    still = keras.Variable(np.ones(3, np.float32), name="still")
+    optimizer = Lamb(0.1, weight_decay_rate=0.0)
+    optimizer.apply([tf.constant([1.0, -2.0, 3.0]), tf.zeros(3)], [zero, still])
+    np.testing.assert_allclose(zero, [-0.1, 0.1, -0.1], rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(still, np.ones(3))
+
+
+@pytest.mark.parametrize("kind", [AdamW, Lamb])
+def test_a_resumed_optimizer_takes_the_steps_of_one_that_never_stopped(kind, tmp_path):
+    results = []
+    for pauses in (False, True):
+        keras.utils.set_random_seed(5)
+        model = two_layers()
+        freeze(model, "0", num_hidden_layers=2)
+        optimizer = kind(WarmupLinearDecay(1e-2, 6, 2))
+        optimizer.build(model.trainable_variables)
+        take_steps(optimizer, model.trainable_variables, range(3))
+        if pauses:
+            prefix = save_checkpoint(str(tmp_path), training_variables(model, optimizer), step=3)
+            keras.utils.set_random_seed(6)  # other initial weights, frozen ones too
+            model = two_layers()
+            freeze(model, "0", num_hidden_layers=2)
+            optimizer = kind(WarmupLinearDecay(1e-2, 6, 2))
+            optimizer.build(model.trainable_variables)
+            restore_checkpoint(prefix, training_variables(model, optimizer))
+        take_steps(optimizer, model.trainable_variables, range(3, 6))
+        results.append(training_variables(model, optimizer))
+    straight, resumed = results
+    assert int(resumed["global_step"]) == 6
+    for name, variable in straight.items():
+        np.testing.assert_array_equal(variable, resumed[name], err_msg=name)
+
+
+@pytest.mark.parametrize("kind", [AdamWeightDecay, AdamW])
+def test_biases_and_layer_norms_are_not_decayed_and_embeddings_are(kind):
     variables = BertForPreTraining(CONFIG).trainable_variables
-    optimizer = AdamWeightDecay(1.0)
+    optimizer = kind(1.0)
     optimizer.build(variables)
     before = {variable.path: np.full(variable.shape, 2.0, np.float32) for variable in variables}
     for variable in variables:
@@ -104,14 +199,15 @@ def test_biases_and_layer_norms_are_not_decayed_and_embeddings_are():
         np.testing.assert_allclose(variable, left * before[variable.path], rtol=1e-6)
 
 
-def test_repeated_ids_in_a_sparse_gradient_count_as_their_sum():
+@pytest.mark.parametrize("kind", [AdamWeightDecay, AdamW, Lamb])
+def test_repeated_ids_in_a_sparse_gradient_count_as_their_sum(kind):
     rows, ids = np.float32([[1, 2], [30, 40], [-3, 0.5], [5, 6]]), [2, 0, 2, 2]
     dense = np.zeros((4, 2), np.float32)
     np.add.at(dense, ids, rows)
     results = []
     for gradient in (tf.IndexedSlices(rows, tf.constant(ids), tf.constant([4, 2])), dense):
         table = keras.Variable(np.ones((4, 2), np.float32), name="word_embeddings")
-        optimizer = AdamWeightDecay(0.1)
+        optimizer = kind(0.1)
         for _ in range(3):
             optimizer.apply([tf.nest.map_structure(tf.identity, gradient)], [table])
         slots = optimizer.slots(table)
@@ -120,13 +216,13 @@ def test_repeated_ids_in_a_sparse_gradient_count_as_their_sum():
         np.testing.assert_array_equal(sparse, expected)
 
 
-def test_other_settings_reach_the_update():
+@pytest.mark.parametrize("ours, theirs", PAIRS)
+def test_other_settings_reach_the_update(ours, theirs):
     settings = dict(weight_decay_rate=0.3, beta_1=0.5, beta_2=0.7, epsilon=0.01)
     settings["exclude_from_weight_decay"] = ["emb.*ings"]
     table = keras.Variable(np.full((3,), 4.0, np.float32), name="embeddings")
     bias = keras.Variable(np.full((2,), 4.0, np.float32), name="bias")
-    optimizer = AdamWeightDecay(0.1, **settings)
-    expected = reference.AdamWeightDecayOptimizer(**settings)
+    optimizer, expected = ours(0.1, **settings), theirs(**settings)
     values = {"embeddings": table.numpy(), "bias": bias.numpy()}
     for step in range(4):
         gradients = random_gradients({"embeddings": (3,), "bias": (2,)}, seed=step)
@@ -136,21 +232,24 @@ def test_other_settings_reach_the_update():
     np.testing.assert_allclose(bias, values["bias"], atol=1e-6)
 
 
-def test_serialization_keeps_every_setting():
+@pytest.mark.parametrize("kind", [AdamWeightDecay, AdamW, Lamb])
+def test_serialization_keeps_every_setting(kind):
     schedule = WarmupLinearDecay(3e-4, num_train_steps=9, num_warmup_steps=2)
-    optimizer = AdamWeightDecay(
+    optimizer = kind(
         schedule,
         weight_decay_rate=0.2,
         beta_1=0.8,
         beta_2=0.95,
         epsilon=1e-4,
         exclude_from_weight_decay=("pooler",),
+        learning_rate_factors={"pooler": 0.25, "dense": 0.5},
         name="mine",
         clipnorm=2.0,
     )
     copy = keras.optimizers.deserialize(keras.optimizers.serialize(optimizer))
-    assert type(copy) is AdamWeightDecay
+    assert type(copy) is kind
     assert copy.get_config() == optimizer.get_config()
+    assert copy.learning_rate_factor("bert/pooler/dense/kernel") == 0.25  # the first that matches
     assert copy.decays("bias") and not copy.decays("bert/pooler/dense/kernel")
     assert [float(copy._learning_rate(step)) for step in (1, 4)] == [
         float(schedule(step)) for step in (1, 4)
@@ -200,3 +299,116 @@ def test_a_classifier_learns_with_compile_and_fit():
     y = {"logits": np.int32([0, 1, 0, 1])}
     history = model.fit(x, y, batch_size=4, epochs=12, verbose=0).history["loss"]
     assert history[-1] < 0.3 * history[0]
+
+
+def test_layers_learn_the_slower_the_nearer_they_are_to_the_input():
+    # layer_1 is not to be taken for layer_10 or layer_11
+    factors = layer_learning_rate_factors(num_hidden_layers=12, decay=0.5)
+    optimizer = AdamWeightDecay(1.0, learning_rate_factors=factors)
+    for path, power in {
+        "bert/embeddings/word_embeddings": 13,
+        "bert/embeddings/LayerNorm/gamma": 13,
+        "bert/encoder/layer_0/attention/self/query/kernel": 12,
+        "bert/encoder/layer_1/output/LayerNorm/beta": 11,
+        "bert/encoder/layer_10/output/dense/bias": 2,
+        "bert/encoder/layer_11/intermediate/dense/kernel": 1,
+        "bert/pooler/dense/kernel": 0,
+        "cls/predictions/output_bias": 0,
+        "output_weights": 0,
+    }.items():
+        assert optimizer.learning_rate_factor(path) == 0.5**power, path
+
+
+@pytest.mark.parametrize("ours, theirs", PAIRS)
+def test_each_variable_is_updated_with_its_share_of_the_rate(ours, theirs):
+    variables = two_layers().trainable_variables
+    start = {variable.path: variable.numpy() for variable in variables}
+    optimizer = ours(0.1, learning_rate_factors=layer_learning_rate_factors(2, 0.3))
+    optimizer.build(variables)
+    take_steps(optimizer, variables, range(1))
+    gradients = random_gradients({path: value.shape for path, value in start.items()}, seed=0)
+    for path, factor in {
+        "bert/embeddings/position_embeddings": 0.027,
+        "bert/encoder/layer_0/output/dense/kernel": 0.09,
+        "bert/encoder/layer_1/attention/output/LayerNorm/gamma": 0.3,
+        "bert/pooler/dense/bias": 1.0,
+        "cls/seq_relationship/output_weights": 1.0,
+    }.items():
+        expected = theirs().update({path: start[path]}, gradients, 0.1 * factor)[path]
+        (variable,) = (v for v in variables if v.path == path)
+        np.testing.assert_allclose(variable, expected, rtol=0, atol=1e-6, err_msg=path)
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("", set()),
+        ("embeddings", {"embeddings"}),
+        ("embeddings,0", {"embeddings", "layer_0"}),
+        (" pooler , 0-1,", {"pooler", "layer_0", "layer_1"}),
+        ("encoder", {"layer_0", "layer_1"}),
+        ("1-1,1", {"layer_1"}),
+    ],
+)
+def test_what_is_frozen_is_named_by_part_and_layer(text, expected):
+    model = two_layers()
+    total = len(model.trainable_variables)
+    frozen = freeze(model, text, num_hidden_layers=2)
+    parts = {path.split("/")[2 if "/encoder/" in path else 1] for path in frozen}
+    assert parts == expected
+    assert {v.path for v in model.weights if not v.trainable} == set(frozen)
+    assert len(frozen) == len(set(frozen)) == total - len(model.trainable_variables)
+
+
+def test_layer_1_is_not_taken_for_layer_10():
+    paths = ["bert/encoder/layer_1/output/dense/bias", "bert/encoder/layer_10/output/dense/bias"]
+    weights = [SimpleNamespace(path=path, trainable=True) for path in paths]
+    model = SimpleNamespace(weights=weights)
+    assert freeze(model, "1", num_hidden_layers=11) == paths[:1]
+    assert freeze(model, "0-9", num_hidden_layers=11) == paths[:1]
+    assert freeze(model, "10", num_hidden_layers=11) == paths[1:]
+
+
+def test_a_frozen_variable_is_saved_without_moments():
+    model = two_layers()
+    freeze(model, "embeddings,0-1,pooler", num_hidden_layers=2)
+    optimizer = AdamWeightDecay(0.1)
+    optimizer.build(model.trainable_variables)
+    names = set(training_variables(model, optimizer))
+    assert "bert/embeddings/word_embeddings" in names
+    assert "bert/embeddings/word_embeddings/adam_m" not in names
+    moments = {name for name in names if name.endswith("/adam_m")}
+    assert all(name.startswith("cls/") for name in moments) and len(moments) == 7
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (
+            "0-2",
+            "--freeze=0-2: there is no layer 2. .* of the model is 2, so its layers are 0 to 1",
+        ),
+        ("embeddings,5", "there is no layer 5"),
+        ("1-0", "--freeze=1-0: the range 1-0 is empty. Use 0-1."),
+        ("-1", "'-1' cannot be frozen. Give a comma list of embeddings, encoder"),
+        ("layer_0", "'layer_0' cannot be frozen"),
+    ],
+)
+def test_parts_that_do_not_exist_are_refused(text, message):
+    model = two_layers()
+    with pytest.raises(ValueError, match=message):
+        freeze(model, text, num_hidden_layers=2)
+    assert all(variable.trainable for variable in model.weights)
+
+
+def test_frozen_parts_can_be_read_before_there_is_a_model():
+    assert parse_frozen("embeddings, 0-5,7") == ("embeddings", (0, 5), (7, 7))
+    assert parse_frozen("") == ()
+
+
+def test_the_optimizers_have_the_names_of_the_flag():
+    assert {name: kind(0.1).name for name, kind in OPTIMIZERS.items()} == {
+        "adam_weight_decay": "adam_weight_decay",
+        "adamw": "adamw",
+        "lamb": "lamb",
+    }

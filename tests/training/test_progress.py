@@ -2,8 +2,10 @@
 
 import io
 import json
+import sys
 
 import pytest
+import tensorflow as tf
 
 from bert_tf.training.progress import MetricsLog, Progress, duration
 
@@ -106,3 +108,23 @@ def test_the_metrics_log_holds_a_json_object_per_line_and_is_appended_to(tmp_pat
         {"kind": "train", "step": 10, "loss": 2.5},
         {"kind": "eval", "step": 20, "masked_lm_loss": 1.0},
     ]
+
+
+def test_events_hold_the_figures_of_the_log(tmp_path):
+    pytest.importorskip("tensorboard", reason="pip install -e .[tensorboard]")
+    log = MetricsLog(str(tmp_path), tensorboard=True)
+    log.write("train", 10, {"loss": 2.5})
+    log.write("eval", 20, {"accuracy": 0.75})
+    (file,) = tmp_path.glob("events.out.tfevents.*")
+    found = {}
+    for record in tf.compat.v1.io.tf_record_iterator(str(file)):
+        event = tf.compat.v1.Event.FromString(record)
+        for value in event.summary.value:
+            found[value.tag, event.step] = float(tf.make_ndarray(value.tensor))
+    assert found == {("train/loss", 10): 2.5, ("eval/accuracy", 20): 0.75}
+
+
+def test_without_tensorboard_the_error_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ImportError, match=r"optional extra: pip install 'bert-tf\[tensorboard\]'"):
+        MetricsLog(str(tmp_path), tensorboard=True)

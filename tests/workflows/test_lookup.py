@@ -1,9 +1,13 @@
 """Which model a run is about, and its tokenizer."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.training import checkpoints
 from bert_tf.workflows import lookup
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -43,6 +47,19 @@ def test_a_model_without_a_configuration_is_refused():
         lookup.find_config(None, checkpoint())
     with pytest.raises(ValueError, match=r"It is not said which model this is. Give --init_checkp"):
         lookup.find_config(None, None)
+
+
+def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differences(tmp_path):
+    other = dataclasses.replace(CONFIG, num_attention_heads=4, hidden_dropout_prob=0.3)
+    other.to_json_file(tmp_path / "bert_config.json")
+    lookup.check_same_architecture(str(tmp_path), CONFIG)  # there is no checkpoint yet
+    checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
+    lookup.check_same_architecture(str(tmp_path), other)
+    with pytest.raises(ValueError, match="another model") as refused:
+        lookup.check_same_architecture(str(tmp_path), CONFIG)
+    assert "  num_attention_heads: 4 there, 2 now\n" in str(refused.value)
+    assert "  hidden_dropout_prob: 0.3 there, 0.1 now\n" in str(refused.value)
+    assert "hidden_size" not in str(refused.value)
 
 
 # ------------------------------------------------------------------------------------------ tokenizer

@@ -21,8 +21,14 @@ from tiny_runs import (
     write_table,
 )
 
+from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows.classifier import ClassifierOptions, read_data, run_classifier
+from bert_tf.workflows.classifier import (
+    ClassifierOptions,
+    _warn_of_collapse,
+    read_data,
+    run_classifier,
+)
 
 COLUMNS = {"text_a_column": "sentence", "label_column": "mood"}
 
@@ -111,6 +117,18 @@ def test_the_labels_of_a_table_are_sorted_and_written_down(sentence_model):
         "metric_names": ["accuracy"],
         "is_pair": False,
     }
+
+
+@pytest.mark.parametrize(
+    "predictions, labels, warned",
+    [([1, 1, 1], [0, 1, 1], True), ([1, 0, 1], [0, 1, 1], False), ([1, 1], [1, 1], False)],
+)
+def test_a_model_that_predicts_one_class_only_is_warned_of(predictions, labels, warned, caplog):
+    task = ClassificationTask(("bad", "good"), max_seq_length=8)
+    _warn_of_collapse(task, np.array(predictions), np.array(labels))
+    assert (
+        "All 3 predictions are 'good', though the labels are of 2 kinds" in caplog.text
+    ) is warned
 
 
 def test_predictions_are_a_line_per_example_and_a_column_per_label_without_a_header(sentence_model):

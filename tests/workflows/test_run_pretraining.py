@@ -33,6 +33,7 @@ RESULTS = [
     "loss",
     "masked_lm_accuracy",
     "masked_lm_loss",
+    "masked_lm_perplexity",
     "next_sentence_accuracy",
     "next_sentence_loss",
 ]
@@ -91,12 +92,14 @@ def test_configuration_vocabulary_and_task_are_those_of_the_run(pretrained, toy_
         "task": "pretraining",
         "max_seq_length": MAX_SEQ_LENGTH,
         "max_predictions_per_seq": MAX_PREDICTIONS,
+        "objective": "mlm_nsp",
     }
 
 
-def test_the_results_have_the_keys_of_the_reference_in_order(pretrained):
+def test_the_results_have_the_keys_of_the_reference_and_the_perplexity_in_order(pretrained):
     results = read_results(pretrained)
     assert list(results) == RESULTS
+    assert results["masked_lm_perplexity"] == pytest.approx(math.exp(results["masked_lm_loss"]))
     assert results["global_step"] == 150
     total = results["masked_lm_loss"] + results["next_sentence_loss"]
     assert results["loss"] == pytest.approx(total)
@@ -312,7 +315,7 @@ def test_a_run_goes_on_only_with_the_model_that_wrote_its_folder(
     before = config_file.read_text()
     other = changed_config(toy_text, tmp_path / "other.json", hidden_size=12)
     with pytest.raises(
-        ValueError, match=r"cannot be resumed from .*\(190, 16\) there and \(190, 12\)"
+        ValueError, match=r"holds checkpoints of another model:\n  hidden_size: 16 there, 12 now"
     ):
         run_pretraining(
             dataclasses.replace(options, output_dir=str(pretrained), bert_config_file=other)

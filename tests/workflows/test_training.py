@@ -8,6 +8,8 @@ from tiny_runs import classifier_options
 from bert_tf.config import BertConfig
 from bert_tf.data.records import RecordWriter
 from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb
+from bert_tf.training.schedules import WarmupCosineDecay, WarmupLinearDecay, WarmupPolynomialDecay
 from bert_tf.workflows import training
 
 CONFIG = BertConfig(
@@ -78,3 +80,131 @@ def test_equal_options_make_equal_initial_weights(task_and_trainer, tmp_path):
     )
     for first, second in zip(trainer.model.weights, again.model.weights, strict=True):
         np.testing.assert_array_equal(first, second, err_msg=first.path)
+
+
+def trainer_with(folder, num_train_steps=3, **flags):
+    """The options that `flags` make, the task, and the trainer."""
+    task = ClassificationTask(("no", "yes"), max_seq_length=48)
+    flags = {"train_batch_size": 2, **flags}
+    options = classifier_options(folder, train_file="unused.tsv", do_train=True, **flags)
+    devices = options.make_strategy()
+    trainer = training.make_trainer(
+        task, CONFIG, options, devices, None, num_train_steps, num_warmup_steps=1
+    )
+    return options, task, trainer
+
+
+def test_without_flags_the_optimizer_is_the_references(tmp_path):
+    _, _, trainer = trainer_with(tmp_path)
+    optimizer, reference = trainer.optimizer, AdamWeightDecay(WarmupLinearDecay(5e-3, 3, 1))
+    assert type(optimizer) is AdamWeightDecay
+    assert optimizer.get_config() == reference.get_config()
+    assert trainer.max_gradient_norm == 1.0
+    assert len(trainer.model.trainable_variables) == len(trainer.model.weights)
+
+
+def test_flags_choose_the_optimizer_and_its_settings(tmp_path):
+    _, _, trainer = trainer_with(
+        tmp_path,
+        optimizer="lamb",
+        weight_decay_rate=0.2,
+        adam_beta1=0.8,
+        adam_beta2=0.95,
+        adam_epsilon=1e-5,
+        max_gradient_norm=3.0,
+        layer_lr_decay=0.5,
+    )
+    schedule = WarmupLinearDecay(5e-3, 3, 1)
+    factors = {"/embeddings/": 0.25, "/layer_0/": 0.5}
+    expected = Lamb(schedule, 0.2, 0.8, 0.95, 1e-5, learning_rate_factors=factors)
+    assert type(trainer.optimizer) is Lamb
+    assert trainer.optimizer.get_config() == expected.get_config()
+    assert trainer.max_gradient_norm == 3.0
+    _, _, trainer = trainer_with(tmp_path, optimizer="adamw")
+    assert type(trainer.optimizer) is AdamW
+
+
+@pytest.mark.parametrize(
+    "flags, expected",
+    [
+        ({"lr_schedule": "cosine", "lr_end": 0.1}, WarmupCosineDecay(5e-3, 3, 1, end=0.1)),
+        (
+            {"lr_schedule": "polynomial", "lr_power": 2.0, "lr_decay_from_warmup": True},
+            WarmupPolynomialDecay(5e-3, 3, 1, power=2.0, decay_from_warmup=True),
+        ),
+    ],
+)
+def test_flags_choose_the_schedule(flags, expected, tmp_path):
+    _, _, trainer = trainer_with(tmp_path, **flags)
+    schedule = trainer.optimizer._learning_rate
+    assert type(schedule) is type(expected)
+    assert schedule.get_config() == expected.get_config()
+
+
+@pytest.mark.parametrize(
+    "flags, expected",
+    [
+        ({}, 5e-3),
+        ({"lr_batch_size": 8}, 2e-2),
+        ({"lr_batch_size": 128}, 1.25e-3),
+        ({"lr_batch_size": 8, "lr_batch_scaling": "sqrt"}, 1e-2),
+    ],
+)
+def test_the_rate_follows_the_size_of_the_batch(flags, expected, tmp_path):
+    _, _, trainer = trainer_with(tmp_path, train_batch_size=32, **flags)
+    assert trainer.optimizer._learning_rate.learning_rate == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("optimizer", ["adam_weight_decay", "lamb"])
+def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(optimizer, tmp_path):
+    file = write_lengths(tmp_path / "train", [3, 17, 41, 9])
+    flags = dict(freeze="embeddings,0", optimizer=optimizer, layer_lr_decay=0.8)
+    values = []
+    for name, stops in (("straight", (5,)), ("resumed", (2, 5))):
+        for stop in stops:
+            options, task, trainer = trainer_with(tmp_path / name, num_train_steps=5, **flags)
+            if stop == stops[0]:
+                start = {v.path: v.numpy() for v in trainer.model.weights}
+            training.train(trainer, task, [file], options, num_train_steps=stop)
+        assert trainer.step == 5
+        values.append({v.path: v.numpy() for v in trainer.model.weights})
+    straight, resumed = values
+    for path, value in straight.items():
+        np.testing.assert_array_equal(value, resumed[path], err_msg=path)
+        frozen = path.startswith(("bert/embeddings/", "bert/encoder/layer_0/"))
+        assert np.array_equal(value, start[path]) == frozen, path
+
+
+def test_a_layer_that_is_not_there_cannot_be_frozen(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"--freeze=0-3: there is no layer 3\. .* layers are 0 to 0"
+    ):
+        trainer_with(tmp_path, freeze="0-3")
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        ({"lr_batch_size": 0}, "--lr_batch_size is 0, but must be 1 or more"),
+        ({"lr_batch_scaling": "sqrt"}, "--lr_batch_scaling=sqrt needs --lr_batch_size"),
+        ({"lr_schedule": "polynomial", "lr_power": 0.0}, "--lr_power is 0.0, but must be above 0"),
+        ({"lr_power": 2.0}, "--lr_power=2.0 is for --lr_schedule=polynomial, and .* is linear"),
+        (
+            {"lr_end": 2e1},
+            "--lr_end is 20.0, but must be from 0 to 1: it is a share of --learning_r",
+        ),
+        ({"lr_end": 0.1, "lr_schedule": "constant"}, "--lr_end=0.1 has no meaning with --lr_sch"),
+        ({"layer_lr_decay": 0.0}, "--layer_lr_decay is 0.0, but must be above 0 and at most 1"),
+        ({"layer_lr_decay": 1.2}, "--layer_lr_decay is 1.2"),
+        ({"freeze": "head"}, "--freeze=head: 'head' cannot be frozen. Give a comma list"),
+        ({"adam_beta1": 1.0}, "--adam_beta1 is 1.0, but must be at least 0 and below 1"),
+        ({"adam_beta2": -0.1}, "--adam_beta2 is -0.1"),
+        ({"weight_decay_rate": -1.0}, "--weight_decay_rate is -1.0, but must be 0 or more"),
+        ({"adam_epsilon": 0.0}, "--adam_epsilon is 0.0, but must be above 0"),
+        ({"max_gradient_norm": 0.0}, "--max_gradient_norm is 0.0, .* finite. 1e9 clips nothing"),
+        ({"max_gradient_norm": float("inf")}, "--max_gradient_norm is inf"),
+    ],
+)
+def test_settings_of_the_optimizer_out_of_range_are_refused(flags, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        classifier_options(tmp_path, train_file="unused.tsv", do_train=True, **flags)

@@ -1,0 +1,192 @@
+"""Masks that are new in every epoch, as TensorFlow operations on a batch of unmasked records.
+
+`create_pretraining_data --masking=none` writes records without masks; here a batch of them becomes
+what a batch of masked records is: the same features, of the same shapes and dtypes.
+
+The rules are those of masking.py (pieces and whole words); the draws are others. They are a function
+of (seed, number of the batch) alone, so that a run which goes on after an interruption sees the masks
+of one that was never interrupted, and two runs with one seed see the same.
+
+Shapes: B batch, S sequence, P predictions. There are at most S words in a sequence.
+
+Source: as masking.py; the idea of new masks in each epoch: Liu et al. 2019 (RoBERTa), section 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.masking import check_mixture, check_vocabulary, continuation_ids
+
+
+class DynamicMasker:
+    """Masks batches of token sequences of one vocabulary.
+
+    Args:
+        vocab: token -> id, ids 0, 1, 2 and so on; random words are drawn from all of them.
+        masked_lm_prob: share of a sequence, [CLS] and [SEP] counted, that is predicted (0-1).
+        max_predictions_per_seq: P, the most that is predicted of any sequence.
+        do_whole_word_mask: mask all `##` pieces of a word together with its first one.
+        mask_token_prob: share of the chosen pieces that are replaced by [MASK] (0-1).
+        random_token_prob: share that is replaced by a random entry; the rest stays as it is.
+
+    Raises:
+        ValueError: the vocabulary lacks [CLS], [SEP] or [MASK], or a value is out of its range.
+    """
+
+    def __init__(
+        self,
+        vocab: Mapping[str, int],
+        *,
+        masked_lm_prob: float = 0.15,
+        max_predictions_per_seq: int = 20,
+        do_whole_word_mask: bool = False,
+        mask_token_prob: float = 0.8,
+        random_token_prob: float = 0.1,
+    ):
+        check_vocabulary(vocab)
+        check_mixture(mask_token_prob, random_token_prob)
+        if not 0.0 <= masked_lm_prob <= 1.0:
+            raise ValueError(f"`masked_lm_prob` is {masked_lm_prob}, but must be between 0 and 1.")
+        if max_predictions_per_seq < 1:
+            raise ValueError(
+                f"`max_predictions_per_seq` is {max_predictions_per_seq}, but must be 1 or more."
+            )
+        self._masked_lm_prob = masked_lm_prob
+        self._max_predictions = max_predictions_per_seq
+        self._whole_words = do_whole_word_mask
+        self._mask_token_prob = mask_token_prob
+        self._random_token_prob = random_token_prob
+        self._mask_id = vocab["[MASK]"]
+        self._vocab_size = len(vocab)
+        # What a piece is: whether it may be chosen, and whether it continues a word.
+        self._is_candidate = np.ones(self._vocab_size, bool)
+        self._is_candidate[[vocab["[CLS]"], vocab["[SEP]"]]] = False
+        self._continues = np.zeros(self._vocab_size, bool)
+        self._continues[sorted(continuation_ids(vocab))] = True
+
+    def __call__(
+        self, features: Mapping[str, tf.Tensor], seed: tf.Tensor | int, number: tf.Tensor | int
+    ) -> dict[str, tf.Tensor]:
+        """Masks one batch.
+
+        Args:
+            features: `input_ids` and `input_mask`, int32 [B, S]; others are passed on.
+            seed: of the run.
+            number: of the batch.
+
+        Returns:
+            `features` with `input_ids` as the model sees them, and `masked_lm_positions` (int32
+            [B, P], ascending), `masked_lm_ids` (int32 [B, P], the original pieces) and
+            `masked_lm_weights` (float32 [B, P]); slots that are not used are 0 in all three.
+        """
+        seed, number = tf.cast(seed, tf.int64), tf.cast(number, tf.int64)
+        seeds = tf.unstack(tf.random.experimental.stateless_split([seed, number], 3))
+        input_ids = features["input_ids"]
+        is_chosen = self._choose(input_ids, features["input_mask"], seeds[0])
+        positions, weights = self._positions(is_chosen)
+        masked_lm_ids = tf.gather(input_ids, positions, batch_dims=1) * tf.cast(weights, tf.int32)
+        shape = tf.shape(input_ids)
+        draw = tf.random.stateless_uniform(shape, seeds[1])
+        random_ids = tf.random.stateless_uniform(
+            shape, seeds[2], 0, self._vocab_size, dtype=tf.int32
+        )
+        share_replaced = self._mask_token_prob + self._random_token_prob
+        seen = tf.where(draw < share_replaced, random_ids, input_ids)
+        seen = tf.where(draw < self._mask_token_prob, self._mask_id, seen)
+        return {
+            **features,
+            "input_ids": tf.where(is_chosen, seen, input_ids),
+            "masked_lm_positions": positions,
+            "masked_lm_ids": masked_lm_ids,
+            "masked_lm_weights": weights,
+        }
+
+    def _choose(self, input_ids: tf.Tensor, input_mask: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+        """Which positions are predicted, bool [B, S]."""
+        is_candidate = tf.gather(self._is_candidate, input_ids) & (input_mask > 0)
+        word = self._words(input_ids, is_candidate)  # number of the word of each position
+        lengths = _count(word)  # [B, S]: pieces of each word, 0 where there is no such word
+        score = tf.random.stateless_uniform(tf.shape(lengths), seed)
+        order = tf.argsort(tf.where(lengths > 0, score, 2.0))  # the words of a sequence, shuffled
+        is_taken = _take_what_fits(
+            tf.gather(lengths, order, batch_dims=1), self._num_to_predict(input_mask)
+        )
+        # Back from the shuffled words to the words, and from them to their pieces.
+        is_taken = tf.gather(is_taken, tf.argsort(order), batch_dims=1)
+        return is_candidate & tf.gather(is_taken, tf.maximum(word, 0), batch_dims=1)
+
+    def _words(self, input_ids: tf.Tensor, is_candidate: tf.Tensor) -> tf.Tensor:
+        """The number of the word that each position belongs to, from 0, int32 [B, S]; -1 for none.
+
+        As in the reference, `##` pieces at the front of B, whose word was cut off by truncation,
+        count as pieces of the last word of A.
+        """
+        starts = is_candidate
+        if self._whole_words:
+            starts &= ~tf.gather(self._continues, input_ids)
+        word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
+        # A sequence that begins in the middle of a word: these pieces are a word as well.
+        word += tf.reduce_max(tf.cast(is_candidate & (word < 0), tf.int32), axis=1, keepdims=True)
+        return tf.where(is_candidate, word, -1)
+
+    def _num_to_predict(self, input_mask: tf.Tensor) -> tf.Tensor:
+        """int32 [B, 1], by Python's own `round` for every possible length."""
+        wanted = [
+            min(self._max_predictions, max(1, round(length * self._masked_lm_prob)))
+            for length in range(input_mask.shape[1] + 1)
+        ]
+        return tf.gather(wanted, tf.reduce_sum(input_mask, axis=1, keepdims=True))
+
+    def _positions(self, is_chosen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Positions int32 [B, P], ascending and then 0, and their weights float32 [B, P]."""
+        length = is_chosen.shape[1]
+        from_end = tf.where(is_chosen, tf.range(length, 0, -1), 0)  # S for position 0
+        from_end = tf.math.top_k(from_end, min(self._max_predictions, length)).values
+        from_end = tf.pad(from_end, [[0, 0], [0, max(0, self._max_predictions - length)]])
+        is_used = from_end > 0
+        return tf.where(is_used, length - from_end, 0), tf.cast(is_used, tf.float32)
+
+
+def _count(word: tf.Tensor) -> tf.Tensor:
+    """How often each of the numbers 0 to S - 1 stands in its row of int32 [B, S]."""
+    rows, length = tf.shape(word)[0], word.shape[1]
+    first = tf.range(rows)[:, None] * length
+    flat = tf.where(word >= 0, word + first, -1)  # -1 is not counted
+    counts = tf.math.unsorted_segment_sum(tf.ones_like(word), flat, rows * length)
+    return tf.reshape(counts, [-1, length])
+
+
+def _take_what_fits(lengths: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
+    """Takes words in their order; one that would be too much is left out, a shorter one may fit.
+
+    In each round as many are taken as fit one after the other. The one that does not is longer than
+    what is left, and what is left only shrinks: so a word that is left out never fits again, and
+    after a few rounds nothing fits.
+
+    Args:
+        lengths: int32 [B, S], 0 for no word.
+        limit: int32 [B, 1], the most pieces.
+
+    Returns:
+        bool [B, S].
+    """
+
+    def fits(is_taken: tf.Tensor, left: tf.Tensor) -> tf.Tensor:
+        return ~is_taken & (lengths > 0) & (lengths <= left)
+
+    def take(is_taken: tf.Tensor, left: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        possible = tf.where(fits(is_taken, left), lengths, 0)
+        now = (possible > 0) & (tf.cumsum(possible, axis=1) <= left)
+        used = tf.reduce_sum(tf.where(now, lengths, 0), axis=1, keepdims=True)
+        return is_taken | now, left - used
+
+    is_taken, _ = tf.while_loop(
+        lambda is_taken, left: tf.reduce_any(fits(is_taken, left)),
+        take,
+        (tf.zeros_like(lengths, tf.bool), limit),
+    )
+    return is_taken

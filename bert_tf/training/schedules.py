@@ -1,0 +1,164 @@
+"""Learning rates as functions of the step: linear warm-up, then one of four shapes.
+
+    rate(step) = peak * step / num_warmup_steps                       while step < num_warmup_steps
+                 peak * (end + (1 - end) * left(progress))            afterwards
+
+`left` falls from 1 at progress 0 to 0 at progress 1:
+
+    linear        1 - progress
+    polynomial    (1 - progress) ** power
+    cosine        (1 + cos(pi * progress)) / 2
+    constant      1, always
+
+As in the reference, progress = step / num_train_steps is measured from step 0: where warm-up ends,
+the rate falls from `peak` to what the shape says there, and the very first step of a warm-up has
+rate 0. With `decay_from_warmup`, progress is 0 at the end of warm-up, and nothing is lost.
+
+Source of the linear one: google-research/bert, optimization.py.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from typing import Any
+
+import keras
+from keras import ops
+
+
+class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
+    """Linear warm-up, then the shape of a subclass.
+
+    Args:
+        learning_rate: peak rate.
+        num_train_steps: steps until the rate is `end * learning_rate`, at least 1.
+        num_warmup_steps: steps of warm-up; 0 means none.
+        end: share of the peak that is left after `num_train_steps`, 0 to 1.
+        decay_from_warmup: whether the decay begins where warm-up ends, and not at step 0.
+
+    Raises:
+        ValueError: a number of steps or a share is out of its range.
+    """
+
+    def __init__(
+        self,
+        learning_rate: float,
+        num_train_steps: int,
+        num_warmup_steps: int = 0,
+        end: float = 0.0,
+        decay_from_warmup: bool = False,
+    ):
+        if num_train_steps < 1:
+            raise ValueError(
+                f"`num_train_steps` is {num_train_steps}, but must be 1 or more. With few examples, "
+                "raise the number of epochs or lower the batch size."
+            )
+        if not 0 <= num_warmup_steps <= num_train_steps:
+            raise ValueError(
+                f"`num_warmup_steps` is {num_warmup_steps}, but must be at least 0 and at most "
+                f"`num_train_steps` = {num_train_steps}."
+            )
+        if not 0 <= end <= 1:
+            raise ValueError(
+                f"`end` is {end}, but must be from 0 to 1: it is a share of the peak rate, not a rate."
+            )
+        self.learning_rate = learning_rate
+        self.num_train_steps = num_train_steps
+        self.num_warmup_steps = num_warmup_steps
+        self.end = end
+        self.decay_from_warmup = decay_from_warmup
+
+    @abc.abstractmethod
+    def left(self, progress):
+        """What is left of the way from the peak to the end: float32 [] from 1 to 0."""
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        start = self.num_warmup_steps if self.decay_from_warmup else 0
+        length = max(1, self.num_train_steps - start)  # 0 where all steps warm up
+        progress = ops.clip((step - start) / length, 0.0, 1.0)
+        share = self.left(progress)
+        if self.end:
+            share = self.end + (1.0 - self.end) * share
+        if self.num_warmup_steps:
+            share = ops.where(step < self.num_warmup_steps, step / self.num_warmup_steps, share)
+        return ops.cast(self.learning_rate, "float32") * share
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            "learning_rate": self.learning_rate,
+            "num_train_steps": self.num_train_steps,
+            "num_warmup_steps": self.num_warmup_steps,
+            "end": self.end,
+            "decay_from_warmup": self.decay_from_warmup,
+        }
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class WarmupLinearDecay(WarmupDecay):
+    """The reference's schedule.
+
+    >>> schedule = WarmupLinearDecay(1.0, num_train_steps=10, num_warmup_steps=4)
+    >>> [round(float(schedule(step)), 2) for step in (0, 2, 4, 5, 10)]
+    [0.0, 0.5, 0.6, 0.5, 0.0]
+    """
+
+    def left(self, progress):
+        return 1.0 - progress
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class WarmupPolynomialDecay(WarmupDecay):
+    """A power of the linear decay; `power` 1 is linear, above 1 falls faster at first.
+
+    >>> schedule = WarmupPolynomialDecay(1.0, num_train_steps=10, power=2.0)
+    >>> [round(float(schedule(step)), 2) for step in (0, 5, 8, 10)]
+    [1.0, 0.25, 0.04, 0.0]
+    """
+
+    def __init__(self, *args, power: float = 1.0, **kwargs):
+        super().__init__(*args, **kwargs)
+        if not power > 0:
+            raise ValueError(f"`power` is {power}, but must be above 0. 1 is a linear decay.")
+        self.power = power
+
+    def left(self, progress):
+        return ops.power(1.0 - progress, self.power)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "power": self.power}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class WarmupCosineDecay(WarmupDecay):
+    """Half a wave of the cosine: slow at both ends.
+
+    >>> schedule = WarmupCosineDecay(1.0, num_train_steps=10, end=0.1)
+    >>> [round(float(schedule(step)), 2) for step in (0, 5, 10)]
+    [1.0, 0.55, 0.1]
+    """
+
+    def left(self, progress):
+        return 0.5 * (1.0 + ops.cos(math.pi * progress))
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class WarmupConstant(WarmupDecay):
+    """The peak rate, whatever the step.
+
+    >>> schedule = WarmupConstant(1.0, num_train_steps=10, num_warmup_steps=4)
+    >>> [round(float(schedule(step)), 2) for step in (0, 2, 4, 10)]
+    [0.0, 0.5, 1.0, 1.0]
+    """
+
+    def left(self, progress):
+        return ops.ones_like(progress)
+
+
+SCHEDULES: dict[str, type[WarmupDecay]] = {
+    "linear": WarmupLinearDecay,
+    "polynomial": WarmupPolynomialDecay,
+    "cosine": WarmupCosineDecay,
+    "constant": WarmupConstant,
+}

@@ -1,0 +1,131 @@
+"""What the records of a pre-training run are: masked or not, and what they ask about pairs.
+
+The records themselves and the manifest beside them say it, so that nobody has to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import tensorflow as tf
+
+from bert_tf.data.manifest import Manifest, manifests_of
+from bert_tf.data.pretraining_records import pretraining_features
+from bert_tf.data.records import check_records, feature_names
+from bert_tf.data.sentence_pairs import OBJECTIVES
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RecordSet:
+    """Record files of one kind.
+
+    Attributes:
+        files: the TFRecord files.
+        is_masked: whether the records have masks; if not, they are masked while training.
+        has_pairs: whether they have `next_sentence_labels`.
+        manifests: path -> manifest, of those that name one of the files.
+    """
+
+    files: tuple[str, ...]
+    is_masked: bool
+    has_pairs: bool
+    manifests: Mapping[str, Manifest]
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """What can be learned from them, the likeliest first.
+
+        The labels of pairs can be left alone, hence `mlm` is always possible. Without a manifest
+        nobody knows whether they are about the next sentence, as in the reference, or about order.
+        """
+        if not self.has_pairs:
+            return ("mlm",)
+        for manifest in self.manifests.values():
+            return (manifest.flags["objective"], "mlm")
+        return ("mlm_nsp", "mlm_sop", "mlm")
+
+
+def read_record_set(files: Sequence[str], max_seq_length: int) -> RecordSet:
+    """Looks at the first record of each file and at the manifests.
+
+    Raises:
+        ValueError: a file has no pre-training records of this length, or two files are of different
+            kinds.
+    """
+    check_records(files, pretraining_features(max_seq_length, 0, "mlm"))
+    kinds: dict[tuple[bool, bool], str] = {}  # (is_masked, has_pairs) -> a file of this kind
+    for file in files:
+        if names := feature_names(file):
+            kinds.setdefault(("masked_lm_ids" in names, "next_sentence_labels" in names), file)
+    if len(kinds) > 1:
+        (masked, paired), (others_masked, _), *_ = kinds
+        what = "masks" if masked != others_masked else "`next_sentence_labels`"
+        has, others_has = (masked, others_masked) if what == "masks" else (paired, not paired)
+        first, second, *_ = kinds.values()
+        raise ValueError(
+            f"The records of {first} have {'' if has else 'no '}{what}, those of {second} have "
+            f"{'' if others_has else 'no '}{what}. Train on files that create_pretraining_data made "
+            "with the same --masking and --objective."
+        )
+    ((is_masked, has_pairs),) = kinds
+    record_set = RecordSet(tuple(files), is_masked, has_pairs, manifests_of(files))
+    by_objective = {m.flags["objective"]: path for path, m in record_set.manifests.items()}
+    if len(by_objective) > 1:
+        (first, path), (second, other_path), *_ = by_objective.items()
+        raise ValueError(
+            f"The records of {path} were made for `objective` = {first}, those of {other_path} for "
+            f"{second}. Train on records of one objective."
+        )
+    return record_set
+
+
+def choose_objective(wanted: str | None, record_sets: Sequence[RecordSet]) -> str:
+    """The objective that all records allow: the flag's, else that of the first set.
+
+    Raises:
+        ValueError: some records cannot be used for it.
+    """
+    objective = wanted or record_sets[0].objectives[0]
+    for record_set in record_sets:
+        if objective not in record_set.objectives:
+            possible = [name for name in OBJECTIVES if name in record_set.objectives]
+            raise ValueError(
+                f"{'--objective' if wanted else 'The objective of the training records'} is "
+                f"{objective}, but the records of {record_set.files[0]} are for "
+                f"{' or '.join(possible)}, as "
+                f"{next(iter(record_set.manifests), 'their features')} shows. Use "
+                f"--objective={record_set.objectives[0]}, or make them again with "
+                f"--objective={objective}."
+            )
+    logger.info("The objective is %s", objective)
+    return objective
+
+
+def check_vocabulary_of_records(
+    record_set: RecordSet, tokens: Sequence[str], vocab_file: str | None
+) -> None:
+    """Refuses to mask records with a vocabulary that is not theirs; without a manifest it passes.
+
+    Args:
+        tokens: of the vocabulary, in the order of their ids.
+        vocab_file: where they come from, if it is a file.
+
+    Raises:
+        ValueError: the sha256 in the manifest is that of another vocabulary.
+    """
+    digests = {hashlib.sha256("".join(f"{token}\n" for token in tokens).encode()).hexdigest()}
+    if vocab_file:
+        with tf.io.gfile.GFile(vocab_file, "rb") as file:
+            digests.add(hashlib.sha256(file.read()).hexdigest())
+    for path, manifest in record_set.manifests.items():
+        if manifest.vocabulary["sha256"] not in digests:
+            raise ValueError(
+                f"{vocab_file or 'The vocabulary of the checkpoint'} is not the vocabulary that the "
+                f"records were made with: its sha256 differs from the one in {path}. Give "
+                f"--vocab_file={manifest.vocabulary['file']}, or make the records again."
+            )

@@ -1,0 +1,336 @@
+"""run_pretraining on every kind of records: without masks, single sequences, order of sentences."""
+
+import dataclasses
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tiny_runs import (
+    Interruption,
+    assert_bit_equal,
+    checkpoint_arrays,
+    interrupt_at,
+    pretraining_options,
+    read_results,
+    write_records,
+)
+
+from bert_tf.config import BertConfig
+from bert_tf.data.records import count_records
+from bert_tf.model_folder import read_task
+from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.workflows.pretraining import run_pretraining
+
+UNMASKED = {"masking": "none", "max_predictions_per_seq": None}
+KINDS = {
+    "masked_nsp": {},
+    "masked_mlm": {"objective": "mlm"},
+    "masked_sop": {"objective": "mlm_sop"},
+    "unmasked_nsp": UNMASKED,
+    "unmasked_mlm": UNMASKED | {"objective": "mlm"},
+    "unmasked_sop": UNMASKED | {"objective": "mlm_sop"},
+}
+
+
+@pytest.fixture(scope="module")
+def kinds(toy_text, tmp_path_factory):
+    """kind -> `train` and `held_out` records of the kind, each with a manifest."""
+    folder = tmp_path_factory.mktemp("kinds")
+    return {
+        kind: SimpleNamespace(
+            **{
+                name: write_records(
+                    toy_text / f"{name}.txt", folder / f"{kind}.{name}.tf_record", **changes
+                )
+                for name in ("train", "held_out")
+            }
+        )
+        for kind, changes in KINDS.items()
+    }
+
+
+@pytest.fixture
+def make_options(kinds, toy_text, tmp_path):
+    """A function of a kind and changes of `PretrainingOptions`: 12 steps into a new folder."""
+
+    def make(kind, **changes):
+        values = {
+            "output_dir": tmp_path / "output",
+            "num_train_steps": 12,
+            "num_warmup_steps": 2,
+            "save_checkpoints_steps": 5,
+            "evaluate_steps": 0,
+        }
+        return pretraining_options(kinds[kind], toy_text, **{**values, **changes})
+
+    return make
+
+
+def without_manifest(file, folder):
+    """A copy of records whose origin nobody knows."""
+    copy = folder / Path(file).name
+    copy.write_bytes(Path(file).read_bytes())
+    return str(copy)
+
+
+# ------------------------------------------------------------------------------------ without masks
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_interrupted_with_new_masks_it_ends_with_the_bits_of_an_uninterrupted_run(
+    make_options, whole_words, tmp_path, monkeypatch
+):
+    options = make_options(
+        "unmasked_nsp", do_eval=False, do_whole_word_mask=whole_words, train_batch_size=40
+    )
+    assert 5 * 40 < count_records([options.input_file]) < 12 * 40  # the second epoch is begun
+    whole = dataclasses.replace(options, output_dir=str(tmp_path / "whole"))
+    run_pretraining(whole)
+    with monkeypatch.context() as patch, pytest.raises(Interruption):
+        interrupt_at(patch, step=8)
+        run_pretraining(options)
+    assert latest_checkpoint(options.output_dir).endswith("model.ckpt-5")
+    run_pretraining(options)
+    found, expected = (
+        checkpoint_arrays(f"{folder}/model.ckpt-12")
+        for folder in (options.output_dir, whole.output_dir)
+    )
+    assert_bit_equal(found, expected)
+
+
+def test_masked_words_are_learned_from_records_without_masks(make_options):
+    options = make_options("unmasked_nsp", num_train_steps=150, save_checkpoints_steps=1000)
+    results = run_pretraining(options)
+    assert results["masked_lm_accuracy"] > 0.3
+    assert read_task(options.output_dir).arguments()["objective"] == "mlm_nsp"
+
+
+def test_every_evaluation_has_the_same_masks_whatever_the_seed(make_options):
+    options = make_options("unmasked_nsp")
+    results = run_pretraining(options)
+    again = dataclasses.replace(options, do_train=False, seed=99)
+    assert run_pretraining(again) == results
+    # Fewer predictions are other masks: the figures above are not equal by accident.
+    assert run_pretraining(dataclasses.replace(again, masked_lm_prob=0.05)) != results
+
+
+def test_masks_of_the_evaluation_may_be_fixed_ones_while_those_of_the_training_change(
+    make_options, kinds, caplog
+):
+    options = make_options(
+        "unmasked_nsp", eval_file=kinds["masked_nsp"].held_out, do_whole_word_mask=True
+    )
+    with caplog.at_level("INFO"):
+        run_pretraining(options)
+    assert "The train records are masked on the way" in caplog.text
+    assert "The eval records have masks" in caplog.text
+
+
+def test_how_to_mask_is_not_said_for_records_that_have_masks(make_options):
+    message = (
+        r"--do_whole_word_mask, --mask_token_prob say how to mask.*masked already.*--masking=none"
+    )
+    options = make_options("masked_nsp", do_whole_word_mask=True, mask_token_prob=0.7)
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(options)
+    assert not Path(options.output_dir).exists()
+
+
+def test_without_a_vocabulary_records_cannot_be_masked(make_options, toy_text, tmp_path):
+    alone = tmp_path / "bert_config.json"
+    alone.write_text((toy_text / "bert_config.json").read_text())
+    options = make_options("unmasked_nsp", bert_config_file=str(alone))
+    with pytest.raises(ValueError, match=r"unmasked_nsp.*have no masks.*Give --vocab_file"):
+        run_pretraining(options)
+    given = dataclasses.replace(options, vocab_file=str(toy_text / "vocab.txt"), do_eval=False)
+    run_pretraining(given)
+
+
+def test_records_are_masked_with_their_own_vocabulary_only(make_options, toy_text, kinds, tmp_path):
+    other = tmp_path / "other.txt"
+    tokens = (toy_text / "vocab.txt").read_text().splitlines()
+    other.write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]) + "\n")
+    options = make_options("unmasked_nsp", vocab_file=str(other), do_eval=False)
+    message = r"other.txt is not the vocabulary .*manifest.json. Give --vocab_file=.*/vocab.txt"
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(options)
+    unknown = without_manifest(kinds["unmasked_nsp"].train, tmp_path)
+    run_pretraining(dataclasses.replace(options, input_file=unknown))
+
+
+def test_a_vocabulary_larger_than_the_model_is_refused(make_options, toy_text, kinds, tmp_path):
+    size = BertConfig.from_json_file(toy_text / "bert_config.json").vocab_size
+    tokens = (toy_text / "vocab.txt").read_text().splitlines()
+    tokens += [f"extra{number}" for number in range(size + 1 - len(tokens))]
+    other = tmp_path / "other.txt"
+    other.write_text("\n".join(tokens))
+    options = make_options(
+        "unmasked_nsp",
+        vocab_file=str(other),
+        do_eval=False,
+        input_file=without_manifest(kinds["unmasked_nsp"].train, tmp_path),
+    )
+    with pytest.raises(ValueError, match=f"has {size + 1} tokens, but `vocab_size` .* is {size}"):
+        run_pretraining(options)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"masked_lm_prob": -0.1}, "--masked_lm_prob is -0.1, but must be between 0 and 1"),
+        ({"random_token_prob": 0.3}, "more than 1 together"),
+    ],
+)
+def test_options_about_masks_are_checked_when_made(make_options, changes, message):
+    with pytest.raises(ValueError, match=message):
+        make_options("unmasked_nsp", **changes)
+
+
+# ---------------------------------------------------------------------------------------- objectives
+
+
+@pytest.mark.parametrize("kind", ["masked_mlm", "unmasked_mlm"])
+def test_single_sequences_have_masked_words_only(make_options, kind):
+    options = make_options(kind)
+    run_pretraining(options)
+    folder = Path(options.output_dir)
+    assert list(read_results(folder)) == [
+        "global_step",
+        "loss",
+        "masked_lm_accuracy",
+        "masked_lm_loss",
+        "masked_lm_perplexity",
+    ]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert all("masked_lm_loss" in line for line in lines)
+    assert not any("next_sentence_loss" in line for line in lines)
+    assert read_task(options.output_dir).objective == "mlm"
+
+
+@pytest.mark.parametrize("kind", ["masked_sop", "unmasked_sop"])
+def test_records_of_ordered_pairs_have_the_keys_of_next_sentences(make_options, kind, pretrained):
+    options = make_options(kind)
+    run_pretraining(options)
+    assert list(read_results(Path(options.output_dir))) == list(read_results(pretrained))
+    assert read_task(options.output_dir).objective == "mlm_sop"
+
+
+def test_without_pairs_the_head_stays_as_it_was_and_a_run_can_go_on(
+    make_options, tmp_path, monkeypatch
+):
+    options = make_options("masked_mlm", do_eval=False)
+    whole = dataclasses.replace(options, output_dir=str(tmp_path / "whole"))
+    run_pretraining(whole)
+    with monkeypatch.context() as patch, pytest.raises(Interruption):
+        interrupt_at(patch, step=8)
+        run_pretraining(options)
+    run_pretraining(options)
+    found, expected = (
+        checkpoint_arrays(f"{folder}/model.ckpt-12")
+        for folder in (options.output_dir, whole.output_dir)
+    )
+    assert_bit_equal(found, expected)
+    early = checkpoint_arrays(f"{whole.output_dir}/model.ckpt-5")
+    for name in ("cls/seq_relationship/output_weights", "bert/pooler/dense/kernel"):
+        np.testing.assert_array_equal(expected[name], early[name])
+        assert not expected[f"{name}/adam_m"].any()
+    assert (expected["cls/predictions/output_bias"] != early["cls/predictions/output_bias"]).any()
+
+
+def test_a_model_of_single_sequences_starts_one_of_pairs(make_options, tmp_path):
+    first = make_options("masked_mlm", do_eval=False)
+    run_pretraining(first)
+    second = make_options(
+        "masked_nsp",
+        init_checkpoint=first.output_dir,
+        bert_config_file=None,
+        output_dir=tmp_path / "second",
+    )
+    assert "next_sentence_accuracy" in run_pretraining(second)
+
+
+def test_the_labels_of_pairs_can_be_left_alone(make_options):
+    options = make_options("masked_nsp", objective="mlm")
+    assert "next_sentence_loss" not in run_pretraining(options)
+
+
+def test_without_a_manifest_labels_are_of_next_sentences_unless_the_flag_says_otherwise(
+    make_options, kinds, tmp_path
+):
+    unknown = without_manifest(kinds["masked_sop"].train, tmp_path)
+    for objective, expected in ((None, "mlm_nsp"), ("mlm_sop", "mlm_sop")):
+        options = make_options(
+            "masked_sop",
+            input_file=unknown,
+            do_eval=False,
+            objective=objective,
+            output_dir=tmp_path / expected,
+        )
+        run_pretraining(options)
+        assert read_task(options.output_dir).objective == expected
+
+
+@pytest.mark.parametrize(
+    "kind, eval_kind, objective, message",
+    [
+        (
+            "masked_nsp",
+            "masked_nsp",
+            "mlm_sop",
+            r"--objective is mlm_sop, but the records of .*masked_nsp.train.tf_record are for mlm_nsp "
+            r"or mlm, as .*manifest.json shows. Use --objective=mlm_nsp, or make them again with "
+            r"--objective=mlm_sop",
+        ),
+        ("masked_mlm", "masked_mlm", "mlm_nsp", r"are for mlm, as .*Use --objective=mlm,"),
+        (
+            "masked_nsp",
+            "masked_sop",
+            None,
+            r"The objective of the training records is mlm_nsp, but .*masked_sop.held_out",
+        ),
+    ],
+)
+def test_an_objective_that_the_records_are_not_for_is_refused(
+    make_options, kinds, kind, eval_kind, objective, message
+):
+    options = make_options(kind, eval_file=kinds[eval_kind].held_out, objective=objective)
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(options)
+    assert not Path(options.output_dir).exists()
+
+
+@pytest.mark.parametrize(
+    "first, second, message",
+    [
+        ("masked_nsp", "unmasked_nsp", r"masked_nsp.* have masks, those of .* have no masks"),
+        ("unmasked_mlm", "unmasked_nsp", "have no `next_sentence_labels`, those of .* have `next_"),
+        ("masked_nsp", "masked_sop", "made for `objective` = mlm_nsp, those of .* for mlm_sop"),
+    ],
+)
+def test_files_of_two_kinds_are_not_mixed(make_options, kinds, first, second, message):
+    files = f"{kinds[first].train},{kinds[second].train}"
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(make_options(first, input_file=files, do_eval=False))
+
+
+# ----------------------------------------------------------------------------------------- attention
+
+
+def test_a_left_to_right_model_stays_one(make_options):
+    options = make_options("masked_mlm", attention="left_to_right")
+    results = run_pretraining(options)
+    folder = Path(options.output_dir)
+    config = BertConfig.from_json_file(folder / "bert_config.json")
+    assert config.attention_direction == "left_to_right"
+    again = dataclasses.replace(options, do_train=False, attention=None, bert_config_file=None)
+    assert run_pretraining(again) == pytest.approx(results, rel=1e-6)
+
+
+def test_a_run_does_not_go_on_in_the_other_direction(make_options):
+    options = make_options("masked_mlm", attention="left_to_right", do_eval=False)
+    run_pretraining(options)
+    message = r"attention_direction: left_to_right there, bidirectional now"
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(dataclasses.replace(options, attention=None))
