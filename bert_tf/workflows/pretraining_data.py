@@ -25,13 +25,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.data.corpus import Group, group_size, plan_groups
 from bert_tf.data.files import expand_files
-from bert_tf.data.manifest import (
-    Counts,
-    Manifest,
-    is_whole,
-    manifest_path,
-    read_manifest,
-)
+from bert_tf.data.manifest import Counts, Manifest, manifest_path
 from bert_tf.data.masking import check_mixture
 from bert_tf.data.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.interop.letter_case import vocab_is_cased
@@ -39,7 +33,7 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress, duration
 from bert_tf.workflows.corpus import errors_option
 from bert_tf.workflows.options import option
-from bert_tf.workflows.pretraining_beam import remove_notes, run_with_beam
+from bert_tf.workflows.pretraining_beam import run_with_beam
 from bert_tf.workflows.pretraining_group import (
     GroupJob,
     GroupResult,
@@ -47,6 +41,7 @@ from bert_tf.workflows.pretraining_group import (
     group_seed,
     load_tokenizer,
 )
+from bert_tf.workflows.pretraining_resume import start_or_go_on
 from bert_tf.workflows.pretraining_workers import Report, run_in_processes, run_in_turn
 
 logger = logging.getLogger(__name__)
@@ -265,7 +260,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
         num_groups=len(groups),
         version=bert_tf.__version__,
     )
-    manifest = _start_or_go_on(path, wanted, jobs, options.overwrite)
+    manifest = start_or_go_on(path, wanted, jobs, options.overwrite)
     missing = [job for job in jobs if job.number not in manifest.groups]
     if missing:
         if options.num_workers > len(missing):
@@ -344,57 +339,6 @@ def _plan_jobs(
         files = tuple(f"{file}{ending}" for file in outputs)
         jobs.append(GroupJob(number, seed, group, files, folder))
     return jobs
-
-
-def _start_or_go_on(
-    path: str, wanted: Manifest, jobs: Sequence[GroupJob], overwrite: bool
-) -> Manifest:
-    """The manifest to fill: the one that is there if it is of the same flags, else a new one.
-
-    Raises:
-        ValueError: there are records of other flags, or of unknown ones, and not `overwrite`.
-    """
-    folder = os.path.dirname(path)
-    found = read_manifest(path) if not overwrite else None
-    if found is not None:
-        if differences := found.differences(wanted):
-            raise ValueError(
-                f"{path} is of records that were made differently:\n  "
-                + "\n  ".join(differences)
-                + "\nChoose another --output_file, or pass --overwrite to replace them."
-            )
-        whole = {
-            number: group
-            for number, group in found.groups.items()
-            if all(is_whole(folder, shard) for shard in group.shards)
-        }
-        if len(whole) < len(jobs):
-            logger.info("Going on: %d of %d groups are written.", len(whole), len(jobs))
-        return dataclasses.replace(wanted, groups=whole)
-    existing = [file for job in jobs for file in job.output_files if tf.io.gfile.exists(file)]
-    if existing and not overwrite:
-        raise ValueError(
-            f"{existing[0]} exists, and no {os.path.basename(path)} says how it was made. Choose "
-            "another --output_file, or pass --overwrite to replace it."
-        )
-    if overwrite:
-        _remove_set(path)
-    remove_notes(path, range(len(jobs)))  # of an earlier set
-    return wanted
-
-
-def _remove_set(path: str) -> None:
-    """Removes the files of an earlier run, which a glob would find among the new ones."""
-    try:
-        found = read_manifest(path)
-    except ValueError:  # damaged, or of another version
-        found = None
-    for shard in found.shards if found else ():
-        file = os.path.join(os.path.dirname(path), shard.file)
-        if tf.io.gfile.exists(file):
-            tf.io.gfile.remove(file)
-    if tf.io.gfile.exists(path):
-        tf.io.gfile.remove(path)
 
 
 def _deciding_flags(options: PretrainingDataOptions, settings: RecordSettings) -> dict:
