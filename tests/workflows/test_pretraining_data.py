@@ -499,6 +499,18 @@ def test_a_gzip_corpus_makes_the_records_of_the_plain_one(tmp_path):
         assert records(file) == records(file.replace("/out/", "/plain/"))
 
 
+def test_remote_files_go_through_gfile(tmp_path):
+    local = run_groups(tmp_path, "out")
+    folder = "ram://bert_tf_pretraining_data"
+    for name in ("a.txt", "b.txt"):
+        tf.io.gfile.copy(str(tmp_path / name), f"{folder}/{name}", overwrite=True)
+    names = {"input_file": f"{folder}/a.txt,{folder}/b.txt"}
+    remote = run_groups(tmp_path, "-", **names, output_file=f"{folder}/x,{folder}/y")
+    for found, expected in zip(remote.output_files, local.output_files, strict=True):
+        assert tf.io.gfile.GFile(found, "rb").read() == Path(expected).read_bytes()
+    check_record_sets(remote.output_files, LIMITS)
+
+
 def test_more_workers_than_groups_are_said_to_have_nothing_to_do(tmp_path, caplog):
     run_groups(tmp_path, "out", max_group_bytes=10**6, num_workers=2)
     assert "1 group(s) of text for --num_workers=2" in caplog.text
