@@ -281,9 +281,10 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     else:
         logger.info("Nothing to do: all of %s is written already.", path)
     counts = manifest.counts
-    _check_text(counts, input_files, outputs, path)
+    output_files = tuple(file for job in jobs for file in job.output_files)
+    _check_text(counts, input_files, output_files, path)
     summary = PretrainingDataSummary(
-        tuple(file for job in jobs for file in job.output_files),
+        output_files,
         path,
         counts,
         options.max_seq_length,

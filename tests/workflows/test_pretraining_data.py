@@ -235,6 +235,12 @@ def test_a_corpus_without_text_is_refused(tmp_path, text):
         run_with(tmp_path, {"empty.txt": text})
 
 
+def test_a_corpus_without_text_leaves_no_file_of_any_group(tmp_path):
+    with pytest.raises(ValueError, match="no text in"):
+        run_with(tmp_path, {"blank.txt": "\n" * 9}, max_group_bytes=2)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_a_corpus_of_one_document_is_warned_about(tmp_path, caplog):
     run_with(tmp_path, {"one.txt": "the dog barked\nthe cat walked\n"})
     assert "one document" in caplog.text and "empty line between documents" in caplog.text
