@@ -11,6 +11,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import BertConfig
+from bert_tf.modeling import fused
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.embeddings import truncated_normal
 
@@ -76,16 +77,27 @@ class SelfAttention(keras.layers.Layer):
 
         projections = (self.query, self.key, self.value)
         kernel = ops.concatenate([ops.convert_to_tensor(p.kernel) for p in projections], axis=1)
-        offset = ops.concatenate([ops.convert_to_tensor(p.bias) for p in projections], axis=0)
         flat = ops.reshape(hidden, (-1, config.hidden_size))  # [B*S, H]
-        fused = ops.matmul(flat, kernel) + offset  # [B*S, 3H]
-        fused = ops.reshape(fused, (batch, length, 3, heads, size))
-        query, key, value = ops.unstack(ops.transpose(fused, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
+        joined = ops.matmul(flat, kernel)  # [B*S, 3H]
+        is_fused = training and fused.are_used()
+        if is_fused:
+            offset = ops.concatenate([fused.float32(p.bias) for p in projections], axis=0)
+            joined = fused.add_bias(joined, offset)
+        else:
+            offset = [ops.convert_to_tensor(p.bias) for p in projections]
+            joined = joined + ops.concatenate(offset, axis=0)
+        joined = ops.reshape(joined, (batch, length, 3, heads, size))
+        query, key, value = ops.unstack(ops.transpose(joined, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
 
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
-        scores = scores * ops.cast(1.0 / math.sqrt(size), scores.dtype)
-        scores = scores + ops.cast(bias, scores.dtype)
-        probabilities = self.dropout(ops.softmax(scores, axis=-1), training=training)
+        factor = 1.0 / math.sqrt(size)
+        if is_fused:
+            probabilities = fused.masked_softmax_dropout(
+                scores, bias, self.dropout.key(), factor=factor, rate=self.dropout.rate
+            )
+        else:
+            scores = scores * ops.cast(factor, scores.dtype) + ops.cast(bias, scores.dtype)
+            probabilities = self.dropout(ops.softmax(scores, axis=-1), training=training)
 
         context = ops.matmul(probabilities, value)  # [B, N, F, D]
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, F, N, D]

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 import keras
 from keras import ops
 
-_GOLDEN_RATIO = 0x9E3779B1  # 2^32 divided by the golden ratio: spreads consecutive positions
+_GOLDEN_RATIO = 0x9E3779B1  # 2^32 divided by the golden ratio
 _SCOPE = threading.local()  # replicas of one step run in threads of their own
 
 
@@ -43,14 +43,16 @@ class Dropout(keras.layers.Dropout):
     """Sets a share `rate` of the values to 0 and divides the rest by 1 - `rate`, in training only."""
 
     def call(self, inputs, training=False):
-        seed = getattr(_SCOPE, "seed", None)
-        if seed is None or not training or self.rate == 0:
+        if getattr(_SCOPE, "seed", None) is None or not training or self.rate == 0:
             return super().call(inputs, training=training)
+        return _drop(inputs, self.key(), self.rate)
+
+    def key(self):
+        """Of the mask that this layer has within `dropout_seed`, uint32 scalar."""
         # The path tells layers apart and is the same in every process; a layer that nobody has built
         # has only its name.
         salt = zlib.crc32((self.path or self.name).encode())
-        key = mix(ops.bitwise_xor(ops.cast(seed, "uint32"), _uint32(salt)))
-        return _drop(inputs, key, self.rate)
+        return mix(ops.bitwise_xor(ops.cast(_SCOPE.seed, "uint32"), _uint32(salt)))
 
 
 def fold_in(seed, number):
@@ -74,21 +76,24 @@ def _uint32(value: int):
     return ops.convert_to_tensor(value, dtype="uint32")
 
 
-def _scaled_mask(shape, key, rate: float, dtype):
+def scaled_mask(shape, key, rate: float, dtype):
     """0 where a value is dropped, else 1 / (1 - rate). Same shape for the same key: same mask."""
     size = 1
     for length in shape:
         size = size * length
     position = ops.cast(ops.reshape(ops.arange(size, dtype="int32"), shape), "uint32")
-    # Mixed twice with different keys: otherwise two masks could be shifted copies of each other.
-    bits = mix(ops.bitwise_xor(position * _uint32(_GOLDEN_RATIO), key))
-    bits = mix(bits + mix(ops.bitwise_xor(key, _uint32(_GOLDEN_RATIO))))
+    # Every key has a stride of its own: with one for all, two masks could be shifted copies of each
+    # other. Then two rounds of a multiplication and a shift, since only the high bits are compared.
+    stride = ops.bitwise_or(mix(ops.bitwise_xor(key, _uint32(_GOLDEN_RATIO))), _uint32(1))
+    bits = position * stride + key
+    bits = ops.bitwise_xor(bits, ops.right_shift(bits, _uint32(16))) * _uint32(0x7FEB352D)
+    bits = ops.bitwise_xor(bits, ops.right_shift(bits, _uint32(15))) * _uint32(0x846CA68B)
     kept = bits >= _uint32(round(rate * 2**32))
     return ops.cast(kept, dtype) * ops.cast(1.0 / (1.0 - rate), dtype)
 
 
 def _plain_drop(x, key, rate: float):
-    return x * _scaled_mask(ops.shape(x), key, rate, x.dtype)
+    return x * scaled_mask(ops.shape(x), key, rate, x.dtype)
 
 
 if keras.config.backend() == "tensorflow":

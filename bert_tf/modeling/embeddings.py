@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import BertConfig
+from bert_tf.modeling import fused
 from bert_tf.modeling.dropout import Dropout
 
 
@@ -64,6 +65,8 @@ class Embeddings(keras.layers.Layer):
                 f"configuration is {limit}. Use --max_seq_length={limit} or less, or a checkpoint "
                 "with a longer table."
             )
+        if training and fused.are_used():
+            return self._fused(input_ids, segment_ids)
         words = ops.take(ops.convert_to_tensor(self.word_embeddings), input_ids, axis=0)
         # A product with a one-hot matrix: the table is tiny, and its gradient is then dense.
         one_hot = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.compute_dtype)
@@ -71,6 +74,23 @@ class Embeddings(keras.layers.Layer):
         positions = ops.convert_to_tensor(self.position_embeddings)[: ops.shape(input_ids)[1]]
         embeddings = self.layer_norm(words + segments + positions)
         return self.dropout(embeddings, training=training)
+
+    def _fused(self, input_ids, segment_ids):
+        words = ops.take(fused.float32(self.word_embeddings), input_ids, axis=0)
+        one_hot = ops.one_hot(segment_ids, self.config.type_vocab_size)
+        segments = ops.matmul(one_hot, fused.float32(self.token_type_embeddings))
+        positions = fused.float32(self.position_embeddings)[: ops.shape(input_ids)[1]]
+        summed = words + segments + positions
+        outputs = fused.norm_dropout(
+            ops.reshape(summed, (-1, self.config.hidden_size)),
+            fused.float32(self.layer_norm.gamma),
+            fused.float32(self.layer_norm.beta),
+            self.dropout.key(),
+            self.compute_dtype,
+            rate=self.dropout.rate,
+            epsilon=self.layer_norm.epsilon,
+        )
+        return ops.reshape(outputs, ops.shape(summed))
 
     def compute_output_spec(self, input_ids, segment_ids, training=False):
         shape = (*input_ids.shape, self.config.hidden_size)

@@ -14,6 +14,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import BertConfig
+from bert_tf.modeling import fused
 from bert_tf.modeling.activations import get_activation
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.embeddings import layer_norm, truncated_normal
@@ -128,17 +129,27 @@ class MaskedLMHead(Head):
             self.dense.build((None, config.hidden_size))
             self.layer_norm.build((None, config.hidden_size))
 
-    def call(self, sequence_output, masked_lm_positions, word_embeddings):
-        """[B, S, H], int32 [B, P], [V, H] -> float32 [B, P, V]."""
+    def call(self, sequence_output, masked_lm_positions, word_embeddings, training=False):
+        """[B, S, H], int32 [B, P], [V, H] -> float32 [B, P, V].
+
+        In training with fused parts (fused.py), `fused.Logits` of that shape.
+        """
         hidden = gather_positions(sequence_output, masked_lm_positions)  # [B*P, H]
         hidden = self.layer_norm(self.dense(hidden))
+        batch, predictions = ops.shape(masked_lm_positions)[0], ops.shape(masked_lm_positions)[1]
+        shape = (batch, predictions, self.config.vocab_size)
+        if training and fused.are_used():
+            bias = fused.float32(self.output_bias)
+            logits = fused.tied_logits(hidden, word_embeddings, bias)
+            return logits._replace(product=ops.reshape(logits.product, shape))
         table = ops.cast(word_embeddings, hidden.dtype)
         logits = ops.matmul(hidden, ops.transpose(table))  # [B*P, V]
         logits = ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
-        batch, predictions = ops.shape(masked_lm_positions)[0], ops.shape(masked_lm_positions)[1]
-        return ops.reshape(logits, (batch, predictions, self.config.vocab_size))
+        return ops.reshape(logits, shape)
 
-    def compute_output_spec(self, sequence_output, masked_lm_positions, word_embeddings):
+    def compute_output_spec(
+        self, sequence_output, masked_lm_positions, word_embeddings, training=False
+    ):
         shape = (*masked_lm_positions.shape, self.config.vocab_size)
         return keras.KerasTensor(shape, dtype="float32")
 

@@ -47,6 +47,7 @@ class BertForPreTraining(ConfiguredModel):
                 outputs["sequence_output"],
                 inputs["masked_lm_positions"],
                 ops.convert_to_tensor(self.bert.embeddings.word_embeddings),
+                training=training,
             ),
             "next_sentence_logits": self.next_sentence(outputs["pooled_output"]),
         }

@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from bert_tf.config import BertConfig
+from bert_tf.modeling import fused
 from bert_tf.modeling.activations import get_activation
 from bert_tf.modeling.attention import SelfAttention
 from bert_tf.modeling.dropout import Dropout
@@ -38,9 +39,21 @@ class ResidualOutput(keras.layers.Layer):
         self.layer_norm.build((None, self.config.hidden_size))
 
     def call(self, inputs, residual, training=False):
-        """[B*S, input_size] and [B*S, H] -> [B*S, H]."""
+        """[B*S, input_size] and [B*S, H] -> [B*S, H], twice: for the next product and residual."""
+        if training and fused.are_used():
+            return fused.bias_dropout_norm(
+                ops.matmul(inputs, ops.convert_to_tensor(self.dense.kernel)),
+                fused.float32(self.dense.bias),
+                residual,
+                fused.float32(self.layer_norm.gamma),
+                fused.float32(self.layer_norm.beta),
+                self.dropout.key(),
+                rate=self.dropout.rate,
+                epsilon=self.layer_norm.epsilon,
+            )
         outputs = self.dropout(self.dense(inputs), training=training)
-        return self.layer_norm(outputs + residual)
+        outputs = self.layer_norm(outputs + residual)
+        return outputs, outputs
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -80,9 +93,21 @@ class TransformerBlock(keras.layers.Layer):
         # From here on a position is a row: the products on [B*S, H] are the ones that fuse.
         context = ops.reshape(context, (-1, self.config.hidden_size))
         hidden = ops.reshape(hidden, (-1, self.config.hidden_size))
-        attended = self.attention_output(context, hidden, training=training)
-        outputs = self.feed_forward_output(self.intermediate(attended), attended, training=training)
+        attended, residual = self.attention_output(context, hidden, training=training)
+        intermediate = self._intermediate(attended, training)
+        outputs, _ = self.feed_forward_output(intermediate, residual, training=training)
         return ops.reshape(outputs, shape), probabilities
+
+    def _intermediate(self, attended, training):
+        """[B*S, H] -> [B*S, I]."""
+        activation = self.config.hidden_act
+        if not (training and fused.are_used() and activation in fused.ACTIVATIONS):
+            return self.intermediate(attended)
+        return fused.bias_activation(
+            ops.matmul(attended, ops.convert_to_tensor(self.intermediate.kernel)),
+            fused.float32(self.intermediate.bias),
+            activation=activation,
+        )
 
     def compute_output_spec(self, hidden, bias, training=False):
         return self.self_attention.compute_output_spec(hidden, bias)

@@ -14,6 +14,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.modeling import fused
+
 Tensors = Mapping[str, Any]
 
 
@@ -23,16 +25,19 @@ class Loss:
 
     Args:
         name: how it is reported.
-        total: (model outputs, features) -> float32 scalar, sum of weight * loss.
+        total: (model outputs, features) -> float32 scalar, sum of weight * loss; with `accuracy` two
+            of them, the second the sum of weight * (1 if the largest logit is the label's, else 0).
         weight: features -> float32 scalar, sum of the weights. It depends on the features alone, so
             that it is known for the global batch before any gradient is taken.
         epsilon: added to the sum of the weights.
+        accuracy: how the share of right answers is reported, if there is one.
     """
 
     name: str
     total: Callable[[Tensors, Tensors], tf.Tensor]
     weight: Callable[[Tensors], tf.Tensor]
     epsilon: float = 0.0
+    accuracy: str | None = None
 
 
 def cross_entropy(logits, labels):
@@ -47,6 +52,30 @@ def cross_entropy(logits, labels):
     )
 
 
+def cross_entropy_and_hits(logits, labels) -> tuple[Any, Any]:
+    """`cross_entropy`, and 1 where no other logit is larger than the label's, else 0.
+
+    Args:
+        logits: [..., L], or `fused.Logits`.
+        labels: int32 [...].
+
+    Returns:
+        Two float32 tensors like `labels`; the second has no gradient.
+    """
+    if isinstance(logits, fused.Logits):
+        return fused.cross_entropy(logits, labels)
+    losses = cross_entropy(logits, labels)
+    of_label = tf.gather(logits, labels, batch_dims=labels.shape.rank)
+    hits = tf.stop_gradient(of_label) >= tf.reduce_max(tf.stop_gradient(logits), axis=-1)
+    return losses, tf.cast(hits, tf.float32)
+
+
+def _weighted(weights, logits, labels) -> tuple[Any, Any]:
+    """Sums of weight * cross-entropy and of weight * hit."""
+    losses, hits = cross_entropy_and_hits(logits, labels)
+    return tf.reduce_sum(weights * losses), tf.reduce_sum(weights * hits)
+
+
 def masked_lm_loss() -> Loss:
     """sum(w * nll) / (sum(w) + 1e-5) over the masked positions.
 
@@ -54,12 +83,12 @@ def masked_lm_loss() -> Loss:
     """
     return Loss(
         name="masked_lm_loss",
-        total=lambda outputs, features: tf.reduce_sum(
-            features["masked_lm_weights"]
-            * cross_entropy(outputs["masked_lm_logits"], features["masked_lm_ids"])
+        total=lambda outputs, features: _weighted(
+            features["masked_lm_weights"], outputs["masked_lm_logits"], features["masked_lm_ids"]
         ),
         weight=lambda features: tf.reduce_sum(features["masked_lm_weights"]),
         epsilon=1e-5,
+        accuracy="masked_lm_accuracy",
     )
 
 
@@ -67,10 +96,11 @@ def next_sentence_loss() -> Loss:
     """Mean over the examples."""
     return Loss(
         name="next_sentence_loss",
-        total=lambda outputs, features: tf.reduce_sum(
-            cross_entropy(outputs["next_sentence_logits"], features["next_sentence_labels"])
+        total=lambda outputs, features: _weighted(
+            1.0, outputs["next_sentence_logits"], features["next_sentence_labels"]
         ),
         weight=lambda features: _batch_size(features["next_sentence_labels"]),
+        accuracy="next_sentence_accuracy",
     )
 
 
@@ -78,10 +108,11 @@ def classification_loss() -> Loss:
     """Mean over the real examples. It is all that a fine-tuning run minimises, hence "loss"."""
     return Loss(
         name="loss",
-        total=lambda outputs, features: tf.reduce_sum(
-            _is_real(features) * cross_entropy(outputs["logits"], features["label_ids"])
+        total=lambda outputs, features: _weighted(
+            _is_real(features), outputs["logits"], features["label_ids"]
         ),
         weight=lambda features: tf.reduce_sum(_is_real(features)),
+        accuracy="accuracy",
     )
 
 

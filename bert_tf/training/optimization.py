@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import abc
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -89,6 +89,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         self._v = [self.add_variable_from_reference(v, name="adam_v") for v in variables]
         # Kept, because `update_step` gets TensorFlow's variables, which have no path.
         self._paths = tuple(variable.path for variable in variables)
+        self._compiled_updates: dict[tuple[str, ...], Callable] = {}
 
     def decays(self, path: str) -> bool:
         """Whether the variable at `path` is decayed."""
@@ -123,6 +124,24 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         self.assign(m, next_m)
         self.assign(v, next_v)
         self.assign_sub(variable, rate * update)
+
+    def apply_at_once(self, gradients, variables, scale) -> None:
+        """`apply` of `scale` times the gradients, compiled into one XLA function over all variables.
+
+        For variables that live on one device; `apply` is for those that are mirrored.
+        """
+        paths = tuple(variable.path for variable in variables)
+        if paths not in self._compiled_updates:
+
+            def update(gradients, scale, rate):
+                for gradient, variable in zip(gradients, variables, strict=True):
+                    self.update_step(gradient * scale, variable, rate)
+
+            compiled = tf.function(update, jit_compile=True, autograph=False)
+            self._compiled_updates[paths] = compiled
+        rate = tf.convert_to_tensor(self.learning_rate)
+        self._compiled_updates[paths](gradients, scale, rate)
+        self.iterations.assign_add(1)
 
     def bias_corrections(self, dtype) -> tuple[Any, Any]:
         """1 - beta_1^t and 1 - beta_2^t for the step t = 1, 2, ... that is being taken."""

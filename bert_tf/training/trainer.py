@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling.dropout import dropout_seed, fold_in
+from bert_tf.modeling.fused import fused_parts
 from bert_tf.training import checkpoints
 from bert_tf.training.losses import Loss
 from bert_tf.training.progress import MetricsLog, Progress
@@ -64,6 +65,7 @@ class Trainer:
         max_gradient_norm: float = 1.0,
         gradient_accumulation_steps: int = 1,
         seed: int = 0,
+        fused: bool = True,
     ):
         if gradient_accumulation_steps < 1:
             raise ValueError(
@@ -78,6 +80,7 @@ class Trainer:
         self.max_gradient_norm = max_gradient_norm
         self.gradient_accumulation_steps = gradient_accumulation_steps
         self.seed = seed % 2**32
+        self.fused = fused
         if optimizer is not None:
             with strategy.scope():
                 optimizer.build(model.trainable_variables)
@@ -279,6 +282,7 @@ class Trainer:
     def _loop(self, iterator, num_steps):
         """`num_steps` steps; the means of what each of them says."""
         names = ["loss"] + [loss.name for loss in self.losses if loss.name != "loss"]
+        names += [loss.accuracy for loss in self.losses if loss.accuracy]
         names += ["gradient_norm", "learning_rate"]
         sums = {name: tf.constant(0.0) for name in names}
         for _ in tf.range(num_steps):
@@ -299,13 +303,17 @@ class Trainer:
         weights = {loss.name: self._sum(loss.weight(features)) for loss in self.losses}
         gradients, terms, used = self._accumulate(features, weights, seed)
         gradients = [self._sum(gradient) for gradient in gradients]
-        gradients, norm = tf.clip_by_global_norm(gradients, self.max_gradient_norm)
+        norm = global_norm(gradients)
+        scale = self.max_gradient_norm / tf.maximum(norm, self.max_gradient_norm)
         rate = tf.convert_to_tensor(self.optimizer.learning_rate)  # before the step is counted
-        # Keras' optimizers add up the replicas' gradients once more; each holds the whole sum.
-        share = 1.0 / replica.num_replicas_in_sync
-        self.optimizer.apply([g * share for g in gradients], used)
+        if isinstance(self.strategy, tf.distribute.OneDeviceStrategy):
+            self.optimizer.apply_at_once(gradients, used, scale)
+        else:
+            # Keras' optimizers add up the replicas' gradients once more; each holds the whole sum.
+            share = scale / replica.num_replicas_in_sync
+            self.optimizer.apply([g * share for g in gradients], used)
         values = {name: self._sum(term) for name, term in terms.items()}
-        loss = tf.add_n(list(values.values()))
+        loss = tf.add_n([values[loss.name] for loss in self.losses])
         return {"loss": loss, **values, "gradient_norm": norm, "learning_rate": rate}
 
     def _accumulate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
@@ -338,17 +346,26 @@ class Trainer:
             weights: name of the loss -> sum of the weights over the global batch.
         """
         variables = self.model.trainable_variables
-        with tf.GradientTape() as tape, dropout_seed(seed):
+        with tf.GradientTape() as tape, dropout_seed(seed), fused_parts(self.fused):
             outputs = self.model(self._inputs(features), training=True)
-            terms = {
-                loss.name: loss.total(outputs, features) / (weights[loss.name] + loss.epsilon)
-                for loss in self.losses
-            }
-            objective = tf.add_n(list(terms.values()))
+            terms = self._terms(outputs, features, weights)
+            objective = tf.add_n([terms[loss.name] for loss in self.losses])
         gradients = tape.gradient(objective, [variable.value for variable in variables])
         found = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
         # A row of the word embeddings that several tokens share is summed before it is squared.
         return [tf.convert_to_tensor(g) for g, _ in found], terms, [v for _, v in found]
+
+    def _terms(self, outputs: Tensors, features: Tensors, weights: Tensors) -> dict[str, Any]:
+        """What these examples add to each loss, and to each accuracy, of the global batch."""
+        terms = {}
+        for loss in self.losses:
+            total = loss.total(outputs, features)
+            weight = weights[loss.name] + loss.epsilon
+            if loss.accuracy is None:
+                terms[loss.name] = total / weight
+            else:
+                terms[loss.name], terms[loss.accuracy] = (part / weight for part in total)
+        return terms
 
     def _wait_for_workers(self) -> None:
         """Returns when every process has come here: the chief may still be writing a checkpoint."""
@@ -385,6 +402,11 @@ def _noticing_sigterm(ignored: bool) -> Iterator[Callable[[], bool]]:
         yield received.is_set
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Euclidean norm of all values together; twice as fast on CPUs as `tf.linalg.global_norm`."""
+    return tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(tf.cast(g, tf.float32)) for g in gradients]))
 
 
 def _part_of(value, index, parts: int):

@@ -1,0 +1,368 @@
+"""The element-wise parts of the encoder, each as one compiled function with a gradient of its own.
+
+Between two matrix products BERT has many small operations on every element: bias, dropout, residual,
+LayerNorm; bias and GELU; scale, mask, softmax, dropout. TensorFlow runs them one by one, and on a CPU
+with fast bfloat16 products they take longer than the products. Here each chain is one XLA function
+that reads its inputs once; the products stay outside, because oneDNN runs them on AMX and XLA does not.
+
+The layers call these functions within `with fused_parts(True):`, which the training loop opens on
+CPUs. Elsewhere, and under every other backend, they compute the plain formulas: the same mathematics and
+the same dropout masks (dropout.py), so the numbers agree but for rounding.
+
+Shapes: R rows (B*S), H hidden, I intermediate, N heads, F and T positions. Everything is computed in
+float32 inside, whatever the dtype of inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+from keras import ops
+
+from bert_tf.modeling.dropout import scaled_mask
+
+_SCOPE = threading.local()  # replicas of one step run in threads of their own
+ACTIVATIONS = ("gelu", "gelu_erf")  # those that `bias_activation` knows
+_ON_TENSORFLOW = keras.config.backend() == "tensorflow"
+
+if _ON_TENSORFLOW:
+    import tensorflow as tf
+
+
+@contextlib.contextmanager
+def fused_parts(used: bool) -> Iterator[None]:
+    """Whether layers called inside use the functions of this file.
+
+    It has no effect under other backends than TensorFlow, which have their own compiler.
+    """
+    previous = getattr(_SCOPE, "used", False)
+    _SCOPE.used = used and _ON_TENSORFLOW
+    try:
+        yield
+    finally:
+        _SCOPE.used = previous
+
+
+def are_used() -> bool:
+    """Whether the call is within `fused_parts(True)`."""
+    return getattr(_SCOPE, "used", False)
+
+
+def float32(variable: keras.Variable):
+    """The value of a variable as it is stored; reading it in a layer would round it to bfloat16."""
+    return tf.convert_to_tensor(variable._value)
+
+
+def _compiled(function: Callable) -> Callable:
+    """`function(*tensors, **constants)` as XLA code, one piece for each set of constants."""
+    if not _ON_TENSORFLOW:
+        return function
+
+    @functools.cache
+    def piece(**constants):
+        bound = functools.partial(function, **constants)
+        return tf.function(bound, jit_compile=True, autograph=False)
+
+    return lambda *tensors, **constants: piece(**constants)(*tensors)
+
+
+def bias_dropout_norm(inputs, bias, residual, gamma, beta, key, *, rate: float, epsilon: float):
+    """LayerNorm(residual + dropout(inputs + bias)).
+
+    Args:
+        inputs: [R, H], a product.
+        bias: float32 [H].
+        residual: [R, H].
+        gamma, beta: float32 [H], of LayerNorm.
+        key: uint32 scalar, of the dropout mask.
+        rate: share of dropped values.
+        epsilon: of LayerNorm.
+
+    Returns:
+        The result twice, [R, H] each. What follows has two consumers, a product and a residual; with a
+        tensor for each, their gradients are added in the compiled gradient instead of before it.
+    """
+    constants = {"rate": rate, "epsilon": epsilon}
+
+    @tf.custom_gradient
+    def call(inputs, bias, residual, gamma, beta):
+        outputs, normal, scale = _bias_dropout_norm(
+            inputs, bias, residual, gamma, beta, key, **constants
+        )
+
+        def gradient(upstream, other_upstream):
+            return _bias_dropout_norm_gradient(
+                upstream, other_upstream, normal, scale, gamma, key, rate=rate
+            )
+
+        return (outputs, tf.identity(outputs)), gradient
+
+    return call(inputs, bias, residual, gamma, beta)
+
+
+@_compiled
+def _bias_dropout_norm(inputs, bias, residual, gamma, beta, key, *, rate, epsilon):
+    x = _dropped(_f32(inputs) + bias, key, rate) + _f32(residual)
+    normal, scale = _normalised(x, epsilon)
+    outputs = normal * gamma + beta
+    return tf.cast(outputs, inputs.dtype), tf.cast(normal, inputs.dtype), scale
+
+
+@_compiled
+def _bias_dropout_norm_gradient(upstream, other_upstream, normal, scale, gamma, key, *, rate):
+    dtype = upstream.dtype
+    upstream, normal = _f32(upstream) + _f32(other_upstream), _f32(normal)
+    d_residual = _norm_gradient(upstream, normal, scale, gamma)
+    d_inputs = _dropped(d_residual, key, rate)
+    return (
+        tf.cast(d_inputs, dtype),
+        tf.reduce_sum(d_inputs, 0),
+        tf.cast(d_residual, dtype),
+        tf.reduce_sum(upstream * normal, 0),
+        tf.reduce_sum(upstream, 0),
+    )
+
+
+def norm_dropout(inputs, gamma, beta, key, dtype: str, *, rate: float, epsilon: float):
+    """dropout(LayerNorm(inputs)), the end of the embeddings.
+
+    Args:
+        inputs: float32 [R, H].
+        gamma, beta: float32 [H].
+        key: uint32 scalar, of the dropout mask.
+        dtype: of the result.
+
+    Returns:
+        [R, H].
+    """
+
+    @tf.custom_gradient
+    def call(inputs, gamma, beta):
+        outputs, normal, scale = _norm_dropout(
+            inputs, gamma, beta, key, dtype=dtype, rate=rate, epsilon=epsilon
+        )
+
+        def gradient(upstream):
+            return _norm_dropout_gradient(upstream, normal, scale, gamma, key, rate=rate)
+
+        return outputs, gradient
+
+    return call(inputs, gamma, beta)
+
+
+@_compiled
+def _norm_dropout(inputs, gamma, beta, key, *, dtype, rate, epsilon):
+    normal, scale = _normalised(inputs, epsilon)
+    outputs = _dropped(normal * gamma + beta, key, rate)
+    return tf.cast(outputs, dtype), tf.cast(normal, dtype), scale
+
+
+@_compiled
+def _norm_dropout_gradient(upstream, normal, scale, gamma, key, *, rate):
+    upstream, normal = _dropped(_f32(upstream), key, rate), _f32(normal)
+    d_inputs = _norm_gradient(upstream, normal, scale, gamma)
+    return d_inputs, tf.reduce_sum(upstream * normal, 0), tf.reduce_sum(upstream, 0)
+
+
+def add_bias(inputs, bias):
+    """inputs + bias, for [R, O] and float32 [O]; the bias' gradient is summed in float32.
+
+    With TensorFlow's own addition the sum over the rows is a slow operation of its own.
+    """
+
+    @tf.custom_gradient
+    def call(inputs, bias):
+        # A form that the runtime joins with the product before it.
+        outputs = tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype))
+        return outputs, lambda upstream: (upstream, _sum_of_rows(upstream))
+
+    return call(inputs, bias)
+
+
+@_compiled
+def _sum_of_rows(x):
+    return tf.reduce_sum(_f32(x), 0)
+
+
+def bias_activation(inputs, bias, *, activation: str):
+    """activation(inputs + bias), for [R, I] and float32 [I].
+
+    Args:
+        activation: one of `ACTIVATIONS`, a `hidden_act` of `BertConfig`.
+    """
+
+    @tf.custom_gradient
+    def call(inputs, bias):
+        outputs = _bias_activation(inputs, bias, activation=activation)
+
+        def gradient(upstream):
+            return _bias_activation_gradient(upstream, inputs, bias, activation=activation)
+
+        return outputs, gradient
+
+    return call(inputs, bias)
+
+
+@_compiled
+def _bias_activation(inputs, bias, *, activation):
+    x = _f32(inputs) + bias
+    return tf.cast(x * _gate(x, activation), inputs.dtype)
+
+
+@_compiled
+def _bias_activation_gradient(upstream, inputs, bias, *, activation):
+    x = _f32(inputs) + bias
+    d_inputs = _f32(upstream) * (_gate(x, activation) + x * _gate_slope(x, activation))
+    return tf.cast(d_inputs, inputs.dtype), tf.reduce_sum(d_inputs, 0)
+
+
+def masked_softmax_dropout(scores, bias, key, *, factor: float, rate: float):
+    """dropout(softmax(factor * scores + bias)).
+
+    Args:
+        scores: [B, N, F, T].
+        bias: [B, 1, 1 or F, T], 0 where attention is allowed; has no gradient.
+        key: uint32 scalar, of the dropout mask.
+        factor: 1 / sqrt(D).
+        rate: share of dropped values.
+
+    Returns:
+        [B, N, F, T].
+    """
+
+    @tf.custom_gradient
+    def call(scores):
+        # TensorFlow's softmax is faster than XLA's.
+        probabilities = tf.nn.softmax(_scaled_scores(scores, bias, factor=factor))
+        outputs = probabilities
+        if rate:
+            outputs = _compiled_drop(probabilities, key, rate=rate)
+
+        def gradient(upstream):
+            return _softmax_gradient(upstream, probabilities, key, factor=factor, rate=rate)
+
+        return outputs, gradient
+
+    return call(scores)
+
+
+@_compiled
+def _scaled_scores(scores, bias, *, factor):
+    return tf.cast(_f32(scores) * factor + _f32(bias), scores.dtype)
+
+
+@_compiled
+def _compiled_drop(x, key, *, rate):
+    return tf.cast(_dropped(_f32(x), key, rate), x.dtype)
+
+
+@_compiled
+def _softmax_gradient(upstream, probabilities, key, *, factor, rate):
+    p, d_p = _f32(probabilities), _dropped(_f32(upstream), key, rate)
+    d_scores = (d_p - tf.reduce_sum(d_p * p, -1, keepdims=True)) * p * factor
+    return tf.cast(d_scores, upstream.dtype)
+
+
+class Logits(NamedTuple):
+    """Logits as a product [..., L] and the bias float32 [L] that is not yet added to it.
+
+    The scores over a vocabulary are the largest tensor of pre-training; so `cross_entropy` can read the
+    product once, in the precision in which it was written.
+    """
+
+    product: Any
+    bias: Any
+
+
+def tied_logits(hidden, table, bias) -> Logits:
+    """hidden [R, H] times table [L, H], and bias float32 [L]."""
+    return Logits(tf.matmul(hidden, tf.cast(table, hidden.dtype), transpose_b=True), bias)
+
+
+def cross_entropy(logits: Logits, labels):
+    """-log softmax(logits)[label], and whether no other logit is larger.
+
+    Args:
+        logits: [..., L]
+        labels: int32 [...].
+
+    Returns:
+        float32 [...] and float32 [...] of 0 and 1, which has no gradient.
+    """
+
+    @tf.custom_gradient
+    def call(product, bias):
+        losses, hits, log_sum = _cross_entropy(product, bias, flat)
+
+        def gradient(upstream, _):
+            return _cross_entropy_gradient(upstream, product, bias, log_sum, flat)
+
+        return (losses, hits), gradient
+
+    flat = tf.reshape(labels, [-1])
+    losses, hits = call(tf.reshape(logits.product, [-1, logits.product.shape[-1]]), logits.bias)
+    shape = tf.shape(labels)
+    return tf.reshape(losses, shape), tf.reshape(hits, shape)
+
+
+@_compiled
+def _cross_entropy(product, bias, labels):
+    logits = _f32(product) + bias
+    largest = tf.reduce_max(logits, -1, keepdims=True)
+    log_sum = tf.math.log(tf.reduce_sum(tf.exp(logits - largest), -1, keepdims=True)) + largest
+    of_label = tf.gather(logits, labels, batch_dims=1)
+    return log_sum[:, 0] - of_label, _f32(of_label >= largest[:, 0]), log_sum
+
+
+@_compiled
+def _cross_entropy_gradient(upstream, product, bias, log_sum, labels):
+    one_hot = tf.one_hot(labels, product.shape[-1])
+    gradient = (tf.exp(_f32(product) + bias - log_sum) - one_hot) * upstream[:, None]
+    return tf.cast(gradient, product.dtype), tf.reduce_sum(gradient, 0)
+
+
+def _f32(x):
+    return tf.cast(x, tf.float32)
+
+
+def _dropped(x, key, rate):
+    return x * scaled_mask(ops.shape(x), key, rate, x.dtype) if rate else x
+
+
+def _normalised(x, epsilon):
+    """Rows with mean 0 and variance 1, and what they were multiplied by."""
+    centred = x - _row_mean(x)
+    scale = tf.math.rsqrt(_row_mean(tf.square(centred)) + epsilon)
+    return centred * scale, scale
+
+
+def _norm_gradient(upstream, normal, scale, gamma):
+    upstream = upstream * gamma
+    return scale * (upstream - _row_mean(upstream) - normal * _row_mean(upstream * normal))
+
+
+def _row_mean(x):
+    """[R, H] -> [R, 1]; as a product, since XLA's sums over rows are slow on CPUs."""
+    width = x.shape[-1]
+    return tf.matmul(x, tf.ones([width, 1])) * (1.0 / width)
+
+
+def _gate(x, activation):
+    """What GELU multiplies x by: Phi(x), or its approximation with tanh."""
+    if activation == "gelu_erf":
+        return 0.5 * (1.0 + tf.math.erf(x * 0.7071067811865476))
+    return 0.5 * (1.0 + tf.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+def _gate_slope(x, activation):
+    """Derivative of `_gate`."""
+    if activation == "gelu_erf":
+        return tf.exp(-0.5 * x * x) * 0.3989422804014327
+    gate = _gate(x, activation)
+    inner = 0.7978845608028654 * (1.0 + 3.0 * 0.044715 * x * x)
+    return 2.0 * gate * (1.0 - gate) * inner
