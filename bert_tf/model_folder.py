@@ -32,6 +32,7 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
 
 TASK_FILE = "task.json"
+BESIDE_CHECKPOINTS = ("bert_config.json", "vocab.txt", "tokenizer_config.json", TASK_FILE)
 TASKS = {task.name: task for task in (ClassificationTask, PretrainingTask)}
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -199,25 +199,9 @@ def read_records(
     files = list(files)
     check_records(files, specs)
     compressions = [_compression(file) for file in files]
-    files_at_once = min(_FILES_AT_ONCE, len(files))
     num_records = count_records(files) if skip_batches or not repeat else None
 
-    def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
-        """Serialized examples of one epoch, in an order that depends on seed and epoch alone."""
-        named = tf.data.Dataset.from_tensor_slices((files, compressions))
-        if not shuffle:
-            return named.flat_map(tf.data.TFRecordDataset)
-        if not tf.executing_eagerly():  # always, but for tf.data's debug mode
-            tf.random.set_seed(1)  # of this function's graph: hides the caller's global seed
-        seeds = tf.random.experimental.stateless_split([tf.cast(seed, tf.int64), epoch], 2)
-        seeds = tf.cast(seeds[:, 0], tf.int64)
-        return (
-            named.shuffle(len(files), seeds[0], reshuffle_each_iteration=False)
-            .interleave(
-                tf.data.TFRecordDataset, files_at_once, 16, files_at_once, deterministic=True
-            )
-            .shuffle(shuffle_buffer, seeds[1], reshuffle_each_iteration=False)
-        )
+    epoch_records = _epochs(files, compressions, shuffle, seed, shuffle_buffer)
 
     if repeat:
         # Whole epochs that lie behind are never opened.
@@ -245,6 +229,58 @@ def read_records(
     # because an epoch is made inside `flat_map`.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return dataset.with_options(options)
+
+
+def files_of_batch(
+    files: Sequence[str],
+    batch_size: int,
+    seed: int,
+    number: int,
+    shuffle_buffer: int = SHUFFLE_BUFFER,
+) -> list[str]:
+    """The files that hold the examples of batch `number` (from 0) of `read_records`, shuffled."""
+    files = list(files)
+    compressions = [_compression(file) for file in files]
+    epoch_files = _epochs(files, compressions, True, seed, shuffle_buffer, names_only=True)
+    first_epoch, skip = divmod(number * batch_size, count_records(files))
+    epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
+    names = epochs.flat_map(epoch_files).skip(skip).take(batch_size)
+    return sorted({name.decode() for name in names.as_numpy_iterator()})
+
+
+def _epochs(
+    files: list[str],
+    compressions: list[str],
+    shuffle: bool,
+    seed: int,
+    shuffle_buffer: int,
+    names_only: bool = False,
+) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """Number of an epoch -> its serialized examples, or the names of their files.
+
+    The order depends on seed and epoch alone.
+    """
+    files_at_once = min(_FILES_AT_ONCE, len(files))
+
+    def records_of(file, compression):
+        dataset = tf.data.TFRecordDataset(file, compression)
+        return dataset.map(lambda _: file) if names_only else dataset
+
+    def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
+        named = tf.data.Dataset.from_tensor_slices((files, compressions))
+        if not shuffle:
+            return named.flat_map(records_of)
+        if not tf.executing_eagerly():  # always, but for tf.data's debug mode
+            tf.random.set_seed(1)  # of this function's graph: hides the caller's global seed
+        seeds = tf.random.experimental.stateless_split([tf.cast(seed, tf.int64), epoch], 2)
+        seeds = tf.cast(seeds[:, 0], tf.int64)
+        return (
+            named.shuffle(len(files), seeds[0], reshuffle_each_iteration=False)
+            .interleave(records_of, files_at_once, 16, files_at_once, deterministic=True)
+            .shuffle(shuffle_buffer, seeds[1], reshuffle_each_iteration=False)
+        )
+
+    return epoch_records
 
 
 @contextmanager

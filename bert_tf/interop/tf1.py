@@ -21,14 +21,19 @@ from bert_tf.interop.checkpoint import (
 from bert_tf.interop.letter_case import stated_lower_case
 
 # Optimizer state that belongs to no variable. `global_step` is kept as the step.
-_TRAINING_STATE = frozenset({"global_step", "beta1_power", "beta2_power"})
-_SLOTS = ("/adam_m", "/adam_v")
+_TRAINING_STATE = frozenset(
+    {"global_step", "beta1_power", "beta2_power", "loss_scale/value", "loss_scale/good_steps"}
+)
+_AVERAGE = "/ExponentialMovingAverage"
+_SLOTS = ("/adam_m", "/adam_v", _AVERAGE)
 _PART = re.compile(r"\.(data-\d+-of-\d+|index|meta)$")
 _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
     """Reads a name-based TensorFlow checkpoint; optimizer slots and `global_step` are left out.
+
+    Where there are moving averages of the weights, they are read in place of the weights.
 
     Args:
         path: a folder (the newest checkpoint of its `checkpoint` file, or else its only one), a
@@ -54,9 +59,11 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
     shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     _require_name_based(shapes, prefix)
 
+    averaged = {name for name in shapes if name + _AVERAGE in shapes}
+
     def read(name: str) -> np.ndarray:
         try:
-            return reader.get_tensor(name)
+            return reader.get_tensor(name + _AVERAGE if name in averaged else name)
         except (tf.errors.OpError, IndexError) as error:
             raise ValueError(
                 f"{prefix}: the values of {name!r} cannot be read ({error}). The .data file is "
@@ -73,6 +80,7 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
         vocab_file=file_beside(folder, "vocab.txt"),
         do_lower_case=stated_lower_case(folder),
         step=int(read("global_step")) if "global_step" in shapes else None,
+        notes=("the weights are the moving averages of those trained",) if averaged else (),
     )
 
 

@@ -29,12 +29,17 @@ class Task(abc.ABC):
         features: what the model and the losses take of an example.
         losses: terms of the training loss.
         max_seq_length: S, tokens of an example with [CLS], [SEP] and padding.
+        best_metric: name in `metrics` of the figure that says which weights are best; lower is better
+            where it has "loss" or "perplexity" in it.
+        predictions_per_token: of a masked-LM head, for counting operations.
     """
 
     name: str
     features: Sequence[FeatureSpec]
     losses: Sequence[Loss]
     max_seq_length: int
+    best_metric: str = "eval_loss"  # of `metrics`: which weights are best
+    predictions_per_token: float = 0.0  # of a masked-LM head, for the count of operations
 
     @property
     def input_names(self) -> tuple[str, ...]:

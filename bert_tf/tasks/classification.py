@@ -76,6 +76,7 @@ class ClassificationTask(Task):
         self.labels = tuple(labels)
         self.max_seq_length = max_seq_length
         self.metric_names = tuple(metric_names)
+        self.best_metric = f"eval_{self.metric_names[0]}"
         self.is_pair = is_pair
         self.features = classification_features(max_seq_length)
         self.losses = (classification_loss(),)

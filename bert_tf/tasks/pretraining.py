@@ -40,6 +40,7 @@ class PretrainingTask(Task):
     """
 
     name = "pretraining"
+    best_metric = "masked_lm_loss"
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class PretrainingTask(Task):
             )
         self.max_seq_length = max_seq_length
         self.max_predictions_per_seq = max_predictions_per_seq
+        self.predictions_per_token = max_predictions_per_seq / max_seq_length
         self.objective = objective
         self.features = pretraining_features(max_seq_length, max_predictions_per_seq, objective)
         self.losses = (masked_lm_loss(),)

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
 import numpy as np
 import tensorflow as tf
+
+from bert_tf.training.optimization import AVERAGE_SLOT
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +76,47 @@ def save_checkpoint(
     _write_state(directory, kept)
     _remove_others(directory, kept)
     return prefix
+
+
+class BackgroundSaver:
+    """`save_checkpoint` in a thread, so that training goes on meanwhile.
+
+    The values are copied before `save` returns; one checkpoint is written at a time.
+    """
+
+    def __init__(self, directory: str, keep_max: int = 5):
+        self.directory = directory
+        self._keep_max = keep_max
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    def save(self, variables: Mapping[str, object], step: int) -> None:
+        """Starts to write; arguments as of `save_checkpoint`."""
+        self.wait()
+        arrays = {name: np.array(variable) for name, variable in variables.items()}
+
+        def write():
+            try:
+                save_checkpoint(self.directory, arrays, step, self._keep_max)
+            except BaseException as error:
+                self._error = error
+
+        # Not a daemon: if the run ends by an exception, Python waits for what is being written.
+        self._thread = threading.Thread(target=write, name="checkpoint")
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until the last checkpoint is written.
+
+        Raises:
+            Exception: what kept it from being written.
+        """
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
 
 
 def list_checkpoints(directory: str) -> list[str]:
@@ -142,6 +186,16 @@ def restore_checkpoint(prefix: str, variables: Mapping[str, object]) -> None:
         ) from error
     for name, variable in variables.items():
         variable.assign(arrays[name])
+
+
+def prefer_averages(prefix: str, variables: Mapping[str, object]) -> dict[str, object]:
+    """`variables` under the names of their moving averages, where the checkpoint has any."""
+    found = {name for name, _ in tf.train.list_variables(prefix)}
+    averages = {name: f"{name}/{AVERAGE_SLOT}" for name in variables}
+    return {
+        averages[name] if averages[name] in found else name: variable
+        for name, variable in variables.items()
+    }
 
 
 def _refuse_other_shapes(

@@ -24,6 +24,8 @@ from keras import ops
 # The reference, too, has its schedule in this file.
 from bert_tf.training.schedules import WarmupLinearDecay as WarmupLinearDecay
 
+# TensorFlow 1's name of a variable's moving average in a checkpoint.
+AVERAGE_SLOT = "ExponentialMovingAverage"
 # Parts of variable paths that are not decayed. Embeddings are.
 EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
 
@@ -48,6 +50,9 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         learning_rate_factors: regular expression -> share of the rate, for a variable whose path has
             a match; the first that matches counts, and without one the share is 1. See
             `layer_learning_rate_factors`.
+        ema_decay: if given, a moving average of each variable is kept beside it,
+            a <- ema_decay a + (1 - ema_decay) w, which starts at the variable's own value.
+        skip_nonfinite: where a gradient is not finite, nothing changes. For loss scaling.
     """
 
     default_name: str
@@ -61,6 +66,8 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         epsilon: float = 1e-6,
         exclude_from_weight_decay: Sequence[str] = EXCLUDE_FROM_WEIGHT_DECAY,
         learning_rate_factors: Mapping[str, float] | None = None,
+        ema_decay: float | None = None,
+        skip_nonfinite: bool = False,
         name: str | None = None,
         **kwargs,
     ):
@@ -72,6 +79,8 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         self.excluded_patterns = tuple(exclude_from_weight_decay)
         # Pairs, because Keras would wrap a dictionary.
         self.factor_patterns = tuple((learning_rate_factors or {}).items())
+        self.ema_decay = ema_decay
+        self.skip_nonfinite = skip_nonfinite
 
     @abc.abstractmethod
     def direction(self, m, v):
@@ -87,6 +96,11 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         super().build(variables)
         self._m = [self.add_variable_from_reference(v, name="adam_m") for v in variables]
         self._v = [self.add_variable_from_reference(v, name="adam_v") for v in variables]
+        self._averages = []
+        if self.ema_decay is not None:
+            self._averages = [
+                self.add_variable_from_reference(v, name=AVERAGE_SLOT) for v in variables
+            ]
         # Kept, because `update_step` gets TensorFlow's variables, which have no path.
         self._paths = tuple(variable.path for variable in variables)
         self._compiled_updates: dict[tuple[str, ...], Callable] = {}
@@ -103,9 +117,17 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         return 1.0
 
     def slots(self, variable) -> dict[str, Any]:
-        """The moments of `variable`, by the reference's names."""
+        """The moments of `variable`, by the reference's names, and its average if it has one."""
         index = self._get_variable_index(variable)
-        return {"adam_m": self._m[index], "adam_v": self._v[index]}
+        slots = {"adam_m": self._m[index], "adam_v": self._v[index]}
+        if self._averages:
+            slots[AVERAGE_SLOT] = self._averages[index]
+        return slots
+
+    def start_averages(self, variables) -> None:
+        """Lets the averages begin at the variables' values as they are now."""
+        for variable in variables if self._averages else ():
+            self.slots(variable)[AVERAGE_SLOT].assign(variable.value)
 
     def update_step(self, gradient, variable, learning_rate):
         if isinstance(gradient, tf.IndexedSlices):  # of an embedding, under `Model.fit`
@@ -120,10 +142,18 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         if self.decays(path):
             update = update + self.weight_decay_rate * variable
         rate = ops.cast(learning_rate, variable.dtype) * self.learning_rate_factor(path)
-        rate = rate * self.trust(variable, update, path)
+        change = rate * self.trust(variable, update, path) * update
+        if self.skip_nonfinite:
+            fits = ops.isfinite(gradient)
+            next_m, next_v = ops.where(fits, next_m, m), ops.where(fits, next_v, v)
+            change = ops.where(fits, change, 0.0)
         self.assign(m, next_m)
         self.assign(v, next_v)
-        self.assign_sub(variable, rate * update)
+        self.assign_sub(variable, change)
+        if self._averages:
+            average = self._averages[index]
+            share = 1.0 - self.ema_decay
+            self.assign_sub(average, share * (average - variable))
 
     def apply_at_once(self, gradients, variables, scale) -> None:
         """`apply` of `scale` times the gradients, compiled into one XLA function over all variables.
@@ -159,6 +189,8 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
             "epsilon": self.epsilon,
             "exclude_from_weight_decay": list(self.excluded_patterns),
             "learning_rate_factors": dict(self.factor_patterns),
+            "ema_decay": self.ema_decay,
+            "skip_nonfinite": self.skip_nonfinite,
         }
 
 

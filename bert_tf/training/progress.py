@@ -7,6 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import IO
 
 import tensorflow as tf
@@ -83,6 +84,29 @@ class Progress:
         if rate <= 0:
             return ""
         return f"  {rate:,.1f} {self.unit}/s" if rate >= 1 else f"  {1 / rate:,.1f} s each"
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What is said of the speed of training.
+
+    Args:
+        batch_size: examples per step.
+        flops_per_token: floating-point operations that the model needs for a token, forward and
+            backward (modeling/flops.py).
+    """
+
+    batch_size: int
+    flops_per_token: float
+
+    def values(self, seconds_per_step: float, tokens: float) -> dict[str, float]:
+        """For steps with so many tokens that are no padding."""
+        per_second = tokens / seconds_per_step
+        return {
+            "sequences_per_second": self.batch_size / seconds_per_step,
+            "tokens_per_second": per_second,
+            "gflops_per_second": per_second * self.flops_per_token / 1e9,
+        }
 
 
 def _shown(value: float) -> str:

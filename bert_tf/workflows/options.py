@@ -12,8 +12,9 @@ import tensorflow as tf
 from bert_tf.training import strategy
 from bert_tf.training.optimization import OPTIMIZERS, parse_frozen
 from bert_tf.training.schedules import SCHEDULES
+from bert_tf.training.step import COMPILATIONS
 
-PRECISIONS = ("float32", "mixed_bfloat16")
+PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
 def option(help_text: str, **kwargs: Any) -> Any:
@@ -42,9 +43,16 @@ class DeviceOptions:
     )
     num_gpus: int | None = option("GPUs to use; default: all that are visible.", default=None)
     precision: str = option(
-        "Keras precision policy of the computation; weights and optimizer stay float32.",
+        "Keras precision policy of the computation; weights and optimizer stay float32. "
+        "mixed_float16 scales the loss, for GPUs without bfloat16.",
         default="float32",
         choices=PRECISIONS,
+    )
+    jit_compile: str = option(
+        "What XLA compiles of a training step. auto: the element-wise parts on CPUs, forward and "
+        "backward as a whole on GPUs. true: as a whole. false: nothing.",
+        default="auto",
+        choices=COMPILATIONS,
     )
     num_threads: int | None = option(
         "Processor threads of one operation; default: all cores.", default=None
@@ -55,6 +63,9 @@ class DeviceOptions:
     )
     use_tpu: bool = option("Same as --distribution_strategy=tpu.", default=False)
     tpu_name: str | None = option("Name or address of the TPU.", default=None)
+    tpu: str | None = option(
+        "Same as --use_tpu --tpu_name=...; local is the TPU of this machine.", default=None
+    )
     tpu_zone: str | None = option("Zone of the TPU; found by TensorFlow itself.", default=None)
     gcp_project: str | None = option("Project of the TPU; found by itself.", default=None)
     master: str | None = option("Address of the TPU, when --tpu_name is not given.", default=None)
@@ -63,8 +74,9 @@ class DeviceOptions:
     def make_strategy(self) -> tf.distribute.Strategy:
         """Comes before anything is computed: several workers and threads have to be known by then."""
         strategy.set_up(self.num_threads, self.deterministic)
-        name = "tpu" if self.use_tpu else self.distribution_strategy
-        return strategy.make_strategy(name, self.num_gpus, self.tpu_name or self.master)
+        on_tpu = self.use_tpu or self.tpu is not None
+        name = "tpu" if on_tpu else self.distribution_strategy
+        return strategy.make_strategy(name, self.num_gpus, self.tpu or self.tpu_name or self.master)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +88,11 @@ class TrainingOptions(DeviceOptions):
         "Weights to start from: a TF1 checkpoint, a folder that a run of ours wrote, or a Hugging "
         "Face folder. Not needed to resume: a run goes on from the checkpoints in --output_dir.",
         default=None,
+    )
+    init_optimizer: bool = option(
+        "Take the optimizer's moments and the step from --init_checkpoint as well, a run of ours: for "
+        "a second phase, such as longer sequences, that goes on where the first ended.",
+        default=False,
     )
     do_train: bool = option("Train.", default=False)
     do_eval: bool = option("Evaluate.", default=False)
@@ -127,15 +144,39 @@ class TrainingOptions(DeviceOptions):
     adam_beta1: float = option("Decay of the mean of the gradients.", default=0.9)
     adam_beta2: float = option("Decay of the mean of their squares.", default=0.999)
     adam_epsilon: float = option("Added to the root of that mean.", default=1e-6)
+    ema_decay: float | None = option(
+        "Keep a moving average of the weights, which forgets 1 - this share per step (0.999 is usual), "
+        "and evaluate and export it in place of the weights.",
+        default=None,
+    )
     max_gradient_norm: float = option(
         "Gradients are scaled down to this norm over all variables.", default=1.0
     )
     save_checkpoints_steps: int = option("Steps between checkpoints.", default=1000)
+    stop_step: int | None = option(
+        "End at this step, though the learning rate is that of all training steps: for a first phase "
+        "that --init_optimizer goes on from.",
+        default=None,
+    )
+    evaluate_steps: int = option(
+        "Evaluate every so many steps while training, with --do_eval, and keep the best weights in "
+        "the folder best of --output_dir; 0 means at the end only.",
+        default=0,
+    )
+    best_metric: str | None = option(
+        "The figure of an evaluation that says which weights are best; lower is better where its name "
+        "has loss or perplexity in it. Default: the task's first.",
+        default=None,
+    )
+    early_stopping: int = option(
+        "End after so many evaluations in a row without a better figure; 0 means never.", default=0
+    )
     keep_checkpoint_max: int = option("Checkpoints that are kept; 0 keeps all.", default=5)
     iterations_per_loop: int = option(
         "Most steps per call of the compiled loop. Fewer run per call when they take long.",
         default=1000,
     )
+    steps_per_loop: int | None = option("Same as --iterations_per_loop.", default=None)
     tensorboard: bool = option(
         "Write events for TensorBoard into --output_dir (pip install bert-tf[tensorboard]); the same "
         "figures always go to metrics.jsonl.",
@@ -168,8 +209,34 @@ class TrainingOptions(DeviceOptions):
             raise ValueError(
                 f"--keep_checkpoint_max is {self.keep_checkpoint_max}, but must be 0 or more."
             )
+        self._check_steps()
         self._check_learning_rate()
         self._check_optimizer()
+
+    def _check_steps(self) -> None:
+        for name in ("evaluate_steps", "early_stopping"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"--{name} is {getattr(self, name)}, but must be 0 or more.")
+        for name in ("stop_step", "steps_per_loop"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"--{name} is {value}, but must be 1 or more.")
+        for name in ("early_stopping", "best_metric"):
+            if getattr(self, name) and not self.evaluates_while_training:
+                raise ValueError(
+                    f"--{name}={getattr(self, name)} needs evaluations while training: give "
+                    "--do_eval and --evaluate_steps."
+                )
+        if self.init_optimizer and not self.init_checkpoint:
+            raise ValueError("--init_optimizer needs --init_checkpoint, the run to go on from.")
+
+    @property
+    def evaluates_while_training(self) -> bool:
+        return bool(self.do_train and self.do_eval and self.evaluate_steps)
+
+    @property
+    def max_steps_per_loop(self) -> int:
+        return self.steps_per_loop or self.iterations_per_loop
 
     def _check_learning_rate(self) -> None:
         if self.lr_batch_size is not None and self.lr_batch_size < 1:
@@ -209,6 +276,8 @@ class TrainingOptions(DeviceOptions):
                 raise ValueError(
                     f"--{name} is {getattr(self, name)}, but must be at least 0 and below 1."
                 )
+        if self.ema_decay is not None and not 0 < self.ema_decay < 1:
+            raise ValueError(f"--ema_decay is {self.ema_decay}, but must be above 0 and below 1.")
         if not 0 <= self.weight_decay_rate < math.inf:
             raise ValueError(
                 f"--weight_decay_rate is {self.weight_decay_rate}, but must be 0 or more."

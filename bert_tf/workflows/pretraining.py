@@ -95,10 +95,6 @@ class PretrainingOptions(TrainingOptions):
     num_train_steps: int = option("Optimizer steps.", default=100000)
     num_warmup_steps: int = option("Steps until the full learning rate.", default=10000)
     max_eval_steps: int = option("Most batches to evaluate on.", default=100)
-    evaluate_steps: int = option(
-        "Evaluate every so many steps while training, with --do_eval; 0 means at the end only.",
-        default=0,
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,8 +109,6 @@ class PretrainingOptions(TrainingOptions):
             )
         if self.max_eval_steps < 1:
             raise ValueError(f"--max_eval_steps is {self.max_eval_steps}, but must be 1 or more.")
-        if self.evaluate_steps < 0:
-            raise ValueError(f"--evaluate_steps is {self.evaluate_steps}, but must be 0 or more.")
         if not 0.0 <= self.masked_lm_prob <= 1.0:
             raise ValueError(
                 f"--masked_lm_prob is {self.masked_lm_prob}, but must be between 0 and 1."
@@ -162,22 +156,22 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     )
     logger.info("%s", training.describe_model(trainer.model))
     options = replace(options, output_dir=training.folder_to_write(trainer, options.output_dir))
+    results = None
     if options.do_train:
         vocab = find_vocabulary(options, checkpoint)
         do_lower_case = lookup.find_case(options.do_lower_case, checkpoint, vocab)
         write_model_folder(options.output_dir, config, task, vocab, do_lower_case)
-        training.train(
+        results = training.train(
             trainer,
             task,
             train_files,
             options,
             options.num_train_steps,
             evaluate=lambda: evaluate(trainer, tasks["eval"], eval_files, options),
-            evaluate_steps=options.evaluate_steps if options.do_eval else 0,
         )
     if not options.do_eval:
         return {}
-    results = evaluate(trainer, tasks["eval"], eval_files, options)
+    results = results or evaluate(trainer, tasks["eval"], eval_files, options)
     path = os.path.join(options.output_dir, "eval_results.txt")
     training.write_results(path, results, "Eval results")
     return results

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import functools
+import json
 import logging
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -17,14 +19,18 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.features import trim_padding
 from bert_tf.data.files import write_text
-from bert_tf.data.records import naming_damaged_file, read_records
-from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.data.records import files_of_batch, naming_damaged_file, read_records
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
 from bert_tf.interop.initial import initialize
+from bert_tf.modeling.flops import flops_per_token
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
+from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.optimization import OPTIMIZERS, freeze, layer_learning_rate_factors
+from bert_tf.training.progress import Speed
 from bert_tf.training.schedules import SCHEDULES
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.trainer import StopTraining, Trainer
+from bert_tf.workflows.best_checkpoint import BestCheckpoint
 from bert_tf.workflows.options import TrainingOptions
 
 logger = logging.getLogger(__name__)
@@ -63,6 +69,7 @@ def make_trainer(
             optimizer = make_optimizer(
                 options, config.num_hidden_layers, num_train_steps, num_warmup_steps
             )
+            check_same_training(options)
     trainer = Trainer(
         model,
         task.losses,
@@ -72,8 +79,13 @@ def make_trainer(
         max_gradient_norm=options.max_gradient_norm,
         gradient_accumulation_steps=options.gradient_accumulation_steps,
         seed=options.seed,
+        jit_compile=options.jit_compile,
     )
-    if trainer.resume(options.output_dir) is None and checkpoint is not None:
+    if trainer.resume(options.output_dir) is not None:
+        return trainer
+    if options.init_optimizer and num_train_steps:
+        _carry_over(trainer, options)
+    elif checkpoint is not None:
         report = initialize(model, checkpoint)
         if report.missing and not num_train_steps:
             raise ValueError(
@@ -81,6 +93,51 @@ def make_trainer(
                 "for this and would answer at random. Train first with --do_train."
             )
     return trainer
+
+
+def _carry_over(trainer: Trainer, options: TrainingOptions) -> None:
+    """Weights, moments and step of another run."""
+    folder = options.init_checkpoint
+    if trainer.resume(folder) is None:
+        raise ValueError(
+            f"--init_optimizer goes on from a run of ours, but there is no checkpoint of one in "
+            f"--init_checkpoint={folder}. Name the --output_dir of the first phase."
+        )
+    logger.info("Its optimizer is carried over; checkpoints go to %s", options.output_dir)
+
+
+# What decides about the meaning of the moments in a checkpoint.
+_SAME_TRAINING = ("optimizer", "ema_decay")
+# What may be changed, but is usually not meant to be.
+_NOTED = ("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze")
+_TRAINING_FILE = "training.json"
+
+
+def check_same_training(options: TrainingOptions) -> None:
+    """Refuses to go on with another optimizer than the one that wrote the checkpoints of the folder.
+
+    Raises:
+        ValueError: they differ.
+    """
+    path = os.path.join(options.output_dir, _TRAINING_FILE)
+    if latest_checkpoint(options.output_dir) is None or not tf.io.gfile.exists(path):
+        return
+    there = read_json(path)
+    changed = {
+        name: f"--{name}: {there[name]} there, {getattr(options, name)} now"
+        for name in (*_SAME_TRAINING, *_NOTED)
+        if name in there and there[name] != getattr(options, name)
+    }
+    refused = [text for name, text in changed.items() if name in _SAME_TRAINING]
+    if refused:
+        raise ValueError(
+            f"{options.output_dir} holds checkpoints of a run with another optimizer:\n  "
+            + "\n  ".join(refused)
+            + "\nKeep to it, or use another --output_dir; to start from its weights, name it in "
+            "--init_checkpoint."
+        )
+    for text in changed.values():
+        logger.warning("The run goes on with a change: %s", text)
 
 
 def make_optimizer(
@@ -108,6 +165,8 @@ def make_optimizer(
         beta_2=options.adam_beta2,
         epsilon=options.adam_epsilon,
         learning_rate_factors=factors,
+        ema_decay=options.ema_decay,
+        skip_nonfinite=options.precision == "mixed_float16",
     )
 
 
@@ -130,11 +189,24 @@ def train(
     options: TrainingOptions,
     num_train_steps: int,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
-    evaluate_steps: int = 0,
-) -> None:
-    """Trains on record files up to `num_train_steps`, from where the trainer stands."""
+) -> Mapping[str, float] | None:
+    """Trains on record files up to `num_train_steps`, from where the trainer stands.
+
+    Afterwards the model has the averages of its weights, if they are kept.
+
+    Args:
+        evaluate: called every `evaluate_steps` of the options, if they ask for it.
+
+    Returns:
+        Figures of an evaluation at the last step; None if there was none.
+    """
+    num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
     logger.info("***** Running training *****")
-    logger.info("  %s", strategy.describe(trainer.strategy, options.train_batch_size))
+    logger.info("  %s", describe(trainer, options))
+    if trainer.is_chief:
+        noted = {name: getattr(options, name) for name in (*_SAME_TRAINING, *_NOTED)}
+        path = os.path.join(options.output_dir, _TRAINING_FILE)
+        write_text(path, json.dumps(noted, indent=2) + "\n")
 
     def batches_from(step: int) -> tf.data.Dataset:
         dataset = read_records(
@@ -150,18 +222,72 @@ def train(
         dataset = task.complete(dataset, options.seed, first_batch=step)
         return _without_needless_padding(dataset, task, trainer)
 
+    evaluations = _Evaluations(trainer, task, options, evaluate)
+    config = trainer.model.config
+    flops = flops_per_token(config, task.max_seq_length, task.predictions_per_token)
     with naming_damaged_file(files):
         trainer.train(
             batches_from,
             num_train_steps,
             output_dir=options.output_dir,
             save_checkpoints_steps=options.save_checkpoints_steps,
-            max_steps_per_loop=options.iterations_per_loop,
+            max_steps_per_loop=options.max_steps_per_loop,
             keep_checkpoint_max=options.keep_checkpoint_max,
-            evaluate=evaluate,
-            evaluate_steps=evaluate_steps,
+            evaluate=evaluations,
+            evaluate_steps=options.evaluate_steps if options.evaluates_while_training else 0,
             tensorboard=options.tensorboard,
+            speed=Speed(options.train_batch_size, flops),
+            files_of_step=lambda step: files_of_batch(
+                files, options.train_batch_size, options.seed, step - 1
+            ),
         )
+    trainer.take_averages()
+    return evaluations.at(trainer.step)
+
+
+class _Evaluations:
+    """Evaluations while training: they keep the best weights, and may end the training early."""
+
+    def __init__(self, trainer: Trainer, task: Task, options: TrainingOptions, evaluate):
+        self._trainer = trainer
+        self._evaluate = evaluate
+        self._patience = options.early_stopping
+        self._last: tuple[int, Mapping[str, float]] | None = None
+        self._best = None
+        if options.evaluates_while_training:
+            self._best = BestCheckpoint(options.output_dir, options.best_metric or task.best_metric)
+
+    def __call__(self) -> Mapping[str, float]:
+        results = self._evaluate()
+        self._last = self._trainer.step, results
+        self._best.offer(results, self._trainer)
+        if self._patience and self._best.evaluations_since >= self._patience:
+            logger.warning(
+                "Training ends at step %d: the last %d evaluations were not better than the best, "
+                "which is in %s",
+                self._trainer.step,
+                self._patience,
+                self._best.folder,
+            )
+            raise StopTraining(results)
+        return results
+
+    def at(self, step: int) -> Mapping[str, float] | None:
+        """Results of the model as it is at the last step, evaluated now if they can be the best."""
+        if self._last is None or self._last[0] != step:
+            if self._best is None:
+                return None
+            results = self._evaluate()
+            self._best.offer(results, self._trainer)
+            return results
+        return self._last[1]
+
+
+def describe(trainer: Trainer, options: TrainingOptions) -> str:
+    """One line for the log: devices, batch of each, precision."""
+    devices = strategy.describe(trainer.strategy, options.train_batch_size)
+    compiled = f", --jit_compile={options.jit_compile}" if options.jit_compile != "auto" else ""
+    return f"{devices}; {options.precision}{compiled}"
 
 
 def run_model(

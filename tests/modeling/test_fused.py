@@ -165,9 +165,7 @@ def loss_and_gradients(hidden_act: str, dtype: str, used: bool, compiled: bool =
             words, _ = cross_entropy_and_hits(
                 outputs["masked_lm_logits"], tf.constant([[1, 2, 30], [4, 0, 7]])
             )
-            pairs, _ = cross_entropy_and_hits(
-                outputs["next_sentence_logits"], tf.constant([1, 0])
-            )
+            pairs, _ = cross_entropy_and_hits(outputs["next_sentence_logits"], tf.constant([1, 0]))
             loss = tf.reduce_mean(words) + tf.reduce_mean(pairs)
         gradients = tape.gradient(loss, [variable.value for variable in variables])
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]

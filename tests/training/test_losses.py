@@ -22,7 +22,8 @@ def mean(loss, outputs, features):
     outputs, features = (
         {name: tf.constant(value) for name, value in part.items()} for part in (outputs, features)
     )
-    total, weight = loss.total(outputs, features), loss.weight(features)
+    (total, hits), weight = loss.total(outputs, features), loss.weight(features)
+    assert 0 <= hits <= weight
     assert total.shape == () and total.dtype == weight.dtype == tf.float32
     return float(total / (weight + loss.epsilon))
 

@@ -1,0 +1,111 @@
+"""Runs a model over a data set without training it: evaluation and prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.training.progress import Progress
+from bert_tf.training.strategy import is_chief, is_multi_worker
+
+Tensors = Mapping[str, Any]
+
+
+class BatchRunner:
+    """One model on one strategy.
+
+    Args:
+        model: dict of tensors in, dict of tensors out.
+        strategy: where it runs.
+        input_names: features that the model takes.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        strategy: tf.distribute.Strategy,
+        input_names: Sequence[str],
+    ):
+        self._model = model
+        self._strategy = strategy
+        self._input_names = tuple(input_names)
+        self._steps: dict[Callable, Callable] = {}
+
+    def batches(
+        self,
+        dataset: tf.data.Dataset,
+        outputs_of: Callable[[Tensors, Tensors], Tensors],
+        batch_size: int,
+        label: str = "eval",
+        max_batches: int | None = None,
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Runs the model over `dataset` once.
+
+        Args:
+            dataset: of known cardinality; batches of at most `batch_size` examples.
+            outputs_of: (model outputs, features) -> tensors [B, ...] to keep.
+            batch_size: every batch is filled up to a multiple of the number of replicas that is at
+                least this, so that shapes are static; what was filled in is left out of the result.
+            label: of the progress line.
+            max_batches: stop after so many.
+
+        Yields:
+            name -> array [examples of the batch, ...], in the order of the dataset.
+        """
+        if max_batches is not None:
+            dataset = dataset.take(max_batches)
+        replicas = self._strategy.num_replicas_in_sync
+        filled_size = -(-batch_size // replicas) * replicas
+        filled = dataset.map(lambda features: _fill(features, filled_size))
+
+        predict_step = self._step(outputs_of)
+        progress = Progress(label, int(dataset.cardinality()), unit="batches")
+        batches = self._strategy.experimental_distribute_dataset(filled)
+        for number, (features, is_real) in enumerate(batches, start=1):
+            outputs, is_real = predict_step(features, is_real)
+            keep = self._gather(is_real).astype(bool)
+            yield {name: self._gather(value)[keep] for name, value in outputs.items()}
+            if is_chief(self._strategy):
+                progress.update(number)
+
+    def _step(self, outputs_of: Callable[[Tensors, Tensors], Tensors]) -> Callable:
+        """The compiled step of `batches`, kept so that each evaluation does not trace anew."""
+        if outputs_of not in self._steps:
+
+            def replica(features, is_real):
+                outputs = self._model(self._inputs(features), training=False)
+                # Numbers, because workers cannot exchange truth values.
+                kept = dict(outputs_of(outputs, features)), tf.cast(is_real, tf.int32)
+                if not is_multi_worker(self._strategy):
+                    return kept
+                workers = tf.distribute.get_replica_context()
+                return tf.nest.map_structure(lambda part: workers.all_gather(part, axis=0), kept)
+
+            self._steps[outputs_of] = tf.function(
+                lambda *args: self._strategy.run(replica, args=args), reduce_retracing=True
+            )
+        return self._steps[outputs_of]
+
+    def _gather(self, value) -> np.ndarray:
+        """The parts of all replicas, in order."""
+        parts = self._strategy.experimental_local_results(value)
+        if is_multi_worker(self._strategy):
+            parts = parts[:1]  # each holds those of all already
+        return np.concatenate([part.numpy() for part in parts])
+
+    def _inputs(self, features: Tensors) -> dict[str, Any]:
+        return {name: features[name] for name in self._input_names}
+
+
+def _fill(features: Tensors, batch_size: int) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """The batch with examples of zeros up to `batch_size`, and which of them are real, bool [B]."""
+    size = tf.shape(next(iter(features.values())))[0]
+    filled = {}
+    for name, value in features.items():
+        paddings = [[0, batch_size - size]] + [[0, 0]] * (value.shape.rank - 1)
+        filled[name] = tf.ensure_shape(tf.pad(value, paddings), [batch_size, *value.shape[1:]])
+    return filled, tf.range(batch_size) < size

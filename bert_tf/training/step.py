@@ -1,0 +1,221 @@
+"""One optimizer step, as one replica takes it.
+
+Forward and backward on the replica's part of the global batch, sums over all replicas, clipping by the
+global norm, one update. The loss is the mean over the global batch (losses.py). Dropout is a function of
+(seed, step, replica), so only the step has to be saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.modeling.dropout import dropout_seed, fold_in
+from bert_tf.modeling.fused import fused_parts
+from bert_tf.training.loss_scale import LossScale
+from bert_tf.training.losses import Loss
+from bert_tf.training.optimization import AdamByPath
+
+# auto: the element-wise parts on CPUs (modeling/fused.py), everything on other devices.
+COMPILATIONS = ("auto", "true", "false")
+
+Tensors = Mapping[str, Any]
+
+
+class TrainingStep:
+    """How one replica takes a step.
+
+    Args:
+        model, losses, input_names, max_gradient_norm, gradient_accumulation_steps: see `Trainer`.
+        optimizer: built.
+        strategy: on which it runs; `take` is called within `strategy.run`.
+        seed: of dropout.
+        jit_compile: one of `COMPILATIONS`. "true": forward and backward are one XLA function.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        losses: Sequence[Loss],
+        optimizer: AdamByPath,
+        strategy: tf.distribute.Strategy,
+        *,
+        input_names: Sequence[str],
+        max_gradient_norm: float,
+        gradient_accumulation_steps: int,
+        seed: int,
+        jit_compile: str = "auto",
+    ):
+        if gradient_accumulation_steps < 1:
+            raise ValueError(
+                f"`gradient_accumulation_steps` is {gradient_accumulation_steps}, but must be 1 or "
+                "more."
+            )
+        if jit_compile not in COMPILATIONS:
+            raise ValueError(
+                f"`jit_compile` is {jit_compile!r}, but must be one of {', '.join(COMPILATIONS)}."
+            )
+        self._model = model
+        self._losses = tuple(losses)
+        self._optimizer = optimizer
+        self._strategy = strategy
+        self._input_names = tuple(input_names)
+        self._max_norm = max_gradient_norm
+        self._parts = gradient_accumulation_steps
+        self._seed = seed % 2**32
+        kinds = {tf.DeviceSpec.from_string(d).device_type for d in strategy.extended.worker_devices}
+        self._fused = jit_compile == "auto" and kinds == {"CPU"}
+        # A TPU compiles whatever it runs.
+        self._whole = jit_compile == "true" or (jit_compile == "auto" and kinds == {"GPU"})
+        self.loss_scale = LossScale() if _computes_in_float16(model) else None
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """Names of the values that a step returns: all are float32 scalars, the same on each replica."""
+        names = ["loss"] + [loss.name for loss in self._losses if loss.name != "loss"]
+        names += [loss.accuracy for loss in self._losses if loss.accuracy]
+        names += ["gradient_norm", "learning_rate", "tokens"]
+        return (*names, "loss_scale") if self.loss_scale else tuple(names)
+
+    def take(self, features: Tensors) -> dict[str, tf.Tensor]:
+        """Takes the step on these examples of the replica; what is reported of it."""
+        replica = tf.distribute.get_replica_context()
+        seed = fold_in(
+            fold_in(tf.constant(self._seed, tf.uint32), self._optimizer.iterations.value),
+            replica.replica_id_in_sync_group,
+        )
+        weights = {loss.name: sum_of_replicas(loss.weight(features)) for loss in self._losses}
+        gradients, terms, used = self._accumulate(features, weights, seed)
+        gradients = [sum_of_replicas(gradient) for gradient in gradients]
+        values = {name: sum_of_replicas(term) for name, term in terms.items()}
+        values["loss"] = tf.add_n([values[loss.name] for loss in self._losses])
+        values["tokens"] = sum_of_replicas(number_of_tokens(features))
+        # Before the step is counted.
+        values["learning_rate"] = tf.convert_to_tensor(self._optimizer.learning_rate)
+        norm, scale = self._clipping(gradients, values)
+        values["gradient_norm"] = norm
+        if isinstance(self._strategy, tf.distribute.OneDeviceStrategy):
+            self._optimizer.apply_at_once(gradients, used, scale)
+        else:
+            # Keras' optimizers add up the replicas' gradients once more; each holds the whole sum.
+            scale = scale / replica.num_replicas_in_sync
+            self._optimizer.apply([gradient * scale for gradient in gradients], used)
+        return values
+
+    def _clipping(self, gradients: list, values: dict[str, tf.Tensor]) -> tuple[Any, Any]:
+        """Global norm of the gradients, and what they are to be multiplied with."""
+        norm = global_norm(gradients)
+        if self.loss_scale is None:
+            return norm, self._max_norm / tf.maximum(norm, self._max_norm)
+        factor = self.loss_scale.value
+        values["loss_scale"] = factor
+        norm = norm / factor
+        fits = tf.math.is_finite(norm)
+        self.loss_scale.update(fits)
+        scale = self._max_norm / tf.maximum(norm, self._max_norm) / factor
+        # The optimizer skips what is not finite, and has to skip all or nothing.
+        return tf.where(fits, norm, 0.0), tf.where(fits, scale, float("nan"))
+
+    def _accumulate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
+        """`_gradients` of all examples of a replica, in as many parts as were asked for."""
+        parts = self._parts
+        if parts == 1:
+            return self._gradients(features, weights, seed)
+
+        def part(index):
+            piece = {name: _part_of(value, index, parts) for name, value in features.items()}
+            return self._gradients(piece, weights, fold_in(seed, index))
+
+        gradients, terms, used = part(tf.constant(0))
+
+        def add_part(index, sums):
+            return index + 1, tf.nest.map_structure(tf.add, sums, part(index)[:2])
+
+        _, (gradients, terms) = tf.while_loop(
+            lambda index, _: index < parts,
+            add_part,
+            (tf.constant(1), (gradients, terms)),
+            parallel_iterations=1,  # one part in memory at a time
+        )
+        return gradients, terms, used
+
+    def _gradients(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
+        """Gradients of some examples' share of the loss, its terms, and the variables it depends on.
+
+        Args:
+            weights: name of the loss -> sum of the weights over the global batch.
+        """
+        used: list[keras.Variable] = []
+
+        def forward_and_backward(features, weights, seed):
+            gradients, terms, found = self._differentiate(features, weights, seed)
+            used[:] = found
+            return gradients, terms
+
+        if self._whole:
+            forward_and_backward = tf.function(
+                forward_and_backward, jit_compile=True, autograph=False
+            )
+        gradients, terms = forward_and_backward(dict(features), weights, seed)
+        return gradients, terms, used
+
+    def _differentiate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
+        variables = self._model.trainable_variables
+        inputs = {name: features[name] for name in self._input_names}
+        with tf.GradientTape() as tape, dropout_seed(seed), fused_parts(self._fused):
+            outputs = self._model(inputs, training=True)
+            terms = self._terms(outputs, features, weights)
+            objective = tf.add_n([terms[loss.name] for loss in self._losses])
+            if self.loss_scale is not None:
+                objective = objective * self.loss_scale.value
+        gradients = tape.gradient(objective, [variable.value for variable in variables])
+        found = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        # A row of the word embeddings that several tokens share is summed before it is squared.
+        return [tf.convert_to_tensor(g) for g, _ in found], terms, [v for _, v in found]
+
+    def _terms(self, outputs: Tensors, features: Tensors, weights: Tensors) -> dict[str, Any]:
+        """What these examples add to each loss, and to each accuracy, of the global batch."""
+        terms = {}
+        for loss in self._losses:
+            total = loss.total(outputs, features)
+            weight = weights[loss.name] + loss.epsilon
+            if loss.accuracy is None:
+                terms[loss.name] = total / weight
+            else:
+                terms[loss.name], terms[loss.accuracy] = (part / weight for part in total)
+        return terms
+
+
+def sum_of_replicas(value):
+    """The sum over all replicas, on each of them."""
+    replica = tf.distribute.get_replica_context()
+    if replica.num_replicas_in_sync == 1:
+        return value
+    return replica.all_reduce(tf.distribute.ReduceOp.SUM, value)
+
+
+def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Euclidean norm of all values together; twice as fast on CPUs as `tf.linalg.global_norm`."""
+    return tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(tf.cast(g, tf.float32)) for g in gradients]))
+
+
+def number_of_tokens(features: Tensors) -> tf.Tensor:
+    """Tokens that are no padding, float32 scalar; 0 for examples that have no `input_mask`."""
+    return tf.cast(tf.reduce_sum(features.get("input_mask", 0)), tf.float32)
+
+
+def _computes_in_float16(model: keras.Model) -> bool:
+    return model.dtype_policy.compute_dtype == "float16"
+
+
+def _part_of(value, index, parts: int):
+    """Part `index` of `parts` of a tensor [B, ...], of a static size where B is known to allow it."""
+    if value.shape[0] is None or value.shape[0] % parts:
+        size = tf.shape(value)[0]
+        return value[index * size // parts : (index + 1) * size // parts]
+    shape = tf.shape(value)
+    rest = [shape[i] if n is None else n for i, n in enumerate(value.shape[1:], start=1)]
+    return tf.reshape(value, [parts, value.shape[0] // parts, *rest])[index]

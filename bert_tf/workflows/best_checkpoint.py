@@ -1,0 +1,96 @@
+"""The best weights of a run, kept apart from the newest ones.
+
+output_dir/best/
+  model.ckpt-N, checkpoint      weights without the optimizer's moments
+  best.json                     {"metric": "masked_lm_loss", "value": 2.1, "step": 3000, "since": 0}
+  bert_config.json, ...         what model_folder.py lists, so that the folder can be used alone
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.files import write_text
+from bert_tf.interop.checkpoint import read_json
+from bert_tf.model_folder import BESIDE_CHECKPOINTS
+from bert_tf.training import checkpoints
+from bert_tf.training.trainer import Trainer
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "best"
+_STATE_FILE = "best.json"
+
+
+class BestCheckpoint:
+    """Keeps the weights of the best evaluation so far; an interrupted run goes on with its record.
+
+    Args:
+        output_dir: of the run.
+        metric: name of a figure; lower is better where it has "loss" or "perplexity" in it.
+    """
+
+    def __init__(self, output_dir: str, metric: str):
+        self.metric = metric
+        self.folder = os.path.join(output_dir, FOLDER)
+        self._output_dir = output_dir
+        self._sign = -1.0 if any(word in metric for word in ("loss", "perplexity")) else 1.0
+        self._state: dict = {}
+        path = os.path.join(self.folder, _STATE_FILE)
+        if tf.io.gfile.exists(path):
+            self._state = read_json(path)
+            if self._state.get("metric") != metric:
+                raise ValueError(
+                    f"{path} is about {self._state.get('metric')}, but --best_metric is {metric}. Keep "
+                    "to the same, or remove the folder."
+                )
+
+    @property
+    def evaluations_since(self) -> int:
+        """Evaluations in a row without a better figure."""
+        return self._state.get("since", 0)
+
+    def offer(self, results: Mapping[str, float], trainer: Trainer) -> None:
+        """Keeps the trainer's weights if `results`, an evaluation of them, are the best so far.
+
+        Raises:
+            ValueError: `results` have no such figure.
+        """
+        if self.metric not in results:
+            known = ", ".join(name for name in results if name != "global_step")
+            raise ValueError(f"--best_metric is {self.metric}, but must be one of {known}.")
+        value, step = float(results[self.metric]), trainer.step
+        if step <= self._state.get("seen", -1):
+            return  # evaluated once more after an interruption
+        best = self._state.get("value")
+        if best is None or self._sign * value > self._sign * best:
+            self._state = {"metric": self.metric, "value": value, "step": step, "since": 0}
+            if trainer.is_chief:
+                self._write_weights(trainer)
+            logger.info(
+                "step %d: the best %s so far, %.4g; kept in %s",
+                step,
+                self.metric,
+                value,
+                self.folder,
+            )
+        else:
+            self._state["since"] += 1
+        self._state["seen"] = step
+        if trainer.is_chief:
+            write_text(os.path.join(self.folder, _STATE_FILE), json.dumps(self._state) + "\n")
+
+    def _write_weights(self, trainer: Trainer) -> None:
+        variables = checkpoints.training_variables(trainer.model)
+        variables[checkpoints.GLOBAL_STEP] = np.int64(trainer.step)
+        checkpoints.save_checkpoint(self.folder, variables, trainer.step, keep_max=1)
+        for name in BESIDE_CHECKPOINTS:
+            source = os.path.join(self._output_dir, name)
+            if tf.io.gfile.exists(source):
+                tf.io.gfile.copy(source, os.path.join(self.folder, name), overwrite=True)
