@@ -68,7 +68,10 @@ class BertModel(ConfiguredModel):
     Call arguments:
         inputs: dict of int32 [B, S] tensors: `input_ids`; `input_mask` (1 = real, 0 = padding;
             default all 1), which may also be [B, F, T] (1 = position F may attend to T);
-            `segment_ids` (0 = first sentence, 1 = second; default all 0).
+            `segment_ids` (0 = first sentence, 1 = second; default all 0). A packed batch
+            (data/sequence_packing.py) has [R, L] rows of several examples in `input_ids` and
+            `segment_ids`, and besides `position_ids` and `sequence_ids` [R, L], and
+            `packed_positions` and `input_mask` [B, S] of the examples.
         training: whether dropout is active.
 
     Returns:
@@ -125,14 +128,26 @@ class BertModel(ConfiguredModel):
         if segment_ids is None:
             segment_ids = ops.zeros_like(input_ids)
 
-        hidden = embedding_output = self.embeddings(input_ids, segment_ids, training=training)
+        packed_positions = inputs.get("packed_positions")
+        attention_mask = input_mask
+        if packed_positions is not None:
+            attention_mask = _same_sequence(inputs["sequence_ids"])
+        hidden = embedding_output = self.embeddings(
+            input_ids, segment_ids, inputs.get("position_ids"), training=training
+        )
         left_to_right = self.config.attention_direction == "left_to_right"
-        bias = attention_bias(input_mask, left_to_right)
+        bias = attention_bias(attention_mask, left_to_right)
         all_encoder_layers, attention_probs = [], []
         for layer in self.encoder_layers:
             hidden, probabilities = layer(hidden, bias, training=training)
             all_encoder_layers.append(hidden)
             attention_probs.append(probabilities)
+        if packed_positions is not None:
+            all_encoder_layers = [
+                _unpacked(layer, packed_positions) for layer in all_encoder_layers
+            ]
+            embedding_output = _unpacked(embedding_output, packed_positions)
+            hidden = all_encoder_layers[-1]
         summary = _last_real(hidden, input_mask) if left_to_right else hidden[:, 0]
         outputs = {
             "sequence_output": hidden,
@@ -146,6 +161,19 @@ class BertModel(ConfiguredModel):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "output_attentions": self.output_attentions}
+
+
+def _same_sequence(sequence_ids):
+    """int32 [R, L] (0 = padding) -> int32 [R, L, L], 1 where both are of one sequence."""
+    first, second = sequence_ids[:, :, None], sequence_ids[:, None, :]
+    same = ops.logical_and(ops.equal(first, second), ops.greater(first, 0))
+    return ops.cast(same, "int32")
+
+
+def _unpacked(rows, packed_positions):
+    """The vectors [R, L, H] of packed rows as examples, [B, S, H]; padding gets those of [CLS]."""
+    flat = ops.reshape(rows, (-1, rows.shape[-1]))
+    return ops.take(flat, packed_positions, axis=0)
 
 
 def _last_real(hidden, input_mask):

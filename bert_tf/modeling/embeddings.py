@@ -55,8 +55,8 @@ class Embeddings(keras.layers.Layer):
             initializer=truncated_normal(self.config),
         )
 
-    def call(self, input_ids, segment_ids, training=False):
-        """int32 [B, S] and int32 [B, S] -> [B, S, H]."""
+    def call(self, input_ids, segment_ids, position_ids=None, training=False):
+        """int32 [B, S] each -> [B, S, H]; positions are 0, 1, 2, ... unless they are given."""
         length = input_ids.shape[1]
         limit = self.config.max_position_embeddings
         if length is not None and length > limit:
@@ -66,20 +66,22 @@ class Embeddings(keras.layers.Layer):
                 "with a longer table."
             )
         if training and fused.are_used():
-            return self._fused(input_ids, segment_ids)
+            return self._fused(input_ids, segment_ids, position_ids)
         words = ops.take(ops.convert_to_tensor(self.word_embeddings), input_ids, axis=0)
         # A product with a one-hot matrix: the table is tiny, and its gradient is then dense.
         one_hot = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.compute_dtype)
         segments = ops.matmul(one_hot, self.token_type_embeddings)
-        positions = ops.convert_to_tensor(self.position_embeddings)[: ops.shape(input_ids)[1]]
+        positions = ops.convert_to_tensor(self.position_embeddings)
+        positions = _rows_of(positions, position_ids, ops.shape(input_ids)[1])
         embeddings = self.layer_norm(words + segments + positions)
         return self.dropout(embeddings, training=training)
 
-    def _fused(self, input_ids, segment_ids):
+    def _fused(self, input_ids, segment_ids, position_ids):
         words = ops.take(fused.float32(self.word_embeddings), input_ids, axis=0)
         one_hot = ops.one_hot(segment_ids, self.config.type_vocab_size)
         segments = ops.matmul(one_hot, fused.float32(self.token_type_embeddings))
-        positions = fused.float32(self.position_embeddings)[: ops.shape(input_ids)[1]]
+        positions = fused.float32(self.position_embeddings)
+        positions = _rows_of(positions, position_ids, ops.shape(input_ids)[1])
         summed = words + segments + positions
         outputs = fused.norm_dropout(
             ops.reshape(summed, (-1, self.config.hidden_size)),
@@ -92,6 +94,11 @@ class Embeddings(keras.layers.Layer):
         )
         return ops.reshape(outputs, ops.shape(summed))
 
-    def compute_output_spec(self, input_ids, segment_ids, training=False):
+    def compute_output_spec(self, input_ids, segment_ids, position_ids=None, training=False):
         shape = (*input_ids.shape, self.config.hidden_size)
         return keras.KerasTensor(shape, dtype=self.compute_dtype)
+
+
+def _rows_of(table, ids, length):
+    """Rows of a table [M, H] for ids [B, S], or its first S rows."""
+    return table[:length] if ids is None else ops.take(table, ids, axis=0)

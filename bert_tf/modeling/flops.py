@@ -15,7 +15,8 @@ def flops_per_token(config: BertConfig, length: int, predictions_per_token: floa
         length: tokens that a token attends to.
         predictions_per_token: masked-LM predictions, as a share of the tokens; 0 without that head.
 
-    >>> round(flops_per_token(BertConfig.from_name("base"), 128, 20 / 128) / 1e6)  # millions
+    >>> base = BertConfig.from_name("base", vocab_size=30522)
+    >>> round(flops_per_token(base, 128, 20 / 128) / 1e6)  # millions
     546
     """
     hidden, vocabulary = config.hidden_size, config.vocab_size

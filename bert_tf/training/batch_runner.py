@@ -21,7 +21,7 @@ class BatchRunner:
     Args:
         model: dict of tensors in, dict of tensors out.
         strategy: where it runs.
-        input_names: features that the model takes.
+        input_names: features that the model takes, if they are there.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class BatchRunner:
         return np.concatenate([part.numpy() for part in parts])
 
     def _inputs(self, features: Tensors) -> dict[str, Any]:
-        return {name: features[name] for name in self._input_names}
+        return {name: features[name] for name in self._input_names if name in features}
 
 
 def _fill(features: Tensors, batch_size: int) -> tuple[dict[str, tf.Tensor], tf.Tensor]:

@@ -93,7 +93,7 @@ class BackgroundSaver:
     def save(self, variables: Mapping[str, object], step: int) -> None:
         """Starts to write; arguments as of `save_checkpoint`."""
         self.wait()
-        arrays = {name: np.array(variable) for name, variable in variables.items()}
+        arrays = {name: np.asarray(variable).copy() for name, variable in variables.items()}
 
         def write():
             try:

@@ -5,8 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from typing import IO
 
-_NAME = ".training.lock"
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+NAME = ".training.lock"
 
 
 @contextlib.contextmanager
@@ -22,28 +28,39 @@ def folder_lock(folder: str) -> Iterator[None]:
     Raises:
         ValueError: another process trains in this folder.
     """
-    try:
-        import fcntl
-    except ImportError:
+    if fcntl is None or "://" in folder:
         yield
         return
-    if "://" in folder:
-        yield
-        return
-    with open(os.path.join(folder, _NAME), "a+", encoding="ascii") as file:
+    path = os.path.join(folder, NAME)
+    with _locked(path, folder) as file:
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.remove(path)
+
+
+def _locked(path: str, folder: str) -> IO[str]:
+    """The file at `path`, open and locked."""
+    while True:
+        file = open(path, "a+", encoding="ascii")  # noqa: SIM115, the caller closes it
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
+            holder = file.read().strip() or "?"
+            file.close()
             raise ValueError(
-                f"{folder} is in use: process {file.read().strip() or '?'} of this run is training in "
-                "it, and two would overwrite each other's checkpoints. Wait for it or end it, or use "
-                "another --output_dir."
+                f"{folder} is in use: process {holder} is training in it, and two would overwrite each "
+                "other's checkpoints. Wait for it or end it, or use another --output_dir."
             ) from None
         except OSError:  # a file system without locks
-            yield
-            return
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield
+            return file
+        # The one before us may have removed the file between our opening and our locking it.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return file
+        file.close()

@@ -164,7 +164,7 @@ class TrainingStep:
 
     def _differentiate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
         variables = self._model.trainable_variables
-        inputs = {name: features[name] for name in self._input_names}
+        inputs = {name: features[name] for name in self._input_names if name in features}
         with tf.GradientTape() as tape, dropout_seed(seed), fused_parts(self._fused):
             outputs = self._model(inputs, training=True)
             terms = self._terms(outputs, features, weights)

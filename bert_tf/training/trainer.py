@@ -63,7 +63,8 @@ class Trainer:
         model: Keras model, dict of tensors in, dict of tensors out. Made under `strategy.scope()`.
         losses: terms whose sum is minimised.
         strategy: where it runs.
-        input_names: features that the model takes; the others are labels and weights.
+        input_names: features that the model takes, if they are there; the others are labels and
+            weights.
         optimizer: None for a model that is only evaluated. Made under `strategy.scope()`.
         max_gradient_norm: gradients are scaled down to this global norm; the reference's is 1.0.
         gradient_accumulation_steps: parts into which a replica cuts its share of the batch, one after
@@ -302,7 +303,7 @@ class Trainer:
         if self.optimizer.ema_decay is None:
             yield
             return
-        weights = [np.array(variable) for variable in self.model.trainable_variables]
+        weights = [np.asarray(variable).copy() for variable in self.model.trainable_variables]
         self.take_averages()
         try:
             yield
@@ -342,8 +343,10 @@ class Trainer:
             step = tf.cast(self.optimizer.iterations.value, tf.int64)
             lost_at = tf.where(tf.logical_and(lost_at < 0, is_lost), step, lost_at)
             sums = {name: sums[name] + first[name] for name in sums}
-        told = self.strategy.run(sum_of_replicas, args=(told_to_end,))
-        told = self.strategy.experimental_local_results(told)[0]
+        told = told_to_end
+        if is_multi_worker(self.strategy):
+            told = self.strategy.run(lambda: sum_of_replicas(tf.identity(told_to_end)))
+            told = self.strategy.experimental_local_results(told)[0]
         means = {name: total / tf.cast(num_steps, tf.float32) for name, total in sums.items()}
         return means, lost_at, told
 
@@ -352,7 +355,7 @@ class Trainer:
 
         @tf.function
         def meet():
-            return self.strategy.run(sum_of_replicas, args=(tf.constant(1.0),))
+            return self.strategy.run(lambda: sum_of_replicas(tf.constant(1.0)))
 
         meet()
 

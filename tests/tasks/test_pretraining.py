@@ -44,7 +44,7 @@ def test_the_model_takes_the_inputs_of_the_record_and_the_losses_take_the_rest()
     assert outputs["masked_lm_logits"].shape == (3, 2, 11)
     assert [loss.name for loss in task.losses] == ["masked_lm_loss", "next_sentence_loss"]
     for loss in task.losses:
-        assert loss.total(outputs, batch).numpy() > 0
+        assert loss.total(outputs, batch)[0].numpy() > 0
 
 
 def test_single_sequences_have_no_loss_and_no_figures_of_pairs():
@@ -151,7 +151,7 @@ def test_the_figures_are_those_of_the_training_loss_up_to_its_epsilon():
     kept = {name: value.numpy() for name, value in task.eval_outputs(outputs, batch).items()}
     found = task.metrics(kept)
     for loss in task.losses:
-        expected = float(loss.total(outputs, batch) / loss.weight(batch))
+        expected = float(loss.total(outputs, batch)[0] / loss.weight(batch))
         assert found[loss.name] == pytest.approx(expected, rel=1e-6)
 
 

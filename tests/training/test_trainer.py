@@ -45,7 +45,7 @@ def assert_equal_bits(found, expected):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
-# ---- One step, and ten --------------------------------------------------------------------------
+# ---- One step, and twenty --------------------------------------------------------------------------
 
 
 def stated_losses(model, batch):
@@ -61,13 +61,13 @@ def stated_losses(model, batch):
 
 
 @pytest.fixture(scope="module")
-def ten_steps(tmp_path_factory):
-    """One device and two after ten steps: values and lines of metrics.jsonl of each."""
+def twenty_steps(tmp_path_factory):
+    """One device and two after twenty steps: values and lines of metrics.jsonl of each."""
     results = []
     for devices in (ONE, TWO):
         trainer, folder = pretrainer(devices), tmp_path_factory.mktemp("ten")
         batches = endless(pretraining_batches())
-        trainer.train(batches, 10, output_dir=str(folder), max_steps_per_loop=1)
+        trainer.train(batches, 20, output_dir=str(folder), max_steps_per_loop=1)
         results.append((values_of(trainer), metrics_in(folder)))
     return results
 
@@ -98,9 +98,9 @@ def test_the_first_step_has_the_stated_loss_and_the_references_clipped_update(tm
         np.testing.assert_allclose(variable, expected[variable.path], atol=1e-5)
 
 
-def test_two_replicas_take_the_same_ten_steps_as_one_device(ten_steps):
+def test_two_replicas_take_the_same_twenty_steps_as_one_device(twenty_steps):
     # 5 examples are 3 and 2, with 7 masked positions against 1: a mean of means would be far off.
-    (expected, expected_lines), (found, found_lines) = ten_steps
+    (expected, expected_lines), (found, found_lines) = twenty_steps
     for ours, theirs in zip(found_lines, expected_lines, strict=True):
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
         assert ours["masked_lm_loss"] == pytest.approx(theirs["masked_lm_loss"], rel=1e-4)
@@ -110,14 +110,16 @@ def test_two_replicas_take_the_same_ten_steps_as_one_device(ten_steps):
 
 # 5 examples in 2 parts of one device (2 and 3), in 5 of 1, and in 2 of the 3 and 2 of each of two.
 @pytest.mark.parametrize("devices, parts", [(ONE, 2), (ONE, 5), (TWO, 2)])
-def test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one(tmp_path, ten_steps, devices, parts):
+def test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one(
+    tmp_path, twenty_steps, devices, parts
+):
     trainer = pretrainer(devices, gradient_accumulation_steps=parts)
-    trainer.train(endless(pretraining_batches()), 10, output_dir=str(tmp_path))
-    expected, expected_lines = ten_steps[0]
+    trainer.train(endless(pretraining_batches()), 20, output_dir=str(tmp_path))
+    expected, expected_lines = twenty_steps[0]
     found = metrics_in(tmp_path)[-1]
-    assert found["step"] == 10
-    assert trainer.step == 10
-    assert expected_lines[-1]["step"] == 10
+    assert found["step"] == 20
+    assert trainer.step == 20
+    assert expected_lines[-1]["step"] == 20
     for name, value in expected.items():
         np.testing.assert_allclose(
             values_of(trainer)[name], value, rtol=1e-3, atol=2e-5, err_msg=name
@@ -313,15 +315,18 @@ def test_the_signal_is_as_it_was_when_the_training_is_over(tmp_path):
 # ---- What a person sees -------------------------------------------------------------------------
 
 
-def test_metrics_jsonl_has_the_losses_and_the_rate_of_each_step(ten_steps):
-    for _, lines in ten_steps:
-        assert [line["step"] for line in lines] == list(range(1, 11))
+def test_metrics_jsonl_has_the_losses_and_the_rate_of_each_step(twenty_steps):
+    for _, lines in twenty_steps:
+        assert [line["step"] for line in lines] == list(range(1, 21))
         for line in lines:
             losses = {"loss", "masked_lm_loss", "next_sentence_loss"}
-            assert set(line) == losses | {"kind", "step", "gradient_norm", "learning_rate"}
+            shares = {"masked_lm_accuracy", "next_sentence_accuracy"}
+            others = {"kind", "step", "gradient_norm", "learning_rate", "tokens"}
+            assert set(line) == losses | shares | others
+            assert all(0 <= line[name] <= 1 for name in shares)
             total = line["masked_lm_loss"] + line["next_sentence_loss"]
             assert line["loss"] == pytest.approx(total, rel=1e-6)
-            rate = reference.learning_rate(line["step"] - 1, 0.01, 10, 3)  # steps finished before
+            rate = reference.learning_rate(line["step"] - 1, 0.01, 25, 3)  # steps finished before
             assert line["learning_rate"] == pytest.approx(rate, rel=1e-5)
 
 

@@ -62,13 +62,13 @@ def strategy_on(num_devices: int) -> tf.distribute.Strategy:
 
 
 def pretrainer(devices=ONE, dropout=0.0, init_seed=1, rate=None, **kwargs) -> Trainer:
-    """Of a tiny BERT; `rate` is by default a schedule of 10 steps."""
+    """Of a tiny BERT; `rate` is by default a schedule of 25 steps."""
     task = PretrainingTask(S, P)
     keras.utils.set_random_seed(init_seed)
     strategy = strategy_on(devices)
     with strategy.scope():
         model = task.build_model(bert_config(dropout))
-        optimizer = AdamWeightDecay(rate or WarmupLinearDecay(0.01, 10, 3))
+        optimizer = AdamWeightDecay(rate or WarmupLinearDecay(0.01, 25, 3))
     return Trainer(
         model,
         task.losses,
@@ -93,7 +93,7 @@ class Linear(keras.Model):
         return {"y": tf.linalg.matvec(inputs["x"], self.kernel.value)}
 
 
-def linear_trainer(devices=ONE, rate=0.1) -> Trainer:
+def linear_trainer(devices=ONE, rate=0.1, optimizer="default") -> Trainer:
     """Of `Linear` with the mean of |y - target|; traced in a moment."""
     loss = Loss(
         "loss",
@@ -102,7 +102,9 @@ def linear_trainer(devices=ONE, rate=0.1) -> Trainer:
     )
     strategy = strategy_on(devices)
     with strategy.scope():
-        model, optimizer = Linear(), AdamWeightDecay(rate)
+        model = Linear()
+        if optimizer == "default":
+            optimizer = AdamWeightDecay(rate)
     return Trainer(model, [loss], strategy=strategy, input_names=["x"], optimizer=optimizer)
 
 

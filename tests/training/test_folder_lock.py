@@ -1,0 +1,56 @@
+"""Two processes cannot train in one folder, and a killed one leaves it free."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from bert_tf.training.folder_lock import NAME, folder_lock
+
+HOLDER = """\
+import sys, time
+from bert_tf.training.folder_lock import folder_lock
+with folder_lock(sys.argv[1]):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the lock of `tmp_path`."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "locked\n"
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_a_second_process_is_refused_and_told_who_the_first_is(tmp_path, holder):
+    with pytest.raises(ValueError, match=f"{tmp_path} is in use: process {holder.pid} is"):
+        with folder_lock(str(tmp_path)):
+            raise AssertionError("both hold the lock")
+
+
+def test_a_killed_process_leaves_the_folder_free(tmp_path, holder):
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    assert (tmp_path / NAME).exists()
+    with folder_lock(str(tmp_path)):
+        assert (tmp_path / NAME).read_text() == str(os.getpid())
+
+
+def test_nothing_is_left_of_a_lock(tmp_path):
+    for _ in range(2):
+        with folder_lock(str(tmp_path)):
+            assert [path.name for path in tmp_path.iterdir()] == [NAME]
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_remote_folder_is_not_locked():
+    with folder_lock("gs://bucket/folder"):
+        pass

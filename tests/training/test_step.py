@@ -1,0 +1,177 @@
+"""What a step computes when it is compiled, in float16, and with averages of the weights."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_training import (
+    ONE,
+    TWO,
+    endless,
+    linear_batches,
+    linear_trainer,
+    pretrainer,
+    pretraining_batches,
+)
+
+from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.training.loss_scale import LossScale
+from bert_tf.training.optimization import AVERAGE_SLOT, AdamWeightDecay
+from bert_tf.training.step import global_norm
+
+
+def values_of(trainer):
+    return {variable.path: variable.numpy().copy() for variable in trainer.model.weights}
+
+
+def last_line(folder):
+    return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+
+
+@pytest.mark.parametrize("devices", [ONE, TWO])
+@pytest.mark.parametrize("jit_compile", ["auto", "true"])
+def test_a_compiled_step_is_that_of_single_operations_dropout_included(
+    tmp_path, devices, jit_compile
+):
+    results = []
+    for kind in ("false", jit_compile):
+        trainer = pretrainer(devices, dropout=0.2, jit_compile=kind)
+        folder = tmp_path / kind
+        trainer.train(endless(pretraining_batches()), 4, output_dir=str(folder))
+        results.append((values_of(trainer), last_line(folder)))
+    (expected, expected_line), (found, found_line) = results
+    assert found_line["loss"] == pytest.approx(expected_line["loss"], rel=1e-4)
+    assert found_line["masked_lm_accuracy"] == expected_line["masked_lm_accuracy"]
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=5e-5, err_msg=name)
+
+
+def test_a_kind_of_compilation_that_does_not_exist_is_refused():
+    with pytest.raises(ValueError, match="`jit_compile` is 'maybe', but must be one of auto, true"):
+        pretrainer(jit_compile="maybe")
+
+
+def test_the_global_norm_is_that_of_all_values():
+    parts = [tf.constant([3.0, 0.0]), tf.constant([[4.0], [12.0]])]
+    assert float(global_norm(parts)) == pytest.approx(13.0)
+
+
+# ---- float16 ------------------------------------------------------------------------------------
+
+
+def test_the_loss_scale_is_halved_by_an_overflow_and_doubled_after_two_thousand_steps_without():
+    scale = LossScale()
+    first = float(scale.value)
+    scale.update(tf.constant(False))
+    assert float(scale.value) == first / 2
+    for _ in range(1999):
+        scale.update(tf.constant(True))
+    assert float(scale.value) == first / 2
+    scale.update(tf.constant(True))
+    assert float(scale.value) == first
+
+
+def test_the_loss_scale_never_falls_below_one():
+    scale = LossScale()
+    for _ in range(40):
+        scale.update(tf.constant(False))
+    assert float(scale.value) == 1.0
+
+
+@pytest.mark.parametrize("devices", [ONE, TWO])
+def test_in_float16_a_step_is_about_that_of_float32(tmp_path, devices):
+    batches = endless(pretraining_batches())
+    exact = pretrainer(devices)
+    exact.train(batches, 3, output_dir=str(tmp_path / "exact"))
+    half = float16_pretrainer(devices)
+    half.train(batches, 3, output_dir=str(tmp_path / "half"))
+    found, expected = last_line(tmp_path / "half"), last_line(tmp_path / "exact")
+    assert found["loss"] == pytest.approx(expected["loss"], rel=2e-3)
+    assert found["gradient_norm"] == pytest.approx(expected["gradient_norm"], rel=2e-2)
+    assert found["loss_scale"] == 2.0**15
+    assert "loss_scale" not in expected
+
+
+def float16_pretrainer(devices=ONE, **kwargs):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        trainer = pretrainer(devices, **kwargs)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert trainer.model.dtype_policy.name == "mixed_float16"
+    trainer.optimizer.skip_nonfinite = True
+    return trainer
+
+
+def test_a_step_whose_gradients_overflow_changes_no_weight_but_counts(tmp_path):
+    trainer = float16_pretrainer()
+    scale = trainer._step.loss_scale
+    scale.variables["loss_scale/value"].assign(2.0**40)  # no float16 gradient survives this
+    before = values_of(trainer)
+    trainer.train(endless(pretraining_batches()), 1, output_dir=str(tmp_path))
+    for name, value in values_of(trainer).items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+    for variable in trainer.model.trainable_variables:
+        assert not np.any(trainer.optimizer.slots(variable)["adam_v"].numpy())
+    assert trainer.step == 1
+    assert float(scale.value) == 2.0**39
+
+
+def test_the_loss_scale_is_resumed(tmp_path):
+    trainer = float16_pretrainer()
+    trainer._step.loss_scale.variables["loss_scale/value"].assign(512.0)
+    trainer.train(endless(pretraining_batches()), 2, output_dir=str(tmp_path))
+    again = float16_pretrainer()
+    assert again.resume(str(tmp_path)) == 2
+    assert float(again._step.loss_scale.value) == 512.0
+    assert int(again._step.loss_scale.variables["loss_scale/good_steps"].numpy()) == 2
+
+
+# ---- Averages -----------------------------------------------------------------------------------
+
+
+def averaging_trainer(decay=0.75):
+    return linear_trainer(optimizer=AdamWeightDecay(0.1, ema_decay=decay))
+
+
+def test_averages_begin_at_the_first_weights_and_follow_them(tmp_path):
+    trainer = averaging_trainer()
+    average = expected = np.ones(3, np.float32)
+    for steps in (1, 2, 3):
+        trainer.train(endless(linear_batches(2)), steps, output_dir=str(tmp_path))
+        average = trainer.optimizer.slots(trainer.model.kernel)[AVERAGE_SLOT].numpy()
+        expected = 0.75 * expected + 0.25 * trainer.model.kernel.numpy()
+        np.testing.assert_allclose(average, expected, rtol=1e-6)
+        assert (average != trainer.model.kernel.numpy()).all()
+
+
+def test_an_evaluation_sees_the_averages_and_training_goes_on_from_the_weights(tmp_path):
+    plain, averaging = linear_trainer(), averaging_trainer()
+    seen = []
+    for trainer in (plain, averaging):
+        trainer.train(
+            endless(linear_batches(2)),
+            5,
+            output_dir=str(tmp_path / str(len(seen))),
+            evaluate=lambda trainer=trainer: seen.append(trainer.model.kernel.numpy()) or {},
+            evaluate_steps=4,
+        )
+    np.testing.assert_array_equal(plain.model.kernel, averaging.model.kernel)
+    assert (seen[0] != seen[1]).all()
+
+
+def test_a_checkpoint_has_weights_and_averages_and_evaluation_takes_the_averages(tmp_path):
+    trained = averaging_trainer()
+    trained.train(endless(linear_batches(2)), 4, output_dir=str(tmp_path))
+    average = trained.optimizer.slots(trained.model.kernel)[AVERAGE_SLOT].numpy()
+    names = {name for name, _ in tf.train.list_variables(latest_checkpoint(str(tmp_path)))}
+    assert {"kernel", "kernel/ExponentialMovingAverage"} <= names
+
+    resumed = averaging_trainer()
+    resumed.resume(str(tmp_path))
+    np.testing.assert_array_equal(resumed.model.kernel, trained.model.kernel)
+    evaluated = linear_trainer(optimizer=None)
+    evaluated.resume(str(tmp_path))
+    np.testing.assert_array_equal(evaluated.model.kernel, average)
