@@ -8,6 +8,8 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.training.checkpoints import (
+    BackgroundSaver,
+    prefer_averages,
     latest_checkpoint,
     list_checkpoints,
     restore_checkpoint,
@@ -245,3 +247,31 @@ def test_a_damaged_checkpoint_is_refused_and_nothing_changed(tmp_path, part):
     with pytest.raises(ValueError, match=r"The checkpoint .*model.ckpt-4 is damaged \("):
         restore_checkpoint(prefix, variables)
     assert np.unique(variables["bert/kernel"]) == -1
+
+
+def test_a_saver_in_the_background_writes_the_values_of_the_moment_it_was_called(tmp_path):
+    variable = keras.Variable(np.arange(5, dtype="float32"), name="values")
+    saver = BackgroundSaver(str(tmp_path), keep_max=2)
+    for step in (1, 2, 3):
+        saver.save({"values": variable}, step)
+        variable.assign(variable.value + 10)  # while it is being written
+    saver.wait()
+    found = [tf.train.load_variable(path, "values")[0] for path in list_checkpoints(str(tmp_path))]
+    assert found == [10, 20]
+
+
+def test_what_keeps_a_saver_in_the_background_from_writing_is_raised_at_the_next_call(tmp_path):
+    folder = tmp_path / "folder"
+    folder.write_text("a file where the folder should be")
+    saver = BackgroundSaver(str(folder))
+    saver.save({"values": keras.Variable([1.0])}, 1)
+    with pytest.raises(tf.errors.OpError):
+        saver.wait()
+    saver.wait()  # said once
+
+
+def test_averages_stand_in_for_the_variables_that_have_them(tmp_path):
+    arrays = {"a": np.ones(2), "a/ExponentialMovingAverage": np.zeros(2), "b": np.ones(3)}
+    prefix = save_checkpoint(str(tmp_path), arrays, 1)
+    named = prefer_averages(prefix, {"a": "variable a", "b": "variable b"})
+    assert named == {"a/ExponentialMovingAverage": "variable a", "b": "variable b"}

@@ -31,9 +31,9 @@ def holder(tmp_path):
 
 
 def test_a_second_process_is_refused_and_told_who_the_first_is(tmp_path, holder):
-    with pytest.raises(ValueError, match=f"{tmp_path} is in use: process {holder.pid} is"):
-        with folder_lock(str(tmp_path)):
-            raise AssertionError("both hold the lock")
+    refused = pytest.raises(ValueError, match=f"{tmp_path} is in use: process {holder.pid} is")
+    with refused, folder_lock(str(tmp_path)):
+        raise AssertionError("both hold the lock")
 
 
 def test_a_killed_process_leaves_the_folder_free(tmp_path, holder):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 import signal
 import subprocess
 import time
@@ -48,12 +49,8 @@ def options(records, toy_text, tmp_path):
 @pytest.fixture
 def copied(pretrained, tmp_path):
     """A copy of `pretrained` without its results, which a test may change."""
-    folder = tmp_path / "copy"
-    folder.mkdir()
-    for path in pretrained.iterdir():
-        if path.name != "eval_results.txt":
-            (folder / path.name).write_bytes(path.read_bytes())
-    return folder
+    ignored = shutil.ignore_patterns("eval_results.txt")
+    return Path(shutil.copytree(pretrained, tmp_path / "copy", ignore=ignored))
 
 
 def metrics(folder):
@@ -72,10 +69,13 @@ def changed_config(toy_text, path, **changes):
 def test_it_leaves_checkpoints_results_metrics_and_all_that_the_model_needs(pretrained):
     checkpoints = [f"model.ckpt-{step}" for step in (60, 120, 150)]
     parts = [f"{name}.{part}" for name in checkpoints for part in ("data-00000-of-00001", "index")]
-    files = ["bert_config.json", "checkpoint", "eval_results.txt", "metrics.jsonl", "task.json"]
-    assert sorted(path.name for path in pretrained.iterdir()) == sorted(
-        [*parts, *files, "vocab.txt"]
-    )
+    beside = ["bert_config.json", "task.json", "vocab.txt"]
+    files = ["best", "checkpoint", "eval_results.txt", "metrics.jsonl", "training.json"]
+    names = sorted(path.name for path in pretrained.iterdir())
+    assert names == sorted([*parts, *beside, *files])
+    best = sorted(path.name for path in (pretrained / "best").iterdir())
+    parts = [f"model.ckpt-150.{part}" for part in ("data-00000-of-00001", "index")]
+    assert best == sorted([*parts, *beside, "best.json", "checkpoint"])
 
 
 def test_the_newest_checkpoint_is_named_without_its_folder_so_that_it_can_be_moved(pretrained):
@@ -118,7 +118,8 @@ def test_the_loss_falls_and_masked_words_are_guessed_on_held_out_text(pretrained
 def test_each_line_of_metrics_has_step_losses_gradient_norm_and_learning_rate(pretrained):
     train = [line for line in metrics(pretrained) if line["kind"] == "train"]
     keys = {"kind", "step", "loss", "masked_lm_loss", "next_sentence_loss"}
-    keys |= {"gradient_norm", "learning_rate"}
+    keys |= {"masked_lm_accuracy", "next_sentence_accuracy", "gradient_norm", "learning_rate"}
+    keys |= {"tokens", "sequences_per_second", "tokens_per_second", "gflops_per_second"}
     assert all(set(line) == keys for line in train)
     steps = [line["step"] for line in train]
     assert steps == sorted(set(steps))
@@ -187,7 +188,7 @@ def test_a_finished_run_does_nothing_but_evaluate_when_started_again(
     assert "Nothing to train: 150 of 150 steps are done" in caplog.text
     assert read_results(copied) == pytest.approx(read_results(pretrained), rel=1e-6)
     for path in pretrained.iterdir():
-        if path.name != "eval_results.txt":
+        if path.is_file() and path.name != "eval_results.txt":
             assert (copied / path.name).read_bytes() == path.read_bytes(), path.name
 
 

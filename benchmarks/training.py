@@ -1,0 +1,311 @@
+"""Time and memory of a training step, beside `transformers` (PyTorch) and keras-hub, on this machine.
+
+    pip install -e .[bench]            # torch, transformers, keras-hub
+    python benchmarks/training.py --size=base --batch_size=16 --max_seq_length=128
+    python benchmarks/training.py --size=base --batch_size=4 --max_seq_length=512
+    python benchmarks/training.py --size=base --batch_size=32 --max_seq_length=128 --task=classification
+
+Each side is a process of its own that trains on the same random examples: pre-training (masked LM with
+20 predictions per example, and next sentence) or classification with the lengths of MRPC. Dropout 0.1,
+AdamW, gradients clipped to norm 1. The sides take turns, a few steps each, so that what else the machine
+does falls on all of them; the medians are compared.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+
+SIZES = {"base": (12, 768, 12), "minilm": (6, 384, 12), "mini": (4, 256, 4)}
+VOCAB_SIZE, PREDICTIONS = 30522, 20
+SIDES = (
+    "bert_tf-bf16",
+    "bert_tf-bf16-packed",
+    "bert_tf-fp32",
+    "torch-bf16-eager",
+    "torch-bf16-compile",
+    "torch-fp32-sdpa",
+    "keras_hub-bf16",
+    "keras_hub-fp32",
+)
+
+
+def make_batch(task: str, batch_size: int, length: int) -> dict[str, np.ndarray]:
+    """Random examples, the same on every side; in classification as long as MRPC's."""
+    rng = np.random.default_rng(0)
+    lengths = np.full(batch_size, length)
+    if task == "classification":  # MRPC with 30,522 WordPieces: mean 53, standard deviation 13
+        lengths = np.clip(rng.normal(53, 13, batch_size).astype(int), 20, length)
+    mask = (np.arange(length) < lengths[:, None]).astype("int32")
+    batch = {
+        "input_ids": rng.integers(1000, VOCAB_SIZE, mask.shape).astype("int32") * mask,
+        "input_mask": mask,
+        "segment_ids": (np.arange(length) >= lengths[:, None] // 2).astype("int32") * mask,
+    }
+    if task == "classification":
+        batch["label_ids"] = rng.integers(2, size=batch_size).astype("int32")
+        batch["is_real_example"] = np.ones(batch_size, "int32")
+        return batch
+    positions = [np.sort(rng.choice(length, PREDICTIONS, replace=False)) for _ in range(batch_size)]
+    batch["masked_lm_positions"] = np.stack(positions).astype("int32")
+    batch["masked_lm_ids"] = rng.integers(1000, VOCAB_SIZE, (batch_size, PREDICTIONS)).astype(
+        "int32"
+    )
+    batch["masked_lm_weights"] = np.ones((batch_size, PREDICTIONS), "float32")
+    batch["next_sentence_labels"] = rng.integers(2, size=batch_size).astype("int32")
+    return batch
+
+
+# ------------------------------------------------------------------------------------- the sides
+
+
+def bert_tf_step(side: str, arguments: argparse.Namespace):
+    import tensorflow as tf
+
+    from bert_tf.config import BertConfig
+    from bert_tf.data.features import trim_padding
+    from bert_tf.data.sequence_packing import PACKED_FEATURES, pack_batch
+    from bert_tf.tasks.classification import ClassificationTask
+    from bert_tf.tasks.pretraining import PretrainingTask
+    from bert_tf.training.optimization import AdamW
+    from bert_tf.training.strategy import make_strategy
+    from bert_tf.training.trainer import Trainer
+
+    length = arguments.max_seq_length
+    if arguments.task == "classification":
+        task = ClassificationTask(("0", "1"), length)
+    else:
+        task = PretrainingTask(length, PREDICTIONS)
+    strategy = make_strategy()
+    config = BertConfig.from_name(arguments.size, vocab_size=VOCAB_SIZE)
+    policy = "mixed_bfloat16" if "bf16" in side else "float32"
+    with strategy.scope():
+        model, optimizer = task.build_model(config, dtype=policy), AdamW(1e-4)
+    trainer = Trainer(
+        model,
+        task.losses,
+        strategy=strategy,
+        input_names=(*task.input_names, *PACKED_FEATURES),
+        optimizer=optimizer,
+    )
+    batch = make_batch(arguments.task, arguments.batch_size, length)
+    batch = trim_padding({name: tf.constant(value) for name, value in batch.items()}, task.features)
+    if side.endswith("packed"):
+        batch = pack_batch(batch, length)
+    dataset = tf.data.Dataset.from_tensors(batch).repeat()
+    iterator = iter(strategy.experimental_distribute_dataset(dataset))
+    return lambda: trainer._call(iterator, 1, False)[0]["loss"]
+
+
+def torch_step(side: str, arguments: argparse.Namespace):
+    import torch
+    from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    layers, hidden, heads = SIZES[arguments.size]
+    attention = "eager" if "eager" in side else "sdpa"
+    config = BertConfig(
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+        attn_implementation=attention,
+    )
+    is_pretraining = arguments.task == "pretraining"
+    model = (BertForPreTraining if is_pretraining else BertForSequenceClassification)(config)
+    model.train()
+    kernels = [p for n, p in model.named_parameters() if "bias" not in n and "LayerNorm" not in n]
+    others = [p for n, p in model.named_parameters() if "bias" in n or "LayerNorm" in n]
+    groups = [{"params": kernels}, {"params": others, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=1e-4, weight_decay=0.01, fused=True)
+    numpy_batch = make_batch(arguments.task, arguments.batch_size, arguments.max_seq_length)
+    longest = -(-int(numpy_batch["input_mask"].sum(1).max()) // 8) * 8  # as a collator pads
+    batch = {
+        name: torch.tensor(value[:, :longest] if name.startswith(("input", "segment")) else value)
+        for name, value in numpy_batch.items()
+    }
+    cross_entropy = torch.nn.functional.cross_entropy
+
+    def loss_of():
+        inputs = {
+            "input_ids": batch["input_ids"].long(),
+            "attention_mask": batch["input_mask"].long(),
+            "token_type_ids": batch["segment_ids"].long(),
+        }
+        if not is_pretraining:
+            return cross_entropy(model(**inputs).logits.float(), batch["label_ids"].long())
+        outputs = model.bert(**inputs)
+        positions = batch["masked_lm_positions"].long()
+        rows = torch.arange(len(positions))[:, None]
+        # Only the masked positions go through the head, as in the original.
+        words, pairs = model.cls(outputs.last_hidden_state[rows, positions], outputs.pooler_output)
+        words = words.reshape(-1, VOCAB_SIZE).float()
+        loss = cross_entropy(words, batch["masked_lm_ids"].long().reshape(-1))
+        return loss + cross_entropy(pairs.float(), batch["next_sentence_labels"].long())
+
+    if "compile" in side:
+        loss_of = torch.compile(loss_of)
+
+    def step():
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in side):
+            loss = loss_of()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return float(loss)
+
+    return step
+
+
+def keras_hub_step(side: str, arguments: argparse.Namespace):
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    import keras
+    import keras_hub
+
+    layers, hidden, heads = SIZES[arguments.size]
+    policy = "mixed_bfloat16" if "bf16" in side else "float32"
+    backbone = keras_hub.models.BertBackbone(
+        vocabulary_size=VOCAB_SIZE,
+        num_layers=layers,
+        num_heads=heads,
+        hidden_dim=hidden,
+        intermediate_dim=4 * hidden,
+        max_sequence_length=512,
+        dtype=policy,
+    )
+    batch = make_batch(arguments.task, arguments.batch_size, arguments.max_seq_length)
+    longest = -(-int(batch["input_mask"].sum(1).max()) // 8) * 8
+    inputs = {
+        "token_ids": batch["input_ids"][:, :longest],
+        "padding_mask": batch["input_mask"][:, :longest],
+        "segment_ids": batch["segment_ids"][:, :longest],
+    }
+    outputs = backbone(backbone.input)
+    losses, targets = [], []
+    if arguments.task == "classification":
+        dropped = keras.layers.Dropout(0.1, dtype=policy)(outputs["pooled_output"])
+        heads_out = [keras.layers.Dense(2, dtype="float32")(dropped)]
+        targets = [batch["label_ids"]]
+        model_inputs = backbone.input
+    else:
+        positions = keras.Input((PREDICTIONS,), dtype="int32", name="positions")
+        words = keras_hub.layers.MaskedLMHead(
+            token_embedding=backbone.token_embedding,
+            intermediate_activation=lambda x: keras.activations.gelu(x, approximate=True),
+            dtype=policy,
+        )(outputs["sequence_output"], mask_positions=positions)
+        words = keras.layers.Activation("linear", dtype="float32")(words)
+        pairs = keras.layers.Dense(2, dtype="float32")(outputs["pooled_output"])
+        heads_out = [words, pairs]
+        targets = [batch["masked_lm_ids"], batch["next_sentence_labels"]]
+        model_inputs = {**backbone.input, "positions": positions}
+        inputs["positions"] = batch["masked_lm_positions"]
+    model = keras.Model(model_inputs, heads_out)
+    losses = [keras.losses.SparseCategoricalCrossentropy(from_logits=True) for _ in heads_out]
+    optimizer = keras.optimizers.AdamW(1e-4, weight_decay=0.01, global_clipnorm=1.0)
+    model.compile(optimizer, losses, jit_compile=False)  # with it, bfloat16 is twice as slow here
+    targets = targets[0] if len(targets) == 1 else targets
+
+    def step():
+        values = model.train_on_batch(inputs, targets)
+        return float(values[0] if isinstance(values, (list, tuple)) else values)
+
+    return step
+
+
+def work(side: str, arguments: argparse.Namespace) -> None:
+    """Takes "N" lines and answers with the seconds of N steps; with the peak memory at the end."""
+    make = {"bert_tf": bert_tf_step, "torch": torch_step, "keras_hub": keras_hub_step}
+    step = make[side.split("-")[0]](side, arguments)
+    loss = step()
+    step()
+    print(json.dumps({"loss": loss}), file=sys.__stdout__, flush=True)
+    for line in sys.stdin:
+        seconds = []
+        for _ in range(int(line)):
+            start = time.perf_counter()
+            step()
+            seconds.append(time.perf_counter() - start)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        print(json.dumps({"seconds": seconds, "gb": peak}), file=sys.__stdout__, flush=True)
+
+
+# -------------------------------------------------------------------------------------- the duel
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--size", choices=SIZES, default="base")
+    parser.add_argument("--task", choices=("pretraining", "classification"), default="pretraining")
+    parser.add_argument("--batch_size", type=int, default=16)
+    parser.add_argument("--max_seq_length", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=3, help="per round and side")
+    parser.add_argument("--sides", default="", help="comma list; default: all that fit the task")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        sys.stdout = sys.stderr
+        work(arguments.worker, arguments)
+        return
+    sides = arguments.sides.split(",") if arguments.sides else list(SIDES)
+    if arguments.task == "pretraining" and not arguments.sides:
+        sides.remove("bert_tf-bf16-packed")  # its examples are full already
+    results = duel(sides, arguments)
+    best = min(median(seconds) for seconds, _, _ in results.values())
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores; {arguments.task} {arguments.size}, "
+        f"{arguments.batch_size} x {arguments.max_seq_length}"
+    )
+    print(f"{'':24}{'ms/step':>9}{'times best':>12}{'peak GB':>9}{'first loss':>12}")
+    for side, (seconds, peak, loss) in sorted(results.items(), key=lambda item: median(item[1][0])):
+        milliseconds = median(seconds)
+        print(
+            f"{side:24}{1000 * milliseconds:9.0f}{milliseconds / best:12.2f}{peak:9.1f}{loss:12.3f}"
+        )
+
+
+def duel(sides: list[str], arguments: argparse.Namespace) -> dict[str, tuple[list, float, float]]:
+    """Side -> seconds of its steps, peak memory in GB, loss of its first step."""
+    command = [sys.executable, __file__, *sys.argv[1:]]
+    processes, results = {}, {}
+    for side in sides:
+        process = subprocess.Popen(
+            [*command, f"--worker={side}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        first = process.stdout.readline()
+        if not first:
+            print(f"{side} failed: {process.stderr.read().strip().splitlines()[-1:]}")
+            continue
+        processes[side], results[side] = process, ([], 0.0, json.loads(first)["loss"])
+    for _ in range(arguments.rounds):
+        for side, process in processes.items():
+            process.stdin.write(f"{arguments.steps}\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            seconds, _, loss = results[side]
+            results[side] = (seconds + answer["seconds"], answer["gb"], loss)
+    for process in processes.values():
+        process.kill()
+    return results
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""The best weights of a run are kept, and a run that no longer gets better may end."""
+
+import json
+from types import SimpleNamespace
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.workflows.best_checkpoint import BestCheckpoint
+
+
+class Run:
+    """Stands for a trainer with one weight, which is its step."""
+
+    is_chief = True
+
+    def __init__(self):
+        self.step = 0
+        self.model = SimpleNamespace(weights=[keras.Variable([0.0], name="weight")])
+
+    def offer(self, best, step, **results):
+        self.step = step
+        self.model.weights[0].assign([float(step)])
+        best.offer(results, self)
+
+
+def kept_weight(folder):
+    prefix = latest_checkpoint(str(folder / "best"))
+    assert tf.train.load_variable(prefix, "global_step") == float(
+        tf.train.load_variable(prefix, "weight")[0]
+    )
+    return float(tf.train.load_variable(prefix, "weight")[0])
+
+
+def test_the_weights_of_the_highest_accuracy_are_kept(tmp_path):
+    best, run = BestCheckpoint(str(tmp_path), "eval_accuracy"), Run()
+    for step, accuracy in ((1, 0.5), (2, 0.7), (3, 0.6), (4, 0.7)):
+        run.offer(best, step, eval_accuracy=accuracy)
+    assert kept_weight(tmp_path) == 2.0
+    assert best.evaluations_since == 2
+
+
+def test_of_a_loss_the_lowest_is_the_best(tmp_path):
+    best, run = BestCheckpoint(str(tmp_path), "masked_lm_loss"), Run()
+    for step, loss in ((1, 3.0), (2, 2.0), (3, 2.5)):
+        run.offer(best, step, masked_lm_loss=loss)
+    assert kept_weight(tmp_path) == 2.0
+
+
+def test_an_interrupted_run_goes_on_with_the_record_it_had(tmp_path):
+    run = Run()
+    first = BestCheckpoint(str(tmp_path), "eval_accuracy")
+    run.offer(first, 1, eval_accuracy=0.8)
+    run.offer(first, 2, eval_accuracy=0.7)
+    second = BestCheckpoint(str(tmp_path), "eval_accuracy")
+    run.offer(second, 2, eval_accuracy=0.7)  # evaluated again after the interruption
+    assert second.evaluations_since == 1
+    run.offer(second, 3, eval_accuracy=0.75)
+    assert second.evaluations_since == 2
+    assert kept_weight(tmp_path) == 1.0
+    assert json.loads((tmp_path / "best" / "best.json").read_text())["step"] == 1
+
+
+def test_what_lies_beside_the_checkpoints_is_copied_so_that_the_folder_can_be_used_alone(tmp_path):
+    for name in ("bert_config.json", "vocab.txt", "metrics.jsonl"):
+        (tmp_path / name).write_text(name)
+    Run().offer(BestCheckpoint(str(tmp_path), "eval_accuracy"), 1, eval_accuracy=0.5)
+    names = {path.name for path in (tmp_path / "best").iterdir()}
+    assert {"bert_config.json", "vocab.txt", "best.json", "checkpoint"} <= names
+    assert "metrics.jsonl" not in names
+
+
+def test_a_metric_that_the_evaluation_does_not_have_is_refused(tmp_path):
+    best = BestCheckpoint(str(tmp_path), "eval_f1")
+    with pytest.raises(ValueError, match="--best_metric is eval_f1, but must be one of eval_acc"):
+        Run().offer(best, 1, global_step=1, eval_accuracy=np.float32(0.5))
+
+
+def test_another_metric_than_before_is_refused(tmp_path):
+    Run().offer(BestCheckpoint(str(tmp_path), "eval_accuracy"), 1, eval_accuracy=0.5)
+    with pytest.raises(ValueError, match="is about eval_accuracy, but --best_metric is eval_f1"):
+        BestCheckpoint(str(tmp_path), "eval_f1")
