@@ -1,13 +1,14 @@
-"""run_squad's windows, records and three answer files beside those of the original script: equal, and faster.
+"""run_squad's windows, records and answer files beside those of the original script: equal, and faster.
 
-    python benchmarks/squad_original.py --original=FOLDER --vocab=../shared/data/vocab/bert-base-uncased.vocab.txt \
+    python benchmarks/squad_original.py --original=FOLDER \
+        --vocab=../shared/data/vocab/bert-base-uncased.vocab.txt \
         --predict_file=../shared/data/squad/dev-v1.1.json
     ... --predict_file=../shared/data/squad/dev-v2.0-half.json --version_2_with_negative
     ... --train_file=../shared/data/squad/train-subset-44articles.json
 
 FOLDER is what `pip install --no-deps --target=FOLDER bert-tensorflow==1.0.4` makes. Its functions that
-compute without TensorFlow 1 are run as they are. The logits are random, with high ones where an answer is
-likely to stand. Prints a JSON line: how many records and answers differ, and the seconds of each side.
+compute without TensorFlow 1 are run as they are. The logits are random, with high ones at a few places.
+Prints a JSON line: how many records differ, whether the files are equal, and the seconds of each side.
 """
 
 from __future__ import annotations
