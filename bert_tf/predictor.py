@@ -111,6 +111,49 @@ class SavedClassifier:
         ]
 
 
+class SavedAnswerer:
+    """A model that answers questions, which `export_saved_model` wrote.
+
+    Raises:
+        ValueError: the folder holds no such SavedModel.
+    """
+
+    def __init__(self, folder: str):
+        self._model = tf.saved_model.load(folder)  # kept, since it owns the weights
+        self._serve = self._model.signatures["serving_default"]
+        if "question" not in self._serve.structured_input_signature[1]:
+            raise ValueError(f"{folder} is a SavedModel, but none that answers questions.")
+
+    def predict(self, questions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """As `QuestionAnswerer.predict`, with "score" (the sum of the logits) for "probability"."""
+        if not questions:
+            return []
+        outputs = self._serve(
+            question=tf.constant([question for question, _ in questions]),
+            context=tf.constant([text for _, text in questions]),
+        )
+        columns = {name: value.numpy().tolist() for name, value in outputs.items()}
+        rows = [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
+        names = ("answer", "start", "end", "score", "null_odds")
+        answers = [{name: row[name] for name in names if name in row} for row in rows]
+        for answer in answers:
+            answer["answer"] = answer["answer"].decode("utf-8")
+            if answer["start"] < 0:
+                answer["start"] = answer["end"] = None
+        return answers
+
+
+def load_saved_model(folder: str) -> SavedClassifier | SavedAnswerer:
+    """Whichever of the two a SavedModel is."""
+    labels = os.path.join(folder, "assets.extra", "labels.txt")
+    if tf.io.gfile.exists(labels) or not is_saved_model(folder):
+        return SavedClassifier(folder)
+    return SavedAnswerer(folder)
+
+
 class MaskFiller:
     """A pre-trained model that says what may stand in the place of [MASK].
 

@@ -17,7 +17,13 @@ import tensorflow as tf
 from bert_tf.data.files import open_whole
 from bert_tf.data.readers import read_lines
 from bert_tf.model_folder import read_task
-from bert_tf.predictor import MaskFiller, QuestionAnswerer, SavedClassifier, is_saved_model
+from bert_tf.predictor import (
+    MaskFiller,
+    QuestionAnswerer,
+    SavedAnswerer,
+    is_saved_model,
+    load_saved_model,
+)
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.workflows.options import option
 
@@ -31,7 +37,7 @@ class PredictionOptions:
     """The flags of predict."""
 
     model_dir: str = option(
-        "A SavedModel of export_saved_model, which says the label of each line; or the --output_dir "
+        "A SavedModel of export_saved_model, which says the label or the answer; or the --output_dir "
         "of run_squad, which answers the question before the tab from the text behind it; or that of "
         "run_pretraining, which fills the [MASK] of each line."
     )
@@ -83,8 +89,9 @@ def answerer(model_dir: str, top_k: int) -> Answerer:
         ValueError: neither a SavedModel nor a model that answers questions or fills masks lies there.
     """
     if is_saved_model(model_dir):
-        classifier = SavedClassifier(model_dir)
-        return lambda lines: classifier.predict([split_pair(line) for line in lines])
+        saved = load_saved_model(model_dir)
+        split = split_question if isinstance(saved, SavedAnswerer) else split_pair
+        return lambda lines: saved.predict([split(line) for line in lines])
     task = read_task(model_dir)
     if task is None:
         inside = tf.io.gfile.glob(os.path.join(model_dir, "*", "saved_model.pb"))

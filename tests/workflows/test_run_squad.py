@@ -2,20 +2,18 @@
 
 import dataclasses
 import json
-import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tiny_runs import (
-    ANIMALS,
-    PLACES,
     Interruption,
     assert_bit_equal,
     checkpoint_arrays,
     interrupt_at,
     read_results,
 )
+from tiny_squad import squad_options
 
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -24,97 +22,14 @@ from bert_tf.workflows.squad import SquadOptions, read_training_set, run_squad
 FILES = ("predictions.json", "nbest_predictions.json")
 
 
-def write_squad(path, num_questions, seed, impossible=0.0, labeled=True):
-    """Two animals in two places, and where one of them is; or where one is that is not named."""
-    rng = random.Random(seed)
-    paragraphs = []
-    for number in range(num_questions):
-        first, second, third = rng.sample(ANIMALS, 3)
-        here, there = rng.sample(PLACES, 2)
-        context = f"The {first} is in the {here}. The {second} is in the {there}."
-        qa = {"id": f"q{number}", "question": f"the {first} in the"}
-        qa["answers"] = [{"text": here, "answer_start": context.index(f" {here}.") + 1}]
-        if impossible:
-            qa["is_impossible"] = rng.random() < impossible
-            if qa["is_impossible"]:
-                qa |= {"question": f"the {third} in the", "answers": []}
-        if not labeled:
-            qa = {"id": qa["id"], "question": qa["question"]}
-        paragraphs.append({"context": context, "qas": [qa]})
-    Path(path).write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
-    return str(path)
-
-
-def squad_options(output_dir, **changes):
-    values = {
-        "output_dir": str(output_dir),
-        "max_seq_length": 31,
-        "max_query_length": 8,
-        "doc_stride": 8,
-        "train_batch_size": 16,
-        "learning_rate": 5e-3,
-    }
-    return SquadOptions(**{**values, **changes})
-
-
-@pytest.fixture(scope="module")
-def sets(tmp_path_factory):
-    """Folder with SQuAD files of both versions."""
-    folder = tmp_path_factory.mktemp("squad")
-    write_squad(folder / "train.json", 160, seed=1)
-    write_squad(folder / "dev.json", 30, seed=2)
-    write_squad(folder / "test.json", 9, seed=3, labeled=False)
-    write_squad(folder / "train2.json", 160, seed=4, impossible=0.4)
-    write_squad(folder / "dev2.json", 30, seed=5, impossible=0.4)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model(pretrained, sets, tmp_path_factory):
-    """--output_dir of a run of SQuAD 1.1 that trained, was evaluated while it did, and answered."""
-    folder = tmp_path_factory.mktemp("squad_model")
-    run_squad(
-        squad_options(
-            folder,
-            init_checkpoint=str(pretrained),
-            do_train=True,
-            do_predict=True,
-            train_file=str(sets / "train.json"),
-            predict_file=str(sets / "dev.json"),
-            num_train_epochs=15.0,
-            evaluate_steps=100,
-        )
-    )
-    return folder
-
-
-@pytest.fixture(scope="module")
-def model2(pretrained, sets, tmp_path_factory):
-    """The same of SQuAD 2.0."""
-    folder = tmp_path_factory.mktemp("squad2_model")
-    run_squad(
-        squad_options(
-            folder,
-            init_checkpoint=str(pretrained),
-            do_train=True,
-            do_predict=True,
-            train_file=str(sets / "train2.json"),
-            predict_file=str(sets / "dev2.json"),
-            num_train_epochs=10.0,
-            version_2_with_negative=True,
-        )
-    )
-    return folder
-
-
 @pytest.fixture
-def training(pretrained, sets, tmp_path):
+def training(pretrained, squad_sets, tmp_path):
     """Options of a short training into a new folder."""
     return squad_options(
         tmp_path / "output",
         init_checkpoint=str(pretrained),
         do_train=True,
-        train_file=str(sets / "train.json"),
+        train_file=str(squad_sets / "train.json"),
         num_train_epochs=0.8,
     )
 
@@ -126,68 +41,68 @@ def answers_in(folder):
 # ------------------------------------------------------------------------------------ what it leaves
 
 
-def test_it_leaves_records_checkpoint_answers_and_all_that_the_model_needs(model, model2):
-    files = {path.name for path in model.iterdir()}
+def test_it_leaves_records_checkpoint_answers_and_all_that_the_model_needs(
+    squad_model, squad2_model
+):
+    files = {path.name for path in squad_model.iterdir()}
     assert files == {
         *("bert_config.json", "vocab.txt", "tokenizer_config.json", "task.json", "checkpoint"),
         *("train.tf_record", "eval.tf_record", "metrics.jsonl", "eval_results.txt"),
         *("predictions.json", "nbest_predictions.json"),
-        *("model.ckpt-150.index", "model.ckpt-150.data-00000-of-00001"),
+        *("model.ckpt-100.index", "model.ckpt-100.data-00000-of-00001"),
     }
-    assert {path.name for path in model2.iterdir()} - {"null_odds.json"} == {
-        name.replace("150", "100") for name in files
-    }
+    assert {path.name for path in squad2_model.iterdir()} - {"null_odds.json"} == files
 
 
-def test_questions_that_can_be_answered_are_answered(model):
-    results = read_results(model)
+def test_questions_that_can_be_answered_are_answered(squad_model):
+    results = read_results(squad_model)
     assert list(results) == ["exact_match", "f1", "global_step"]
-    assert results["global_step"] == 150
+    assert results["global_step"] == 100
     assert results["exact_match"] > 80
 
 
-def test_the_figures_are_those_of_the_written_predictions(model, sets):
-    predictions = answers_in(model)["predictions.json"]
-    data = json.loads((sets / "dev.json").read_text())["data"]
+def test_the_figures_are_those_of_the_written_predictions(squad_model, squad_sets):
+    predictions = answers_in(squad_model)["predictions.json"]
+    data = json.loads((squad_sets / "dev.json").read_text())["data"]
     right = [
         predictions[qa["id"]] == answer["text"]
         for paragraph in data[0]["paragraphs"]
         for qa in paragraph["qas"]
         for answer in qa["answers"]
     ]
-    assert read_results(model)["exact_match"] == pytest.approx(100 * np.mean(right))
+    assert read_results(squad_model)["exact_match"] == pytest.approx(100 * np.mean(right))
 
 
-def test_predictions_are_in_the_order_of_the_questions_and_the_first_of_the_n_best(model):
-    found = answers_in(model)
+def test_predictions_are_in_the_order_of_the_questions_and_the_first_of_the_n_best(squad_model):
+    found = answers_in(squad_model)
     assert list(found["predictions.json"]) == [f"q{number}" for number in range(30)]
     for name, entries in found["nbest_predictions.json"].items():
         assert entries[0]["text"] == found["predictions.json"][name]
         assert sum(entry["probability"] for entry in entries) == pytest.approx(1.0)
         assert len({entry["text"] for entry in entries}) == len(entries) <= 20
-    text = (model / "predictions.json").read_text()
+    text = (squad_model / "predictions.json").read_text()
     assert text.startswith('{\n    "q0": "') and text.endswith('"\n}\n')
 
 
-def test_version_2_writes_odds_and_the_best_threshold(model2):
-    results = read_results(model2)
+def test_version_2_writes_odds_and_the_best_threshold(squad2_model):
+    results = read_results(squad2_model)
     assert {"exact", "f1", "HasAns_f1", "NoAns_exact", "best_f1", "best_exact_thresh"} <= set(
         results
     )
     assert results["best_exact"] >= results["exact"] > 40
-    odds = json.loads((model2 / "null_odds.json").read_text())
-    predictions = answers_in(model2)["predictions.json"]
+    odds = json.loads((squad2_model / "null_odds.json").read_text())
+    predictions = answers_in(squad2_model)["predictions.json"]
     assert all((text == "") == (odds[name] > 0) for name, text in predictions.items())
 
 
-def test_the_best_threshold_reaches_what_it_promises(model2, sets, tmp_path):
-    before = read_results(model2)
+def test_the_best_threshold_reaches_what_it_promises(squad2_model, squad_sets, tmp_path):
+    before = read_results(squad2_model)
     results = run_squad(
         squad_options(
             tmp_path,
-            init_checkpoint=str(model2),
+            init_checkpoint=str(squad2_model),
             do_predict=True,
-            predict_file=str(sets / "dev2.json"),
+            predict_file=str(squad_sets / "dev2.json"),
             version_2_with_negative=True,
             null_score_diff_threshold=before["best_exact_thresh"] + 1e-4,
         )
@@ -196,35 +111,37 @@ def test_the_best_threshold_reaches_what_it_promises(model2, sets, tmp_path):
     assert results["best_exact"] == pytest.approx(before["best_exact"])
 
 
-def test_the_model_is_evaluated_while_it_trains(model):
-    lines = [json.loads(line) for line in (model / "metrics.jsonl").read_text().splitlines()]
+def test_the_model_is_evaluated_while_it_trains(squad_model):
+    lines = [json.loads(line) for line in (squad_model / "metrics.jsonl").read_text().splitlines()]
     (evaluated,) = [line for line in lines if "exact_match" in line]
-    assert evaluated["step"] == 100
+    assert evaluated["step"] == 60
     assert evaluated["f1"] > 0
 
 
 # -------------------------------------------------------------------------- start, stop and afterwards
 
 
-def test_answering_afterwards_needs_only_the_questions_and_the_folder(model, sets, tmp_path):
+def test_answering_afterwards_needs_only_the_questions_and_the_folder(
+    squad_model, squad_sets, tmp_path
+):
     options = SquadOptions(
         output_dir=str(tmp_path),
-        init_checkpoint=str(model),
+        init_checkpoint=str(squad_model),
         max_query_length=8,
         doc_stride=8,
         do_eval=True,
-        predict_file=str(sets / "dev.json"),
+        predict_file=str(squad_sets / "dev.json"),
     )
-    assert run_squad(options)["exact_match"] == read_results(model)["exact_match"]
-    assert answers_in(tmp_path)["predictions.json"] == answers_in(model)["predictions.json"]
+    assert run_squad(options)["exact_match"] == read_results(squad_model)["exact_match"]
+    assert answers_in(tmp_path)["predictions.json"] == answers_in(squad_model)["predictions.json"]
 
 
-def test_a_test_set_is_answered_without_figures(model, sets, tmp_path):
+def test_a_test_set_is_answered_without_figures(squad_model, squad_sets, tmp_path):
     options = squad_options(
         tmp_path,
-        init_checkpoint=str(model),
+        init_checkpoint=str(squad_model),
         do_predict=True,
-        predict_file=str(sets / "test.json"),
+        predict_file=str(squad_sets / "test.json"),
     )
     assert run_squad(options) == {}
     assert len(answers_in(tmp_path)["predictions.json"]) == 9
@@ -233,14 +150,14 @@ def test_a_test_set_is_answered_without_figures(model, sets, tmp_path):
         run_squad(dataclasses.replace(options, do_eval=True))
 
 
-def test_training_goes_on_from_an_earlier_run_with_its_head(training, model, caplog):
+def test_training_goes_on_from_an_earlier_run_with_its_head(training, squad_model, caplog):
     options = dataclasses.replace(
-        training, init_checkpoint=str(model), num_train_epochs=0.1, warmup_proportion=0.0
+        training, init_checkpoint=str(squad_model), num_train_epochs=0.1, warmup_proportion=0.0
     )
     with caplog.at_level("INFO"):
         run_squad(options)
     assert "new, with random values" not in caplog.text
-    before = checkpoint_arrays(latest_checkpoint(str(model)))
+    before = checkpoint_arrays(latest_checkpoint(str(squad_model)))
     after = checkpoint_arrays(latest_checkpoint(options.output_dir))
     name = "cls/squad/output_weights"
     assert before[name].shape == (2, 16)
@@ -274,27 +191,27 @@ def test_an_interrupted_run_ends_with_the_bits_of_an_uninterrupted_one(
 # ------------------------------------------------------------------------------------------ ensembles
 
 
-def test_an_ensemble_of_one_run_answers_as_the_run(model2, sets, tmp_path):
+def test_an_ensemble_of_one_run_answers_as_the_run(squad2_model, squad_sets, tmp_path):
     options = SquadOptions(
         output_dir=str(tmp_path),
-        predictions=str(model2),
-        predict_file=str(sets / "dev2.json"),
+        predictions=str(squad2_model),
+        predict_file=str(squad_sets / "dev2.json"),
         version_2_with_negative=True,
     )
     results = run_squad(options)
-    before = read_results(model2)
+    before = read_results(squad2_model)
     for name in ("exact", "f1", "best_exact", "best_f1"):
         assert results[name] == pytest.approx(before[name])
     assert results["num_runs"] == 1
     odds, expected = (
-        json.loads((folder / "null_odds.json").read_text()) for folder in (tmp_path, model2)
+        json.loads((folder / "null_odds.json").read_text()) for folder in (tmp_path, squad2_model)
     )
     assert odds == pytest.approx(expected, abs=1e-6)
-    assert answers_in(tmp_path)["predictions.json"] == answers_in(model2)["predictions.json"]
+    assert answers_in(tmp_path)["predictions.json"] == answers_in(squad2_model)["predictions.json"]
 
 
-def test_several_runs_vote(model, sets, tmp_path):
-    names = list(answers_in(model)["predictions.json"])
+def test_several_runs_vote(squad_model, squad_sets, tmp_path):
+    names = list(answers_in(squad_model)["predictions.json"])
     for number, text in enumerate(("barn", "barn", "lake")):
         (tmp_path / str(number)).mkdir()
         nbest = {name: [{"text": text, "probability": 1.0}] for name in names}
@@ -302,7 +219,7 @@ def test_several_runs_vote(model, sets, tmp_path):
     options = SquadOptions(
         output_dir=str(tmp_path / "ensemble"),
         predictions=",".join(str(tmp_path / name) for name in "012"),
-        predict_file=str(sets / "dev.json"),
+        predict_file=str(squad_sets / "dev.json"),
     )
     assert run_squad(options)["num_runs"] == 3
     found = answers_in(tmp_path / "ensemble")
@@ -315,8 +232,8 @@ def test_several_runs_vote(model, sets, tmp_path):
 # ------------------------------------------------------------------------------------------- bad input
 
 
-def test_what_is_left_out_is_counted_and_named(training, sets, tmp_path, caplog):
-    values = json.loads((sets / "train.json").read_text())
+def test_what_is_left_out_is_counted_and_named(training, squad_sets, tmp_path, caplog):
+    values = json.loads((squad_sets / "train.json").read_text())
     paragraphs = values["data"][0]["paragraphs"]
     paragraphs[3]["qas"][0]["answers"][0]["text"] = "moon"
     paragraphs[5]["qas"][0]["answers"][0]["answer_start"] = -4
@@ -330,7 +247,7 @@ def test_what_is_left_out_is_counted_and_named(training, sets, tmp_path, caplog)
     assert "1 questions have an answer that does not begin at answer_start: q7" in caplog.text
 
 
-def test_odd_questions_to_predict_are_answered_and_named(model, tmp_path, caplog):
+def test_odd_questions_to_predict_are_answered_and_named(squad_model, tmp_path, caplog):
     paragraphs = [
         {"context": " \n", "qas": [{"id": "empty", "question": "where"}]},
         {"context": "The cat.", "qas": [{"id": "silent", "question": ""}]},
@@ -343,7 +260,7 @@ def test_odd_questions_to_predict_are_answered_and_named(model, tmp_path, caplog
         run_squad(
             squad_options(
                 folder,
-                init_checkpoint=str(model),
+                init_checkpoint=str(squad_model),
                 do_predict=True,
                 predict_file=str(tmp_path / "odd.json"),
                 version_2_with_negative=version_2,
@@ -357,8 +274,8 @@ def test_odd_questions_to_predict_are_answered_and_named(model, tmp_path, caplog
         assert ("have no answer and get one all the same" in caplog.text) is not version_2
 
 
-def test_verbose_logging_names_all_of_them(training, pretrained, sets, tmp_path, caplog):
-    values = json.loads((sets / "train.json").read_text())
+def test_verbose_logging_names_all_of_them(training, pretrained, squad_sets, tmp_path, caplog):
+    values = json.loads((squad_sets / "train.json").read_text())
     for paragraph in values["data"][0]["paragraphs"][:8]:
         paragraph["qas"][0]["answers"][0]["text"] = "moon"
     (tmp_path / "odd.json").write_text(json.dumps(values))
@@ -388,8 +305,8 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(training, 
     assert not Path(training.output_dir).exists()
 
 
-def test_unanswerable_questions_without_version_2_are_refused_by_name(training, sets):
-    options = dataclasses.replace(training, train_file=str(sets / "train2.json"))
+def test_unanswerable_questions_without_version_2_are_refused_by_name(training, squad_sets):
+    options = dataclasses.replace(training, train_file=str(squad_sets / "train2.json"))
     with pytest.raises(ValueError, match=r"train2.json: .*\(id q\d+\).*--version_2_with_negative"):
         run_squad(options)
     assert not Path(training.output_dir).exists()
