@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from absl import flags
 from tiny_runs import (
     Interruption,
     assert_bit_equal,
@@ -15,6 +16,7 @@ from tiny_runs import (
 )
 from tiny_squad import squad_options
 
+from bert_tf import cli
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.workflows.squad import SquadOptions, read_training_set, run_squad
@@ -333,3 +335,46 @@ def test_unanswerable_questions_without_version_2_are_refused_by_name(training, 
 def test_options_are_checked_when_made(training, changes, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(training, **changes)
+
+
+README_COMMANDS = {
+    "1.1": """--vocab_file=$B/vocab.txt --bert_config_file=$B/bert_config.json
+        --init_checkpoint=$B/bert_model.ckpt --do_train=True --train_file=$S/train-v1.1.json
+        --do_predict=True --predict_file=$S/dev-v1.1.json --train_batch_size=12
+        --learning_rate=3e-5 --num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128
+        --output_dir=/tmp/squad_base/""",
+    "2.0": """--vocab_file=$B/vocab.txt --bert_config_file=$B/bert_config.json
+        --init_checkpoint=$B/bert_model.ckpt --do_train=False --train_file=$S/train-v2.0.json
+        --do_predict=True --predict_file=$S/dev-v2.0.json --train_batch_size=24
+        --learning_rate=3e-5 --num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128
+        --output_dir=gs://some_bucket/squad_large/ --use_tpu=True --tpu_name=$TPU_NAME
+        --version_2_with_negative=True --null_score_diff_threshold=-1.967471694946289""",
+}
+
+
+@pytest.mark.parametrize("version", README_COMMANDS)
+def test_the_commands_of_the_reference_are_understood(version):
+    values = flags.FlagValues()
+    cli.define_flags(SquadOptions, values)
+    assert values(["run_squad.py", *README_COMMANDS[version].split()]) == ["run_squad.py"]
+    options = cli.options_from_flags(SquadOptions, values)
+    assert (options.max_seq_length, options.doc_stride, options.learning_rate) == (384, 128, 3e-5)
+    assert options.version_2_with_negative is (version == "2.0")
+    assert options.do_train is (version == "1.1") and options.do_predict
+
+
+def test_without_training_the_weights_are_those_in_output_dir_whatever_init_checkpoint_says(
+    pretrained, squad_model, squad_sets, tmp_path
+):
+    for path in squad_model.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    results = run_squad(
+        squad_options(
+            tmp_path,
+            init_checkpoint=str(pretrained),
+            do_train=False,
+            do_predict=True,
+            predict_file=str(squad_sets / "dev.json"),
+        )
+    )
+    assert results["exact_match"] == read_results(squad_model)["exact_match"]
