@@ -229,12 +229,13 @@ def read_questions(
     """The questions of --predict_file with their windows; says which of them are odd.
 
     Raises:
-        ValueError: the file cannot be read, or --do_eval is given and it has no answers.
+        ValueError: the file cannot be read, or has no answers to evaluate with, or no passage has text.
     """
     examples = read_squad(options.predict_file)
-    if options.do_eval and not has_answers(examples, options):
+    wanted = "do_eval" if options.do_eval else "evaluate_steps"
+    if getattr(options, wanted) and not has_answers(examples, options):
         raise ValueError(
-            f"--do_eval: {options.predict_file} does not say the answer to each question, so there is "
+            f"--{wanted}: {options.predict_file} does not say the answer to each question, so there is "
             "nothing to compare with. Use --do_predict; for SQuAD 2.0 give --version_2_with_negative."
         )
     passages, findings = TokenizedPassages(tokenizer), Findings()
@@ -316,10 +317,6 @@ def evaluation(
 ) -> Callable[[], dict[str, float]] | None:
     """A function that gives the official metrics of the model as it is; None where there are none."""
     if not has_answers(task.asked.examples, options):
-        if options.evaluate_steps:
-            raise ValueError(
-                f"--evaluate_steps: {options.predict_file} does not say the answer to each question."
-            )
         return None
     return lambda: task.metrics(
         training.run_model(trainer, task, [path], options.eval_batch_size, label="eval")

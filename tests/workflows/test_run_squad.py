@@ -150,6 +150,10 @@ def test_a_test_set_is_answered_without_figures(squad_model, squad_sets, tmp_pat
     assert not (tmp_path / "eval_results.txt").exists()
     with pytest.raises(ValueError, match=r"--do_eval: .*test.json does not say the answer"):
         run_squad(dataclasses.replace(options, do_eval=True))
+    training = {"do_train": True, "train_file": str(squad_sets / "train.json")}
+    options = dataclasses.replace(options, evaluate_steps=9, **training)
+    with pytest.raises(ValueError, match=r"--evaluate_steps: .*test.json does not say the answer"):
+        run_squad(options)
 
 
 def test_training_goes_on_from_an_earlier_run_with_its_head(training, squad_model, caplog):
