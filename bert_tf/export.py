@@ -6,7 +6,14 @@ Two signatures:
     tokens            input_ids, input_mask, segment_ids: int32 [B, S]   -> the same
 
 Outputs of a classifier: `probabilities` float32 [B, L], `logits` float32 [B, L], `label` string [B].
-`assets.extra/` holds labels.txt (in the order of the outputs), bert_config.json and vocab.txt.
+
+A model that answers questions takes `question` and `context` instead, and gives `answer` string [B],
+`start` and `end` int64 [B] (characters of the context; -1 for no answer), `score` float32 [B] (sum of
+the logits) and, with SQuAD 2.0, `null_odds` float32 [B]; for ids `start_logits` and `end_logits`
+float32 [B, S].
+
+`assets.extra/` holds bert_config.json, vocab.txt, and labels.txt (in the order of the outputs) of a
+classifier.
 """
 
 from __future__ import annotations
@@ -19,8 +26,11 @@ import tensorflow as tf
 from bert_tf.data.files import write_text
 from bert_tf.data.graph_packing import pack_ragged
 from bert_tf.data.graph_tokenizer import GraphTokenizer
+from bert_tf.data.graph_windows import best_spans, graph_windows
 from bert_tf.model_folder import TrainedModel
+from bert_tf.tasks.answers import CERTAINLY_NULL, AnswerSettings
 from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
 
 
 class ServedClassifier(tf.Module):
@@ -91,8 +101,9 @@ def export_classifier(
     """
     if not isinstance(trained.task, ClassificationTask):
         raise ValueError(
-            f"The model was made for {type(trained.task).__name__}, but only classifiers can be "
-            "exported so far. Name the --output_dir of run_classifier."
+            f"The model was made for {type(trained.task).__name__}, but only classifiers and models "
+            "that answer questions can be exported. Name the --output_dir of run_classifier or "
+            "run_squad."
         )
     max_seq_length = max_seq_length or trained.max_seq_length
     limit = trained.model.config.max_position_embeddings
@@ -102,12 +113,108 @@ def export_classifier(
             f"--max_seq_length is {max_seq_length}, but must be from {least} to "
             f"`max_position_embeddings` = {limit} in the model's configuration."
         )
-    check_export_dir(export_dir)
     served = ServedClassifier(trained, max_seq_length)
+    _save(served, served.signatures(trained.task.is_pair), trained, export_dir)
+
+
+class ServedAnswerer(tf.Module):
+    """A trained model of question answering as TensorFlow functions on text and on ids.
+
+    Long contexts are cut into windows as in training; the answer is the best of all windows.
+    """
+
+    def __init__(self, trained: TrainedModel, settings: AnswerSettings):
+        super().__init__()
+        self.model, self.task, self.settings = trained.model, trained.task, settings
+        tokenizer = trained.tokenizer
+        self.tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
+        self.cls_id, self.sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+
+    @tf.function
+    def tokens(self, input_ids, input_mask, segment_ids) -> dict[str, tf.Tensor]:
+        inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+        return self.model(inputs, training=False)
+
+    @tf.function
+    def answer(self, question, context) -> dict[str, tf.Tensor]:
+        passage_ids, starts, ends = self.tokenizer.with_offsets(context)
+        windows = graph_windows(
+            self.tokenizer(question),
+            passage_ids,
+            max_seq_length=self.task.max_seq_length,
+            doc_stride=self.task.doc_stride,
+            max_query_length=self.task.max_query_length,
+            cls_id=self.cls_id,
+            sep_id=self.sep_id,
+        )
+        spans = best_spans(
+            windows,
+            **self.tokens(**windows.inputs),
+            n_best_size=self.settings.n_best_size,
+            max_answer_length=self.settings.max_answer_length,
+        )
+        null_odds = tf.where(spans.score < -1e29, CERTAINLY_NULL, spans.null_score - spans.score)
+        is_answer = spans.score > -1e29
+        if self.settings.version_2_with_negative:
+            is_answer &= null_odds <= self.settings.null_score_diff_threshold
+        start = _at(starts.flat_values, spans.start, is_answer)
+        end = _at(ends.flat_values, spans.end, is_answer)
+        length = tf.cast(end - start, tf.int32)
+        first = tf.maximum(tf.cast(start, tf.int32), 0)
+        outputs = {
+            "answer": tf.strings.substr(context, first, length, unit="UTF8_CHAR"),
+            "start": start,
+            "end": end,
+            "score": spans.score,
+        }
+        if self.settings.version_2_with_negative:
+            outputs["null_odds"] = null_odds
+        return outputs
+
+    def signatures(self) -> Mapping[str, tf.types.experimental.ConcreteFunction]:
+        texts = [tf.TensorSpec([None], tf.string, name) for name in ("question", "context")]
+        names = ("input_ids", "input_mask", "segment_ids")
+        ids = {name: tf.TensorSpec([None, None], tf.int32, name) for name in names}
+        return {
+            "serving_default": self.answer.get_concrete_function(*texts),
+            "tokens": self.tokens.get_concrete_function(**ids),
+        }
+
+
+def _at(values: tf.Tensor, index: tf.Tensor, is_answer: tf.Tensor) -> tf.Tensor:
+    """`values[index]`, and -1 where there is no answer."""
+    values = tf.concat([values, [-1]], axis=0)
+    return tf.gather(values, tf.where(is_answer, index, tf.size(values, tf.int64) - 1))
+
+
+def export_answerer(trained: TrainedModel, export_dir: str, settings: AnswerSettings) -> None:
+    """Writes a SavedModel of a model that answers questions.
+
+    Args:
+        trained: from `load_model_folder`.
+        export_dir: must not exist yet, or be empty. It appears when it is complete.
+        settings: how answers are chosen.
+    """
+    if not isinstance(trained.task, QuestionAnsweringTask):
+        raise ValueError(
+            f"The model was made for {type(trained.task).__name__}, not for question answering."
+        )
+    served = ServedAnswerer(trained, settings)
+    _save(served, served.signatures(), trained, export_dir)
+
+
+def _save(
+    served: tf.Module,
+    signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
+    trained: TrainedModel,
+    export_dir: str,
+) -> None:
+    """Writes a SavedModel, whole or not at all."""
+    check_export_dir(export_dir)
     temporary = f"{export_dir.rstrip('/')}.tmp"
     if tf.io.gfile.exists(temporary):  # of an export that was killed
         tf.io.gfile.rmtree(temporary)
-    tf.saved_model.save(served, temporary, signatures=served.signatures(trained.task.is_pair))
+    tf.saved_model.save(served, temporary, signatures=signatures)
     _write_extra_assets(trained, os.path.join(temporary, "assets.extra"))
     if tf.io.gfile.isdir(export_dir):
         tf.io.gfile.rmtree(export_dir)
@@ -134,6 +241,8 @@ def check_export_dir(export_dir: str) -> None:
 def _write_extra_assets(trained: TrainedModel, folder: str) -> None:
     """What a person or a client may want to look up; the served functions do not read it."""
     tokens = sorted(trained.tokenizer.vocab, key=trained.tokenizer.vocab.get)
-    write_text(os.path.join(folder, "labels.txt"), "".join(f"{x}\n" for x in trained.task.labels))
+    if isinstance(trained.task, ClassificationTask):
+        labels = "".join(f"{label}\n" for label in trained.task.labels)
+        write_text(os.path.join(folder, "labels.txt"), labels)
     write_text(os.path.join(folder, "vocab.txt"), "".join(f"{token}\n" for token in tokens))
     write_text(os.path.join(folder, "bert_config.json"), trained.model.config.to_json_string())

@@ -28,12 +28,13 @@ from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
 
 TASK_FILE = "task.json"
 BESIDE_CHECKPOINTS = ("bert_config.json", "vocab.txt", "tokenizer_config.json", TASK_FILE)
-TASKS = {task.name: task for task in (ClassificationTask, PretrainingTask)}
+TASKS = {task.name: task for task in (ClassificationTask, PretrainingTask, QuestionAnsweringTask)}
 
 
 @dataclass(frozen=True)

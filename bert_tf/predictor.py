@@ -6,7 +6,10 @@
     fill_mask = MaskFiller("pretrained")
     fill_mask.predict("The dog [MASK] at the cat.")
 
-Both answer in plain Python values.
+    answerer = QuestionAnswerer("squad_output")
+    answerer.predict([("Who won?", "Denver beat Carolina.")])
+
+All answer in plain Python values.
 """
 
 from __future__ import annotations
@@ -15,14 +18,19 @@ import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 # Registers the operation with which the exported models tokenize.
 import tensorflow_text  # noqa: F401
 
 from bert_tf.data.packing import pack
+from bert_tf.data.span_windows import Window, tokenize_passage
+from bert_tf.data.squad import Passage
 from bert_tf.model_folder import load_model_folder
+from bert_tf.tasks.answers import AnswerSettings, characters_of, predict_answer
 from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
 
 
 class Candidate(NamedTuple):
@@ -103,6 +111,49 @@ class SavedClassifier:
         ]
 
 
+class SavedAnswerer:
+    """A model that answers questions, which `export_saved_model` wrote.
+
+    Raises:
+        ValueError: the folder holds no such SavedModel.
+    """
+
+    def __init__(self, folder: str):
+        self._model = tf.saved_model.load(folder)  # kept, since it owns the weights
+        self._serve = self._model.signatures["serving_default"]
+        if "question" not in self._serve.structured_input_signature[1]:
+            raise ValueError(f"{folder} is a SavedModel, but none that answers questions.")
+
+    def predict(self, questions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """As `QuestionAnswerer.predict`, with "score" (the sum of the logits) for "probability"."""
+        if not questions:
+            return []
+        outputs = self._serve(
+            question=tf.constant([question for question, _ in questions]),
+            context=tf.constant([text for _, text in questions]),
+        )
+        columns = {name: value.numpy().tolist() for name, value in outputs.items()}
+        rows = [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
+        names = ("answer", "start", "end", "score", "null_odds")
+        answers = [{name: row[name] for name in names if name in row} for row in rows]
+        for answer in answers:
+            answer["answer"] = answer["answer"].decode("utf-8")
+            if answer["start"] < 0:
+                answer["start"] = answer["end"] = None
+        return answers
+
+
+def load_saved_model(folder: str) -> SavedClassifier | SavedAnswerer:
+    """Whichever of the two a SavedModel is."""
+    labels = os.path.join(folder, "assets.extra", "labels.txt")
+    if tf.io.gfile.exists(labels) or not is_saved_model(folder):
+        return SavedClassifier(folder)
+    return SavedAnswerer(folder)
+
+
 class MaskFiller:
     """A pre-trained model that says what may stand in the place of [MASK].
 
@@ -160,6 +211,107 @@ class MaskFiller:
             ]
             for token_row, row in zip(tokens.numpy().tolist(), probabilities.numpy(), strict=True)
         ]
+
+
+class QuestionAnswerer:
+    """A model of run_squad that answers questions with parts of texts.
+
+    Args:
+        folder: the --output_dir of run_squad.
+        null_score_diff_threshold: for a model of SQuAD 2.0; no answer is given where the odds of none
+            are above this.
+        n_best_size, max_answer_length: as of run_squad.
+        batch_size: windows that go through the model at once.
+
+    Raises:
+        ValueError: the folder holds no model that answers questions.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        null_score_diff_threshold: float = 0.0,
+        n_best_size: int = 20,
+        max_answer_length: int = 30,
+        batch_size: int = 32,
+    ):
+        trained = load_model_folder(folder)
+        if not isinstance(trained.task, QuestionAnsweringTask):
+            raise ValueError(
+                f"{folder} holds no model that answers questions: name the --output_dir of run_squad."
+            )
+        self._task, self._tokenizer = trained.task, trained.tokenizer
+        self._settings = AnswerSettings(
+            n_best_size,
+            max_answer_length,
+            trained.task.version_2_with_negative,
+            null_score_diff_threshold,
+        )
+        self._batch_size = batch_size
+        self._run = tf.function(
+            lambda inputs: trained.model(inputs, training=False), reduce_retracing=True
+        )
+
+    def predict(self, questions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Answers of a batch.
+
+        Args:
+            questions: (question, text).
+
+        Returns:
+            For each: {"answer": text[start:end], "start": characters, "end": characters,
+            "probability": among the n best}, and with SQuAD 2.0 "null_odds". No answer is "" with
+            None for both places.
+        """
+        windows_of = [
+            self._task.windows(
+                question, tokenize_passage(Passage(text), self._tokenizer), self._tokenizer
+            )
+            for question, text in questions
+        ]
+        logits = self._logits([window for windows in windows_of for window in windows])
+        answers = []
+        for (_, text), windows in zip(questions, windows_of, strict=True):
+            pairs = [logits[id(window)] for window in windows]
+            answers.append(self._answer(text, windows, pairs))
+        return answers
+
+    def _answer(
+        self, text: str, windows: Sequence[Window], logits: Sequence[tuple[np.ndarray, np.ndarray]]
+    ) -> dict[str, Any]:
+        starts, ends = [start for start, _ in logits], [end for _, end in logits]
+        found = predict_answer(windows, starts, ends, self._tokenizer, self._settings)
+        wanted = found.text if self._task.version_2_with_negative else found.best_answer
+        best = next(candidate for candidate in found.nbest if candidate.text == wanted)
+        characters = characters_of(best, windows, self._tokenizer)
+        start, end = characters or (None, None)
+        answer = {
+            "answer": text[start:end] if characters else "",
+            "start": start,
+            "end": end,
+            "probability": best.probability,
+        }
+        return answer if found.null_odds is None else answer | {"null_odds": found.null_odds}
+
+    def _logits(self, windows: Sequence[Window]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """id of the window -> start and end logits of its tokens; the shortest windows together."""
+        special = self._tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        windows = sorted(windows, key=lambda window: window.num_tokens)
+        logits = {}
+        for first in range(0, len(windows), self._batch_size):
+            some = windows[first : first + self._batch_size]
+            # A multiple of 16, so that there are few different shapes.
+            length = min(-(-some[-1].num_tokens // 16) * 16, self._task.max_seq_length)
+            packed = [window.pack(length, *special) for window in some]
+            inputs = {
+                name: tf.constant([getattr(row, name) for row in packed])
+                for name in self._task.input_names
+            }
+            outputs = self._run(inputs)
+            starts, ends = outputs["start_logits"].numpy(), outputs["end_logits"].numpy()
+            for window, start, end in zip(some, starts, ends, strict=True):
+                logits[id(window)] = start[: window.num_tokens], end[: window.num_tokens]
+        return logits
 
 
 def is_saved_model(folder: str) -> bool:

@@ -8,6 +8,10 @@ What may stand in the place of [MASK], from a pre-trained model:
 
     echo 'The dog [MASK] at the cat.' | python run_scripts/predict.py --model_dir=pretrained
 
+The answer to a question, a tab before the text that has it, from a model of run_squad:
+
+    printf 'Who won?\tDenver beat Carolina.\n' | python run_scripts/predict.py --model_dir=squad_output
+
 A line that cannot be answered gets {"text": ..., "error": why}; the others are answered all the same.
 """
 

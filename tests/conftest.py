@@ -24,3 +24,4 @@ from tiny_runs import (  # noqa: E402, F401  (fixtures for all tests)
     sentence_model,
     toy_text,
 )
+from tiny_squad import squad2_model, squad_model, squad_sets  # noqa: E402, F401

@@ -24,6 +24,7 @@ LEAST = {
     "PretrainingOptions": ["--do_train", "--input_file=i", "--output_dir=o"],
     "CorpusPreparationOptions": ["--input_file=i", "--output_file=o"],
     "QuickstartOptions": [],
+    "SquadOptions": ["--do_predict", "--predict_file=p", "--output_dir=o"],
     "VocabularyOptions": ["--input_file=i", "--output_dir=o"],
 }
 
@@ -83,6 +84,26 @@ REFERENCE = {
         "num_train_epochs": 3.0,
         "warmup_proportion": 0.1,
     },
+    "SquadOptions": TRAINING_FLAGS
+    | {
+        "vocab_file": "required",
+        "bert_config_file": "required",
+        "train_file": None,
+        "predict_file": None,
+        "do_lower_case": True,
+        "max_seq_length": 384,
+        "doc_stride": 128,
+        "max_query_length": 64,
+        "do_predict": False,
+        "predict_batch_size": 8,
+        "num_train_epochs": 3.0,
+        "warmup_proportion": 0.1,
+        "n_best_size": 20,
+        "max_answer_length": 30,
+        "verbose_logging": False,
+        "version_2_with_negative": False,
+        "null_score_diff_threshold": 0.0,
+    },
     "ExtractionOptions": {
         "input_file": "required",
         "output_file": "required",
@@ -102,7 +123,7 @@ REFERENCE = {
 # Where we differ on purpose.
 BESIDE_THE_CHECKPOINT = {"bert_config_file": None, "vocab_file": None}
 AS_THE_CHECKPOINT_SAYS = {"do_lower_case": None}  # else True
-AS_THE_RUN_IN_OUTPUT_DIR = {"max_seq_length": None}  # else 128
+AS_THE_RUN_IN_OUTPUT_DIR = {"max_seq_length": None}  # else 128, and 384 for SQuAD
 FROM_LENGTH_AND_SHARE = {"max_predictions_per_seq": None}  # 20 for 128 and 0.15
 OWN_TABLE_INSTEAD = {"data_dir": None, "task_name": None}  # --train_file
 EXCEPTIONS = {
@@ -112,6 +133,7 @@ EXCEPTIONS = {
     | AS_THE_CHECKPOINT_SAYS
     | AS_THE_RUN_IN_OUTPUT_DIR
     | OWN_TABLE_INSTEAD,
+    "SquadOptions": BESIDE_THE_CHECKPOINT | AS_THE_CHECKPOINT_SAYS | AS_THE_RUN_IN_OUTPUT_DIR,
     "ExtractionOptions": BESIDE_THE_CHECKPOINT | AS_THE_CHECKPOINT_SAYS,
 }
 

@@ -228,7 +228,10 @@ def test_a_pair_has_room_for_three_special_tokens(pair, tmp_path):
 
 
 def test_only_a_classifier_is_exported(pretrained, tmp_path):
-    with pytest.raises(ValueError, match=r"only classifiers can be exported .* run_classifier"):
+    with pytest.raises(
+        ValueError,
+        match=r"only classifiers and models that answer questions can be exported.* run_classifier",
+    ):
         export_saved_model(ExportOptions(model_dir=str(pretrained), export_dir=str(tmp_path / "1")))
     with pytest.raises(ValueError, match=r"has no task.json, so it is not the --output_dir"):
         export_saved_model(ExportOptions(model_dir=str(tmp_path), export_dir=str(tmp_path / "1")))

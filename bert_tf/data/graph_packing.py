@@ -41,17 +41,17 @@ def pack_ragged(
     cls = tf.fill([batch, 1], tf.cast(cls_id, tf.int32))
     sep = tf.fill([batch, 1], tf.cast(sep_id, tf.int32))
     if ids_b is None:
-        first = tf.concat([cls, _first(ids_a, max_seq_length - 2), sep], axis=1)
+        first = tf.concat([cls, first_values(ids_a, max_seq_length - 2), sep], axis=1)
         second = tf.RaggedTensor.from_tensor(tf.zeros([batch, 0], tf.int32))
     else:
         has_b = tf.cast(ids_b.row_lengths() > 0, tf.int64)
         room = max_seq_length - 2 - has_b
         # Half of the room each, and what one does not need goes to the other (packing.truncate_pair).
         keep_b = tf.minimum(ids_b.row_lengths(), tf.maximum(room // 2, room - ids_a.row_lengths()))
-        first = tf.concat([cls, _first(ids_a, room - keep_b), sep], axis=1)
+        first = tf.concat([cls, first_values(ids_a, room - keep_b), sep], axis=1)
         # A second sentence that lost all its tokens gets no [SEP] either.
         closing = tf.RaggedTensor.from_tensor(sep, lengths=tf.cast(keep_b > 0, tf.int64))
-        second = tf.concat([_first(ids_b, keep_b), closing], axis=1)
+        second = tf.concat([first_values(ids_b, keep_b), closing], axis=1)
     rows = tf.concat([first, second], axis=1)
     segments = tf.concat([tf.zeros_like(first), tf.ones_like(second)], axis=1)
     return {
@@ -61,7 +61,7 @@ def pack_ragged(
     }
 
 
-def _first(ids: tf.RaggedTensor, length) -> tf.RaggedTensor:
+def first_values(ids: tf.RaggedTensor, length) -> tf.RaggedTensor:
     """The first `length` (a number, or int64 [B]) values of each row."""
     lengths = tf.minimum(ids.row_lengths(), tf.cast(length, tf.int64))
     position = tf.ragged.range(ids.row_lengths()).flat_values

@@ -6,7 +6,7 @@ vector of code points, and everything that the rules say about a character is lo
 made from Python's `unicodedata`, the same source that `bert_tf.tokenization` asks. Only the last
 step, the longest match, is tensorflow-text's: bytes against a trie, which knows no Unicode.
 
-Letters in the comments: B texts, C code points, W words.
+Letters in the comments: B texts, C code points, L letters (what words consist of), W words.
 """
 
 from __future__ import annotations
@@ -99,19 +99,81 @@ class GraphTokenizer(tf.Module):
             int32 ragged [B, None].
         """
         with tf.device("/CPU:0"):  # the tables are next to the string operations
-            # Bytes that are not UTF-8 become U+FFFD, which is dropped. The space ends the last word
-            # of a text, for the texts are one vector from here on.
-            decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
-            chars, ends = decoded.values, decoded.row_splits[1:] - 1  # int32 [C], int64 [B]
-            chars, ends = _normalize(chars, ends, _rules(self.do_lower_case))
-            words, word_splits = _split_words(chars, ends)  # string [W], int64 [B + 1]
-            pieces = self._trie.tokenize(words)  # int32 ragged [W, None]
-            return tf.RaggedTensor.from_row_splits(
-                pieces.values, tf.gather(pieces.row_splits, word_splits), validate=False
-            )
+            _, words = self._words(texts)
+            pieces = self._trie.tokenize(_as_strings(words.letters))  # int32 ragged [W, None]
+            return _by_text(pieces.values, pieces.row_splits, words)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")], autograph=False)
+    def with_offsets(
+        self, texts: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """The ids of each text, and where each piece stands in it: `span_windows.piece_offsets`.
+
+        Returns:
+            ids int32, starts and ends int64 (in characters), each ragged [B, None].
+        """
+        with tf.device("/CPU:0"):
+            decoded, words = self._words(texts)
+            pieces, starts, ends = self._trie.tokenize_with_offsets(_as_strings(words.letters))
+            first, last = _letters_of(words.letters, pieces.row_splits, starts.values, ends.values)
+            start, end = tf.gather(words.source, first), tf.gather(words.source, last) + 1
+            if self.do_lower_case:  # accents that are stripped belong to the letter before them
+                unmarked = tf.where(_accents().look_up(decoded.values) == 0)[:, 0]
+                end = tf.gather(unmarked, tf.searchsorted(unmarked, end, out_type=tf.int64))
+            ids = _by_text(pieces.values, pieces.row_splits, words)
+            text_start = tf.gather(decoded.row_splits, ids.value_rowids())
+            return ids, ids.with_values(start - text_start), ids.with_values(end - text_start)
+
+    def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, _Words]:
+        """The code points of the texts, each with a space behind it, and the words in them."""
+        # Bytes that are not UTF-8 become U+FFFD, which is dropped. The space ends the last word of a
+        # text, for the texts are one vector from here on.
+        decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
+        chars, ends = decoded.values, decoded.row_splits[1:] - 1  # int32 [C], int64 [B]
+        chars, ends, source = _normalize(chars, ends, _rules(self.do_lower_case))
+        return decoded, _split_words(chars, ends, source)
 
 
-def _normalize(chars: tf.Tensor, ends: tf.Tensor, rules: _Rules) -> tuple[tf.Tensor, tf.Tensor]:
+class _Words(NamedTuple):
+    """The words of some texts, one after the other.
+
+    letters: int32 ragged [W, None], code points.
+    source: int64 [L], which code point of the texts each letter came from.
+    splits: int64 [B + 1], how many words there are before each text.
+    """
+
+    letters: tf.RaggedTensor
+    source: tf.Tensor
+    splits: tf.Tensor
+
+
+def _by_text(values: tf.Tensor, row_splits: tf.Tensor, words: _Words) -> tf.RaggedTensor:
+    """What is said of pieces, word by word, as one row for each text."""
+    splits = tf.gather(row_splits, words.splits)
+    return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+
+
+def _letters_of(
+    letters: tf.RaggedTensor, row_splits: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The first and the last letter of each piece, int64, from its bytes in its word."""
+    sizes = 1 + tf.add_n(
+        [tf.cast(letters.values >= least, tf.int64) for least in (0x80, 0x800, 0x10000)]
+    )
+    bytes_before = tf.concat([[0], tf.cumsum(sizes)], axis=0)  # [L + 1]
+    word_starts = tf.gather(bytes_before, letters.row_splits)  # [W + 1]
+    word = tf.RaggedTensor.from_row_splits(starts, row_splits, validate=False).value_rowids()
+    start = tf.gather(word_starts, word) + starts
+    # A word that is too long was given to the trie as another one.
+    end = tf.minimum(tf.gather(word_starts, word) + ends, tf.gather(word_starts, word + 1))
+    first = tf.searchsorted(bytes_before, start, out_type=tf.int64)
+    last = tf.searchsorted(bytes_before, end, out_type=tf.int64) - 1
+    return first, last
+
+
+def _normalize(
+    chars: tf.Tensor, ends: tf.Tensor, rules: _Rules
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Clean, and lower-case, decompose and strip where the rules are the uncased ones.
 
     Args:
@@ -120,7 +182,8 @@ def _normalize(chars: tf.Tensor, ends: tf.Tensor, rules: _Rules) -> tuple[tf.Ten
         rules: the tables.
 
     Returns:
-        int32 [C'], code points with the bits above, and int64 [B], where the ends are in it.
+        int32 [C'], code points with the bits above; int64 [B], where the ends are in it; and int64
+        [C'], which of `chars` each came from.
     """
     if rules.sigma_context is not None:
         is_sigma = chars == _CAPITAL_SIGMA
@@ -141,16 +204,18 @@ def _normalize(chars: tf.Tensor, ends: tf.Tensor, rules: _Rules) -> tuple[tf.Ten
     chars, source = tf.cond(_has_bit(first, _MORE), kept_and_expanded, kept)
     ends = tf.searchsorted(source, ends, out_type=tf.int64)
     if rules.sigma_context is None:
-        return chars, ends  # only what is lower-cased is decomposed
+        return chars, ends, source  # only what is lower-cased is decomposed
 
     order = tf.bitwise.right_shift(chars, _ORDER_SHIFT)
+    # Where letters came from is not reordered: those that change places are next to each other.
     chars = _if_any((order[:-1] > order[1:]) & (order[1:] > 0), _reordered, chars)
 
-    def without_marks() -> tuple[tf.Tensor, tf.Tensor]:
+    def without_marks() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         where = tf.where(tf.bitwise.bitwise_and(chars, _MARK) == 0)[:, 0]
-        return tf.gather(chars, where), tf.searchsorted(where, ends, out_type=tf.int64)
+        new_ends = tf.searchsorted(where, ends, out_type=tf.int64)
+        return tf.gather(chars, where), new_ends, tf.gather(source, where)
 
-    return tf.cond(_has_bit(chars, _MARK), without_marks, lambda: (chars, ends))
+    return tf.cond(_has_bit(chars, _MARK), without_marks, lambda: (chars, ends, source))
 
 
 def _lower_final_sigmas(chars: tf.Tensor, sigma_context: _Table) -> tf.Tensor:
@@ -187,8 +252,8 @@ def _reordered(chars: tf.Tensor) -> tf.Tensor:
     return tf.gather(chars, tf.argsort(key, stable=True))
 
 
-def _split_words(chars: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Words as strings [W], and how many there are before each text [B + 1]."""
+def _split_words(chars: tf.Tensor, ends: tf.Tensor, source: tf.Tensor) -> _Words:
+    """The words in what `_normalize` gives."""
     is_separator = tf.bitwise.bitwise_and(chars, _SEPARATOR) != 0
     breaks = tf.bitwise.bitwise_and(chars, _SEPARATOR | _ALONE) != 0
     behind_break = tf.concat([[True], breaks[:-1]], axis=0)[: tf.size(breaks)]
@@ -197,13 +262,17 @@ def _split_words(chars: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tenso
     letters = tf.RaggedTensor.from_row_starts(
         tf.gather(tf.bitwise.bitwise_and(chars, _CODE_POINT), where), word_start, validate=False
     )
-    words = tf.where(
+    num_words = tf.searchsorted(tf.gather(where, word_start), ends, out_type=tf.int64)
+    return _Words(letters, tf.gather(source, where), tf.concat([[0], num_words], axis=0))
+
+
+def _as_strings(letters: tf.RaggedTensor) -> tf.Tensor:
+    """Words [W] as the trie takes them."""
+    return tf.where(
         letters.row_lengths() > MAX_INPUT_CHARS_PER_WORD,
         _TOO_LONG,
         tf.strings.unicode_encode(letters, "UTF-8"),
     )
-    num_words = tf.searchsorted(tf.gather(where, word_start), ends, out_type=tf.int64)
-    return words, tf.concat([[0], num_words], axis=0)
 
 
 def _trie_tokens(vocab: Mapping[str, int] | Sequence[str]) -> list[str]:
@@ -271,6 +340,13 @@ class _Rules(NamedTuple):
     first_offset: _Table
     further: tuple[_Table, ...]
     sigma_context: _Table | None
+
+
+@functools.cache
+def _accents() -> _Table:
+    """1 for what is stripped with the accents."""
+    marks = [unicodedata.category(chr(code_point)) == "Mn" for code_point in range(0x110000)]
+    return _Table(np.array(marks, np.int32))
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 A loss is sum(weight * loss of the example) / sum(weight) over the whole global batch. Replicas and
 micro-batches each hold a part of both sums; a mean of their means would be another number.
 
-Shapes: B batch, P predictions, V vocabulary, L labels.
+Shapes: B batch, S sequence, P predictions, V vocabulary, L labels.
 """
 
 from __future__ import annotations
@@ -114,6 +114,34 @@ def classification_loss() -> Loss:
         weight=lambda features: tf.reduce_sum(_is_real(features)),
         accuracy="accuracy",
     )
+
+
+def span_loss() -> Loss:
+    """Mean over the examples of (cross entropy of the start + that of the end) / 2.
+
+    Padding cannot be an answer. (In the reference it competes with the tokens, by as much as there
+    happens to be of it.)
+
+    Source: google-research/bert, run_squad.py, `compute_loss`.
+    """
+
+    def total(outputs: Tensors, features: Tensors):
+        start, end = (
+            cross_entropy(
+                without_padding(outputs[f"{name}_logits"], features["input_mask"]),
+                features[f"{name}_positions"],
+            )
+            for name in ("start", "end")
+        )
+        return tf.reduce_sum((start + end) / 2.0)
+
+    return Loss("loss", total, weight=lambda features: _batch_size(features["start_positions"]))
+
+
+def without_padding(logits, input_mask):
+    """float32 [B, S], where padding (`input_mask` 0) has a logit that no softmax can see."""
+    logits = tf.cast(logits, tf.float32)
+    return tf.where(tf.equal(input_mask, 0), tf.constant(-1e30, tf.float32), logits)
 
 
 def _is_real(features: Tensors):

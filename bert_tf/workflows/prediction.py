@@ -17,7 +17,14 @@ import tensorflow as tf
 from bert_tf.data.files import open_whole
 from bert_tf.data.readers import read_lines
 from bert_tf.model_folder import read_task
-from bert_tf.predictor import MaskFiller, SavedClassifier, is_saved_model
+from bert_tf.predictor import (
+    MaskFiller,
+    QuestionAnswerer,
+    SavedAnswerer,
+    is_saved_model,
+    load_saved_model,
+)
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.workflows.options import option
 
 logger = logging.getLogger(__name__)
@@ -30,8 +37,9 @@ class PredictionOptions:
     """The flags of predict."""
 
     model_dir: str = option(
-        "A SavedModel of export_saved_model, which says the label of each line; or the --output_dir "
-        "of run_pretraining, which fills the [MASK] of each line."
+        "A SavedModel of export_saved_model, which says the label or the answer; or the --output_dir "
+        "of run_squad, which answers the question before the tab from the text behind it; or that of "
+        "run_pretraining, which fills the [MASK] of each line."
     )
     input_file: str | None = option(
         "One text per line; a tab separates the sentences of a pair. Default: standard input.",
@@ -78,18 +86,23 @@ def answerer(model_dir: str, top_k: int) -> Answerer:
     """Loads what lies in `model_dir`, once, as a function on batches of lines.
 
     Raises:
-        ValueError: neither a SavedModel nor a pre-trained model lies there.
+        ValueError: neither a SavedModel nor a model that answers questions or fills masks lies there.
     """
     if is_saved_model(model_dir):
-        classifier = SavedClassifier(model_dir)
-        return lambda lines: classifier.predict([split_pair(line) for line in lines])
-    if read_task(model_dir) is None:
+        saved = load_saved_model(model_dir)
+        split = split_question if isinstance(saved, SavedAnswerer) else split_pair
+        return lambda lines: saved.predict([split(line) for line in lines])
+    task = read_task(model_dir)
+    if task is None:
         inside = tf.io.gfile.glob(os.path.join(model_dir, "*", "saved_model.pb"))
         hint = f" Did you mean {os.path.dirname(max(inside))}?" if inside else ""
         raise ValueError(
             f"--model_dir={model_dir} holds neither a SavedModel (saved_model.pb) nor what "
-            f"run_pretraining writes (task.json).{hint}"
+            f"run_pretraining or run_squad write (task.json).{hint}"
         )
+    if isinstance(task, QuestionAnsweringTask):
+        reader = QuestionAnswerer(model_dir)
+        return lambda lines: reader.predict([split_question(line) for line in lines])
     filler = MaskFiller(model_dir)
     return lambda lines: [fill(filler, line, top_k) for line in lines]
 
@@ -124,6 +137,14 @@ def split_pair(line: str) -> tuple[str, str | None]:
     """A line as (text_a, text_b): the text before and after a tab."""
     text_a, tab, text_b = line.partition("\t")
     return text_a, text_b if tab else None
+
+
+def split_question(line: str) -> tuple[str, str]:
+    """A line as (question, text)."""
+    question, text = split_pair(line)
+    if text is None:
+        raise ValueError("A line must be a question, a tab, and the text that has the answer.")
+    return question, text
 
 
 def fill(filler: MaskFiller, line: str, top_k: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.data.graph_tokenizer import GraphTokenizer
+from bert_tf.data.span_windows import piece_offsets
 from bert_tf.tokenization import BasicTokenizer, FullTokenizer
 
 TRICKY = (
@@ -158,3 +159,23 @@ def test_a_saved_model_that_holds_it_loads_without_this_package(tokenizer_pairs,
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip() == str([full.encode(text) for text in texts])
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_offsets_are_those_of_the_python_tokenizer(do_lower_case):
+    letters = "abdeσςß한ᄒ東😀ω0é"
+    tokens = ["[UNK]", *letters, *(f"##{c}" for c in letters), "ab", "##de", ".", "!"]
+    python = FullTokenizer(tokens, do_lower_case)
+    graph = GraphTokenizer(tokens, do_lower_case)
+
+    @settings(deadline=None, max_examples=60)
+    @given(texts)
+    def check(texts):
+        texts = [*texts, "é" * 201 + " ab", "\u0301a\u0327\u0301b"]
+        ids, starts, ends = graph.with_offsets(tf.constant(texts))
+        for row, text in enumerate(texts):
+            assert ids[row].numpy().tolist() == python.encode(text)
+            found = list(zip(starts[row].numpy(), ends[row].numpy(), strict=True))
+            assert found == piece_offsets(python, text), text
+
+    check()

@@ -1,0 +1,142 @@
+"""`span_windows` as TensorFlow operations: questions and passages to windows, logits to spans.
+
+Shapes: B questions, W windows of all of them, S longest window, T tokens of all passages, K
+`max_answer_length`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.data.graph_packing import first_values, pack_ragged
+
+_NEVER = -1e30  # the score of what cannot be an answer
+
+
+class GraphWindows(NamedTuple):
+    """The windows of some questions.
+
+    inputs: `input_ids`, `input_mask`, `segment_ids`, int32 [W, S].
+    counts: int64 [B], windows of each question.
+    offset: int64 [W], position of a window's first passage token.
+    first_token: int64 [W], which token of all passages that is.
+    is_max_context: bool [W, S], where an answer may begin.
+    is_passage: bool [W, S].
+    """
+
+    inputs: dict[str, tf.Tensor]
+    counts: tf.Tensor
+    offset: tf.Tensor
+    first_token: tf.Tensor
+    is_max_context: tf.Tensor
+    is_passage: tf.Tensor
+
+
+def graph_windows(
+    query_ids: tf.RaggedTensor,
+    passage_ids: tf.RaggedTensor,
+    *,
+    max_seq_length: int,
+    doc_stride: int,
+    max_query_length: int,
+    cls_id: int,
+    sep_id: int,
+) -> GraphWindows:
+    """As `span_windows.make_windows`; an empty passage has one window without a token of it.
+
+    Args:
+        query_ids, passage_ids: int32 ragged [B, None].
+    """
+    query_ids = first_values(query_ids, max_query_length)
+    num_tokens = passage_ids.row_lengths()
+    room = max_seq_length - 3 - query_ids.row_lengths()
+    stride = tf.minimum(room, doc_stride)
+    counts = 1 - tf.minimum(room - num_tokens, 0) // stride
+    owner = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
+    start = tf.ragged.range(counts).flat_values * tf.gather(stride, owner)
+    length = tf.minimum(tf.gather(room, owner), tf.gather(num_tokens, owner) - start)
+    first_token = tf.gather(passage_ids.row_starts(), owner) + start
+    tokens = tf.ragged.range(first_token, first_token + length)
+    inputs = pack_ragged(
+        tf.gather(query_ids, owner),
+        tokens.with_values(tf.gather(passage_ids.flat_values, tokens.flat_values)),
+        max_seq_length=max_seq_length,
+        cls_id=cls_id,
+        sep_id=sep_id,
+    )
+    offset = tf.gather(query_ids.row_lengths(), owner) + 2
+    width = tf.shape(inputs["input_ids"], tf.int64)[1]
+    place = (
+        tf.range(width)[None, :] - offset[:, None]
+    )  # [W, S], in the window's part of the passage
+    is_passage = (place >= 0) & (place < length[:, None])
+    context = tf.minimum(place, length[:, None] - 1 - place)
+    # Of equals the first window wins; nothing else differs by so little.
+    score = tf.cast(context, tf.float64) + 0.01 * tf.cast(length, tf.float64)[:, None]
+    score -= 1e-9 * tf.cast(tf.range(tf.size(owner)), tf.float64)[:, None]
+    where = tf.where(is_passage)
+    token = tf.gather_nd(first_token[:, None] + place, where)
+    scores = tf.gather_nd(score, where)
+    best = tf.math.unsorted_segment_max(scores, token, tf.size(passage_ids.flat_values, tf.int64))
+    is_best = tf.equal(scores, tf.gather(best, token))
+    is_max_context = tf.scatter_nd(where, tf.cast(is_best, tf.int32), tf.shape(place, tf.int64))
+    return GraphWindows(inputs, counts, offset, first_token, is_max_context > 0, is_passage)
+
+
+class GraphSpans(NamedTuple):
+    """The best answer to each question.
+
+    start, end: int64 [B], tokens of all passages, both inside; of no meaning where nothing can be one.
+    score: float32 [B], sum of both logits; -1e30 or less where nothing can be an answer.
+    null_score: float32 [B], that of no answer.
+    """
+
+    start: tf.Tensor
+    end: tf.Tensor
+    score: tf.Tensor
+    null_score: tf.Tensor
+
+
+def best_spans(
+    windows: GraphWindows,
+    start_logits: tf.Tensor,
+    end_logits: tf.Tensor,
+    *,
+    n_best_size: int,
+    max_answer_length: int,
+) -> GraphSpans:
+    """As the first of `tasks.answers`, from float32 logits [W, S]."""
+    is_real = windows.inputs["input_mask"] > 0
+    starts = _among_best(start_logits, is_real, n_best_size, windows.is_max_context)
+    ends = _among_best(end_logits, is_real, n_best_size, windows.is_passage)
+    padded = tf.pad(ends, [[0, 0], [0, max_answer_length - 1]], constant_values=_NEVER)
+    ahead = tf.signal.frame(padded, max_answer_length, 1)  # [W, S, K], ends from each start on
+    length = tf.argmax(ahead, axis=-1)
+    scores = starts + tf.reduce_max(ahead, axis=-1)  # [W, S]
+    position = tf.argmax(scores, axis=-1)  # [W]
+    score = tf.reduce_max(scores, axis=-1)
+    start = windows.first_token + position - windows.offset
+    end = start + tf.gather(length, position, batch_dims=1)
+
+    by_question = tf.RaggedTensor.from_row_lengths(score, windows.counts, validate=False)
+    window = tf.argmax(by_question.to_tensor(default_value=4 * _NEVER), axis=-1)
+    window += by_question.row_starts()
+    null = by_question.with_values(start_logits[:, 0] + end_logits[:, 0])
+    return GraphSpans(
+        tf.gather(start, window),
+        tf.gather(end, window),
+        tf.gather(score, window),
+        tf.reduce_min(null, axis=-1),
+    )
+
+
+def _among_best(
+    logits: tf.Tensor, is_real: tf.Tensor, n_best_size: int, allowed: tf.Tensor
+) -> tf.Tensor:
+    """The logits that are allowed and among the best of their window; the others are `_NEVER`."""
+    logits = tf.where(is_real, tf.cast(logits, tf.float32), _NEVER)
+    count = tf.minimum(n_best_size, tf.shape(logits)[1])
+    least = tf.math.top_k(logits, count).values[:, -1:]
+    return tf.where(allowed & (logits >= least), logits, _NEVER)

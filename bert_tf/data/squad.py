@@ -1,0 +1,264 @@
+"""SQuAD's JSON, 1.1 and 2.0: questions, each with the passage that it is asked of.
+
+    {"data": [{"paragraphs": [{
+        "context": "Denver beat Carolina.",
+        "qas": [{"id": "q1", "question": "Who won?", "is_impossible": false,
+                 "answers": [{"text": "Denver", "answer_start": 0}]}]}]}]}
+
+`is_impossible` is of 2.0, where `answers` may be empty. Without `answers` it is not known what is right,
+as in a test set.
+
+Source: google-research/bert, run_squad.py, `read_squad_examples`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from bert_tf.data.readers import open_binary
+
+# What separates words is narrower here than in the tokenizer; a no-break space, for one, does not.
+_WORD = re.compile("[^ \t\r\n\u202f]+")
+
+# Characters by which `answer_start` may be wrong where the answer stands that near.
+_LARGEST_SHIFT = 2
+
+
+class SquadAnswer(NamedTuple):
+    """An answer, and where in the passage it begins (characters from 0)."""
+
+    text: str
+    start: int
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    """A text that questions are asked of, and its words: what stands between whitespace."""
+
+    text: str
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The reference's `doc_tokens`."""
+        return _WORD.findall(self.text)
+
+    @cached_property
+    def word_starts(self) -> list[int]:
+        """Where each word begins, in characters."""
+        return [match.start() for match in _WORD.finditer(self.text)]
+
+    def word_at(self, character: int) -> int:
+        """The word that a character is in; for whitespace the word before, or the first."""
+        return max(0, bisect_right(self.word_starts, character) - 1)
+
+    def words_of(self, answer: SquadAnswer) -> tuple[int, int]:
+        """The first and the last word that an answer stands in."""
+        end = answer.start + len(answer.text)
+        return self.word_at(answer.start), self.word_at(end - 1)
+
+
+@dataclass(frozen=True)
+class SquadExample:
+    """One question.
+
+    Args:
+        qas_id: its name, under which the prediction files have it.
+        question_text: as it stands in the file.
+        passage: shared by the questions that are asked of it.
+        answers: what people answered; empty where there is no answer, None where it is not said.
+        is_impossible: whether the file says that there is no answer.
+        place: where it stands in the file, for messages.
+    """
+
+    qas_id: str
+    question_text: str
+    passage: Passage
+    answers: tuple[SquadAnswer, ...] | None = None
+    is_impossible: bool = False
+    place: str = ""
+
+
+class TrainingExample(NamedTuple):
+    """A question and the answer to learn; None where there is none."""
+
+    example: SquadExample
+    answer: SquadAnswer | None
+
+
+@dataclass
+class Findings:
+    """Questions that are not as they should be: what is the matter -> their names, in order."""
+
+    questions: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, matter: str, qas_id: str) -> None:
+        self.questions.setdefault(matter, []).append(qas_id)
+
+    def describe(self, most_named: int | None = 5) -> list[str]:
+        """A line for each matter: how many questions, and the names of the first `most_named`."""
+        lines = []
+        for matter, names in self.questions.items():
+            shown = ", ".join(names[:most_named])
+            more = "" if most_named is None or len(names) <= most_named else ", ..."
+            lines.append(f"{len(names)} questions {matter}: {shown}{more}")
+        return lines
+
+
+def read_squad(path: str | os.PathLike) -> list[SquadExample]:
+    """The questions of a file, in their order; plain or gzip, local or remote.
+
+    Raises:
+        ValueError: the file is no JSON in UTF-8, something is missing or of another type, or two
+            questions have one id. The message says where, such as `data[0].paragraphs[3].qas[1]`.
+    """
+    file = os.fspath(path)
+    with open_binary(file) as stream:
+        try:
+            values = json.loads(stream.read().decode("utf-8-sig"))
+        except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+            raise ValueError(f"{file}: this is not JSON in UTF-8: {error}") from error
+    examples = []
+    for entry, place in _items(values, "data", file):
+        for paragraph, at in _items(entry, "paragraphs", place):
+            passage = Passage(_value(paragraph, "context", str, at))
+            examples += [_example(qa, passage, where) for qa, where in _items(paragraph, "qas", at)]
+    if not examples:
+        raise ValueError(f"{file}: there is no question in it.")
+    _refuse_repeated_names(examples)
+    return examples
+
+
+def _example(qa: Any, passage: Passage, place: str) -> SquadExample:
+    qas_id = _value(qa, "id", str, place)
+    place = f"{place} (id {qas_id})"
+    answers = None
+    if "answers" in qa:
+        answers = tuple(
+            SquadAnswer(_value(a, "text", str, at), _value(a, "answer_start", int, at))
+            for a, at in _items(qa, "answers", place)
+        )
+    impossible = _value(qa, "is_impossible", bool, place) if "is_impossible" in qa else False
+    question = _value(qa, "question", str, place)
+    return SquadExample(qas_id, question, passage, answers, impossible, place)
+
+
+def _items(values: Any, key: str, place: str) -> list[tuple[Any, str]]:
+    """(value, its place) of each item of a list."""
+    separator = ": " if key == "data" else "."
+    items = _value(values, key, list, place)
+    return [(item, f"{place}{separator}{key}[{index}]") for index, item in enumerate(items)]
+
+
+_JSON_NAMES = {str: "a text", int: "a whole number", bool: "true or false", list: "a list"}
+
+
+def _value(values: Any, key: str, kind: type, place: str) -> Any:
+    if not isinstance(values, dict):
+        raise ValueError(f"{place}: a JSON object was expected, but it is {str(values)[:60]!r}.")
+    if key not in values:
+        raise ValueError(
+            f'{place}: there is no "{key}"; it has {", ".join(values) or "nothing"}. The file must be '
+            "in SQuAD's format."
+        )
+    value = values[key]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ValueError(
+            f'{place}: "{key}" is {str(value)[:60]!r}, but must be {_JSON_NAMES[kind]}.'
+        )
+    return value
+
+
+def _refuse_repeated_names(examples: Iterable[SquadExample]) -> None:
+    places: dict[str, str] = {}
+    for example in examples:
+        if example.qas_id in places:
+            raise ValueError(
+                f"{example.place}: {places[example.qas_id]} has the same id, so that one of them "
+                "would be lost from predictions.json. Give each question an id of its own."
+            )
+        places[example.qas_id] = example.place
+
+
+def examples_to_train(
+    examples: Sequence[SquadExample], version_2_with_negative: bool, findings: Findings
+) -> list[TrainingExample]:
+    """The questions that can be learned from, each with its answer found in the passage.
+
+    An answer need not begin exactly at `answer_start`: as in the reference it is enough that the words
+    there hold it, and where they do not, it may stand up to two characters beside.
+
+    Args:
+        version_2_with_negative: whether a question may have no answer.
+        findings: takes what was left out, and what was mended.
+
+    Raises:
+        ValueError: questions have no answer, and `version_2_with_negative` is False; or it is not
+            said what is right.
+    """
+    if not version_2_with_negative:
+        _refuse_unanswerable(examples)
+    chosen = []
+    for example in examples:
+        if example.is_impossible:
+            answer = None
+        elif not example.answers:
+            raise ValueError(
+                f'{example.place}: a question to train on needs an answer in "answers", or '
+                '"is_impossible": true.'
+            )
+        else:
+            answer = _find_answer(example, findings)
+            if answer is None:
+                continue
+        if not example.passage.words:
+            findings.add("are left out, because their passage is empty", example.qas_id)
+            continue
+        if not example.question_text.strip():
+            findings.add("are empty texts", example.qas_id)
+        chosen.append(TrainingExample(example, answer))
+    return chosen
+
+
+def _refuse_unanswerable(examples: Sequence[SquadExample]) -> None:
+    without = [example for example in examples if example.is_impossible]
+    if without:
+        raise ValueError(
+            f"{without[0].place}: the question has no answer, and neither have {len(without) - 1} "
+            "others. For SQuAD 2.0 give --version_2_with_negative."
+        )
+
+
+def _find_answer(example: SquadExample, findings: Findings) -> SquadAnswer | None:
+    """Where the first answer stands; None, and a finding, where it does not."""
+    answer, text = example.answers[0], example.passage.text
+    if len(example.answers) > 1:
+        findings.add("have several answers, of which the first is learned", example.qas_id)
+    if not answer.text.strip():
+        findings.add("are left out, because their answer is empty", example.qas_id)
+        return None
+    if answer.start >= 0 and text.startswith(answer.text, answer.start):
+        return answer
+    if _words_hold(example.passage, answer):
+        findings.add("have an answer that does not begin at answer_start", example.qas_id)
+        return answer
+    for shift in range(1, _LARGEST_SHIFT + 1):
+        for start in (answer.start - shift, answer.start + shift):
+            if start >= 0 and text.startswith(answer.text, start):
+                findings.add("have an answer that does not begin at answer_start", example.qas_id)
+                return SquadAnswer(answer.text, start)
+    findings.add("are left out, because their answer is not at answer_start", example.qas_id)
+    return None
+
+
+def _words_hold(passage: Passage, answer: SquadAnswer) -> bool:
+    if not 0 <= answer.start <= len(passage.text) - len(answer.text):
+        return False
+    first, last = passage.words_of(answer)
+    return " ".join(answer.text.split()) in " ".join(passage.words[first : last + 1])

@@ -1,0 +1,309 @@
+"""Question answering: where in a passage the answer to a question stands, if it stands there at all.
+
+A question is one or more windows (data/span_windows.py). The model gives each token a logit for being
+the first and one for being the last of the answer; [CLS] stands for no answer.
+
+Shapes: B batch, S sequence.
+
+Source: google-research/bert, run_squad.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.features import FeatureSpec, encode_examples
+from bert_tf.data.records import RecordWriter
+from bert_tf.data.span_windows import (
+    FIRST_UNIQUE_ID,
+    TokenizedPassage,
+    TokenSpan,
+    Window,
+    make_windows,
+    tokenize_passage,
+)
+from bert_tf.data.squad import Findings, Passage, SquadExample, TrainingExample
+from bert_tf.modeling.models import BertForQuestionAnswering
+from bert_tf.tasks.answers import AnswerSettings, Prediction, predict_answer
+from bert_tf.tasks.base import Task, Tensors
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training import squad_metrics
+from bert_tf.training.losses import span_loss, without_padding
+
+_WINDOWS_AT_ONCE = 1000
+
+
+class QuestionAnsweringTask(Task):
+    """One answer to each question, a part of its passage.
+
+    Args:
+        max_seq_length: S.
+        doc_stride: tokens from one window of a passage to the next.
+        max_query_length: tokens that are left of a question.
+        version_2_with_negative: whether a question may have no answer.
+        asked: the questions to predict; None for training, whose records say where the answers are.
+    """
+
+    name = "question_answering"
+
+    def __init__(
+        self,
+        max_seq_length: int,
+        doc_stride: int = 128,
+        max_query_length: int = 64,
+        version_2_with_negative: bool = False,
+        asked: AskedQuestions | None = None,
+    ):
+        if max_query_length < 1 or max_seq_length <= max_query_length + 3:
+            raise ValueError(
+                f"--max_seq_length is {max_seq_length}, but must be greater than --max_query_length "
+                f"{max_query_length} (1 or more) + 3 for [CLS] and two [SEP], so that there is room for "
+                "the passage."
+            )
+        if doc_stride < 1:
+            raise ValueError(f"--doc_stride is {doc_stride}, but must be 1 or more.")
+        self.max_seq_length = max_seq_length
+        self.doc_stride = doc_stride
+        self.max_query_length = max_query_length
+        self.version_2_with_negative = version_2_with_negative
+        self.asked = asked
+        self.features = window_features(max_seq_length)
+        if asked is None:
+            self.features += ANSWER_FEATURES
+        self.losses = (span_loss(),)
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "max_seq_length": self.max_seq_length,
+            "doc_stride": self.doc_stride,
+            "max_query_length": self.max_query_length,
+            "version_2_with_negative": self.version_2_with_negative,
+        }
+
+    def to_predict(self, asked: AskedQuestions) -> QuestionAnsweringTask:
+        """The same task, to predict some questions."""
+        return QuestionAnsweringTask(**self.arguments(), asked=asked)
+
+    def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForQuestionAnswering:
+        return BertForQuestionAnswering(config, dtype=dtype)
+
+    def windows(
+        self,
+        question: str,
+        passage: TokenizedPassage,
+        tokenizer: FullTokenizer,
+        answer: TokenSpan | None = None,
+        example_index: int = 0,
+        first_unique_id: int = FIRST_UNIQUE_ID,
+    ) -> list[Window]:
+        """The windows of one question."""
+        query_ids = tokenizer.encode(question)[: self.max_query_length]
+        return list(
+            make_windows(
+                query_ids,
+                passage,
+                max_seq_length=self.max_seq_length,
+                doc_stride=self.doc_stride,
+                answer=answer,
+                example_index=example_index,
+                first_unique_id=first_unique_id,
+            )
+        )
+
+    def all_windows(
+        self, questions: Iterable[LabeledQuestion], tokenizer: FullTokenizer
+    ) -> Iterator[Window]:
+        """The windows of many questions, in their order."""
+        unique_id = FIRST_UNIQUE_ID
+        for index, (example, passage, answer) in enumerate(questions):
+            windows = self.windows(
+                example.question_text, passage, tokenizer, answer, index, unique_id
+            )
+            yield from windows
+            unique_id += len(windows)
+
+    def write_records(self, windows: Iterable[Window], tokenizer: FullTokenizer, path: str) -> int:
+        """Writes windows as a TFRecord file, with the answers for training; their number."""
+        cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        specs = self.features if self.asked is not None else (*self.features, IS_IMPOSSIBLE)
+        windows = iter(windows)
+        with RecordWriter(path, specs) as writer:
+            while some := list(islice(windows, _WINDOWS_AT_ONCE)):
+                columns: dict[str, Any] = {"unique_ids": [window.unique_id for window in some]}
+                packed = [window.pack(self.max_seq_length, cls_id, sep_id) for window in some]
+                columns |= {
+                    name: [p[i] for p in packed] for i, name in enumerate(packed[0]._fields)
+                }
+                if self.asked is None:
+                    answers = [window.answer_positions for window in some]
+                    columns["start_positions"] = [start for start, _ in answers]
+                    columns["end_positions"] = [end for _, end in answers]
+                    columns["is_impossible"] = [window.answer is None for window in some]
+                arrays = {name: np.array(column, np.int64) for name, column in columns.items()}
+                for record in encode_examples(specs, arrays):
+                    writer.write_serialized(record)
+        return writer.count
+
+    def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
+        """Logits [B, S], however short the batch was cut."""
+        kept = {"unique_ids": features["unique_ids"]}
+        mask = self._whole(features["input_mask"])
+        for name in ("start_logits", "end_logits"):
+            kept[name] = without_padding(self._whole(outputs[name]), mask)
+        return kept
+
+    def _whole(self, tensor):
+        return tf.pad(tensor, [[0, 0], [0, self.max_seq_length - tf.shape(tensor)[1]]])
+
+    def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """The official metrics of the questions that were asked.
+
+        Raises:
+            ValueError: they have no answers to compare with.
+        """
+        return self.asked.metrics(self.asked.predict(kept))
+
+
+@dataclass(frozen=True, eq=False)
+class AskedQuestions:
+    """Questions to predict: with the logits of their windows they become answers and figures.
+
+    Args:
+        examples: the questions.
+        windows: of all of them, in their order.
+        settings: how answers are chosen.
+        report: takes a sentence where the text of an answer is not found exactly.
+    """
+
+    examples: Sequence[SquadExample]
+    windows: Sequence[Window]
+    tokenizer: FullTokenizer
+    settings: AnswerSettings
+    report: Callable[[str], None] | None = None
+
+    @property
+    def by_length(self) -> list[Window]:
+        """The windows from the shortest to the longest, so that batches hold little padding."""
+        return sorted(self.windows, key=lambda window: window.num_tokens)
+
+    def predict(self, kept: Mapping[str, np.ndarray]) -> dict[str, Prediction]:
+        """Question -> answer.
+
+        Args:
+            kept: `unique_ids` [N], `start_logits` and `end_logits` [N, S] of all windows, in any order.
+        """
+        row_of = {unique_id: row for row, unique_id in enumerate(kept["unique_ids"].tolist())}
+        windows_of: list[list[Window]] = [[] for _ in self.examples]
+        for window in self.windows:
+            windows_of[window.example_index].append(window)
+        predictions = {}
+        for example, windows in zip(self.examples, windows_of, strict=True):
+            rows = [row_of[window.unique_id] for window in windows]
+            predictions[example.qas_id] = predict_answer(
+                windows,
+                [kept["start_logits"][row] for row in rows],
+                [kept["end_logits"][row] for row in rows],
+                self.tokenizer,
+                self.settings,
+                self.report,
+            )
+        return predictions
+
+    def metrics(self, predictions: Mapping[str, Prediction]) -> dict[str, float]:
+        """The official metrics; see `official_metrics`."""
+        version_2 = self.settings.version_2_with_negative
+        return official_metrics(self.examples, predictions, version_2)
+
+
+def official_metrics(
+    examples: Sequence[SquadExample],
+    predictions: Mapping[str, Prediction],
+    version_2_with_negative: bool,
+) -> dict[str, float]:
+    """Exact match and F1 by the rules of SQuAD 1.1 or 2.0, in percent.
+
+    Raises:
+        ValueError: a question has no answer to compare with.
+    """
+    for example in examples:
+        if example.answers is None or not (example.answers or version_2_with_negative):
+            raise ValueError(
+                f"{example.place}: there is no answer to compare with"
+                + (
+                    "."
+                    if example.answers is None
+                    else ". For SQuAD 2.0 give --version_2_with_negative."
+                )
+            )
+    answers = {e.qas_id: [answer.text for answer in e.answers] for e in examples}
+    texts = {name: prediction.text for name, prediction in predictions.items()}
+    if not version_2_with_negative:
+        return squad_metrics.evaluate_v1(answers, texts)
+    return squad_metrics.evaluate_v2(
+        answers,
+        texts,
+        {name: prediction.best_answer for name, prediction in predictions.items()},
+        {name: prediction.null_odds for name, prediction in predictions.items()},
+    )
+
+
+class TokenizedPassages(dict):
+    """Passage -> its word pieces, made once for all of its questions."""
+
+    def __init__(self, tokenizer: FullTokenizer):
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, passage: Passage) -> TokenizedPassage:
+        result = self[passage] = tokenize_passage(passage, self._tokenizer)
+        return result
+
+
+LabeledQuestion = tuple[SquadExample, TokenizedPassage, TokenSpan | None]
+
+
+def label(
+    examples: Sequence[TrainingExample], tokenizer: FullTokenizer, findings: Findings
+) -> list[LabeledQuestion]:
+    """Questions with the tokens of their answers; None where there is no answer.
+
+    Args:
+        findings: takes the questions of whose answer the tokenizer leaves nothing; they are left out.
+    """
+    passages, labeled = TokenizedPassages(tokenizer), []
+    for example, answer in examples:
+        passage = passages[example.passage]
+        span = None
+        if answer is not None:
+            span = passage.span_of(answer, tokenizer.encode(answer.text))
+            if span is None:
+                matter = "are left out, because the tokenizer leaves nothing of their answer"
+                findings.add(matter, example.qas_id)
+                continue
+        labeled.append((example, passage, span))
+    return labeled
+
+
+def window_features(max_seq_length: int) -> tuple[FeatureSpec, ...]:
+    """What a record holds of a window."""
+    return (
+        FeatureSpec("unique_ids", role="id"),
+        FeatureSpec("input_ids", (max_seq_length,)),
+        FeatureSpec("input_mask", (max_seq_length,)),
+        FeatureSpec("segment_ids", (max_seq_length,)),
+    )
+
+
+# What a record for training holds besides; nobody reads the last, as in the reference.
+ANSWER_FEATURES = (
+    FeatureSpec("start_positions", role="label", output="start_logits"),
+    FeatureSpec("end_positions", role="label", output="end_logits"),
+)
+IS_IMPOSSIBLE = FeatureSpec("is_impossible", role="id")

@@ -1,0 +1,379 @@
+"""run_squad: fine-tune on questions with their passages, answer others, and score the answers.
+
+Source: google-research/bert, run_squad.py.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.files import write_text
+from bert_tf.data.squad import Findings, SquadExample, examples_to_train, read_squad
+from bert_tf.model_folder import read_task, write_model_folder
+from bert_tf.tasks.answer_ensemble import NBEST_FILE, combine, read_nbest
+from bert_tf.tasks.answers import AnswerSettings, Prediction
+from bert_tf.tasks.question_answering import (
+    AskedQuestions,
+    LabeledQuestion,
+    QuestionAnsweringTask,
+    TokenizedPassages,
+    label,
+    official_metrics,
+)
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training import checkpoints
+from bert_tf.training.trainer import Trainer
+from bert_tf.workflows import lookup, training
+from bert_tf.workflows.options import TrainingOptions, option, require_one_of
+
+logger = logging.getLogger(__name__)
+
+_MAX_SEQ_LENGTH = 384  # the reference's default
+_SHUFFLE_SEED = 12345  # the reference's, of the order of the questions in train.tf_record
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquadOptions(TrainingOptions):
+    """The flags of run_squad."""
+
+    bert_config_file: str | None = option(
+        "Architecture. Default: the one beside --init_checkpoint or in --output_dir.", default=None
+    )
+    vocab_file: str | None = option(
+        "Vocabulary. Default: the one beside --init_checkpoint or in --output_dir.", default=None
+    )
+    train_file: str | None = option("SQuAD JSON to train on.", default=None)
+    predict_file: str | None = option("SQuAD JSON to answer.", default=None)
+    do_lower_case: bool | None = option(
+        "Lower-case the text. Default: as the checkpoint says, else true.", default=None
+    )
+    max_seq_length: int | None = option(
+        "Tokens of a question and a window of its passage. Default: as the model in --output_dir was "
+        "trained, else 384 (or all that the model has positions for).",
+        default=None,
+    )
+    doc_stride: int = option("Tokens from one window of a passage to the next.", default=128)
+    max_query_length: int = option("Longer questions are cut to this many tokens.", default=64)
+    do_predict: bool = option(
+        "Answer --predict_file; where it has the answers, exact match and F1 are written too.",
+        default=False,
+    )
+    predict_batch_size: int = option("Windows per prediction batch.", default=8)
+    num_train_epochs: float = option("Passes over the training set.", default=3.0)
+    warmup_proportion: float = option("Share of the steps that warm up, 0 to 1.", default=0.1)
+    n_best_size: int = option("Answers in nbest_predictions.json.", default=20)
+    max_answer_length: int = option("Longest answer, in tokens.", default=30)
+    verbose_logging: bool = option(
+        "Name every question that something is the matter with.", default=False
+    )
+    version_2_with_negative: bool = option(
+        "Questions may have no answer (SQuAD 2.0).", default=False
+    )
+    null_score_diff_threshold: float = option(
+        "No answer is given where null_odds.json has more than this.", default=0.0
+    )
+    evaluate_steps: int = option(
+        "Exact match and F1 of --predict_file every so many steps while training, into metrics.jsonl, "
+        "with --do_eval or --do_predict; 0 means at the end only.",
+        default=0,
+    )
+    predictions: str | None = option(
+        "An ensemble instead of a model: comma list of the --output_dir (or nbest_predictions.json) of "
+        "runs that answered the same --predict_file.",
+        default=None,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_one_of(self, ("do_train", "do_eval", "do_predict", "predictions"))
+        if self.predictions and self.do_train:
+            raise ValueError(
+                "--predictions combines runs that are finished, and cannot be given with --do_train."
+            )
+        for wanted, file in (
+            ("do_train", "train_file"),
+            ("do_predict", "predict_file"),
+            ("do_eval", "predict_file"),
+            ("predictions", "predict_file"),
+        ):
+            if getattr(self, wanted) and not getattr(self, file):
+                raise ValueError(f"--{wanted} needs --{file}.")
+        for name in ("predict_batch_size", "n_best_size", "max_answer_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
+        if self.evaluate_steps < 0:
+            raise ValueError(f"--evaluate_steps is {self.evaluate_steps}, but must be 0 or more.")
+        if self.evaluate_steps and not (self.do_train and self.asks):
+            raise ValueError("--evaluate_steps needs --do_train, and --do_eval or --do_predict.")
+        if not 0.0 <= self.warmup_proportion <= 1.0:
+            raise ValueError(
+                f"--warmup_proportion is {self.warmup_proportion}, but must be from 0 to 1."
+            )
+        if math.isnan(self.null_score_diff_threshold):
+            raise ValueError("--null_score_diff_threshold is nan, but must be a number.")
+
+    @property
+    def asks(self) -> bool:
+        """Whether --predict_file is answered."""
+        return self.do_predict or self.do_eval
+
+    @property
+    def answer_settings(self) -> AnswerSettings:
+        return AnswerSettings(
+            self.n_best_size,
+            self.max_answer_length,
+            self.version_2_with_negative,
+            self.null_score_diff_threshold,
+        )
+
+
+def run_squad(options: SquadOptions) -> dict[str, float]:
+    """Trains and answers, as the flags say; the official metrics, if there is something to compare with.
+
+    Writes `train.tf_record`, `eval.tf_record`, `model.ckpt-N`, `metrics.jsonl`, `predictions.json`,
+    `nbest_predictions.json`, `null_odds.json` (SQuAD 2.0), `eval_results.txt` and what model_folder.py
+    lists.
+    """
+    if options.predictions:
+        return combine_runs(options)
+    devices = options.make_strategy()
+    lookup.trained_weights_needed(options)
+    checkpoint = lookup.read_initial_checkpoint(options)
+    config = lookup.find_config(options.bert_config_file, checkpoint)
+    lookup.check_same_architecture(options.output_dir, config)
+    task = make_task(options, config)
+    lookup.check_sequence_length(task.max_seq_length, config)
+    tokenizer = lookup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
+
+    asked_task = questions = None
+    if options.asks:
+        asked_task = task.to_predict(read_questions(options, task, tokenizer))
+    num_train_steps = num_warmup_steps = 0
+    if options.do_train:
+        questions = read_training_set(options, tokenizer)
+        num_train_steps = count_steps(len(questions), options)
+        num_warmup_steps = int(num_train_steps * options.warmup_proportion)
+    trainer = training.make_trainer(
+        task, config, options, devices, checkpoint, num_train_steps, num_warmup_steps
+    )
+    logger.info("%s", training.describe_model(trainer.model))
+    options = replace(options, output_dir=training.folder_to_write(trainer, options.output_dir))
+
+    evaluate = None
+    if asked_task is not None:
+        path = os.path.join(options.output_dir, "eval.tf_record")
+        asked_task.write_records(asked_task.asked.by_length, tokenizer, path)
+        evaluate = evaluation(trainer, asked_task, path, options)
+    if options.do_train:
+        write_model_folder(
+            options.output_dir, config, task, list(tokenizer.vocab), tokenizer.do_lower_case
+        )
+        train(trainer, task, questions, tokenizer, options, num_train_steps, evaluate)
+    return answer(trainer, asked_task, options) if asked_task is not None else {}
+
+
+def make_task(options: SquadOptions, config: BertConfig) -> QuestionAnsweringTask:
+    """The task of the flags; a model that was trained before is asked at the length of its training."""
+    length = options.max_seq_length
+    if length is None:
+        trained = read_trained_task(options)
+        default = min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
+        length = trained.max_seq_length if trained else default
+    return QuestionAnsweringTask(
+        length, options.doc_stride, options.max_query_length, options.version_2_with_negative
+    )
+
+
+def read_trained_task(options: SquadOptions) -> QuestionAnsweringTask | None:
+    """What the model was trained for; None for a new one, and where nobody noted it."""
+    folder = options.output_dir
+    if checkpoints.latest_checkpoint(folder) is None:
+        if options.do_train or not options.init_checkpoint:
+            return None
+        folder = options.init_checkpoint
+        folder = folder if tf.io.gfile.isdir(folder) else os.path.dirname(folder)
+    task = read_task(folder)
+    return task if isinstance(task, QuestionAnsweringTask) else None
+
+
+def read_training_set(options: SquadOptions, tokenizer: FullTokenizer) -> list[LabeledQuestion]:
+    """The questions to train on, in the reference's random order; says what it leaves out.
+
+    Raises:
+        ValueError: the file cannot be read, or nothing in it can be learned.
+    """
+    findings = Findings()
+    examples = read_squad(options.train_file)
+    chosen = examples_to_train(examples, options.version_2_with_negative, findings)
+    questions = label(chosen, tokenizer, findings)
+    _log_findings(options.train_file, len(examples), findings, options)
+    if not questions:
+        raise ValueError(f"{options.train_file}: no question in it can be learned from.")
+    random.Random(_SHUFFLE_SEED).shuffle(questions)
+    return questions
+
+
+def read_questions(
+    options: SquadOptions, task: QuestionAnsweringTask, tokenizer: FullTokenizer
+) -> AskedQuestions:
+    """The questions of --predict_file with their windows; says which of them are odd.
+
+    Raises:
+        ValueError: the file cannot be read, or has no answers to evaluate with, or no passage has text.
+    """
+    examples = read_squad(options.predict_file)
+    wanted = "do_eval" if options.do_eval else "evaluate_steps"
+    if getattr(options, wanted) and not has_answers(examples, options):
+        raise ValueError(
+            f"--{wanted}: {options.predict_file} does not say the answer to each question, so there is "
+            "nothing to compare with. Use --do_predict; for SQuAD 2.0 give --version_2_with_negative."
+        )
+    passages, findings = TokenizedPassages(tokenizer), Findings()
+    for example in examples:
+        if not passages[example.passage].ids:
+            findings.add("have an empty passage and get no answer", example.qas_id)
+        if not example.question_text.strip():
+            findings.add("are empty texts", example.qas_id)
+        if example.is_impossible and not options.version_2_with_negative:
+            matter = "have no answer and get one all the same, without --version_2_with_negative"
+            findings.add(matter, example.qas_id)
+    _log_findings(options.predict_file, len(examples), findings, options)
+    unlabeled = ((example, passages[example.passage], None) for example in examples)
+    windows = list(task.all_windows(unlabeled, tokenizer))
+    if not windows:
+        raise ValueError(f"{options.predict_file}: there is no passage with any text in it.")
+    return AskedQuestions(
+        examples,
+        windows,
+        tokenizer,
+        options.answer_settings,
+        report=logger.info if options.verbose_logging else None,
+    )
+
+
+def has_answers(examples: Sequence[SquadExample], options: SquadOptions) -> bool:
+    """Whether the official metrics can be computed."""
+    if any(example.answers is None for example in examples):
+        return False
+    return options.version_2_with_negative or all(example.answers for example in examples)
+
+
+def _log_findings(path: str, total: int, findings: Findings, options: SquadOptions) -> None:
+    for line in findings.describe(most_named=None if options.verbose_logging else 5):
+        logger.warning("%s: of %d questions, %s", path, total, line)
+
+
+def count_steps(num_examples: int, options: SquadOptions) -> int:
+    """As the reference counts: by questions, of which each may be several windows.
+
+    Raises:
+        ValueError: there are too few questions for a step.
+    """
+    steps = int(num_examples / options.train_batch_size * options.num_train_epochs)
+    if steps == 0:
+        raise ValueError(
+            f"{num_examples} questions make no step: --train_batch_size is "
+            f"{options.train_batch_size} and --num_train_epochs {options.num_train_epochs}. Lower the "
+            "batch size or raise the number of epochs."
+        )
+    return steps
+
+
+def train(
+    trainer: Trainer,
+    task: QuestionAnsweringTask,
+    questions: Sequence[LabeledQuestion],
+    tokenizer: FullTokenizer,
+    options: SquadOptions,
+    num_train_steps: int,
+    evaluate: Callable[[], Mapping[str, float]] | None,
+) -> None:
+    """Writes the records, and trains on them."""
+    path = os.path.join(options.output_dir, "train.tf_record")
+    num_windows = task.write_records(task.all_windows(questions, tokenizer), tokenizer, path)
+    logger.info(
+        "%d questions in %d windows, %d steps", len(questions), num_windows, num_train_steps
+    )
+    if evaluate is None or not options.evaluate_steps:
+        training.train(trainer, task, [path], options, num_train_steps)
+        return
+    training.train(
+        trainer, task, [path], options, num_train_steps, evaluate, options.evaluate_steps
+    )
+
+
+def evaluation(
+    trainer: Trainer, task: QuestionAnsweringTask, path: str, options: SquadOptions
+) -> Callable[[], dict[str, float]] | None:
+    """A function that gives the official metrics of the model as it is; None where there are none."""
+    if not has_answers(task.asked.examples, options):
+        return None
+    return lambda: task.metrics(
+        training.run_model(trainer, task, [path], options.eval_batch_size, label="eval")
+    )
+
+
+def answer(
+    trainer: Trainer, task: QuestionAnsweringTask, options: SquadOptions
+) -> dict[str, float]:
+    """Answers --predict_file; the official metrics, where it has the answers."""
+    asked = task.asked
+    logger.info("***** Running predictions *****")
+    logger.info("  %d questions in %d windows", len(asked.examples), len(asked.windows))
+    path = os.path.join(options.output_dir, "eval.tf_record")
+    kept = training.run_model(trainer, task, [path], options.predict_batch_size, label="predict")
+    return write_answers(
+        asked.examples, asked.predict(kept), options, {"global_step": trainer.step}
+    )
+
+
+def combine_runs(options: SquadOptions) -> dict[str, float]:
+    """--predictions: what several runs answer together, written as one run writes its answers."""
+    examples = read_squad(options.predict_file)
+    names = [example.qas_id for example in examples]
+    folders = [folder for folder in map(str.strip, options.predictions.split(",")) if folder]
+    runs = [read_nbest(path, names, options.version_2_with_negative) for path in folders]
+    logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))
+    predictions = combine(runs, names, options.answer_settings)
+    return write_answers(examples, predictions, options, {"num_runs": len(runs)})
+
+
+def write_answers(
+    examples: Sequence[SquadExample],
+    predictions: Mapping[str, Prediction],
+    options: SquadOptions,
+    about: Mapping[str, Any],
+) -> dict[str, float]:
+    """Writes the reference's three files, and `eval_results.txt` if there are answers to compare with.
+
+    Returns:
+        What stands in `eval_results.txt`.
+    """
+    files = {
+        "predictions.json": {name: p.text for name, p in predictions.items()},
+        NBEST_FILE: {name: [c.as_json() for c in p.nbest] for name, p in predictions.items()},
+    }
+    if options.version_2_with_negative:
+        files["null_odds.json"] = {name: p.null_odds for name, p in predictions.items()}
+    for name, values in files.items():
+        path = os.path.join(options.output_dir, name)
+        write_text(path, json.dumps(values, indent=4) + "\n")
+        logger.info("Wrote %s", path)
+    if not has_answers(examples, options):
+        logger.info("%s has not all answers, so there are no figures.", options.predict_file)
+        return {}
+    metrics = official_metrics(examples, predictions, options.version_2_with_negative)
+    results = {**about, **metrics}
+    path = os.path.join(options.output_dir, "eval_results.txt")
+    training.write_results(path, results, "Eval results")
+    return results

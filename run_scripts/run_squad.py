@@ -1,0 +1,28 @@
+r"""Fine-tune on SQuAD 1.1 or 2.0, answer the questions of a file, and score the answers.
+
+    python run_scripts/run_squad.py \
+        --init_checkpoint=uncased_L-12_H-768_A-12/bert_model.ckpt \
+        --do_train --train_file=train-v1.1.json --do_predict --predict_file=dev-v1.1.json \
+        --train_batch_size=12 --learning_rate=3e-5 --num_train_epochs=2.0 \
+        --max_seq_length=384 --doc_stride=128 --output_dir=squad_output
+
+SQuAD 2.0, where a question may have no answer, and the best threshold for that is looked for:
+
+    python run_scripts/run_squad.py ... --version_2_with_negative --null_score_diff_threshold=-1.5
+
+Several runs that answer together:
+
+    python run_scripts/run_squad.py --predictions=run_1,run_2,run_3 \
+        --predict_file=dev-v1.1.json --output_dir=ensemble
+
+--bert_config_file and --vocab_file are taken from the checkpoint's folder when they are not given.
+The same command again goes on where it was interrupted. Afterwards --do_predict needs only the data and
+--output_dir. To train on from an earlier run, its answers' head included, name its folder in
+--init_checkpoint.
+"""
+
+from bert_tf import cli
+from bert_tf.workflows.squad import SquadOptions, run_squad
+
+if __name__ == "__main__":
+    cli.run(SquadOptions, run_squad)

@@ -1,0 +1,179 @@
+"""Windows of passages and their max context by brute force; tokens back to characters."""
+
+import random
+import unicodedata
+
+import numpy as np
+import pytest
+
+from bert_tf.data.span_windows import (
+    Span,
+    TokenSpan,
+    make_windows,
+    max_context,
+    piece_offsets,
+    sliding_windows,
+    tokenize_passage,
+)
+from bert_tf.data.squad import Passage, SquadAnswer
+from bert_tf.tokenization import FullTokenizer
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzσςß0189éĳ한ᄒ"
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *LETTERS, *(f"##{c}" for c in LETTERS)]
+TOKENS += ["the", "##an", "japan", "##ese", "1895", *'()-.,!?"', "東", "京", "denver", "won"]
+
+
+@pytest.fixture
+def tokenizer():
+    return FullTokenizer(TOKENS)
+
+
+def owner_by_brute_force(spans, token):
+    """The window in which a token has the largest smaller context."""
+    scores = []
+    for number, (start, length) in enumerate(spans):
+        if start <= token < start + length:
+            context = min(token - start, start + length - 1 - token) + 0.01 * length
+            scores.append((-context, number))
+    return min(scores)[1]
+
+
+def test_windows_cover_the_passage_and_stop_at_its_end():
+    assert sliding_windows(10, max_tokens=4, doc_stride=3) == [(0, 4), (3, 4), (6, 4)]
+    assert sliding_windows(4, max_tokens=4, doc_stride=1) == [(0, 4)]
+    assert sliding_windows(5, max_tokens=2, doc_stride=9) == [(0, 2), (2, 2), (4, 1)]
+    assert sliding_windows(0, max_tokens=4, doc_stride=2) == []
+
+
+@pytest.mark.parametrize("sizes", [(0, 1), (1, 0), (3, -1)])
+def test_windows_without_room_or_stride_are_refused_where_the_reference_never_ends(sizes):
+    with pytest.raises(ValueError, match="both must be 1 or more"):
+        sliding_windows(5, *sizes)
+
+
+def test_max_context_by_hand():
+    # token   0 1 2 3 4 5      left and right context of 3: (3, 0), (1, 2)
+    spans = [Span(0, 4), Span(2, 4)]
+    found = [contexts.tolist() for contexts in max_context(spans, 6)]
+    assert found == [[True, True, True, False], [False, True, True, True]]
+
+
+def test_every_token_has_max_context_in_one_window_that_of_brute_force():
+    rng = random.Random(5)
+    for _ in range(300):
+        num_tokens = rng.randint(1, 60)
+        spans = sliding_windows(num_tokens, rng.randint(1, 20), rng.randint(1, 25))
+        for token in range(num_tokens):
+            owner = owner_by_brute_force(spans, token)
+            for number, contexts in enumerate(max_context(spans, num_tokens)):
+                inside = 0 <= token - spans[number].start < spans[number].length
+                assert not inside or contexts[token - spans[number].start] == (number == owner)
+
+
+def test_a_window_is_question_and_part_of_the_passage_with_the_answer_where_it_is(tokenizer):
+    passage = tokenize_passage(Passage("a b c d e f"), tokenizer)
+    query = tokenizer.encode("won ?")
+    answer = TokenSpan(3, 4)  # d e
+    windows = list(
+        make_windows(query, passage, max_seq_length=8, doc_stride=2, answer=answer, example_index=7)
+    )
+    texts = []
+    for window in windows:
+        packed = window.pack(8, *tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"]))
+        texts.append(" ".join(tokenizer.convert_ids_to_tokens(packed.input_ids)))
+        assert packed.segment_ids == [0] * 4 + [1] * (window.span.length + 1) + [0] * (
+            8 - window.num_tokens
+        )
+        assert sum(packed.input_mask) == window.num_tokens
+    assert texts == [
+        "[CLS] won ? [SEP] a b c [SEP]",
+        "[CLS] won ? [SEP] c d e [SEP]",
+        "[CLS] won ? [SEP] e f [SEP] [PAD]",
+    ]
+    assert [window.answer_positions for window in windows] == [(0, 0), (5, 6), (0, 0)]
+    assert [window.unique_id for window in windows] == [1_000_000_000 + i for i in range(3)]
+    assert {window.example_index for window in windows} == {7}
+    assert windows[1].passage_token(5) == 3
+
+
+def test_an_empty_passage_has_no_window(tokenizer):
+    passage = tokenize_passage(Passage(" \n"), tokenizer)
+    assert not list(make_windows([4], passage, max_seq_length=9, doc_stride=2))
+
+
+@pytest.mark.parametrize(
+    "text, answer, expected",
+    [
+        ("he (1895-1990).", "1895", ["1895"]),
+        ("the Denver won", "Den", ["denver"]),  # no piece ends within the word
+        ("the Japanese won", "Japanese won", ["japan", "##ese", "won"]),
+        ("Denver, Denver!", "Denver", ["denver"]),
+    ],
+)
+def test_an_answer_is_the_pieces_that_are_its_own_or_all_of_its_words(
+    tokenizer, text, answer, expected
+):
+    passage = tokenize_passage(Passage(text), tokenizer)
+    span = passage.span_of(SquadAnswer(answer, text.index(answer)), tokenizer.encode(answer))
+    ids = passage.ids[span.start : span.end + 1]
+    assert tokenizer.convert_ids_to_tokens(ids) == expected
+
+
+def test_an_answer_of_which_the_tokenizer_leaves_nothing_has_no_span(tokenizer):
+    passage = tokenize_passage(Passage("won \u200b won"), tokenizer)
+    assert passage.span_of(SquadAnswer("\u200b", 4), []) is None
+
+
+def test_pieces_know_their_characters(tokenizer):
+    text = "Jápánese, 東京! \u00a0DENVER"
+    offsets = piece_offsets(tokenizer, text)
+    assert [text[start:end] for start, end in offsets] == [
+        *("Jápán", "ese", ",", "東", "京", "!"),
+        "DENVER",
+    ]
+
+
+def test_stripped_marks_belong_to_their_letter_and_unknown_words_are_whole(tokenizer):
+    text = "Ja\u0301pane\u0301se \u0416\u0418\u0416! \u200bwon"
+    offsets = piece_offsets(tokenizer, text)
+    assert [text[start:end] for start, end in offsets] == [
+        *("Ja\u0301pan", "e\u0301se", "\u0416\u0418\u0416", "!", "won")
+    ]
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+def test_offsets_rise_and_each_slice_is_tokenized_to_its_piece(do_lower_case):
+    tokenizer = FullTokenizer(TOKENS, do_lower_case)
+    rng = random.Random(11)
+    alphabet = LETTERS + "ABΣÉÅİ,.!? \t\u00a0\u0301\u200b\u3000東Ω½①\u302e\ufffd"
+    for _ in range(400):
+        text = "".join(rng.choice(alphabet) for _ in range(rng.randint(0, 14)))
+        pieces, offsets = tokenizer.tokenize(text), piece_offsets(tokenizer, text)
+        assert len(offsets) == len(pieces)
+        position = 0
+        for piece, (start, end) in zip(pieces, offsets, strict=True):
+            assert position <= end and 0 <= start < end <= len(text)
+            position = start
+            words = tokenizer.basic_tokenizer.tokenize(text[start:end])
+            if piece != "[UNK]" and "Σ" not in text and "한" not in text:
+                # the slice alone may be a prefix (a letter that decomposes into several)
+                normalized = unicodedata.normalize("NFC", "".join(words))
+                assert unicodedata.normalize("NFC", piece.removeprefix("##")) == normalized
+
+
+def test_characters_of_tokens_are_those_of_the_text(tokenizer):
+    text = "  In (1895-1990),\u202fthe Japanese won!"
+    passage = tokenize_passage(Passage(text), tokenizer)
+    tokens = tokenizer.convert_ids_to_tokens(passage.ids)
+    for expected, first, last in (
+        ("1895-1990", "1895", "##0"),
+        ("Japanese won", "japan", "won"),
+        ("Japan", "japan", "japan"),
+    ):
+        span = TokenSpan(tokens.index(first), len(tokens) - 1 - tokens[::-1].index(last))
+        start, end = passage.characters(span, tokenizer)
+        assert text[start:end] == expected
+
+
+def test_contexts_are_truth_values():
+    assert max_context([Span(0, 3)], 3)[0].dtype == np.bool_

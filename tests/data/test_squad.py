@@ -1,0 +1,205 @@
+"""SQuAD's JSON: what is read, what is refused, and which questions can be learned from."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from bert_tf.data.squad import Findings, Passage, SquadAnswer, examples_to_train, read_squad
+
+CONTEXT = "Denver beat\u202fCarolina, 24\u00a0to 10.\n\n It took vitamin C."
+
+
+def question(qas_id="q1", text="Who won?", answers=(("Denver", 0),), **more):
+    made = {"id": qas_id, "question": text}
+    if answers is not None:
+        made["answers"] = [{"text": text, "answer_start": start} for text, start in answers]
+    return made | more
+
+
+@pytest.fixture
+def squad_file(tmp_path):
+    """Writes questions on one passage; the path of the file."""
+
+    def write(*questions, context=CONTEXT):
+        path = tmp_path / "squad.json"
+        paragraph = {"context": context, "qas": list(questions)}
+        path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": [paragraph]}]}))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def train(squad_file):
+    """The questions that are learned from, and what was found."""
+
+    def run(*questions, context=CONTEXT, version_2_with_negative=False):
+        findings = Findings()
+        examples = read_squad(squad_file(*questions, context=context))
+        return examples_to_train(examples, version_2_with_negative, findings), findings.questions
+
+    return run
+
+
+def test_a_file_is_read_with_its_answers(squad_file):
+    (example,) = read_squad(squad_file(question(answers=(("Denver", 0), ("10", 30)))))
+    assert (example.qas_id, example.question_text) == ("q1", "Who won?")
+    assert example.answers == (SquadAnswer("Denver", 0), SquadAnswer("10", 30))
+    assert example.passage.text == CONTEXT
+    assert not example.is_impossible
+
+
+def test_a_question_without_answers_key_is_one_whose_answer_nobody_says(squad_file):
+    examples = read_squad(
+        squad_file(question("a", answers=None), question("b", answers=(), is_impossible=True))
+    )
+    assert [(e.answers, e.is_impossible) for e in examples] == [(None, False), ((), True)]
+
+
+def test_gzip_and_a_byte_order_mark_are_read_too(squad_file, tmp_path):
+    text = Path(squad_file(question())).read_text()
+    (tmp_path / "s.json.gz").write_bytes(gzip.compress(("\ufeff" + text).encode()))
+    assert len(read_squad(tmp_path / "s.json.gz")) == 1
+
+
+def test_words_are_what_stands_between_five_kinds_of_whitespace():
+    passage = Passage(CONTEXT)
+    assert passage.words == [
+        *("Denver", "beat", "Carolina,", "24\u00a0to", "10."),
+        *("It", "took", "vitamin", "C."),
+    ]
+    for word, start in zip(passage.words, passage.word_starts, strict=True):
+        assert CONTEXT.startswith(word, start)
+
+
+def test_the_word_at_a_space_is_the_one_before():
+    passage = Passage("  ab cd")
+    assert [passage.word_at(index) for index in range(7)] == [0, 0, 0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("{", "this is not JSON in UTF-8"),
+        ('{"data": []}', "there is no question in it"),
+        ("{}", 'there is no "data"; it has nothing'),
+        ('{"data": {}}', '"data" is .*, but must be a list'),
+        ('{"data": [[]]}', r"data\[0\]: a JSON object was expected"),
+        (
+            '{"data": [{"paragraphs": [{"qas": []}]}]}',
+            r"data\[0\].paragraphs\[0\]: there is no \"con",
+        ),
+        (
+            '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": 7}]}]}]}',
+            r"paragraphs\[0\].qas\[0\]: \"id\" is '7', but must be a text",
+        ),
+        (
+            '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "x", "question": "q", '
+            '"answers": [{"text": "c", "answer_start": "0"}]}]}]}]}',
+            r"qas\[0\] \(id x\).answers\[0\]: \"answer_start\" is '0', but must be a whole number",
+        ),
+        (
+            '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "x", "question": "q", '
+            '"is_impossible": 1}]}]}]}',
+            r'"is_impossible" is \'1\', but must be true or false',
+        ),
+    ],
+)
+def test_a_file_of_another_format_is_refused_with_the_place(tmp_path, text, message):
+    (tmp_path / "bad.json").write_text(text)
+    with pytest.raises(ValueError, match=rf"bad.json: .*{message}|bad.json: {message}"):
+        read_squad(tmp_path / "bad.json")
+
+
+def test_two_questions_of_one_name_are_refused(squad_file):
+    with pytest.raises(ValueError, match=r"qas\[1\] .*qas\[0\] \(id q1\) has the same id"):
+        read_squad(squad_file(question(), question(text="Who lost?")))
+
+
+def test_an_answer_at_its_place_is_learned_and_nothing_is_said(train):
+    chosen, found = train(question(answers=(("Carolina", 12),)))
+    assert chosen[0].answer == SquadAnswer("Carolina", 12)
+    assert not found
+
+
+def test_an_answer_with_a_no_break_space_is_learned_though_the_reference_loses_it(train):
+    chosen, found = train(question(answers=(("24\u00a0to 10", 22),)))
+    assert len(chosen) == 1 and not found
+
+
+@pytest.mark.parametrize(
+    "answer, expected",
+    [
+        (("Denver", 1), ("Denver", 1)),  # the words hold it, as in the reference
+        (("beat", 8), ("beat", 8)),
+        (("vitamin C", 41), ("vitamin C", 42)),  # they do not, for its end is at "vitamin"
+        (("10", 29), ("10", 29)),
+    ],
+)
+def test_answer_start_off_by_one_is_mended_and_counted(train, answer, expected):
+    assert CONTEXT[42:51] == "vitamin C"
+    chosen, found = train(question("near", answers=(answer,)))
+    assert chosen[0].answer == SquadAnswer(*expected)
+    assert found == {"have an answer that does not begin at answer_start": ["near"]}
+
+
+@pytest.mark.parametrize(
+    "answer", [("Carolina", 0), ("Paris", 0), ("Denver", -9), ("Denver", 10_000), ("C.", 60)]
+)
+def test_an_answer_that_is_not_in_the_passage_there_is_left_out_counted_and_named(train, answer):
+    chosen, found = train(question("far", answers=(answer,)), question("near"))
+    assert [c.example.qas_id for c in chosen] == ["near"]
+    assert found == {"are left out, because their answer is not at answer_start": ["far"]}
+
+
+def test_empty_answers_and_passages_are_left_out_and_empty_questions_counted(train):
+    chosen, found = train(question("a", answers=((" ", 6),)), question("b", text="  "))
+    assert [c.example.qas_id for c in chosen] == ["b"]
+    assert found == {
+        "are left out, because their answer is empty": ["a"],
+        "are empty texts": ["b"],
+    }
+    chosen, found = train(
+        question("c", answers=(), is_impossible=True), context=" \n", version_2_with_negative=True
+    )
+    assert not chosen
+    assert found == {"are left out, because their passage is empty": ["c"]}
+
+
+def test_of_several_answers_the_first_is_learned_and_that_is_counted(train):
+    chosen, found = train(question(answers=(("beat", 7), ("Denver", 0))))
+    assert chosen[0].answer == SquadAnswer("beat", 7)
+    assert found == {"have several answers, of which the first is learned": ["q1"]}
+
+
+def test_unanswerable_questions_need_version_2(train):
+    impossible = question("no", answers=(), is_impossible=True)
+    with pytest.raises(ValueError, match=r"\(id no\): .* no answer.*--version_2_with_negative"):
+        train(question(), impossible)
+    chosen, found = train(question(), impossible, version_2_with_negative=True)
+    assert [c.answer for c in chosen] == [SquadAnswer("Denver", 0), None]
+    assert not found
+
+
+def test_a_set_of_1_1_is_learned_as_one_of_2_0_in_which_all_have_answers(train):
+    chosen, _ = train(question(), version_2_with_negative=True)
+    assert chosen[0].answer == SquadAnswer("Denver", 0)
+
+
+@pytest.mark.parametrize("answers", [None, ()])
+@pytest.mark.parametrize("version_2", [False, True])
+def test_a_question_to_train_on_needs_an_answer_or_the_word_that_it_has_none(
+    train, answers, version_2
+):
+    with pytest.raises(ValueError, match=r'\(id q1\): .* needs an answer .*"is_impossible": true'):
+        train(question(answers=answers), version_2_with_negative=version_2)
+
+
+def test_findings_name_the_first_few_or_all():
+    findings = Findings()
+    for name in "abc":
+        findings.add("are odd", name)
+    assert findings.describe(2) == ["3 questions are odd: a, b, ..."]
+    assert findings.describe(None) == ["3 questions are odd: a, b, c"]

@@ -1,0 +1,168 @@
+"""The n-best answers of a question, beside those of a search that tries every pair of positions."""
+
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+
+from bert_tf.data.span_windows import make_windows, tokenize_passage
+from bert_tf.data.squad import Passage
+from bert_tf.tasks.answers import CERTAINLY_NULL, AnswerSettings, characters_of, predict_answer
+from bert_tf.tokenization import FullTokenizer
+
+WORDS = ["owl", "hen", "cat", "pig", "the", "saw", "and", "ran", "far", "off"]
+TOKENIZER = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, "who", "?", ".", "##s"])
+SEQ = 14
+
+
+def windows_of(text, max_seq_length=SEQ, doc_stride=3):
+    passage = tokenize_passage(Passage(text), TOKENIZER)
+    query = TOKENIZER.encode("who ?")
+    return list(make_windows(query, passage, max_seq_length=max_seq_length, doc_stride=doc_stride))
+
+
+def answer(windows, starts, ends, **settings):
+    return predict_answer(windows, starts, ends, TOKENIZER, AnswerSettings(**settings))
+
+
+def by_brute_force(windows, starts, ends, *, n_best_size, max_answer_length, version_2):
+    """[(text, score)] of all that may be an answer, from the best down; texts once.
+
+    Words are single pieces in lower case here, so that the text is simply the words.
+    """
+    found = []
+    for number, window in enumerate(windows):
+
+        def rank(logits, position):
+            ahead = [
+                p for p in range(len(logits)) if (-logits[p], p) < (-logits[position], position)
+            ]
+            return len(ahead)
+
+        for first in range(window.offset, window.offset + window.span.length):
+            for last in range(first, window.offset + window.span.length):
+                if last - first + 1 > max_answer_length:
+                    continue
+                if rank(starts[number], first) >= n_best_size:
+                    continue
+                if rank(ends[number], last) >= n_best_size:
+                    continue
+                if not window.is_max_context[first - window.offset]:
+                    continue
+                tokens = window.passage.ids[
+                    window.passage_token(first) : window.passage_token(last) + 1
+                ]
+                text = " ".join(TOKENIZER.convert_ids_to_tokens(tokens))
+                order = (number, rank(starts[number], first), rank(ends[number], last))
+                score = float(starts[number][first]) + float(ends[number][last])
+                found.append((-score, order, text))
+    if version_2:
+        null = min(float(s[0]) + float(e[0]) for s, e in zip(starts, ends, strict=True))
+        found.append((-null, (math.inf,), ""))
+    best = {}
+    for score, _, text in sorted(found):
+        best.setdefault(text, -score)
+    top = list(best.items())[:n_best_size]
+    if version_2 and "" not in dict(top):
+        top.append(("", best[""]))
+    return top or [("empty", 0.0)]
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+def test_the_n_best_are_those_of_trying_every_pair(version_2):
+    rng, np_rng = random.Random(7), np.random.default_rng(8)
+    for _ in range(150):
+        windows = windows_of(" ".join(rng.choices(WORDS, k=rng.randint(1, 25))))
+        shape = (len(windows), SEQ)
+        # Few different values, so that there are ties.
+        starts = np_rng.integers(-4, 9, shape).astype(np.float32) / 2
+        ends = np_rng.integers(-4, 9, shape).astype(np.float32) / 2
+        sizes = {"n_best_size": rng.randint(1, 8), "max_answer_length": rng.randint(1, 5)}
+        found = answer(windows, starts, ends, version_2_with_negative=version_2, **sizes)
+        expected = by_brute_force(windows, starts, ends, version_2=version_2, **sizes)
+        assert [(c.text, c.score) for c in found.nbest] == expected
+        total = sum(math.exp(score) for _, score in expected)
+        for candidate, (_, score) in zip(found.nbest, expected, strict=True):
+            assert candidate.probability == pytest.approx(math.exp(score) / total)
+        texts = [text for text, _ in expected if text]
+        assert found.best_answer == (texts[0] if texts else "")
+        if version_2 and texts:
+            null, best = dict(expected)[""], dict(expected)[texts[0]]
+            assert found.null_odds == pytest.approx(null - best)
+            assert found.text == ("" if null > best else texts[0])
+
+
+def one_window(text="owl saw hen .", **logits):
+    """Windows, starts, ends: logits by position of the passage's tokens; [CLS] is -1."""
+    windows = windows_of(text, max_seq_length=20)
+    (window,) = windows
+    pair = np.full((2, 1, 20), -9.0, np.float32)
+    for row, name in enumerate(("starts", "ends")):
+        for token, value in logits[name].items():
+            pair[row, 0, 0 if token == -1 else window.offset + token] = value
+    return windows, pair[0], pair[1]
+
+
+def test_entries_of_the_file_are_text_probability_and_both_logits():
+    found = answer(*one_window(starts={0: 4.0}, ends={2: 3.0}), n_best_size=1)
+    (entry,) = (candidate.as_json() for candidate in found.nbest)
+    assert json.dumps(entry) == (
+        '{"text": "owl saw hen", "probability": 1.0, "start_logit": 4.0, "end_logit": 3.0}'
+    )
+
+
+def test_no_answer_is_given_where_its_odds_are_above_the_threshold_and_not_at_it():
+    arguments = one_window(starts={-1: 2.0, 0: 1.0}, ends={-1: 2.0, 0: 1.5})
+    for threshold, text in ((1.4, ""), (1.5, "owl"), (1.6, "owl")):
+        settings = {"version_2_with_negative": True, "null_score_diff_threshold": threshold}
+        found = answer(*arguments, **settings)
+        assert (found.null_odds, found.text, found.best_answer) == (1.5, text, "owl")
+
+
+def test_a_question_for_which_only_no_answer_is_left_gets_none_where_the_reference_fails():
+    # The best positions are in the question and behind the passage.
+    windows, starts, ends = one_window(starts={-1: 5.0}, ends={-1: 5.0})
+    found = answer(windows, starts, ends, version_2_with_negative=True, n_best_size=1)
+    assert (found.text, found.best_answer, found.null_odds) == ("", "", CERTAINLY_NULL)
+    assert [(c.text, c.probability) for c in found.nbest] == [("", 1.0)]
+    settings = {"version_2_with_negative": True, "null_score_diff_threshold": 1e9}
+    assert answer(windows, starts, ends, n_best_size=1, **settings).text == ""
+
+
+def test_without_any_candidate_version_1_says_empty_as_the_reference():
+    found = answer(*one_window(starts={-1: 5.0}, ends={-1: 5.0}), n_best_size=1)
+    assert [(c.text, c.score, c.probability) for c in found.nbest] == [("empty", 0.0, 1.0)]
+    assert found.text == "empty"
+
+
+def test_a_question_without_windows_gets_no_answer():
+    assert answer([], [], [], version_2_with_negative=True).text == ""
+    assert answer([], [], []).text == "empty"
+
+
+def test_no_answer_stands_in_the_n_best_even_where_it_is_not_among_them():
+    arguments = one_window(starts={0: 4.0, 1: 3.0}, ends={0: 4.0, 1: 3.0})
+    found = answer(*arguments, n_best_size=2, version_2_with_negative=True)
+    assert [candidate.text for candidate in found.nbest] == ["owl", "owl saw", ""]
+
+
+def test_answers_know_their_characters():
+    text = "Owls saw\u202f(Hens)."
+    windows, starts, ends = one_window(text, starts={2: 4.0}, ends={5: 4.0})
+    assert TOKENIZER.tokenize(text)[:3] == ["owl", "##s", "saw"]
+    settings = AnswerSettings(version_2_with_negative=True)
+    nbest = predict_answer(windows, starts, ends, TOKENIZER, settings).nbest
+    start, end = characters_of(nbest[0], windows, TOKENIZER)
+    assert text[start:end] == "saw\u202f(Hens"
+    null = next(candidate for candidate in nbest if not candidate.text)
+    assert characters_of(null, windows, TOKENIZER) is None
+
+
+def test_characters_are_exact_where_the_alignment_of_the_reference_gives_up():
+    text = "the owl\u00a0saw."  # one character less without the no-break space
+    windows, starts, ends = one_window(text, starts={2: 4.0}, ends={2: 4.0})
+    best = predict_answer(windows, starts, ends, TOKENIZER, AnswerSettings()).nbest[0]
+    start, end = characters_of(best, windows, TOKENIZER)
+    assert (best.text, text[start:end]) == ("owl\u00a0saw.", "saw")

@@ -1,0 +1,183 @@
+"""The task of question answering: records, loss, and that padding cannot be seen."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.features import trim_padding
+from bert_tf.data.records import read_records
+from bert_tf.data.squad import Findings, Passage, SquadAnswer, SquadExample, TrainingExample
+from bert_tf.tasks.answers import AnswerSettings
+from bert_tf.tasks.question_answering import (
+    AskedQuestions,
+    QuestionAnsweringTask,
+    TokenizedPassages,
+    label,
+    official_metrics,
+)
+from bert_tf.tokenization import FullTokenizer
+
+WORDS = ["owl", "hen", "cat", "pig", "the", "saw", "who", "?", "."]
+TOKENIZER = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])
+TASK = QuestionAnsweringTask(max_seq_length=12, doc_stride=2, max_query_length=3)
+LONG = Passage("the owl saw the hen . the cat saw the pig .")
+
+
+def example(name, passage=LONG, answer=None):
+    answers = () if answer is None else (SquadAnswer(answer, passage.text.index(answer)),)
+    return SquadExample(name, "who saw who ?", passage, answers, answer is None)
+
+
+def labeled(*examples):
+    chosen = [TrainingExample(e, e.answers[0] if e.answers else None) for e in examples]
+    return label(chosen, TOKENIZER, Findings())
+
+
+def test_records_for_training_have_the_features_of_the_reference(tmp_path):
+    questions = labeled(example("a", answer="the cat"), example("b"))
+    path = str(tmp_path / "train.tf_record")
+    count = TASK.write_records(TASK.all_windows(questions, TOKENIZER), TOKENIZER, path)
+    found = [
+        {
+            name: list(value.int64_list.value)
+            for name, value in tf.train.Example.FromString(record).features.feature.items()
+        }
+        for record in tf.data.TFRecordDataset(path).as_numpy_iterator()
+    ]
+    assert count == len(found) == 8  # windows of 12 - 3 - 3 tokens, 2 apart, of 12
+    assert set(found[0]) == {
+        *("unique_ids", "input_ids", "input_mask", "segment_ids"),
+        *("start_positions", "end_positions", "is_impossible"),
+    }
+    assert [values["unique_ids"] for values in found] == [[1_000_000_000 + i] for i in range(8)]
+    # "the cat" is tokens 6 and 7; the windows begin at 0, 2, 4 and 6, and the passage at position 5.
+    positions = [(*values["start_positions"], *values["end_positions"]) for values in found]
+    assert positions == [(0, 0), (9, 10), (7, 8), (5, 6)] + [(0, 0)] * 4
+    assert [values["is_impossible"] for values in found] == [[0]] * 4 + [[1]] * 4
+    tokens = TOKENIZER.convert_ids_to_tokens(found[1]["input_ids"])
+    assert " ".join(tokens) == "[CLS] who saw who [SEP] saw the hen . the cat [SEP]"
+
+
+def batch_of(task, windows, tmp_path, size):
+    path = str(tmp_path / "windows.tf_record")
+    task.write_records(windows, TOKENIZER, path)
+    kinds = {"shuffle": False, "repeat": False, "drop_remainder": False}
+    return next(iter(read_records([path], task.features, batch_size=size, **kinds)))
+
+
+def cross_entropy_by_hand(logits, mask, position):
+    kept = np.where(mask == 1, np.exp(logits.astype(np.float64)), 0.0)
+    return -np.log(kept[position] / kept.sum())
+
+
+def test_the_loss_is_the_mean_of_both_cross_entropies_over_the_tokens(tmp_path):
+    short = Passage("the owl saw the hen .")
+    questions = labeled(example("a", short, "owl"), example("b", Passage("hen .")))
+    windows = list(TASK.all_windows(questions, TOKENIZER))
+    features = batch_of(TASK, windows, tmp_path, 2)
+    logits = np.random.default_rng(1).normal(size=(2, 2, 12)).astype(np.float32)
+    outputs = {"start_logits": logits[0], "end_logits": logits[1]}
+    expected = 0.0
+    for row, (start, end) in enumerate(window.answer_positions for window in windows):
+        mask = features["input_mask"][row].numpy()
+        expected += cross_entropy_by_hand(logits[0, row], mask, start) / 2
+        expected += cross_entropy_by_hand(logits[1, row], mask, end) / 2
+    (loss,) = TASK.losses
+    assert float(loss.weight(features)) == 2.0
+    np.testing.assert_allclose(loss.total(outputs, features), expected, rtol=1e-6)
+    # Cut to the longest example the loss is the same.
+    trimmed = trim_padding(features, TASK.features, multiple=1)
+    length = trimmed["input_ids"].shape[1]
+    assert length < 12 or min(map(lambda w: w.num_tokens, windows)) < 12
+    cut = {name: value[:, :length] for name, value in outputs.items()}
+    np.testing.assert_allclose(loss.total(cut, trimmed), expected, rtol=1e-6)
+
+
+def test_kept_logits_are_of_full_length_and_padding_is_no_answer(tmp_path):
+    config = BertConfig(
+        vocab_size=13,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+        max_position_embeddings=12,
+    )
+    examples = [example("a", Passage("owl ."), "owl"), example("b", Passage("the hen saw ."))]
+    passages = TokenizedPassages(TOKENIZER)
+    questions = [(e, passages[e.passage], None) for e in examples]
+    windows = list(TASK.all_windows(questions, TOKENIZER))
+    asked = AskedQuestions(examples, windows, TOKENIZER, AnswerSettings())
+    task = TASK.to_predict(asked)
+    model = task.build_model(config)
+    features = batch_of(task, asked.by_length, tmp_path, 2)
+    trimmed = trim_padding(features, task.features, multiple=1)
+    assert trimmed["input_ids"].shape[1] == 10
+    kept, whole = (
+        {
+            name: value.numpy()
+            for name, value in task.eval_outputs(
+                model({name: f[name] for name in task.input_names}, training=False), f
+            ).items()
+        }
+        for f in (trimmed, features)
+    )
+    assert kept["start_logits"].shape == (2, 12)
+    for name, value in whole.items():
+        np.testing.assert_allclose(kept[name], value, atol=1e-5)
+    padding = features["input_mask"].numpy() == 0
+    assert (kept["end_logits"][padding] < -1e29).all()
+    assert set(asked.predict(kept)) == {"a", "b"}
+    # Whatever the order of the rows.
+    turned = {name: value[::-1] for name, value in kept.items()}
+    assert asked.predict(turned) == asked.predict(kept)
+
+
+def test_windows_are_asked_from_the_shortest_to_the_longest():
+    examples = [example("a"), example("b", Passage("owl ."))]
+    passages = TokenizedPassages(TOKENIZER)
+    questions = [(e, passages[e.passage], None) for e in examples]
+    windows = list(TASK.all_windows(questions, TOKENIZER))
+    asked = AskedQuestions(examples, windows, TOKENIZER, AnswerSettings())
+    lengths = [window.num_tokens for window in asked.by_length]
+    assert lengths == sorted(lengths) and len(lengths) == len(windows)
+
+
+def test_an_answer_that_the_tokenizer_drops_is_left_out_and_counted():
+    passage = Passage("owl \u200b hen")
+    findings = Findings()
+    found = label(
+        [TrainingExample(example("a", passage, "\u200b"), SquadAnswer("\u200b", 4))],
+        TOKENIZER,
+        findings,
+    )
+    assert not found
+    matter = "are left out, because the tokenizer leaves nothing of their answer"
+    assert findings.questions == {matter: ["a"]}
+
+
+def test_questions_without_answers_have_no_metrics():
+    unknown = SquadExample("a", "?", LONG, None, place="dev.json: here")
+    with pytest.raises(ValueError, match=r"dev.json: here: there is no answer to compare with\."):
+        official_metrics([unknown], {}, version_2_with_negative=True)
+    with pytest.raises(ValueError, match=r"For SQuAD 2\.0 give --version_2_with_negative"):
+        official_metrics([example("b")], {}, version_2_with_negative=False)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"max_seq_length": 67}, "--max_seq_length is 67, .* --max_query_length 64 .* 3"),
+        ({"max_seq_length": 20, "max_query_length": 0}, "--max_query_length 0"),
+        ({"max_seq_length": 384, "doc_stride": 0}, "--doc_stride is 0"),
+    ],
+)
+def test_sizes_without_room_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        QuestionAnsweringTask(**arguments)
+
+
+def test_the_task_is_made_again_from_its_arguments():
+    again = QuestionAnsweringTask(**TASK.arguments())
+    assert again.arguments() == TASK.arguments()
+    assert again.input_names == ("input_ids", "input_mask", "segment_ids")

@@ -1,0 +1,164 @@
+"""Answers to raw questions: in Python from a folder, and from a SavedModel; both say the same."""
+
+import json
+import random
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from tiny_runs import ANIMALS, GOOD, PLACES
+from tiny_squad import write_squad
+
+from bert_tf.data.squad import read_squad
+from bert_tf.export import export_answerer
+from bert_tf.model_folder import load_model_folder
+from bert_tf.predictor import QuestionAnswerer, SavedAnswerer, load_saved_model
+from bert_tf.tasks.answers import AnswerSettings
+from bert_tf.workflows.exporting import ExportOptions, export_saved_model
+from bert_tf.workflows.prediction import PredictionOptions, predict
+
+
+def questions(count, seed):
+    """Questions on contexts of one to many windows, with accents and other spaces."""
+    rng = random.Random(seed)
+    asked = []
+    for _ in range(count):
+        sentences = [
+            f"The\u202f{rng.choice(GOOD)} {rng.choice(ANIMALS)} is in\u00a0the {rng.choice(PLACES)}."
+            for _ in range(rng.randint(1, 9))
+        ]
+        text = " ".join(sentences).replace("owl", "ôwl").replace("barn", "BARN 猫")
+        asked.append((f"the {rng.choice(ANIMALS)} in the", text))
+    return asked
+
+
+@pytest.fixture(scope="module")
+def served(squad_model, squad2_model, tmp_path_factory):
+    """Folders of two SavedModels: `squad` and `squad2`."""
+    folder = tmp_path_factory.mktemp("served")
+    for name, model_dir in (("squad", squad_model), ("squad2", squad2_model)):
+        export_saved_model(ExportOptions(model_dir=str(model_dir), export_dir=str(folder / name)))
+    return SimpleNamespace(squad=str(folder / "squad"), squad2=str(folder / "squad2"))
+
+
+def test_answers_are_exact_parts_of_the_text(squad_model):
+    asked = questions(20, seed=1)
+    for answer, (_, text) in zip(
+        QuestionAnswerer(str(squad_model)).predict(asked), asked, strict=True
+    ):
+        assert answer["answer"] == text[answer["start"] : answer["end"]] != ""
+        assert 0 < answer["probability"] <= 1
+        assert "null_odds" not in answer
+
+
+def test_a_trained_model_answers_what_it_learned(squad_model, tmp_path):
+    examples = read_squad(write_squad(tmp_path / "new.json", 30, seed=77))
+    asked = [(example.question_text, example.passage.text) for example in examples]
+    found = QuestionAnswerer(str(squad_model)).predict(asked)
+    right = [
+        answer["answer"] == example.answers[0].text and answer["start"] == example.answers[0].start
+        for answer, example in zip(found, examples, strict=True)
+    ]
+    assert sum(right) > 24
+
+
+def test_a_batch_is_answered_as_one_by_one(squad2_model):
+    asked = questions(12, seed=2)
+    answerer = QuestionAnswerer(str(squad2_model), batch_size=5)
+    single = [answerer.predict([question])[0] for question in asked]
+    for one, other in zip(answerer.predict(asked), single, strict=True):
+        assert (one["answer"], one["start"]) == (other["answer"], other["start"])
+        assert one["null_odds"] == pytest.approx(other["null_odds"], abs=1e-4)
+
+
+def test_the_threshold_decides_about_no_answer(squad2_model, served):
+    asked = questions(6, seed=3)
+    none = QuestionAnswerer(str(squad2_model), null_score_diff_threshold=-1e9).predict(asked)
+    assert {(a["answer"], a["start"], a["end"]) for a in none} == {("", None, None)}
+    every = QuestionAnswerer(str(squad2_model), null_score_diff_threshold=1e9).predict(asked)
+    assert all(answer["answer"] for answer in every)
+    odds = [answer["null_odds"] for answer in every]
+    assert [answer["null_odds"] for answer in none] == pytest.approx(odds, abs=1e-4)
+
+
+@pytest.mark.parametrize("version_2", [False, True])
+def test_a_saved_model_answers_as_the_folder(squad_model, squad2_model, served, version_2):
+    asked = [*questions(25, seed=4), ("who", ""), ("", "The cat."), ("猫", "\u200b \u0301")]
+    folder = squad2_model if version_2 else squad_model
+    expected = QuestionAnswerer(str(folder)).predict(asked)
+    found = SavedAnswerer(served.squad2 if version_2 else served.squad).predict(asked)
+    for one, other in zip(found, expected, strict=True):
+        for name in ("answer", "start", "end"):
+            assert one[name] == other[name]
+        if version_2:
+            assert one["null_odds"] == pytest.approx(other["null_odds"], abs=1e-3)
+
+
+def test_the_served_threshold_and_longest_answer_are_those_of_the_export(squad2_model, tmp_path):
+    trained = load_model_folder(str(squad2_model))
+    settings = AnswerSettings(5, 1, True, null_score_diff_threshold=1e9)
+    export_answerer(trained, str(tmp_path / "served"), settings)
+    asked = questions(8, seed=5)
+    found = SavedAnswerer(str(tmp_path / "served")).predict(asked)
+    kwargs = {"n_best_size": 5, "max_answer_length": 1, "null_score_diff_threshold": 1e9}
+    expected = QuestionAnswerer(str(squad2_model), **kwargs).predict(asked)
+    assert [a["answer"] for a in found] == [a["answer"] for a in expected]
+    assert all(a["answer"] for a in found)
+
+
+def test_a_saved_model_needs_tensorflow_and_tensorflow_text_alone(served):
+    code = """
+import sys
+import tensorflow as tf, tensorflow_text
+serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+out = serve(question=tf.constant(["the cat in the"]), context=tf.constant(["The cat is in the lake."]))
+print(sorted(out), out["answer"].numpy()[0].decode(), "bert_tf" in sys.modules)
+"""
+    command = [sys.executable, "-c", code, served.squad]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    answer = SavedAnswerer(served.squad).predict([("the cat in the", "The cat is in the lake.")])
+    expected = f"['answer', 'end', 'score', 'start'] {answer[0]['answer']} False\n"
+    assert ended.stdout == expected
+
+
+@pytest.mark.parametrize("kind", ["folder", "saved"])
+def test_predict_answers_lines_of_question_tab_text(squad2_model, served, kind, tmp_path):
+    lines = ["the cat in the\tThe cat is in the lake. The owl is in the cave.", "no tab here"]
+    (tmp_path / "lines.txt").write_text("\n".join(lines) + "\n")
+    predict(
+        PredictionOptions(
+            model_dir=str(squad2_model) if kind == "folder" else served.squad2,
+            input_file=str(tmp_path / "lines.txt"),
+            output_file=str(tmp_path / "answers.jsonl"),
+        )
+    )
+    answered, refused = map(json.loads, (tmp_path / "answers.jsonl").read_text().splitlines())
+    assert answered["text"] == lines[0]
+    assert {"answer", "start", "end", "null_odds"} <= set(answered)
+    assert refused["error"].startswith("A line must be a question, a tab, and the text")
+
+
+def test_what_answers_no_questions_is_refused(sentence_model, squad_model, exported, tmp_path):
+    with pytest.raises(ValueError, match=r"holds no model that answers questions: .* run_squad"):
+        QuestionAnswerer(str(sentence_model))
+    with pytest.raises(ValueError, match="is a SavedModel, but none that answers questions"):
+        SavedAnswerer(str(exported.single))
+    assert load_saved_model(str(exported.pair)).is_pair
+    options = ExportOptions(
+        model_dir=str(squad_model), export_dir=str(tmp_path / "x"), max_seq_length=20
+    )
+    with pytest.raises(
+        ValueError, match="--max_seq_length is not for models that answer questions"
+    ):
+        export_saved_model(options)
+    with pytest.raises(ValueError, match="not for question answering"):
+        export_answerer(
+            load_model_folder(str(sentence_model)), str(tmp_path / "x"), AnswerSettings()
+        )
+
+
+@pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
+def test_settings_of_an_export_are_checked(name):
+    with pytest.raises(ValueError, match=f"--{name} is 0, but must be 1 or more"):
+        ExportOptions(model_dir="m", export_dir="e", **{name: 0})

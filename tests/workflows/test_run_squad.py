@@ -1,0 +1,384 @@
+"""run_squad: fine-tune, answer, score, combine, and the files it promises."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from absl import flags
+from tiny_runs import (
+    Interruption,
+    assert_bit_equal,
+    checkpoint_arrays,
+    interrupt_at,
+    read_results,
+)
+from tiny_squad import squad_options
+
+from bert_tf import cli
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.workflows.squad import SquadOptions, read_training_set, run_squad
+
+FILES = ("predictions.json", "nbest_predictions.json")
+
+
+@pytest.fixture
+def training(pretrained, squad_sets, tmp_path):
+    """Options of a short training into a new folder."""
+    return squad_options(
+        tmp_path / "output",
+        init_checkpoint=str(pretrained),
+        do_train=True,
+        train_file=str(squad_sets / "train.json"),
+        num_train_epochs=0.8,
+    )
+
+
+def answers_in(folder):
+    return {name: json.loads((Path(folder) / name).read_text()) for name in FILES}
+
+
+# ------------------------------------------------------------------------------------ what it leaves
+
+
+def test_it_leaves_records_checkpoint_answers_and_all_that_the_model_needs(
+    squad_model, squad2_model
+):
+    files = {path.name for path in squad_model.iterdir()}
+    assert files == {
+        *("bert_config.json", "vocab.txt", "tokenizer_config.json", "task.json", "checkpoint"),
+        *("train.tf_record", "eval.tf_record", "metrics.jsonl", "eval_results.txt"),
+        *("predictions.json", "nbest_predictions.json"),
+        *("model.ckpt-100.index", "model.ckpt-100.data-00000-of-00001"),
+    }
+    assert {path.name for path in squad2_model.iterdir()} - {"null_odds.json"} == files
+
+
+def test_questions_that_can_be_answered_are_answered(squad_model):
+    results = read_results(squad_model)
+    assert list(results) == ["exact_match", "f1", "global_step"]
+    assert results["global_step"] == 100
+    assert results["exact_match"] > 80
+
+
+def test_the_figures_are_those_of_the_written_predictions(squad_model, squad_sets):
+    predictions = answers_in(squad_model)["predictions.json"]
+    data = json.loads((squad_sets / "dev.json").read_text())["data"]
+    right = [
+        predictions[qa["id"]] == answer["text"]
+        for paragraph in data[0]["paragraphs"]
+        for qa in paragraph["qas"]
+        for answer in qa["answers"]
+    ]
+    assert read_results(squad_model)["exact_match"] == pytest.approx(100 * np.mean(right))
+
+
+def test_predictions_are_in_the_order_of_the_questions_and_the_first_of_the_n_best(squad_model):
+    found = answers_in(squad_model)
+    assert list(found["predictions.json"]) == [f"q{number}" for number in range(30)]
+    for name, entries in found["nbest_predictions.json"].items():
+        assert entries[0]["text"] == found["predictions.json"][name]
+        assert sum(entry["probability"] for entry in entries) == pytest.approx(1.0)
+        assert len({entry["text"] for entry in entries}) == len(entries) <= 20
+    text = (squad_model / "predictions.json").read_text()
+    assert text.startswith('{\n    "q0": "') and text.endswith('"\n}\n')
+
+
+def test_version_2_writes_odds_and_the_best_threshold(squad2_model):
+    results = read_results(squad2_model)
+    assert {"exact", "f1", "HasAns_f1", "NoAns_exact", "best_f1", "best_exact_thresh"} <= set(
+        results
+    )
+    assert results["best_exact"] >= results["exact"] > 40
+    odds = json.loads((squad2_model / "null_odds.json").read_text())
+    predictions = answers_in(squad2_model)["predictions.json"]
+    assert all((text == "") == (odds[name] > 0) for name, text in predictions.items())
+
+
+def test_the_best_threshold_reaches_what_it_promises(squad2_model, squad_sets, tmp_path):
+    before = read_results(squad2_model)
+    results = run_squad(
+        squad_options(
+            tmp_path,
+            init_checkpoint=str(squad2_model),
+            do_predict=True,
+            predict_file=str(squad_sets / "dev2.json"),
+            version_2_with_negative=True,
+            null_score_diff_threshold=before["best_exact_thresh"] + 1e-4,
+        )
+    )
+    assert results["exact"] == pytest.approx(before["best_exact"])
+    assert results["best_exact"] == pytest.approx(before["best_exact"])
+
+
+def test_the_model_is_evaluated_while_it_trains(squad_model):
+    lines = [json.loads(line) for line in (squad_model / "metrics.jsonl").read_text().splitlines()]
+    (evaluated,) = [line for line in lines if "exact_match" in line]
+    assert evaluated["step"] == 60
+    assert evaluated["f1"] > 0
+
+
+# -------------------------------------------------------------------------- start, stop and afterwards
+
+
+def test_answering_afterwards_needs_only_the_questions_and_the_folder(
+    squad_model, squad_sets, tmp_path
+):
+    options = SquadOptions(
+        output_dir=str(tmp_path),
+        init_checkpoint=str(squad_model),
+        max_query_length=8,
+        doc_stride=8,
+        do_eval=True,
+        predict_file=str(squad_sets / "dev.json"),
+    )
+    assert run_squad(options)["exact_match"] == read_results(squad_model)["exact_match"]
+    assert answers_in(tmp_path)["predictions.json"] == answers_in(squad_model)["predictions.json"]
+
+
+def test_a_test_set_is_answered_without_figures(squad_model, squad_sets, tmp_path):
+    options = squad_options(
+        tmp_path,
+        init_checkpoint=str(squad_model),
+        do_predict=True,
+        predict_file=str(squad_sets / "test.json"),
+    )
+    assert run_squad(options) == {}
+    assert len(answers_in(tmp_path)["predictions.json"]) == 9
+    assert not (tmp_path / "eval_results.txt").exists()
+    with pytest.raises(ValueError, match=r"--do_eval: .*test.json does not say the answer"):
+        run_squad(dataclasses.replace(options, do_eval=True))
+    training = {"do_train": True, "train_file": str(squad_sets / "train.json")}
+    options = dataclasses.replace(options, evaluate_steps=9, **training)
+    with pytest.raises(ValueError, match=r"--evaluate_steps: .*test.json does not say the answer"):
+        run_squad(options)
+
+
+def test_training_goes_on_from_an_earlier_run_with_its_head(training, squad_model, caplog):
+    options = dataclasses.replace(
+        training, init_checkpoint=str(squad_model), num_train_epochs=0.1, warmup_proportion=0.0
+    )
+    with caplog.at_level("INFO"):
+        run_squad(options)
+    assert "new, with random values" not in caplog.text
+    before = checkpoint_arrays(latest_checkpoint(str(squad_model)))
+    after = checkpoint_arrays(latest_checkpoint(options.output_dir))
+    name = "cls/squad/output_weights"
+    assert before[name].shape == (2, 16)
+    np.testing.assert_allclose(after[name], before[name], atol=options.learning_rate * 4)
+    assert after["global_step"] == 1
+
+
+def test_the_head_is_named_as_new_after_pre_training(training, caplog):
+    with caplog.at_level("INFO"):
+        run_squad(training)
+    expected = "new, with random values: cls/squad/output_weights, cls/squad/output_bias"
+    assert expected in caplog.text
+
+
+def test_an_interrupted_run_ends_with_the_bits_of_an_uninterrupted_one(
+    training, tmp_path, monkeypatch
+):
+    options = dataclasses.replace(training, save_checkpoints_steps=3, num_train_epochs=0.8)
+    run_squad(dataclasses.replace(options, output_dir=str(tmp_path / "whole")))
+    with monkeypatch.context() as patch, pytest.raises(Interruption):
+        interrupt_at(patch, step=5)
+        run_squad(options)
+    run_squad(options)
+    found, expected = (
+        checkpoint_arrays(latest_checkpoint(str(folder)))
+        for folder in (options.output_dir, tmp_path / "whole")
+    )
+    assert_bit_equal(found, expected)
+
+
+# ------------------------------------------------------------------------------------------ ensembles
+
+
+def test_an_ensemble_of_one_run_answers_as_the_run(squad2_model, squad_sets, tmp_path):
+    options = SquadOptions(
+        output_dir=str(tmp_path),
+        predictions=str(squad2_model),
+        predict_file=str(squad_sets / "dev2.json"),
+        version_2_with_negative=True,
+    )
+    results = run_squad(options)
+    before = read_results(squad2_model)
+    for name in ("exact", "f1", "best_exact", "best_f1"):
+        assert results[name] == pytest.approx(before[name])
+    assert results["num_runs"] == 1
+    odds, expected = (
+        json.loads((folder / "null_odds.json").read_text()) for folder in (tmp_path, squad2_model)
+    )
+    assert odds == pytest.approx(expected, abs=1e-6)
+    assert answers_in(tmp_path)["predictions.json"] == answers_in(squad2_model)["predictions.json"]
+
+
+def test_several_runs_vote(squad_model, squad_sets, tmp_path):
+    names = list(answers_in(squad_model)["predictions.json"])
+    for number, text in enumerate(("barn", "barn", "lake")):
+        (tmp_path / str(number)).mkdir()
+        nbest = {name: [{"text": text, "probability": 1.0}] for name in names}
+        (tmp_path / str(number) / "nbest_predictions.json").write_text(json.dumps(nbest))
+    options = SquadOptions(
+        output_dir=str(tmp_path / "ensemble"),
+        predictions=",".join(str(tmp_path / name) for name in "012"),
+        predict_file=str(squad_sets / "dev.json"),
+    )
+    assert run_squad(options)["num_runs"] == 3
+    found = answers_in(tmp_path / "ensemble")
+    assert set(found["predictions.json"].values()) == {"barn"}
+    entries = found["nbest_predictions.json"]["q0"]
+    assert [entry["text"] for entry in entries] == ["barn", "lake"]
+    assert [entry["probability"] for entry in entries] == pytest.approx([2 / 3, 1 / 3])
+
+
+# ------------------------------------------------------------------------------------------- bad input
+
+
+def test_what_is_left_out_is_counted_and_named(training, squad_sets, tmp_path, caplog):
+    values = json.loads((squad_sets / "train.json").read_text())
+    paragraphs = values["data"][0]["paragraphs"]
+    paragraphs[3]["qas"][0]["answers"][0]["text"] = "moon"
+    paragraphs[5]["qas"][0]["answers"][0]["answer_start"] = -4
+    paragraphs[7]["qas"][0]["answers"][0]["answer_start"] += 1
+    (tmp_path / "odd.json").write_text(json.dumps(values))
+    run_squad(dataclasses.replace(training, train_file=str(tmp_path / "odd.json")))
+    assert (
+        "odd.json: of 160 questions, 2 questions are left out, because their answer is not at "
+        "answer_start: q3, q5"
+    ) in caplog.text
+    assert "1 questions have an answer that does not begin at answer_start: q7" in caplog.text
+
+
+def test_odd_questions_to_predict_are_answered_and_named(squad_model, tmp_path, caplog):
+    paragraphs = [
+        {"context": " \n", "qas": [{"id": "empty", "question": "where"}]},
+        {"context": "The cat.", "qas": [{"id": "silent", "question": ""}]},
+        {"context": "The owl.", "qas": [{"id": "none", "question": "?", "is_impossible": True}]},
+    ]
+    (tmp_path / "odd.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    for version_2, expected in ((False, "empty"), (True, "")):
+        caplog.clear()
+        folder = tmp_path / str(version_2)
+        run_squad(
+            squad_options(
+                folder,
+                init_checkpoint=str(squad_model),
+                do_predict=True,
+                predict_file=str(tmp_path / "odd.json"),
+                version_2_with_negative=version_2,
+            )
+        )
+        found = answers_in(folder)["predictions.json"]
+        assert found["empty"] == expected
+        assert set(found) == {"empty", "silent", "none"}
+        assert "1 questions have an empty passage and get no answer: empty" in caplog.text
+        assert "1 questions are empty texts: silent" in caplog.text
+        assert ("have no answer and get one all the same" in caplog.text) is not version_2
+
+
+def test_verbose_logging_names_all_of_them(training, pretrained, squad_sets, tmp_path, caplog):
+    values = json.loads((squad_sets / "train.json").read_text())
+    for paragraph in values["data"][0]["paragraphs"][:8]:
+        paragraph["qas"][0]["answers"][0]["text"] = "moon"
+    (tmp_path / "odd.json").write_text(json.dumps(values))
+    options = dataclasses.replace(training, train_file=str(tmp_path / "odd.json"))
+    tokenizer = FullTokenizer(str(pretrained / "vocab.txt"))
+    read_training_set(options, tokenizer)
+    assert "8 questions are left out" in caplog.text and "q7" not in caplog.text
+    read_training_set(dataclasses.replace(options, verbose_logging=True), tokenizer)
+    assert "q5, q6, q7" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"train_batch_size": 161}, "160 questions make no step"),
+        ({"max_seq_length": 32}, r"--max_seq_length is 32, .* 31"),
+        ({"max_query_length": 28}, r"--max_seq_length is 31, .* --max_query_length 28"),
+        ({"doc_stride": 0}, "--doc_stride is 0"),
+        ({"train_file": "/nowhere/train.json"}, "/nowhere/train.json"),
+        ({"init_checkpoint": "/nowhere/bert_model.ckpt"}, "There is no checkpoint /nowhere"),
+        ({"init_checkpoint": None}, "Give --init_checkpoint .* or --bert_config_file"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(training, changes, message):
+    with pytest.raises((ValueError, OSError), match=message):
+        run_squad(dataclasses.replace(training, **changes))
+    assert not Path(training.output_dir).exists()
+
+
+def test_unanswerable_questions_without_version_2_are_refused_by_name(training, squad_sets):
+    options = dataclasses.replace(training, train_file=str(squad_sets / "train2.json"))
+    with pytest.raises(ValueError, match=r"train2.json: .*\(id q\d+\).*--version_2_with_negative"):
+        run_squad(options)
+    assert not Path(training.output_dir).exists()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"do_train": False}, "Nothing to do: give at least one of --do_train, --do_eval"),
+        ({"train_file": None}, "--do_train needs --train_file"),
+        ({"do_predict": True}, "--do_predict needs --predict_file"),
+        ({"do_eval": True}, "--do_eval needs --predict_file"),
+        ({"do_train": False, "predictions": "x"}, "--predictions needs --predict_file"),
+        ({"predictions": "x"}, "--predictions .* cannot be given with --do_train"),
+        ({"evaluate_steps": 5}, "--evaluate_steps needs --do_train, and --do_eval or --do_predict"),
+        ({"evaluate_steps": -5}, "--evaluate_steps is -5"),
+        ({"n_best_size": 0}, "--n_best_size is 0"),
+        ({"max_answer_length": 0}, "--max_answer_length is 0"),
+        ({"predict_batch_size": 0}, "--predict_batch_size is 0"),
+        ({"warmup_proportion": -0.1}, "--warmup_proportion is -0.1"),
+        ({"null_score_diff_threshold": float("nan")}, "--null_score_diff_threshold is nan"),
+    ],
+)
+def test_options_are_checked_when_made(training, changes, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(training, **changes)
+
+
+README_COMMANDS = {
+    "1.1": """--vocab_file=$B/vocab.txt --bert_config_file=$B/bert_config.json
+        --init_checkpoint=$B/bert_model.ckpt --do_train=True --train_file=$S/train-v1.1.json
+        --do_predict=True --predict_file=$S/dev-v1.1.json --train_batch_size=12
+        --learning_rate=3e-5 --num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128
+        --output_dir=/tmp/squad_base/""",
+    "2.0": """--vocab_file=$B/vocab.txt --bert_config_file=$B/bert_config.json
+        --init_checkpoint=$B/bert_model.ckpt --do_train=False --train_file=$S/train-v2.0.json
+        --do_predict=True --predict_file=$S/dev-v2.0.json --train_batch_size=24
+        --learning_rate=3e-5 --num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128
+        --output_dir=gs://some_bucket/squad_large/ --use_tpu=True --tpu_name=$TPU_NAME
+        --version_2_with_negative=True --null_score_diff_threshold=-1.967471694946289""",
+}
+
+
+@pytest.mark.parametrize("version", README_COMMANDS)
+def test_the_commands_of_the_reference_are_understood(version):
+    values = flags.FlagValues()
+    cli.define_flags(SquadOptions, values)
+    assert values(["run_squad.py", *README_COMMANDS[version].split()]) == ["run_squad.py"]
+    options = cli.options_from_flags(SquadOptions, values)
+    assert (options.max_seq_length, options.doc_stride, options.learning_rate) == (384, 128, 3e-5)
+    assert options.version_2_with_negative is (version == "2.0")
+    assert options.do_train is (version == "1.1") and options.do_predict
+
+
+def test_without_training_the_weights_are_those_in_output_dir_whatever_init_checkpoint_says(
+    pretrained, squad_model, squad_sets, tmp_path
+):
+    for path in squad_model.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    results = run_squad(
+        squad_options(
+            tmp_path,
+            init_checkpoint=str(pretrained),
+            do_train=False,
+            do_predict=True,
+            predict_file=str(squad_sets / "dev.json"),
+        )
+    )
+    assert results["exact_match"] == read_results(squad_model)["exact_match"]
