@@ -3,7 +3,7 @@
 A loss is sum(weight * loss of the example) / sum(weight) over the whole global batch. Replicas and
 micro-batches each hold a part of both sums; a mean of their means would be another number.
 
-Shapes: B batch, P predictions, V vocabulary, L labels.
+Shapes: B batch, P predictions, V vocabulary, L labels, W words.
 """
 
 from __future__ import annotations
@@ -83,6 +83,25 @@ def classification_loss() -> Loss:
         ),
         weight=lambda features: tf.reduce_sum(_is_real(features)),
     )
+
+
+def token_classification_loss() -> Loss:
+    """Mean over the words that are predicted; a word's label is that of its first piece."""
+    return Loss(
+        name="loss",
+        total=lambda outputs, features: tf.reduce_sum(
+            features["label_weights"]
+            * cross_entropy(
+                word_logits(outputs["logits"], features["word_positions"]), features["label_ids"]
+            )
+        ),
+        weight=lambda features: tf.reduce_sum(features["label_weights"]),
+    )
+
+
+def word_logits(logits, word_positions):
+    """[B, S, L] at int32 [B, W], positions of first pieces -> [B, W, L]."""
+    return tf.gather(logits, word_positions, batch_dims=1)
 
 
 def _is_real(features: Tensors):
