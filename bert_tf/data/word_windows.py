@@ -55,12 +55,14 @@ def word_windows(
 Window(start=4, end=10, first=6, last=10)]
     """
     stride = max(1, max_tokens // 2) if stride is None else stride
-    for name, value, most in (
-        ("stride", stride, max_tokens),
-        ("a length", max(lengths), max_tokens),
+    for name, least, most in (
+        ("stride", stride, stride),
+        ("lengths", min(lengths), max(lengths)),
     ):
-        if not 1 <= value <= most:
-            raise ValueError(f"`{name}` is {value}, but must be from 1 to `max_tokens` = {most}.")
+        if least < 1 or most > max_tokens:
+            raise ValueError(
+                f"`{name}` is {least} to {most}, but must be from 1 to `max_tokens` = {max_tokens}."
+            )
     offsets = [0, *accumulate(lengths)]  # pieces before each word, and in all
     num_words, total = len(lengths), offsets[-1]
     bounds = []  # (start, end) of each window

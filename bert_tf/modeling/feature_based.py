@@ -138,9 +138,11 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         ]
         self.dropout = Dropout(dropout, name="bilstm_dropout", dtype=policy)
         self.classifier = keras.layers.Dense(num_labels, name="classifier", dtype=policy)
-        self.build()
+        self._build_parts()
+        self.built = True
 
-    def build(self, input_shape=None):
+    def _build_parts(self) -> None:
+        """Here and not in `build`, which would put the model's name before the variables' paths."""
         hidden_size = self.config.hidden_size
         is_concatenated = self.features.feature_layers == "concat_last_four_hidden"
         self.features.build()
@@ -148,7 +150,6 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         self.bilstm[1].build((None, None, 2 * self.units))
         self.dropout.build((None, None, 2 * self.units))
         self.classifier.build((None, None, 2 * self.units))
-        self.built = True
 
     def call(self, inputs: Mapping[str, Any], training=None) -> dict[str, Any]:
         outputs = self.bert(inputs, training=False)

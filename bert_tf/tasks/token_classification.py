@@ -22,7 +22,7 @@ from bert_tf.data.features import FeatureSpec
 from bert_tf.data.packing import pad
 from bert_tf.data.records import RecordWriter
 from bert_tf.data.word_windows import Window, encode_words, pack_words, word_windows
-from bert_tf.modeling.feature_based import BertBiLstmForTokenClassification
+from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.tasks.base import Task, Tensors
 from bert_tf.tokenization import FullTokenizer
@@ -54,6 +54,7 @@ class TokenClassificationTask(Task):
             of what a window holds.
         feature_layers: train a BiLSTM on these layers of a frozen encoder (a name of
             `modeling.feature_based.FEATURE_LAYERS`); None to fine-tune the encoder.
+        bilstm_units: of each direction of that BiLSTM.
     """
 
     name = "token_classification"
@@ -65,6 +66,7 @@ class TokenClassificationTask(Task):
         document_context: bool = False,
         doc_stride: int | None = None,
         feature_layers: str | None = None,
+        bilstm_units: int = BILSTM_UNITS,
     ):
         if len(set(labels)) != len(labels) or len(labels) < 2:
             raise ValueError(
@@ -86,6 +88,7 @@ class TokenClassificationTask(Task):
         self.document_context = document_context
         self.doc_stride = doc_stride
         self.feature_layers = feature_layers
+        self.bilstm_units = bilstm_units
         self.features = token_classification_features(max_seq_length)
         self.losses = (token_classification_loss(),)
 
@@ -96,13 +99,14 @@ class TokenClassificationTask(Task):
             "document_context": self.document_context,
             "doc_stride": self.doc_stride,
             "feature_layers": self.feature_layers,
+            "bilstm_units": self.bilstm_units,
         }
 
     def build_model(self, config: BertConfig, dtype: str | None = None) -> keras.Model:
         if self.feature_layers is None:
             return BertForTokenClassification(config, len(self.labels), dtype=dtype)
         return BertBiLstmForTokenClassification(
-            config, len(self.labels), self.feature_layers, dtype=dtype
+            config, len(self.labels), self.feature_layers, self.bilstm_units, dtype=dtype
         )
 
     def count_windows(self, sentences: Sequence[Sentence], tokenizer: FullTokenizer) -> int:

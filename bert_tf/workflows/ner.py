@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_tf.data.conll import Columns, Sentence, read_conll, relabelled_lines
 from bert_tf.data.files import open_whole, write_text
 from bert_tf.data.label_schemes import SCHEMES, breaks, complete_labels, find_scheme
-from bert_tf.modeling.feature_based import FEATURE_LAYERS, check_feature_layers
+from bert_tf.modeling.feature_based import BILSTM_UNITS, FEATURE_LAYERS, check_feature_layers
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.conlleval import report
 from bert_tf.training.trainer import Trainer
@@ -91,6 +91,10 @@ class NerOptions(FineTuningOptions):
         default="concat_last_four_hidden",
         choices=tuple(FEATURE_LAYERS),
     )
+    bilstm_units: int = option(
+        "With --feature_based: units of each direction in each of the two layers of the BiLSTM.",
+        default=BILSTM_UNITS,
+    )
     bilstm_learning_rate: float = option(
         "With --feature_based: the learning rate, in place of --learning_rate.", default=1e-3
     )
@@ -103,6 +107,8 @@ class NerOptions(FineTuningOptions):
             raise ValueError(
                 f"--bilstm_learning_rate is {self.bilstm_learning_rate}, but must be above 0."
             )
+        if self.bilstm_units < 1:
+            raise ValueError(f"--bilstm_units is {self.bilstm_units}, but must be 1 or more.")
         if self.feature_based and self.freeze:
             raise ValueError("--freeze has no meaning with --feature_based: all of it is frozen.")
 
@@ -206,6 +212,7 @@ def read_data(
         options.document_context,
         options.doc_stride,
         options.feature_layers if options.feature_based else None,
+        options.bilstm_units,
     )
     if trained is not None:
         _check_same_task(task, trained)
@@ -297,11 +304,13 @@ def _check_same_task(task: TokenClassificationTask, trained: TokenClassification
             f"The labels of the data are {', '.join(task.labels)}, but the model was trained for "
             f"{', '.join(trained.labels)}. Use the data it was trained on, or another --output_dir."
         )
-    if task.feature_layers != trained.feature_layers:
-        raise ValueError(
-            f"--output_dir holds a model with `feature_layers` {trained.feature_layers}, and this run "
-            f"asks for {task.feature_layers} (None: fine-tuning). Use another --output_dir."
-        )
+    for name in ("feature_layers", "bilstm_units"):
+        now, there = getattr(task, name), getattr(trained, name)
+        if now != there:
+            raise ValueError(
+                f"--output_dir holds a model with `{name}` {there}, and this run asks for {now} (None: "
+                "fine-tuning). Use another --output_dir."
+            )
 
 
 def evaluate(
@@ -360,6 +369,8 @@ def _write_scores(
     results = {"global_step": trainer.step, **task.metrics(kept)}
     text = report(task.scores(kept))
     folder = options.output_dir
+    if name != "eval":
+        results = {key.replace("eval_", f"{name}_", 1): value for key, value in results.items()}
     training.write_results(os.path.join(folder, f"{name}_results.txt"), results, f"{name} results")
     write_text(os.path.join(folder, f"{name}_report.txt"), text)
     for line in text.splitlines():
