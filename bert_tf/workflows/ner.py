@@ -196,26 +196,27 @@ def read_data(
         if getattr(options, wanted)
     }
     scheme, labels = _scheme_and_labels(options, splits, trained)
+    if trained is not None and not options.do_train:
+        task = _adjusted(trained, options)
+    else:
+        task = TokenClassificationTask(
+            labels,
+            options.max_seq_length,
+            options.document_context,
+            options.doc_stride,
+            options.feature_layers if options.feature_based else None,
+            options.bilstm_units,
+        )
+    if trained is not None:
+        _check_same_task(task, trained)
     for split, sentences in splits.items():
         _check_scheme(sentences, scheme, strict=options.label_scheme != "auto")
         _check_labels(sentences, labels, split)
-        if options.document_context and not any(sentence.document for sentence in sentences):
+        if task.document_context and not any(sentence.document for sentence in sentences):
             logger.warning(
                 "%s has no -DOCSTART- line, so with --document_context all of it is one document.",
                 sentences[0].file,
             )
-    if trained is not None and not options.do_train:
-        return _adjusted(trained, options), splits
-    task = TokenClassificationTask(
-        labels,
-        options.max_seq_length,
-        options.document_context,
-        options.doc_stride,
-        options.feature_layers if options.feature_based else None,
-        options.bilstm_units,
-    )
-    if trained is not None:
-        _check_same_task(task, trained)
     return task, splits
 
 
@@ -299,6 +300,7 @@ def _adjusted(trained: TokenClassificationTask, options: NerOptions) -> TokenCla
 
 
 def _check_same_task(task: TokenClassificationTask, trained: TokenClassificationTask) -> None:
+    """What a training that goes on may not change; a model that is only used has it all the same."""
     if task.labels != trained.labels:
         raise ValueError(
             f"The labels of the data are {', '.join(task.labels)}, but the model was trained for "
