@@ -27,13 +27,17 @@ from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
 
 TASK_FILE = "task.json"
-TASKS = {task.name: task for task in (ClassificationTask, PretrainingTask, TokenClassificationTask)}
+TASKS = {
+    task.name: task
+    for task in (ClassificationTask, PretrainingTask, TokenClassificationTask, MultipleChoiceTask)
+}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 A loss is sum(weight * loss of the example) / sum(weight) over the whole global batch. Replicas and
 micro-batches each hold a part of both sums; a mean of their means would be another number.
 
-Shapes: B batch, P predictions, V vocabulary, L labels, W words.
+Shapes: B batch, P predictions, V vocabulary, L labels, W words, K choices.
 """
 
 from __future__ import annotations
@@ -83,6 +83,25 @@ def classification_loss() -> Loss:
         ),
         weight=lambda features: tf.reduce_sum(_is_real(features)),
     )
+
+
+def multiple_choice_loss() -> Loss:
+    """Mean over the real examples of -log softmax over the choices that an example has."""
+    return Loss(
+        name="loss",
+        total=lambda outputs, features: tf.reduce_sum(
+            _is_real(features)
+            * cross_entropy(
+                masked_choices(outputs["logits"], features["choice_mask"]), features["label_ids"]
+            )
+        ),
+        weight=lambda features: tf.reduce_sum(_is_real(features)),
+    )
+
+
+def masked_choices(logits, choice_mask):
+    """Logits [B, K] whose softmax is 0 where `choice_mask` int32 [B, K] is 0."""
+    return tf.where(choice_mask > 0, tf.cast(logits, tf.float32), -1e9)
 
 
 def token_classification_loss() -> Loss:

@@ -369,7 +369,14 @@ def _write_scores(
     name: str,
 ) -> dict[str, float]:
     results = {"global_step": trainer.step, **task.metrics(kept)}
-    text = report(task.scores(kept))
+    scores = task.scores(kept)
+    if scores.overall.actual and not scores.overall.predicted:
+        logger.warning(
+            "Every prediction is O, though there are %d entities: the model has learned nothing but that. "
+            "Train longer, or with another --learning_rate.",
+            scores.overall.actual,
+        )
+    text = report(scores)
     folder = options.output_dir
     if name != "eval":
         results = {key.replace("eval_", f"{name}_", 1): value for key, value in results.items()}
