@@ -372,8 +372,8 @@ def _write_scores(
     scores = task.scores(kept)
     if scores.overall.actual and not scores.overall.predicted:
         logger.warning(
-            "Every prediction is O, though there are %d entities: the model has learned nothing but that. "
-            "Train longer, or with another --learning_rate.",
+            "Every prediction is O, though there are %d entities: the model has learned nothing but "
+            "that. Train longer, or with another --learning_rate.",
             scores.overall.actual,
         )
     text = report(scores)
