@@ -24,3 +24,9 @@ from tiny_runs import (  # noqa: E402, F401  (fixtures for all tests)
     sentence_model,
     toy_text,
 )
+from tiny_words_and_choices import (  # noqa: E402, F401
+    choice_files,
+    conll_folder,
+    ner_model,
+    swag_model,
+)

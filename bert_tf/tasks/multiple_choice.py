@@ -64,32 +64,10 @@ class MultipleChoiceTask(Task):
         num_full = num_sequences = 0
         with RecordWriter(path, self.features) as writer:
             for question in questions:
-                missing = self.num_choices - len(question.choices)
-                if missing < 0:
-                    raise ValueError(
-                        f"{question.origin}: there are {len(question.choices)} choices, but the task "
-                        f"has {self.num_choices}."
-                    )
-                packed = [
-                    pack_texts(tokenizer, question.text_a, choice, self.max_seq_length)
-                    for choice in question.choices
-                ]
-                num_sequences += len(packed)
-                num_full += sum(all(sequence.input_mask) for sequence in packed)
-                packed += [_empty(self.max_seq_length)] * missing
-                columns = {
-                    name: [getattr(sequence, name) for sequence in packed]
-                    for name in PackedSequence._fields
-                }
-                writer.write(
-                    {
-                        **columns,
-                        "choice_mask": pad([1] * len(question.choices), self.num_choices),
-                        # A test set has no labels; its records hold the first, which nobody reads.
-                        "label_ids": question.label or 0,
-                        "is_real_example": 1,
-                    }
-                )
+                record = self.record(question, tokenizer)
+                writer.write(record)
+                num_sequences += len(question.choices)
+                num_full += sum(map(all, record["input_mask"]))
         if num_full:
             logger.info(
                 "%d of %d texts with their choice fill --max_seq_length=%d, and may be cut",
@@ -98,6 +76,35 @@ class MultipleChoiceTask(Task):
                 self.max_seq_length,
             )
         return writer.count
+
+    def record(self, question: Question, tokenizer: FullTokenizer) -> dict[str, Any]:
+        """The values of `features`.
+
+        Raises:
+            ValueError: there are more choices than `num_choices`.
+        """
+        missing = self.num_choices - len(question.choices)
+        if missing < 0:
+            raise ValueError(
+                f"{question.origin}: there are {len(question.choices)} choices, but the task has "
+                f"{self.num_choices}."
+            )
+        packed = [
+            pack_texts(tokenizer, question.text_a, choice, self.max_seq_length)
+            for choice in question.choices
+        ]
+        packed += [_empty(self.max_seq_length)] * missing
+        columns = {
+            name: [getattr(sequence, name) for sequence in packed]
+            for name in PackedSequence._fields
+        }
+        return {
+            **columns,
+            "choice_mask": pad([1] * len(question.choices), self.num_choices),
+            # A test set has no labels; its records hold the first, which nobody reads.
+            "label_ids": question.label or 0,
+            "is_real_example": 1,
+        }
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         return {

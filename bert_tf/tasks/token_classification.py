@@ -124,10 +124,16 @@ class TokenClassificationTask(Task):
             ValueError: a label is not among `labels`; the message names its line.
         """
         with RecordWriter(path, self.features) as writer:
-            for text in self._texts(sentences, tokenizer):
-                for record in self._records(text, tokenizer):
-                    writer.write(record)
+            for record in self.records(sentences, tokenizer):
+                writer.write(record)
         return writer.count
+
+    def records(
+        self, sentences: Sequence[Sentence], tokenizer: FullTokenizer
+    ) -> Iterator[dict[str, Any]]:
+        """The windows of `sentences`: values of `features`."""
+        for text in self._texts(sentences, tokenizer):
+            yield from self._records(text, tokenizer)
 
     def _texts(
         self, sentences: Sequence[Sentence], tokenizer: FullTokenizer
@@ -190,6 +196,7 @@ class TokenClassificationTask(Task):
         names = ("label_ids", "label_weights", "sentence_starts")
         return {
             "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
+            "probabilities": tf.reduce_max(tf.nn.softmax(logits), axis=-1),
             "losses": cross_entropy(logits, features["label_ids"]),
             **{name: features[name] for name in names},
         }
@@ -217,14 +224,14 @@ class TokenClassificationTask(Task):
             kept: what `eval_outputs` kept of all windows.
             name: "predictions" or "label_ids".
         """
-        is_predicted = kept["label_weights"] > 0  # [windows, W]: each word once
-        starts = kept["sentence_starts"][is_predicted].astype(bool)
-        sentences: list[list[str]] = []
-        for label_id, starts_sentence in zip(kept[name][is_predicted], starts, strict=True):
-            if starts_sentence:
-                sentences.append([])
-            sentences[-1].append(self.labels[label_id])
-        return sentences
+        return [[self.labels[label] for label in row] for row in by_sentence(kept, name)]
+
+
+def by_sentence(kept: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
+    """One of the arrays [windows, W] that `eval_outputs` kept, as one array for each sentence."""
+    is_predicted = kept["label_weights"] > 0  # each word once
+    starts = np.flatnonzero(kept["sentence_starts"][is_predicted])
+    return np.split(kept[name][is_predicted], starts[1:])
 
 
 def token_classification_features(max_seq_length: int) -> tuple[FeatureSpec, ...]:

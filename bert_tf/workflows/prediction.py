@@ -18,6 +18,9 @@ from bert_tf.data.files import open_whole
 from bert_tf.data.readers import read_lines
 from bert_tf.model_folder import read_task
 from bert_tf.predictor import MaskFiller, SavedClassifier, is_saved_model
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.word_and_choice_predictors import ChoicePredictor, EntityRecognizer
 from bert_tf.workflows.options import option
 
 logger = logging.getLogger(__name__)
@@ -31,10 +34,12 @@ class PredictionOptions:
 
     model_dir: str = option(
         "A SavedModel of export_saved_model, which says the label of each line; or the --output_dir "
-        "of run_pretraining, which fills the [MASK] of each line."
+        "of run_pretraining, which fills the [MASK] of each line, of run_ner, which finds the entities "
+        "of each line, or of run_swag, which chooses."
     )
     input_file: str | None = option(
-        "One text per line; a tab separates the sentences of a pair. Default: standard input.",
+        "One text per line; a tab separates the sentences of a pair, and choices. Default: standard "
+        "input.",
         default=None,
     )
     output_file: str | None = option("JSON lines. Default: standard output.", default=None)
@@ -83,7 +88,14 @@ def answerer(model_dir: str, top_k: int) -> Answerer:
     if is_saved_model(model_dir):
         classifier = SavedClassifier(model_dir)
         return lambda lines: classifier.predict([split_pair(line) for line in lines])
-    if read_task(model_dir) is None:
+    task = read_task(model_dir)
+    if isinstance(task, TokenClassificationTask):
+        recognizer = EntityRecognizer(model_dir)
+        return lambda lines: [{"entities": found} for found in recognizer.predict(lines)]
+    if isinstance(task, MultipleChoiceTask):
+        chooser = ChoicePredictor(model_dir)
+        return lambda lines: chooser.predict([split_choices(line) for line in lines])
+    if task is None:
         inside = tf.io.gfile.glob(os.path.join(model_dir, "*", "saved_model.pb"))
         hint = f" Did you mean {os.path.dirname(max(inside))}?" if inside else ""
         raise ValueError(
@@ -124,6 +136,12 @@ def split_pair(line: str) -> tuple[str, str | None]:
     """A line as (text_a, text_b): the text before and after a tab."""
     text_a, tab, text_b = line.partition("\t")
     return text_a, text_b if tab else None
+
+
+def split_choices(line: str) -> tuple[str, list[str]]:
+    """A line as (text, choices), which tabs separate."""
+    text, *choices = line.split("\t")
+    return text, choices
 
 
 def fill(filler: MaskFiller, line: str, top_k: int) -> dict[str, Any]:

@@ -1,11 +1,11 @@
 """run_ner: fine-tune, evaluate, predict in CoNLL columns; the feature-based way; bad input."""
 
 import json
-import random
 from pathlib import Path
 
 import pytest
-from tiny_runs import ANIMALS, PLACES, assert_bit_equal, checkpoint_arrays, read_results
+from tiny_runs import assert_bit_equal, checkpoint_arrays, read_results
+from tiny_words_and_choices import ner_options, ner_training
 
 from bert_tf.data.conll import read_conll
 from bert_tf.training.conlleval import conlleval
@@ -14,55 +14,11 @@ from bert_tf.workflows.ner import NerOptions, run_ner
 WNUT17 = Path(__file__).parents[3] / "shared/data/ner/wnut17"
 
 
-def conll(num_sentences: int, seed: int) -> str:
-    """Sentences in which the animals are of type A and "the" with its place is of type B (IOB2)."""
-    rng = random.Random(seed)
-    blocks = []
-    for _ in range(num_sentences):
-        rows = [("a", "O"), (rng.choice(ANIMALS), "B-A"), ("is", "O"), ("in", "O")]
-        rows += [("the", "B-B"), (rng.choice(PLACES), "I-B")]
-        blocks.append("".join(f"{word} x {label}\n" for word, label in rows))
-    return "\n".join(blocks)
-
-
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    """train.txt, valid.txt, test.txt."""
-    folder = tmp_path_factory.mktemp("conll")
-    documents = ["-DOCSTART- -X- O\n\n" + conll(30, seed) for seed in (1, 2, 3)]
-    (folder / "train.txt").write_text("\n".join(documents))
-    (folder / "valid.txt").write_text(conll(11, seed=4))
-    (folder / "test.txt").write_text("-DOCSTART- -X- O\n\n" + conll(5, seed=5))
-    return folder
-
-
-def ner_options(output_dir, **changes):
-    values = {
-        "output_dir": str(output_dir),
-        "max_seq_length": 19,
-        "train_batch_size": 16,
-        "learning_rate": 5e-3,
-    }
-    return NerOptions(**{**values, **changes})
-
-
-def training(pretrained, data_dir, output_dir, **changes):
-    values = {"data_dir": str(data_dir), "init_checkpoint": str(pretrained), "do_train": True}
-    return ner_options(output_dir, **{**values, "num_train_epochs": 8.0, **changes})
-
-
-@pytest.fixture(scope="module")
-def model(pretrained, data_dir, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ner_model")
-    run_ner(training(pretrained, data_dir, folder, do_eval=True, do_predict=True))
-    return folder
-
-
 # ------------------------------------------------------------------------------------ what it leaves
 
 
-def test_it_leaves_all_that_the_docstring_promises(model):
-    assert sorted(path.name for path in model.iterdir() if "ckpt" not in path.name) == [
+def test_it_leaves_all_that_the_docstring_promises(ner_model):
+    assert sorted(path.name for path in ner_model.iterdir() if "ckpt" not in path.name) == [
         "bert_config.json",
         "checkpoint",
         "eval.tf_record",
@@ -80,8 +36,8 @@ def test_it_leaves_all_that_the_docstring_promises(model):
         "train.tf_record",
         "vocab.txt",
     ]
-    assert (model / "labels.txt").read_text() == "O\nB-A\nI-A\nB-B\nI-B\n"
-    assert json.loads((model / "task.json").read_text()) == {
+    assert (ner_model / "labels.txt").read_text() == "O\nB-A\nI-A\nB-B\nI-B\n"
+    assert json.loads((ner_model / "task.json").read_text()) == {
         "task": "token_classification",
         "labels": ["O", "B-A", "I-A", "B-B", "I-B"],
         "max_seq_length": 19,
@@ -92,70 +48,76 @@ def test_it_leaves_all_that_the_docstring_promises(model):
     }
 
 
-def test_what_can_be_learned_is_learned_and_scored_by_conlleval(model, data_dir):
-    results = read_results(model)
+def test_what_can_be_learned_is_learned_and_scored_by_conlleval(ner_model, conll_folder):
+    results = read_results(ner_model)
     assert results["eval_f1"] > 0.9
-    rows = [line.split() for line in (model / "eval_predictions.txt").read_text().splitlines()]
+    rows = [line.split() for line in (ner_model / "eval_predictions.txt").read_text().splitlines()]
     assert [row[:3] for row in rows if row] == [
-        line.split() for line in (data_dir / "valid.txt").read_text().splitlines() if line
+        line.split() for line in (conll_folder / "valid.txt").read_text().splitlines() if line
     ]
     actual, predicted = ([[row[column] for row in rows if row]] for column in (2, 3))
     scores = conlleval(actual, predicted)  # no entity touches the end of a sentence's next
     assert results["eval_accuracy"] == pytest.approx(scores.accuracy)
     assert results["eval_f1_A"] == pytest.approx(scores.by_type["A"].f1)
-    assert (model / "eval_report.txt").read_text().startswith("processed 66 tokens with 22 phrases")
+    assert (
+        (ner_model / "eval_report.txt")
+        .read_text()
+        .startswith("processed 66 tokens with 22 phrases")
+    )
 
 
-def test_predictions_are_the_test_file_with_other_labels(model, data_dir):
-    found = (model / "test_predictions.txt").read_text().splitlines()
-    given = (data_dir / "test.txt").read_text().splitlines()
+def test_predictions_are_the_test_file_with_other_labels(ner_model, conll_folder):
+    found = (ner_model / "test_predictions.txt").read_text().splitlines()
+    given = (conll_folder / "test.txt").read_text().splitlines()
     assert len(found) == len(given)
     for line, original in zip(found, given, strict=True):
         assert line.split()[:2] == original.split()[:2]
     assert found[0] == "-DOCSTART- -X- O"
-    predicted = read_conll(str(model / "test_predictions.txt"))
+    predicted = read_conll(str(ner_model / "test_predictions.txt"))
     assert predicted[0].labels == ("O", "B-A", "O", "O", "B-B", "I-B")
-    assert "test_f1 = " in (model / "test_results.txt").read_text()
+    assert "test_f1 = " in (ner_model / "test_results.txt").read_text()
 
 
 # ------------------------------------------------------------------------------ afterwards, elsewhere
 
 
-def test_evaluation_afterwards_needs_only_the_data_and_the_folder(model, data_dir, tmp_path):
+def test_evaluation_afterwards_needs_only_the_data_and_the_folder(
+    ner_model, conll_folder, tmp_path
+):
     options = NerOptions(
         output_dir=str(tmp_path),
-        init_checkpoint=str(model),
-        eval_file=str(data_dir / "valid.txt"),
+        init_checkpoint=str(ner_model),
+        eval_file=str(conll_folder / "valid.txt"),
         do_eval=True,
         eval_batch_size=3,
     )
-    found, expected = run_ner(options), read_results(model)
+    found, expected = run_ner(options), read_results(ner_model)
     assert found == pytest.approx({**expected, "global_step": found["global_step"]}, rel=1e-4)
 
 
 def test_windows_that_are_too_short_for_a_sentence_still_predict_every_word(
-    model, data_dir, tmp_path
+    ner_model, conll_folder, tmp_path
 ):
     run_ner(
         NerOptions(
             output_dir=str(tmp_path),
-            init_checkpoint=str(model),
-            test_file=str(data_dir / "test.txt"),
+            init_checkpoint=str(ner_model),
+            test_file=str(conll_folder / "test.txt"),
             do_predict=True,
             max_seq_length=6,
         )
     )
     assert len((tmp_path / "test_predictions.txt").read_text().splitlines()) == len(
-        (data_dir / "test.txt").read_text().splitlines()
+        (conll_folder / "test.txt").read_text().splitlines()
     )
 
 
-def test_words_without_labels_get_a_column_of_labels(model, tmp_path):
+def test_words_without_labels_get_a_column_of_labels(ner_model, tmp_path):
     (tmp_path / "words.txt").write_text("a\ncat\n\nthe\nbarn\n")
     run_ner(
         NerOptions(
             output_dir=str(tmp_path),
-            init_checkpoint=str(model),
+            init_checkpoint=str(ner_model),
             test_file=str(tmp_path / "words.txt"),
             do_predict=True,
         )
@@ -166,15 +128,17 @@ def test_words_without_labels_get_a_column_of_labels(model, tmp_path):
     assert not (tmp_path / "test_results.txt").exists()
 
 
-def test_document_context_is_trained_with_and_kept_to(pretrained, data_dir, tmp_path, caplog):
-    options = training(pretrained, data_dir, tmp_path, document_context=True, num_train_epochs=1.0)
+def test_document_context_is_trained_with_and_kept_to(pretrained, conll_folder, tmp_path, caplog):
+    options = ner_training(
+        pretrained, conll_folder, tmp_path, document_context=True, num_train_epochs=1.0
+    )
     with caplog.at_level("INFO"):
         run_ner(options)
     assert json.loads((tmp_path / "task.json").read_text())["document_context"] is True
     # 3 documents of 30 * 6 words make windows of 17 words, 8 apart
     assert "90 sentences, 66 windows, 4 steps" in caplog.text
     with caplog.at_level("WARNING"):
-        run_ner(ner_options(tmp_path, data_dir=str(data_dir), do_eval=True))
+        run_ner(ner_options(tmp_path, data_dir=str(conll_folder), do_eval=True))
     assert "valid.txt has no -DOCSTART- line" in caplog.text
     assert read_results(tmp_path)["eval_accuracy"] > 0
 
@@ -183,11 +147,11 @@ def test_document_context_is_trained_with_and_kept_to(pretrained, data_dir, tmp_
 
 
 def test_the_feature_based_way_learns_and_leaves_the_encoder_as_it_was(
-    pretrained, data_dir, tmp_path
+    pretrained, conll_folder, tmp_path
 ):
-    options = training(
+    options = ner_training(
         pretrained,
-        data_dir,
+        conll_folder,
         tmp_path,
         do_eval=True,
         feature_based=True,
@@ -208,25 +172,25 @@ def test_the_feature_based_way_learns_and_leaves_the_encoder_as_it_was(
     assert_bit_equal(after, before)
     assert not any("/adam_" in name and name.startswith("bert/") for name in after)
 
-    again = run_ner(ner_options(tmp_path, data_dir=str(data_dir), do_eval=True))
+    again = run_ner(ner_options(tmp_path, data_dir=str(conll_folder), do_eval=True))
     assert again == pytest.approx(results, rel=1e-5)
     with pytest.raises(ValueError, match=r"`feature_layers` weighted_sum_all_layers, and this run"):
-        run_ner(training(pretrained, data_dir, tmp_path))
+        run_ner(ner_training(pretrained, conll_folder, tmp_path))
 
 
-def test_layers_that_the_model_does_not_have_are_refused(pretrained, data_dir, tmp_path):
+def test_layers_that_the_model_does_not_have_are_refused(pretrained, conll_folder, tmp_path):
     with pytest.raises(ValueError, match=r"concat_last_four_hidden needs 4 layers, but .* is 2"):
-        run_ner(training(pretrained, data_dir, tmp_path, feature_based=True))
+        run_ner(ner_training(pretrained, conll_folder, tmp_path, feature_based=True))
 
 
 # ----------------------------------------------------------------------------------------- bad input
 
 
-def changed(data_dir, tmp_path, **files):
+def changed(conll_folder, tmp_path, **files):
     """A copy of the data in which some files are others."""
     folder = tmp_path / "data"
     folder.mkdir()
-    for path in data_dir.iterdir():
+    for path in conll_folder.iterdir():
         (folder / path.name).write_text(files.get(path.stem, path.read_text()))
     return folder
 
@@ -257,18 +221,22 @@ def changed(data_dir, tmp_path, **files):
     ],
 )
 def test_bad_input_is_an_error_that_says_where(
-    pretrained, data_dir, tmp_path, files, changes, message
+    pretrained, conll_folder, tmp_path, files, changes, message
 ):
-    folder = changed(data_dir, tmp_path, **files)
-    options = training(pretrained, folder, tmp_path / "output", do_eval=True, **changes)
+    folder = changed(conll_folder, tmp_path, **files)
+    options = ner_training(pretrained, folder, tmp_path / "output", do_eval=True, **changes)
     with pytest.raises((ValueError, OSError), match=message):
         run_ner(options)
     assert not list(tmp_path.glob("output/model.ckpt*"))
 
 
-def test_labels_that_break_the_scheme_are_counted_and_named(pretrained, data_dir, tmp_path, caplog):
-    folder = changed(data_dir, tmp_path, valid="a x O\ncat x I-A\n\nthe x I-B\nbarn x I-B\n")
-    options = training(pretrained, folder, tmp_path / "output", do_eval=True, num_train_epochs=0.2)
+def test_labels_that_break_the_scheme_are_counted_and_named(
+    pretrained, conll_folder, tmp_path, caplog
+):
+    folder = changed(conll_folder, tmp_path, valid="a x O\ncat x I-A\n\nthe x I-B\nbarn x I-B\n")
+    options = ner_training(
+        pretrained, folder, tmp_path / "output", do_eval=True, num_train_epochs=0.2
+    )
     run_ner(options)
     assert "2 labels break the scheme iob2" in caplog.text
     assert f"{folder}/valid.txt:2: I-A after O" in caplog.text
@@ -276,11 +244,11 @@ def test_labels_that_break_the_scheme_are_counted_and_named(pretrained, data_dir
     assert report.startswith("processed 4 tokens with 2 phrases")
 
 
-def test_a_test_file_whose_last_column_is_no_label_is_told_so(model, tmp_path):
+def test_a_test_file_whose_last_column_is_no_label_is_told_so(ner_model, tmp_path):
     (tmp_path / "words.txt").write_text("a DT\ncat NN\n")
     options = {
         "output_dir": str(tmp_path),
-        "init_checkpoint": str(model),
+        "init_checkpoint": str(ner_model),
         "test_file": str(tmp_path / "words.txt"),
         "do_predict": True,
     }
@@ -317,9 +285,9 @@ def test_flags_that_contradict_each_other_are_refused(tmp_path, changes, message
         ner_options(tmp_path, **changes)
 
 
-def test_the_model_of_another_program_is_refused(sentence_model, data_dir, tmp_path):
+def test_the_model_of_another_program_is_refused(sentence_model, conll_folder, tmp_path):
     options = ner_options(
-        tmp_path, data_dir=str(data_dir), init_checkpoint=str(sentence_model), do_eval=True
+        tmp_path, data_dir=str(conll_folder), init_checkpoint=str(sentence_model), do_eval=True
     )
     with pytest.raises(
         ValueError, match="holds a model for classification, and this program is for"

@@ -1,71 +1,13 @@
-"""run_swag: fine-tune, evaluate, predict, and the files it promises."""
+"""run_swag: fine-tune, evaluate, predict, and the choice_files it promises."""
 
 import json
-import random
 from pathlib import Path
 
 import pytest
-from tiny_runs import ANIMALS, BAD, GOOD, read_results
+from tiny_runs import read_results
+from tiny_words_and_choices import questions, swag_options, write_json_lines
 
 from bert_tf.workflows.swag import SwagOptions, run_swag
-
-
-def questions(num_rows: int, seed: int) -> list[dict]:
-    """The kind animal is the right one; two to four choices."""
-    rng = random.Random(seed)
-    rows = []
-    for number in range(num_rows):
-        num_choices = rng.randint(2, 4)
-        right = rng.randrange(num_choices)
-        choices = [
-            f"the {rng.choice(GOOD if index == right else BAD)} {rng.choice(ANIMALS)}"
-            for index in range(num_choices)
-        ]
-        rows.append({"id": number, "text_a": "in the barn", "choices": choices, "label": right})
-    return rows
-
-
-def write(path: Path, rows) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("choices")
-    unanswered = [{k: v for k, v in row.items() if k != "label"} for row in questions(7, seed=3)]
-    return {
-        "train_file": write(folder / "train.jsonl", questions(90, seed=1)),
-        "eval_file": write(folder / "dev.jsonl", questions(31, seed=2)),
-        "test_file": write(folder / "test.jsonl", unanswered),
-    }
-
-
-def swag_options(output_dir, **changes):
-    values = {
-        "output_dir": str(output_dir),
-        "max_seq_length": 19,
-        "train_batch_size": 16,
-        "learning_rate": 5e-3,
-    }
-    return SwagOptions(**{**values, **changes})
-
-
-@pytest.fixture(scope="module")
-def model(pretrained, files, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("swag_model")
-    run_swag(
-        swag_options(
-            folder,
-            init_checkpoint=str(pretrained),
-            do_train=True,
-            do_eval=True,
-            do_predict=True,
-            num_train_epochs=10.0,
-            **files,
-        )
-    )
-    return folder
 
 
 def predictions(folder, name):
@@ -73,20 +15,20 @@ def predictions(folder, name):
     return [json.loads(line) for line in lines]
 
 
-def test_what_can_be_learned_is_learned_with_any_number_of_choices(model):
-    results = read_results(model)
+def test_what_can_be_learned_is_learned_with_any_number_of_choices(swag_model):
+    results = read_results(swag_model)
     assert list(results) == ["eval_accuracy", "eval_loss", "global_step", "loss"]
     assert results["eval_accuracy"] > 0.9
-    assert json.loads((model / "task.json").read_text()) == {
+    assert json.loads((swag_model / "task.json").read_text()) == {
         "task": "multiple_choice",
         "num_choices": 4,
         "max_seq_length": 19,
     }
 
 
-def test_predictions_have_a_probability_for_each_choice_that_there_is(model):
+def test_predictions_have_a_probability_for_each_choice_that_there_is(swag_model):
     for name, rows in (("eval", questions(31, seed=2)), ("test", questions(7, seed=3))):
-        found = predictions(model, name)
+        found = predictions(swag_model, name)
         assert [line["id"] for line in found] == [str(row["id"]) for row in rows]
         for line, row in zip(found, rows, strict=True):
             assert len(line["probabilities"]) == len(row["choices"])
@@ -94,34 +36,34 @@ def test_predictions_have_a_probability_for_each_choice_that_there_is(model):
             assert line["probabilities"][line["prediction"]] == max(line["probabilities"])
     right = sum(
         line["prediction"] == row["label"]
-        for line, row in zip(predictions(model, "eval"), questions(31, seed=2), strict=True)
+        for line, row in zip(predictions(swag_model, "eval"), questions(31, seed=2), strict=True)
     )
-    assert read_results(model)["eval_accuracy"] == pytest.approx(right / 31)
-    assert not (model / "test_results.txt").exists()
+    assert read_results(swag_model)["eval_accuracy"] == pytest.approx(right / 31)
+    assert not (swag_model / "test_results.txt").exists()
 
 
 def test_evaluation_afterwards_needs_only_the_data_and_may_have_another_number_of_choices(
-    model, tmp_path
+    swag_model, tmp_path
 ):
     rows = [
         {"text_a": "in the barn", "choices": ["the rude dog"] * 6 + ["the calm owl"], "label": 6}
     ]
     options = SwagOptions(
         output_dir=str(tmp_path),
-        init_checkpoint=str(model),
+        init_checkpoint=str(swag_model),
         do_predict=True,
-        test_file=write(tmp_path / "a.jsonl", rows),
+        test_file=write_json_lines(tmp_path / "a.jsonl", rows),
     )
     run_swag(options)
     assert predictions(tmp_path, "test")[0]["prediction"] == 6
     assert "test_accuracy = 1.0" in (tmp_path / "test_results.txt").read_text()
 
 
-def test_a_bad_row_stops_the_run_or_is_left_out_with_a_warning(model, tmp_path, caplog):
+def test_a_bad_row_stops_the_run_or_is_left_out_with_a_warning(swag_model, tmp_path, caplog):
     (tmp_path / "arc.csv").write_text("What?,the rude dog,the calm owl,B\nWhy?,,,3\n")
     options = {
         "output_dir": str(tmp_path),
-        "init_checkpoint": str(model),
+        "init_checkpoint": str(swag_model),
         "do_eval": True,
         "eval_file": str(tmp_path / "arc.csv"),
     }
@@ -145,20 +87,23 @@ def test_flags_that_cannot_be_are_refused(tmp_path, changes, message):
         swag_options(tmp_path, **changes)
 
 
-def test_training_and_evaluation_need_answers(pretrained, files, tmp_path):
+def test_training_and_evaluation_need_answers(pretrained, choice_files, tmp_path):
     options = swag_options(
-        tmp_path, init_checkpoint=str(pretrained), do_train=True, train_file=files["test_file"]
+        tmp_path,
+        init_checkpoint=str(pretrained),
+        do_train=True,
+        train_file=choice_files["test_file"],
     )
     with pytest.raises(ValueError, match=r"test.jsonl:1: there is no answer, .* \(7 of 7"):
         run_swag(options)
 
 
-def test_too_few_questions_for_a_step_are_refused(pretrained, files, tmp_path):
+def test_too_few_questions_for_a_step_are_refused(pretrained, choice_files, tmp_path):
     options = swag_options(
         tmp_path,
         init_checkpoint=str(pretrained),
         do_train=True,
-        train_file=files["train_file"],
+        train_file=choice_files["train_file"],
         train_batch_size=400,
     )
     with pytest.raises(ValueError, match="90 examples make no step"):
