@@ -3,9 +3,9 @@
     python benchmarks/ner.py --data_dir=../shared/data/ner/wnut17
     python benchmarks/ner.py --data_dir=../shared/data/ner/wnut17 --feature_layers=last_hidden
 
-Per seed one JSON line: precision, recall and F1 of conlleval on the dev and the test set, and the seconds
-that all of it took. The first command fine-tunes; the second trains the BiLSTM of the paper on layers of
-the unchanged encoder.
+Per seed one JSON line: precision, recall and F1 of conlleval on the dev and the test set, and the
+seconds that all of it took. The first command fine-tunes; the second trains the BiLSTM of the paper on
+layers of the unchanged encoder.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from bert_tf.export import check_export_dir, export_classifier
+from bert_tf.export_words_and_choices import SERVED, export_words_or_choices
 from bert_tf.model_folder import load_model_folder
 from bert_tf.workflows.options import option
 
@@ -16,7 +17,7 @@ logger = logging.getLogger(__name__)
 class ExportOptions:
     """The flags of export_saved_model."""
 
-    model_dir: str = option("The --output_dir of run_classifier.")
+    model_dir: str = option("The --output_dir of run_classifier, run_ner or run_swag.")
     export_dir: str = option("New folder for the SavedModel; TF Serving wants .../<version>.")
     max_seq_length: int | None = option(
         "Longer texts are cut. Default: as in training.", default=None
@@ -27,6 +28,13 @@ def export_saved_model(options: ExportOptions) -> None:
     """Writes the SavedModel, and says how it is asked."""
     check_export_dir(options.export_dir)  # before the model is loaded
     trained = load_model_folder(options.model_dir)
+    if type(trained.task) in SERVED:
+        signatures = export_words_or_choices(trained, options.export_dir, options.max_seq_length)
+        logger.info("Wrote a SavedModel to %s", options.export_dir)
+        for name, function in signatures.items():
+            takes, gives = function.structured_input_signature[1], function.structured_outputs
+            logger.info("  %s: %s -> %s", name, ", ".join(takes), ", ".join(gives))
+        return
     export_classifier(trained, options.export_dir, options.max_seq_length)
     inputs = "text_a, text_b" if trained.task.is_pair else "text_a"
     logger.info("Wrote a SavedModel to %s", options.export_dir)
