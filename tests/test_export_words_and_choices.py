@@ -4,19 +4,24 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.predictor import SavedClassifier
 from bert_tf.word_and_choice_predictors import ChoicePredictor, EntityRecognizer
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
 
 @pytest.fixture(scope="module")
-def served(ner_model, swag_model, tmp_path_factory):
-    """Signatures of the two SavedModels; the models are kept, since they own the weights."""
-    folder = tmp_path_factory.mktemp("exported")
-    loaded = {}
+def folders(ner_model, swag_model, tmp_path_factory):
+    """Folders of the two SavedModels."""
+    folder = tmp_path_factory.mktemp("exported_words_and_choices")
+    found = {"words": str(folder / "words"), "choices": str(folder / "choices")}
     for name, model_dir in (("words", ner_model), ("choices", swag_model)):
-        export_saved_model(ExportOptions(model_dir=str(model_dir), export_dir=str(folder / name)))
-        loaded[name] = tf.saved_model.load(str(folder / name))
-    return loaded
+        export_saved_model(ExportOptions(model_dir=str(model_dir), export_dir=found[name]))
+    return found
+
+
+@pytest.fixture(scope="module")
+def served(folders):
+    return {name: tf.saved_model.load(folder) for name, folder in folders.items()}
 
 
 def label(served, rows):
@@ -76,6 +81,12 @@ def test_the_other_signature_takes_ids(served):
     np.testing.assert_allclose(outputs["probabilities"], np.full((2, 3), 1 / 3), atol=1e-6)
     ids = {name: value[0] for name, value in ids.items()}
     assert served["words"].signatures["tokens"](**ids)["logits"].shape == (3, 7, 5)
+
+
+@pytest.mark.parametrize("name, inputs", [("words", "words"), ("choices", "text_a|choices")])
+def test_they_are_not_taken_for_classifiers(folders, name, inputs):
+    with pytest.raises(ValueError, match=f"takes .*({inputs}).*, so it is no classifier"):
+        SavedClassifier(folders[name])
 
 
 def test_lengths_beyond_the_model_are_refused(ner_model, tmp_path):
