@@ -19,7 +19,8 @@ last, and an empty line after each sentence. docs/ner.md says more.
 """
 
 from bert_tf import cli
-from bert_tf.workflows.ner import NerOptions, run_ner
+from bert_tf.workflows.ner import run_ner
+from bert_tf.workflows.ner_options import NerOptions
 
 if __name__ == "__main__":
     cli.run(NerOptions, run_ner)

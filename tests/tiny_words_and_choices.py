@@ -40,7 +40,7 @@ def conll_folder(tmp_path_factory):
 
 def ner_options(output_dir, **changes):
     """`NerOptions` of the toy runs, with `changes`."""
-    from bert_tf.workflows.ner import NerOptions
+    from bert_tf.workflows.ner_options import NerOptions
 
     values = {
         "output_dir": str(output_dir),

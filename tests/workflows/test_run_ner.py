@@ -9,7 +9,9 @@ from tiny_words_and_choices import ner_options, ner_training
 
 from bert_tf.data.conll import read_conll
 from bert_tf.training.conlleval import conlleval
-from bert_tf.workflows.ner import NerOptions, run_ner
+from bert_tf.workflows.ner import run_ner
+from bert_tf.workflows.ner_data import find_files
+from bert_tf.workflows.ner_options import NerOptions
 
 WNUT17 = Path(__file__).parents[3] / "shared/data/ner/wnut17"
 
@@ -260,7 +262,6 @@ def test_a_test_file_whose_last_column_is_no_label_is_told_so(ner_model, tmp_pat
 
 def test_a_folder_without_the_files_says_which_it_looked_for(tmp_path):
     (tmp_path / "dev.csv").write_text("")
-    from bert_tf.workflows.ner import find_files
 
     options = ner_options(tmp_path / "output", data_dir=str(tmp_path), do_eval=True)
     with pytest.raises(ValueError, match=r"has none of dev.txt, .*, but dev.csv. Give --eval_file"):
