@@ -3,9 +3,9 @@
     python benchmarks/feature_based_step.py
 
 Processor seconds (of all threads, so other programs on the machine hardly matter) for a batch of 16
-inputs with 48 pieces, on an encoder of MiniLM's size with random weights: a step of the two-layer BiLSTM of
-768 units, a step of fine-tuning, and the encoder's forward pass alone, which is all that a cache of its
-outputs would save.
+inputs with 48 pieces, on an encoder of MiniLM's size with random weights: a step of the two-layer BiLSTM
+of 768 units, a step of fine-tuning, and the encoder's forward pass alone, which is all that a cache of
+its outputs would save.
 """
 
 from __future__ import annotations
