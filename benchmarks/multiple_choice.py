@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--num_epochs", type=float, default=3.0)
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--max_seq_length", type=int, default=64)
+    parser.add_argument("--freeze", help="as of run_swag, e.g. embeddings,0-3; default: nothing")
     args = parser.parse_args()
     folder = Path(args.data_dir)
     flags = {
@@ -40,6 +41,8 @@ def main() -> None:
         "learning_rate": args.learning_rate,
         "num_train_epochs": args.num_epochs,
     }
+    if args.freeze:
+        flags["freeze"] = args.freeze
     for seed in map(int, args.seeds.split(",")):
         results = run_script("run_swag", flags, args, seed)
         figures = {name: results[name] for name in ("eval_accuracy", "eval_loss", "seconds")}

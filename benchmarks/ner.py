@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("--batch_size", type=int, default=16)
     parser.add_argument("--max_seq_length", type=int, default=64)
     parser.add_argument("--feature_layers", help="a choice of run_ner's; default: fine-tuning")
+    parser.add_argument("--bilstm_units", type=int, default=768)
     args = parser.parse_args()
     flags = {
         "data_dir": args.data_dir,
@@ -41,6 +42,7 @@ def main() -> None:
     }
     if args.feature_layers:
         flags |= {"feature_based": True, "feature_layers": args.feature_layers}
+        flags["bilstm_units"] = args.bilstm_units
         flags["bilstm_learning_rate"] = args.learning_rate or 1e-3
     else:
         flags["learning_rate"] = args.learning_rate or 1e-4
