@@ -105,16 +105,26 @@ def export_classifier(
             "that answer questions can be exported. Name the --output_dir of run_classifier or "
             "run_squad."
         )
+    least = 3 if trained.task.is_pair else 2  # [CLS] and [SEP] alone
+    max_seq_length = check_export_length(trained, max_seq_length, least)
+    served = ServedClassifier(trained, max_seq_length)
+    write_saved_model(served, served.signatures(trained.task.is_pair), trained, export_dir)
+
+
+def check_export_length(trained: TrainedModel, max_seq_length: int | None, least: int) -> int:
+    """`max_seq_length`, or that of the training.
+
+    Raises:
+        ValueError: it is below `least` or beyond the model's position table.
+    """
     max_seq_length = max_seq_length or trained.max_seq_length
     limit = trained.model.config.max_position_embeddings
-    least = 3 if trained.task.is_pair else 2  # [CLS] and [SEP] alone
     if not least <= max_seq_length <= limit:
         raise ValueError(
             f"--max_seq_length is {max_seq_length}, but must be from {least} to "
             f"`max_position_embeddings` = {limit} in the model's configuration."
         )
-    served = ServedClassifier(trained, max_seq_length)
-    _save(served, served.signatures(trained.task.is_pair), trained, export_dir)
+    return max_seq_length
 
 
 class ServedAnswerer(tf.Module):
@@ -200,16 +210,20 @@ def export_answerer(trained: TrainedModel, export_dir: str, settings: AnswerSett
             f"The model was made for {type(trained.task).__name__}, not for question answering."
         )
     served = ServedAnswerer(trained, settings)
-    _save(served, served.signatures(), trained, export_dir)
+    write_saved_model(served, served.signatures(), trained, export_dir)
 
 
-def _save(
+def write_saved_model(
     served: tf.Module,
     signatures: Mapping[str, tf.types.experimental.ConcreteFunction],
     trained: TrainedModel,
     export_dir: str,
 ) -> None:
-    """Writes a SavedModel, whole or not at all."""
+    """Writes a SavedModel with its extra assets; it appears when it is complete.
+
+    Raises:
+        ValueError: the folder is not empty.
+    """
     check_export_dir(export_dir)
     temporary = f"{export_dir.rstrip('/')}.tmp"
     if tf.io.gfile.exists(temporary):  # of an export that was killed

@@ -27,14 +27,25 @@ from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
 
 TASK_FILE = "task.json"
 BESIDE_CHECKPOINTS = ("bert_config.json", "vocab.txt", "tokenizer_config.json", TASK_FILE)
-TASKS = {task.name: task for task in (ClassificationTask, PretrainingTask, QuestionAnsweringTask)}
+TASKS = {
+    task.name: task
+    for task in (
+        ClassificationTask,
+        MultipleChoiceTask,
+        PretrainingTask,
+        QuestionAnsweringTask,
+        TokenClassificationTask,
+    )
+}
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,11 @@ class SavedClassifier:
         self._serve = self._model.signatures["serving_default"]
         names = self._serve.structured_input_signature[1]
         self.is_pair = "text_b" in names
+        if "text_a" not in names or "choices" in names:
+            raise ValueError(
+                f"{folder} takes {', '.join(names)}, so it is no classifier. For entities or choices of "
+                "raw text name the --output_dir of run_ner or run_swag."
+            )
 
     def predict(self, texts: Sequence[tuple[str, str | None]]) -> list[dict[str, Any]]:
         """Labels of a batch.

@@ -2,6 +2,7 @@
 
     read_lines       one text per line
     read_tsv         GLUE's layout: tab-separated, no quoting, columns by number
+    read_csv         comma-separated, quoted, columns by number
     read_table       one's own TSV, CSV or JSON lines: columns by name
 
 All files are UTF-8, with or without a byte order mark, with "\\n" or "\\r\\n" at the ends of lines,
@@ -28,7 +29,7 @@ _BUFFER_SIZE = 1 << 20
 
 
 class Row(list):
-    """The columns of one row of a TSV file, as text, and where they stand."""
+    """The columns of one row of a TSV or CSV file, as text, and where they stand."""
 
     def __init__(self, columns: Iterable[str], file: str, line: int) -> None:
         super().__init__(columns)
@@ -123,6 +124,11 @@ def read_tsv(path: str | os.PathLike, *, quoted: bool = False) -> Iterator[Row]:
     Source: google-research/bert, run_classifier.py, `DataProcessor._read_tsv`.
     """
     yield from _delimited_rows(os.fspath(path), "\t", quoted)
+
+
+def read_csv(path: str | os.PathLike) -> Iterator[Row]:
+    """Rows of a comma-separated file, header included if there is one; '"' may enclose a column."""
+    yield from _delimited_rows(os.fspath(path), ",", quoted=True)
 
 
 def read_table(

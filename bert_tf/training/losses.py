@@ -3,7 +3,7 @@
 A loss is sum(weight * loss of the example) / sum(weight) over the whole global batch. Replicas and
 micro-batches each hold a part of both sums; a mean of their means would be another number.
 
-Shapes: B batch, S sequence, P predictions, V vocabulary, L labels.
+Shapes: B batch, S sequence, P predictions, V vocabulary, L labels, W words, K choices.
 """
 
 from __future__ import annotations
@@ -142,6 +142,44 @@ def without_padding(logits, input_mask):
     """float32 [B, S], where padding (`input_mask` 0) has a logit that no softmax can see."""
     logits = tf.cast(logits, tf.float32)
     return tf.where(tf.equal(input_mask, 0), tf.constant(-1e30, tf.float32), logits)
+
+
+def multiple_choice_loss() -> Loss:
+    """Mean over the real examples of -log softmax over the choices that an example has."""
+    return Loss(
+        name="loss",
+        total=lambda outputs, features: tf.reduce_sum(
+            _is_real(features)
+            * cross_entropy(
+                masked_choices(outputs["logits"], features["choice_mask"]), features["label_ids"]
+            )
+        ),
+        weight=lambda features: tf.reduce_sum(_is_real(features)),
+    )
+
+
+def masked_choices(logits, choice_mask):
+    """Logits [B, K] whose softmax is 0 where `choice_mask` int32 [B, K] is 0."""
+    return tf.where(choice_mask > 0, tf.cast(logits, tf.float32), -1e9)
+
+
+def token_classification_loss() -> Loss:
+    """Mean over the words that are predicted; a word's label is that of its first piece."""
+    return Loss(
+        name="loss",
+        total=lambda outputs, features: tf.reduce_sum(
+            features["label_weights"]
+            * cross_entropy(
+                word_logits(outputs["logits"], features["word_positions"]), features["label_ids"]
+            )
+        ),
+        weight=lambda features: tf.reduce_sum(features["label_weights"]),
+    )
+
+
+def word_logits(logits, word_positions):
+    """[B, S, L] at int32 [B, W], positions of first pieces -> [B, W, L]."""
+    return tf.gather(logits, word_positions, batch_dims=1)
 
 
 def _is_real(features: Tensors):

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from bert_tf.export import check_export_dir, export_answerer, export_classifier
+from bert_tf.export_words_and_choices import SERVED, export_words_or_choices
 from bert_tf.model_folder import TrainedModel, load_model_folder
 from bert_tf.tasks.answers import AnswerSettings
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
@@ -18,7 +19,7 @@ logger = logging.getLogger(__name__)
 class ExportOptions:
     """The flags of export_saved_model."""
 
-    model_dir: str = option("The --output_dir of run_classifier or run_squad.")
+    model_dir: str = option("The --output_dir of run_classifier, run_squad, run_ner or run_swag.")
     export_dir: str = option("New folder for the SavedModel; TF Serving wants .../<version>.")
     max_seq_length: int | None = option(
         "Longer texts are cut. Default: as in training. Not for questions.", default=None
@@ -43,6 +44,13 @@ def export_saved_model(options: ExportOptions) -> None:
     trained = load_model_folder(options.model_dir)
     if isinstance(trained.task, QuestionAnsweringTask):
         _export_answerer(trained, options)
+        return
+    if type(trained.task) in SERVED:
+        signatures = export_words_or_choices(trained, options.export_dir, options.max_seq_length)
+        logger.info("Wrote a SavedModel to %s", options.export_dir)
+        for name, function in signatures.items():
+            takes, gives = function.structured_input_signature[1], function.structured_outputs
+            logger.info("  %s: %s -> %s", name, ", ".join(takes), ", ".join(gives))
         return
     export_classifier(trained, options.export_dir, options.max_seq_length)
     inputs = "text_a, text_b" if trained.task.is_pair else "text_a"

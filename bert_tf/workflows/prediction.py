@@ -24,7 +24,10 @@ from bert_tf.predictor import (
     is_saved_model,
     load_saved_model,
 )
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.word_and_choice_predictors import ChoicePredictor, EntityRecognizer
 from bert_tf.workflows.options import option
 
 logger = logging.getLogger(__name__)
@@ -37,12 +40,14 @@ class PredictionOptions:
     """The flags of predict."""
 
     model_dir: str = option(
-        "A SavedModel of export_saved_model, which says the label or the answer; or the --output_dir "
-        "of run_squad, which answers the question before the tab from the text behind it; or that of "
-        "run_pretraining, which fills the [MASK] of each line."
+        "A SavedModel of export_saved_model, which says the label or the answer; or the --output_dir of "
+        "run_squad, which answers the question before the tab from the text behind it, of run_ner, "
+        "which finds the entities of each line, of run_swag, which chooses, or of run_pretraining, "
+        "which fills the [MASK] of each line."
     )
     input_file: str | None = option(
-        "One text per line; a tab separates the sentences of a pair. Default: standard input.",
+        "One text per line; a tab separates the sentences of a pair, and choices. Default: standard "
+        "input.",
         default=None,
     )
     output_file: str | None = option("JSON lines. Default: standard output.", default=None)
@@ -93,6 +98,12 @@ def answerer(model_dir: str, top_k: int) -> Answerer:
         split = split_question if isinstance(saved, SavedAnswerer) else split_pair
         return lambda lines: saved.predict([split(line) for line in lines])
     task = read_task(model_dir)
+    if isinstance(task, TokenClassificationTask):
+        recognizer = EntityRecognizer(model_dir)
+        return lambda lines: [{"entities": found} for found in recognizer.predict(lines)]
+    if isinstance(task, MultipleChoiceTask):
+        chooser = ChoicePredictor(model_dir)
+        return lambda lines: chooser.predict([split_choices(line) for line in lines])
     if task is None:
         inside = tf.io.gfile.glob(os.path.join(model_dir, "*", "saved_model.pb"))
         hint = f" Did you mean {os.path.dirname(max(inside))}?" if inside else ""
@@ -145,6 +156,12 @@ def split_question(line: str) -> tuple[str, str]:
     if text is None:
         raise ValueError("A line must be a question, a tab, and the text that has the answer.")
     return question, text
+
+
+def split_choices(line: str) -> tuple[str, list[str]]:
+    """A line as (text, choices), which tabs separate."""
+    text, *choices = line.split("\t")
+    return text, choices
 
 
 def fill(filler: MaskFiller, line: str, top_k: int) -> dict[str, Any]:

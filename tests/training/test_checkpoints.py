@@ -9,9 +9,9 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.training.checkpoints import (
     BackgroundSaver,
-    prefer_averages,
     latest_checkpoint,
     list_checkpoints,
+    prefer_averages,
     restore_checkpoint,
     save_checkpoint,
     training_variables,

@@ -1,0 +1,57 @@
+"""Named entities of WNUT-17 from the MiniLM checkpoint, through run_scripts/run_ner.py.
+
+    python benchmarks/ner.py --data_dir=../shared/data/ner/wnut17
+    python benchmarks/ner.py --data_dir=../shared/data/ner/wnut17 --feature_layers=last_hidden
+
+Per seed one JSON line: precision, recall and F1 of conlleval on the dev and the test set, and the
+seconds that all of it took. The first command fine-tunes; the second trains the BiLSTM of the paper on
+layers of the unchanged encoder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from fine_tuning_runs import ROOT, add_arguments, run_script
+
+FIGURES = ("precision", "recall", "f1")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    parser.add_argument("--data_dir", default=str(ROOT.parent / "shared/data/ner/wnut17"))
+    parser.add_argument("--learning_rate", type=float, help="default: 1e-4; of the BiLSTM 1e-3")
+    parser.add_argument("--num_epochs", type=float, default=3.0)
+    parser.add_argument("--batch_size", type=int, default=16)
+    parser.add_argument("--max_seq_length", type=int, default=64)
+    parser.add_argument("--feature_layers", help="a choice of run_ner's; default: fine-tuning")
+    parser.add_argument("--bilstm_units", type=int, default=768)
+    args = parser.parse_args()
+    flags = {
+        "data_dir": args.data_dir,
+        "do_train": True,
+        "do_eval": True,
+        "do_predict": True,
+        "max_seq_length": args.max_seq_length,
+        "train_batch_size": args.batch_size,
+        "num_train_epochs": args.num_epochs,
+    }
+    if args.feature_layers:
+        flags |= {"feature_based": True, "feature_layers": args.feature_layers}
+        flags["bilstm_units"] = args.bilstm_units
+        flags["bilstm_learning_rate"] = args.learning_rate or 1e-3
+    else:
+        flags["learning_rate"] = args.learning_rate or 1e-4
+    for seed in map(int, args.seeds.split(",")):
+        results = run_script("run_ner", flags, args, seed)
+        names = [f"{split}_{figure}" for split in ("eval", "test") for figure in FIGURES]
+        figures = {name: results[name] for name in (*names, "global_step", "seconds")}
+        print(json.dumps({"seed": seed, "feature_layers": args.feature_layers} | figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""CoNLL columns -> sentences of labelled words, and back with other labels.
+
+    -DOCSTART- -X- -X- O          a new document begins (optional)
+
+    EU NNP B-NP B-ORG             a line per word: the word first, its label last
+    rejects VBZ B-VP O
+
+    Peter NNP B-NP B-PER          an empty line after each sentence
+
+Columns are separated by tabs, or by spaces where the first row has no tab. Files are read as in
+data/readers.py; errors say file:line and show the row.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from bert_tf.data.label_schemes import is_label
+from bert_tf.data.readers import read_lines
+
+DOCSTART = "-DOCSTART-"
+# No sentence has as many words: of CoNLL-2003's the longest has 124. A file that is one sentence of
+# more has lost its empty lines.
+_MOST_WORDS_WITHOUT_EMPTY_LINE = 500
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Words, and where they stand.
+
+    Args:
+        words: one or more.
+        labels: as many; None where they are not known.
+        document: how many -DOCSTART- lines stand before it; 0 throughout in a file without.
+        file, line: of the first word, counted from 1; the others are on the lines that follow.
+    """
+
+    words: tuple[str, ...]
+    labels: tuple[str, ...] | None
+    document: int
+    file: str
+    line: int
+
+    def place(self, index: int) -> str:
+        """ "file:line" of a word, for messages."""
+        return f"{self.file}:{self.line + index}"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which column holds what, counted from 1.
+
+    Args:
+        word: column of the word.
+        label: column of the label; None means the last.
+        labelled: whether the file has labels; None means if it has more than one column.
+    """
+
+    word: int = 1
+    label: int | None = None
+    labelled: bool | None = None
+
+    def label_index(self, num_columns: int) -> int | None:
+        """Index of the label in a row of so many columns, from 0; None for a file without labels."""
+        labelled = num_columns > 1 if self.labelled is None else self.labelled
+        if not labelled:
+            return None
+        return num_columns - 1 if self.label is None else self.label - 1
+
+
+def read_conll(path: str, columns: Columns = Columns()) -> list[Sentence]:
+    """The sentences of a file.
+
+    Raises:
+        ValueError: a row has another number of columns than the first, or no word; a label is none;
+            there is no word, no such column, or no empty line in a long file.
+    """
+    sentences: list[Sentence] = []
+    document, num_columns, start, rows = 0, None, 1, []
+    has_empty_line = False
+
+    def end_sentence() -> None:
+        if rows:
+            sentences.append(_sentence(rows, columns, num_columns, document, path, start))
+            rows.clear()
+
+    for number, row in enumerate(_rows(path), 1):
+        if row is None:
+            has_empty_line = True
+            end_sentence()
+            continue
+        cells = row[::2]
+        if cells[0] == DOCSTART:
+            end_sentence()
+            document += 1
+            continue
+        if num_columns is None:
+            num_columns = len(cells)
+            _check_columns(columns, num_columns, f"{path}:{number}", row)
+        if len(cells) != num_columns:
+            raise ValueError(
+                f"{path}:{number}: found {len(cells)} columns, but the first row has {num_columns}. "
+                f"The row is {''.join(row)[:80]!r}; an empty line ends a sentence."
+            )
+        if not rows:
+            start = number
+        rows.append(cells)
+    end_sentence()
+    if not sentences:
+        raise ValueError(f"{path} is empty: there is no word in it.")
+    if not has_empty_line and len(sentences[-1].words) > _MOST_WORDS_WITHOUT_EMPTY_LINE:
+        raise ValueError(
+            f"{path} has no empty line, so it would be one sentence of "
+            f"{len(sentences[-1].words):,} words. Put an empty line after each sentence."
+        )
+    return sentences
+
+
+def relabelled_lines(
+    path: str, labels: Iterable[str], columns: Columns, *, append: bool = False
+) -> Iterator[str]:
+    """The lines of a file that `read_conll` has read, with other labels.
+
+    Args:
+        labels: one for each word of the file, in order.
+        append: add a column, instead of putting the labels into the column of the labels. A file
+            without labels gets a column in any case. -DOCSTART- is left out then, so that the lines are
+            what conlleval takes.
+
+    Raises:
+        ValueError: there are not as many labels as words.
+    """
+    labels, target, separator = iter(labels), None, None
+    for row in _rows(path):
+        if row is None:
+            yield ""
+            continue
+        if row[0] == DOCSTART:
+            if not append:
+                yield "".join(row)
+            continue
+        label = next(labels, None)
+        if label is None:
+            raise ValueError(f"{path} has more words than there are labels. Has it been changed?")
+        if separator is None:
+            separator = row[1] if len(row) > 1 else "\t"
+            target = None if append else columns.label_index(len(row[::2]))
+        if target is None:
+            row += [separator, label]
+        else:
+            row[2 * target] = label
+        yield "".join(row)
+    if any(True for _ in islice(labels, 1)):
+        raise ValueError(f"{path} has fewer words than there are labels. Has it been changed?")
+
+
+def _rows(path: str) -> Iterator[list[str] | None]:
+    """Of each line the columns with the separators between them; None for an empty line."""
+    split = None
+    for line in read_lines(path):
+        if not line.strip(" \t"):
+            yield None
+            continue
+        if split is None and not line.startswith(DOCSTART):
+            split = re.compile("(\t)" if "\t" in line else "( +)").split
+        yield (split or re.compile("([ \t]+)").split)(line.rstrip(" \t"))
+
+
+def _check_columns(columns: Columns, num_columns: int, place: str, row: list[str]) -> None:
+    label = columns.label_index(num_columns)
+    if columns.labelled and num_columns == 1:
+        raise ValueError(
+            f"{place}: found one column, but a word and its label are needed, separated by a tab or "
+            f"spaces. The row is {''.join(row)[:80]!r}."
+        )
+    for flag, index in (("word_column", columns.word - 1), ("label_column", label)):
+        if index is not None and not 0 <= index < num_columns:
+            raise ValueError(
+                f"{place}: --{flag} is {index + 1}, but the row has {num_columns} columns, counted "
+                f"from 1: {''.join(row)[:80]!r}."
+            )
+
+
+def _sentence(
+    rows: list[list[str]],
+    columns: Columns,
+    num_columns: int,
+    document: int,
+    path: str,
+    start: int,
+) -> Sentence:
+    index = columns.label_index(num_columns)
+    words = tuple(row[columns.word - 1] for row in rows)
+    labels = None if index is None else tuple(row[index] for row in rows)
+    sentence = Sentence(words, labels, document, path, start)
+    for offset, row in enumerate(rows):
+        if not words[offset]:
+            raise ValueError(f"{sentence.place(offset)}: the row {row!r} has no word.")
+        if labels is not None and not is_label(labels[offset]):
+            raise ValueError(
+                f"{sentence.place(offset)}: the label is {labels[offset]!r}, but must be O, or B-, "
+                f"I-, E- or S- and a type, as in B-PER. The row is {row!r}. --label_column says "
+                "which column it stands in."
+            )
+    return sentence

@@ -1,0 +1,74 @@
+"""How labels of words mark entities: IOB1, IOB2, BIOES.
+
+words    John    Smith   Ann     lives  in  New     York
+iob1     I-PER   I-PER   B-PER   O      O   I-LOC   I-LOC     B- only where another of its type ends
+iob2     B-PER   I-PER   B-PER   O      O   B-LOC   I-LOC     B- at each beginning
+bioes    B-PER   E-PER   S-PER   O      O   B-LOC   E-LOC     E- at each end, S- where both
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+# scheme -> its prefixes, in the order of the model's outputs.
+PREFIXES = {"iob2": "BI", "iob1": "IB", "bioes": "BIES"}
+SCHEMES = tuple(PREFIXES)
+OUTSIDE = "O"
+_ONLY_INSIDE = {"iob2": "I", "iob1": "B"}  # only directly behind an entity of the same type
+
+
+def is_label(text: str) -> bool:
+    """Whether `text` is O, or one of B I E S with a type behind it.
+
+    >>> [is_label(text) for text in ("O", "B-PER", "I-creative-work", "B-", "NN", "o")]
+    [True, True, True, False, False, False]
+    """
+    prefix, _, kind = text.partition("-")
+    return text == OUTSIDE or (prefix in tuple("BIES") and bool(kind))
+
+
+def entity_type(label: str) -> str:
+    """What stands behind the prefix; nothing for O."""
+    return label.partition("-")[2]
+
+
+def breaks(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
+    """Where the labels of a sentence are not as the scheme says: (index, why).
+
+    >>> list(breaks(["O", "I-PER"], "iob2"))
+    [(1, 'I-PER after O')]
+    """
+    pairs = zip([OUTSIDE, *labels], [*labels, OUTSIDE], strict=True)  # before, after each border
+    for index, (before, label) in enumerate(pairs):
+        start, end = label[0], before[0]
+        same_type = entity_type(before) == entity_type(label)
+        if start not in PREFIXES[scheme] + OUTSIDE:
+            yield index, f"{label} is no label of {scheme}"
+        elif start == _ONLY_INSIDE.get(scheme) and not same_type:
+            yield index, f"{label} after {before}"
+        elif scheme == "bioes":
+            is_open, goes_on = end in "BI", start in "IE"
+            if is_open != goes_on or (is_open and not same_type):
+                at_end = index == len(labels)
+                what = "the end of the sentence" if at_end else label
+                yield index - at_end, f"{what} after {before}"
+
+
+def find_scheme(sentences: Iterable[Sequence[str]]) -> str:
+    """The scheme that the fewest labels break; iob2 where several are as good."""
+    sentences = list(sentences)
+    numbers = {
+        scheme: sum(1 for labels in sentences for _ in breaks(labels, scheme)) for scheme in SCHEMES
+    }
+    return min(SCHEMES, key=numbers.get)
+
+
+def complete_labels(labels: Iterable[str], scheme: str) -> tuple[str, ...]:
+    """O and every label of the scheme for each type that occurs, so that none is missing by chance.
+
+    >>> complete_labels(["B-PER", "O", "B-LOC", "I-LOC"], "iob2")
+    ('O', 'B-LOC', 'I-LOC', 'B-PER', 'I-PER')
+    """
+    types = sorted({entity_type(label) for label in labels} - {""})
+    prefixes = PREFIXES[scheme]
+    return (OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in prefixes))

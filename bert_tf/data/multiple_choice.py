@@ -1,0 +1,281 @@
+"""Multiple-choice sets -> a text and its possible continuations or answers.
+
+    SWAG       .csv with a header: sent1, sent2, ending0, ending1, ..., label (from 0)
+    ARC        .csv without a header: question, choices, key ("A".. or "1"..); empty choices are none
+               .jsonl: {"question": {"stem": s, "choices": [{"text": t, "label": "A"}, ...]},
+                        "answerKey": "A"}
+    RACE       a folder of its .txt files, one JSON object each: article, questions, options, answers
+    others     .jsonl: {"text_a": s, "choices": [t, ...], "label": 0}; HellaSwag's ctx_a, ctx_b, endings
+
+Every reader yields `Question`s: a first text that all choices share, and a second text for each.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.data.files import expand_files
+from bert_tf.data.readers import Row, TableRow, read_csv, read_lines, read_table
+
+_LABEL_COLUMNS = ("label", "answer", "answerkey")
+
+
+@dataclass(frozen=True)
+class Question:
+    """One example.
+
+    Args:
+        guid: names it, for the predictions.
+        text_a: what all choices share: the first sentence, the question, or the article.
+        choices: the second text of each choice, one or more.
+        label: index of the right one; None where it is not known.
+        origin: "file:line", for messages.
+    """
+
+    guid: str
+    text_a: str
+    choices: tuple[str, ...]
+    label: int | None
+    origin: str
+
+
+class BadQuestion(ValueError):
+    """A row that is no question: too few choices, or an answer that is none of them."""
+
+
+def read_questions(path: str, bad: list[str] | None = None) -> list[Question]:
+    """The questions of a file, or of a folder in RACE's layout.
+
+    Args:
+        path: ends in .csv or .jsonl, or is a folder.
+        bad: where to note rows that are no questions, which are then left out; None raises.
+
+    Raises:
+        ValueError: the file is of no such kind, is empty, or (without `bad`) has a bad row; the message
+            says where, and how many there are.
+    """
+    if tf.io.gfile.isdir(path):
+        rows = _race_folder(path)
+    elif _ending(path) == "csv":
+        rows = _csv_rows(path)
+    elif _ending(path) == "jsonl":
+        rows = (row for values in read_table(path) for row in _json_rows(values))
+    else:
+        raise ValueError(
+            f"{path}: the kind of data cannot be told from the name: .csv (SWAG, ARC), .jsonl, or a "
+            "folder of RACE."
+        )
+    questions, problems = [], []
+    for row in rows:
+        try:
+            questions.append(_question(row))
+        except BadQuestion as problem:
+            problems.append(str(problem))
+    if bad is not None:
+        bad.extend(problems)
+    elif problems:
+        raise ValueError(
+            f"{len(problems)} of {len(problems) + len(questions)} rows are no questions: "
+            f"{'; '.join(problems[:3])}. Mend them, or leave them out with --skip_bad_rows."
+        )
+    if not questions:
+        raise ValueError(f"There is no question in {path}.")
+    return questions
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A question before it is checked; `keys` are the names of the choices in the file."""
+
+    guid: str
+    text_a: Any
+    choices: Sequence[Any]
+    keys: Sequence[str]
+    key: Any  # None where the file has no answers
+    origin: str
+
+
+def _question(row: _Row) -> Question:
+    for text in (row.text_a, *row.choices):
+        if not isinstance(text, str):
+            raise BadQuestion(f"{row.origin}: {text!r} is no text")
+    if not row.text_a.strip():
+        raise BadQuestion(f"{row.origin}: the question is empty")
+    real = [(k, text) for k, text in zip(row.keys, row.choices, strict=True) if text.strip()]
+    if len(real) < 2:
+        raise BadQuestion(f"{row.origin}: there are {len(real)} choices, but must be 2 or more")
+    label = None
+    if row.key is not None:
+        keys = [key for key, _ in real]
+        # "1" is written for "A" in some of ARC.
+        wanted = str(row.key).strip()
+        if wanted not in keys and wanted.isdecimal() and keys[0] == "A":
+            wanted = dict(enumerate(string.ascii_uppercase, 1)).get(int(wanted), wanted)
+        if wanted not in keys:
+            raise BadQuestion(
+                f"{row.origin}: the answer is {row.key!r}, but the choices are {', '.join(keys)}"
+            )
+        label = keys.index(wanted)
+    texts = tuple(text.strip() for _, text in real)
+    return Question(row.guid, row.text_a.strip(), texts, label, row.origin)
+
+
+# ---------------------------------------------------------------------------------------------- CSV
+
+
+def _csv_rows(path: str) -> Iterator[_Row]:
+    rows = read_csv(path)
+    first = next(rows, None)
+    if first is None:
+        raise ValueError(f"{path} is empty.")
+    names = [name.strip().lower() for name in first]
+    is_header = "sent1" in names or names[-1] in _LABEL_COLUMNS
+    if is_header:
+        columns = _header_columns(first, names)
+    elif len(first) < 4:
+        raise ValueError(
+            f"{first.place}: found {len(first)} columns, but a file without a header has the question, "
+            f"two or more choices and the key of the answer. The row is {','.join(first)[:80]!r}."
+        )
+    else:
+        yield _headless_row(first)
+    for row in rows:
+        if len(row) != len(first):
+            raise ValueError(
+                f"{row.place}: found {len(row)} columns, but the first row has {len(first)}. "
+                f"The row begins {','.join(row)[:80]!r}."
+            )
+        yield _swag_row(row, columns) if is_header else _headless_row(row)
+
+
+@dataclass(frozen=True)
+class _HeaderColumns:
+    """Indexes of columns; `label` is None in a test set."""
+
+    text_a: int
+    beginning: int | None  # of every choice: SWAG's sent2
+    choices: Sequence[int]
+    label: int | None
+
+
+def _header_columns(header: Row, names: Sequence[str]) -> _HeaderColumns:
+    is_choice = [name.rstrip(string.digits) in ("ending", "choice") for name in names]
+    text_a = next((names.index(n) for n in ("sent1", "text_a", "question") if n in names), None)
+    label = next((names.index(n) for n in _LABEL_COLUMNS if n in names), None)
+    choices = [index for index, wanted in enumerate(is_choice) if wanted]
+    if text_a is None or len(choices) < 2:
+        raise ValueError(
+            f"{header.place}: the header must name sent1 (or text_a, question), sent2 if there is one, "
+            f"ending0, ending1, ... (or choice0, ...) and label, but it is {','.join(header)[:120]!r}."
+        )
+    beginning = names.index("sent2") if "sent2" in names else None
+    return _HeaderColumns(text_a, beginning, choices, label)
+
+
+def _swag_row(row: Row, columns: _HeaderColumns) -> _Row:
+    beginning = "" if columns.beginning is None else row[columns.beginning].strip() + " "
+    endings = [row[index] for index in columns.choices]
+    return _Row(
+        guid=f"row-{row.line}",
+        text_a=row[columns.text_a],
+        choices=[beginning + ending.strip() if ending.strip() else "" for ending in endings],
+        keys=[str(index) for index in range(len(endings))],
+        key=None if columns.label is None else row[columns.label],
+        origin=row.place,
+    )
+
+
+def _headless_row(row: Row) -> _Row:
+    question, *choices, key = row
+    keys = string.ascii_uppercase[: len(choices)]
+    return _Row(f"row-{row.line}", question, choices, keys, key or None, row.place)
+
+
+# --------------------------------------------------------------------------------------------- JSON
+
+
+def _json_rows(values: TableRow | Mapping[str, Any], origin: str = "") -> Iterator[_Row]:
+    """One object: one question, or the questions of an article."""
+    origin = origin or values.place
+    guid = str(values.get("id", values.get("ind", origin)))
+    if "article" in values:
+        yield from _race_rows(values, guid, origin)
+        return
+    key = next((values[n] for n in ("answerKey", "label", "answer") if n in values), None)
+    key = None if key == "" else key
+    if "endings" in values:  # HellaSwag
+        beginning = values.get("ctx_b", "")
+        endings = [f"{beginning} {ending}".strip() for ending in values["endings"]]
+        text_a, choices, keys = values.get("ctx_a", ""), endings, _numbers(endings)
+    else:
+        question = values["question"] if "question" in values else values.get("text_a")
+        choices = values.get("choices")
+        if isinstance(question, Mapping):  # ARC, CommonsenseQA
+            question, choices = question.get("stem"), question.get("choices", choices)
+        text_a, choices, keys = question, *_choices(choices, origin)
+    yield _Row(guid, text_a, choices, keys, key, origin)
+
+
+def _choices(choices: Any, origin: str) -> tuple[Sequence[Any], Sequence[str]]:
+    """Texts and keys, from [text, ...], [{"text", "label"}, ...] or {"text": [...], "label": [...]}."""
+    if isinstance(choices, Mapping):
+        return choices.get("text", ()), [str(label) for label in choices.get("label", ())]
+    if not isinstance(choices, Sequence) or isinstance(choices, str):
+        raise ValueError(
+            f'{origin}: "choices" is {choices!r}, but must be a list of texts, or of objects with '
+            '"text" and "label".'
+        )
+    if choices and all(isinstance(choice, Mapping) for choice in choices):
+        return [c.get("text") for c in choices], [str(c.get("label")) for c in choices]
+    return choices, _numbers(choices)
+
+
+def _numbers(choices: Sequence[Any]) -> list[str]:
+    return [str(index) for index in range(len(choices))]
+
+
+def _race_rows(values: Mapping[str, Any], guid: str, origin: str) -> Iterator[_Row]:
+    questions, options = values.get("questions", ()), values.get("options", ())
+    answers = values.get("answers", [None] * len(questions))
+    if not len(questions) == len(options) == len(answers):
+        raise ValueError(
+            f"{origin}: there are {len(questions)} questions, {len(options)} lists of options and "
+            f"{len(answers)} answers, but must be as many of each."
+        )
+    for index, (question, choices, key) in enumerate(zip(questions, options, answers, strict=True)):
+        texts = [_filled(question, choice) for choice in choices]
+        keys = string.ascii_uppercase[: len(texts)]
+        yield _Row(f"{guid}-{index}", values["article"], texts, keys, key, f"{origin} #{index}")
+
+
+def _filled(question: str, choice: str) -> str:
+    """A blank takes the choice; a question stands before it.
+
+    >>> _filled("The dog is _ .", "old"), _filled("Who barked?", "the dog")
+    ('The dog is old .', 'Who barked? the dog')
+    """
+    return question.replace("_", choice, 1) if "_" in question else f"{question} {choice}"
+
+
+def _race_folder(folder: str) -> Iterator[_Row]:
+    files = [file for file in expand_files(folder, folders=True) if file.endswith(".txt")]
+    if not files:
+        raise ValueError(f"{folder} has no .txt file, as RACE has in train/high and train/middle.")
+    for file in files:
+        try:
+            values = json.loads("\n".join(read_lines(file)))
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{file}:{error.lineno}: no JSON ({error.msg}).") from error
+        if not isinstance(values, dict) or "article" not in values:
+            raise ValueError(f'{file}: expected a JSON object with "article", as in RACE.')
+        yield from _json_rows(values, origin=file)
+
+
+def _ending(path: str) -> str:
+    return path.lower().removesuffix(".gz").rsplit(".", 1)[-1]

@@ -1,0 +1,117 @@
+"""Texts whose words are known -> windows that fit the model, in which every word is predicted once.
+
+A sentence that fits is one window. Of a longer text (a long sentence, or a whole document as the
+context of its sentences) overlapping windows are made, and each word is predicted in the window in
+which it has the most context on its poorer side:
+
+    words       a b c d e f g h i j
+    window 1    a b c d e f             predicted: a b c d
+    window 2        c d e f g h         predicted: e f
+    window 3            e f g h i j     predicted: g h i j
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from bert_tf.data.packing import PackedSequence, pack
+from bert_tf.tokenization import FullTokenizer
+
+
+class Window(NamedTuple):
+    """Some words of a text, by their indexes: those from `start` to `end` - 1.
+
+    Of these, the ones from `first` to `last` - 1 are predicted here.
+    """
+
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+class PackedWords(NamedTuple):
+    """A window as model input."""
+
+    sequence: PackedSequence
+    word_positions: list[int]  # of the first piece of each word
+
+
+def word_windows(
+    lengths: Sequence[int], max_tokens: int, stride: int | None = None
+) -> list[Window]:
+    """The windows of a text.
+
+    Args:
+        lengths: pieces of each word, 1 to `max_tokens`.
+        max_tokens: pieces that a window holds.
+        stride: pieces between the beginnings of windows, 1 to `max_tokens`; default: half a window.
+
+    >>> word_windows([1] * 10, max_tokens=6, stride=2)
+    [Window(start=0, end=6, first=0, last=4), Window(start=2, end=8, first=4, last=6), \
+Window(start=4, end=10, first=6, last=10)]
+    """
+    stride = max(1, max_tokens // 2) if stride is None else stride
+    for name, least, most in (
+        ("stride", stride, stride),
+        ("lengths", min(lengths), max(lengths)),
+    ):
+        if least < 1 or most > max_tokens:
+            raise ValueError(
+                f"`{name}` is {least} to {most}, but must be from 1 to `max_tokens` = {max_tokens}."
+            )
+    offsets = [0, *accumulate(lengths)]  # pieces before each word, and in all
+    num_words, total = len(lengths), offsets[-1]
+    bounds = []  # (start, end) of each window
+    start = 0
+    while True:
+        if total - offsets[start] <= max_tokens:  # the last one: as far to the left as fits
+            bounds.append((bisect_left(offsets, total - max_tokens), num_words))
+            break
+        end = bisect_left(offsets, offsets[start] + max_tokens + 1) - 1
+        bounds.append((start, end))
+        start = min(end, max(start + 1, bisect_left(offsets, offsets[start] + stride)))
+    # Two windows share their overlap half and half.
+    borders = [0]
+    for (_, end), (start, _) in pairwise(bounds):
+        middle = bisect_left(offsets, (offsets[start] + offsets[end]) / 2)
+        borders.append(max(borders[-1], middle))
+    borders.append(num_words)
+    return [
+        Window(start, end, first, last)
+        for (start, end), first, last in zip(bounds, borders, borders[1:], strict=False)
+        if first < last
+    ]
+
+
+def encode_words(
+    tokenizer: FullTokenizer, words: Sequence[str], max_pieces: int
+) -> list[list[int]]:
+    """The ids of each word, at least one: a word of which nothing is left is [UNK].
+
+    (Nothing is left of one that consists of marks, controls or joiners alone.) Of a word with more
+    than `max_pieces` the first ones are taken.
+    """
+    (unk_id,) = tokenizer.convert_tokens_to_ids(["[UNK]"])
+    return [tokenizer.encode(word)[:max_pieces] or [unk_id] for word in words]
+
+
+def pack_words(
+    words: Sequence[Sequence[int]], *, max_seq_length: int, cls_id: int, sep_id: int
+) -> PackedWords:
+    """[CLS] words [SEP] and padding.
+
+    >>> pack_words([[7], [8, 9], [7]], max_seq_length=7, cls_id=1, sep_id=2).word_positions
+    [1, 2, 4]
+    """
+    ids = [piece for word in words for piece in word]
+    if len(ids) > max_seq_length - 2:
+        raise ValueError(
+            f"{len(ids)} pieces, [CLS] and [SEP] do not fit in `max_seq_length` = {max_seq_length}."
+        )
+    sequence = pack(ids, max_seq_length=max_seq_length, cls_id=cls_id, sep_id=sep_id)
+    positions = list(accumulate(map(len, words), initial=1))[:-1]
+    return PackedWords(sequence, positions)

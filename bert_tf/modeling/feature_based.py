@@ -1,0 +1,183 @@
+"""The feature-based way: vectors of a frozen encoder, and a BiLSTM that is trained on them.
+
+Shapes: B batch, S sequence, H hidden, L labels.
+
+Source: Devlin et al. 2019, section 5.3 and table 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling.bert import BertModel, ConfiguredModel
+from bert_tf.modeling.dropout import Dropout
+
+# Choice of layers -> how many layers, counted from the last, the encoder must have. The names are the
+# rows of the paper's table 7.
+FEATURE_LAYERS = {
+    "embeddings": 0,
+    "second_to_last_hidden": 2,
+    "last_hidden": 1,
+    "weighted_sum_last_four_hidden": 4,
+    "concat_last_four_hidden": 4,
+    "weighted_sum_all_layers": 1,
+}
+BILSTM_UNITS = 768  # of each direction, in each of two layers; the paper's number
+
+
+def check_feature_layers(name: str, num_hidden_layers: int) -> None:
+    """Refuses a choice of layers that an encoder does not have.
+
+    Raises:
+        ValueError: the choice is unknown, or there are too few layers.
+    """
+    if name not in FEATURE_LAYERS:
+        raise ValueError(
+            f"`feature_layers` is {name!r}, but must be one of {', '.join(FEATURE_LAYERS)}."
+        )
+    if num_hidden_layers < FEATURE_LAYERS[name]:
+        raise ValueError(
+            f"--feature_layers={name} needs {FEATURE_LAYERS[name]} layers, but `num_hidden_layers` of "
+            f"the model is {num_hidden_layers}. Use last_hidden or weighted_sum_all_layers."
+        )
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class LayerFeatures(keras.layers.Layer):
+    """The outputs of an encoder -> features of its tokens, [B, S, H], or [B, S, 4H] concatenated.
+
+    A weighted sum is gamma * sum(softmax(weights) * layers) with learned weights and gamma, as in ELMo
+    (Peters et al. 2018); the paper does not say which weights it means.
+    """
+
+    def __init__(self, feature_layers: str, num_hidden_layers: int, **kwargs):
+        super().__init__(**kwargs)
+        check_feature_layers(feature_layers, num_hidden_layers)
+        self.feature_layers = feature_layers
+        self.num_hidden_layers = num_hidden_layers
+
+    def build(self, input_shape=None):
+        if self.feature_layers.startswith("weighted_sum"):
+            is_all = self.feature_layers == "weighted_sum_all_layers"
+            num_layers = self.num_hidden_layers if is_all else 4
+            self.layer_weights = self.add_weight(
+                name="layer_weights", shape=(num_layers,), initializer="zeros"
+            )
+            self.gamma = self.add_weight(name="gamma", shape=(), initializer="ones")
+        self.built = True
+
+    def call(self, encoder_outputs: Mapping[str, Any]):
+        layers = encoder_outputs["all_encoder_layers"]
+        if self.feature_layers == "embeddings":
+            return encoder_outputs["embedding_output"]
+        if self.feature_layers == "second_to_last_hidden":
+            return layers[-2]
+        if self.feature_layers == "last_hidden":
+            return layers[-1]
+        if self.feature_layers == "concat_last_four_hidden":
+            return ops.concatenate(layers[-4:], axis=-1)
+        layers = layers[-self.layer_weights.shape[0] :]
+        shares = ops.softmax(ops.convert_to_tensor(self.layer_weights))
+        return self.gamma * sum(shares[index] * layer for index, layer in enumerate(layers))
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "feature_layers": self.feature_layers,
+            "num_hidden_layers": self.num_hidden_layers,
+        }
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertBiLstmForTokenClassification(ConfiguredModel):
+    """A label for each token, from a two-layer BiLSTM on features of an encoder that never changes.
+
+    The encoder has no dropout and gets no gradients; all its variables are in checkpoints all the
+    same, so that the model is whole. The BiLSTM reads every piece, with [CLS] and [SEP].
+
+    Args:
+        config: of the encoder.
+        num_labels: L.
+        feature_layers: one of `FEATURE_LAYERS`.
+        units: of each direction of the BiLSTM.
+        dropout: share of the BiLSTM's outputs that is dropped in training; 0.1 as in the other heads.
+
+    Outputs: `logits` [B, S, L].
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        num_labels: int,
+        feature_layers: str,
+        units: int = BILSTM_UNITS,
+        dropout: float = 0.1,
+        **kwargs,
+    ):
+        super().__init__(config, **kwargs)
+        policy = self.dtype_policy
+        self.num_labels, self.units = num_labels, units
+        self.bert = BertModel(config, dtype=policy)
+        self.bert.trainable = False
+        self.features = LayerFeatures(
+            feature_layers, config.num_hidden_layers, name="features", dtype=policy
+        )
+        # Not "layer_0", which is what the encoder's first layer is called.
+        self.bilstm = [
+            keras.layers.Bidirectional(
+                keras.layers.LSTM(units, return_sequences=True, dtype=policy, name="lstm"),
+                name=f"bilstm_{index}",
+                dtype=policy,
+            )
+            for index in range(2)
+        ]
+        self.dropout = Dropout(dropout, name="bilstm_dropout", dtype=policy)
+        self.classifier = keras.layers.Dense(num_labels, name="classifier", dtype=policy)
+        self._build_parts()
+        self.built = True
+
+    def _build_parts(self) -> None:
+        """Here and not in `build`, which would put the model's name before the variables' paths."""
+        hidden_size = self.config.hidden_size
+        is_concatenated = self.features.feature_layers == "concat_last_four_hidden"
+        self.features.build()
+        self.bilstm[0].build((None, None, 4 * hidden_size if is_concatenated else hidden_size))
+        self.bilstm[1].build((None, None, 2 * self.units))
+        self.dropout.build((None, None, 2 * self.units))
+        self.classifier.build((None, None, 2 * self.units))
+
+    def call(self, inputs: Mapping[str, Any], training=None) -> dict[str, Any]:
+        outputs = self.bert(inputs, training=False)
+        outputs = {
+            name: [ops.stop_gradient(layer) for layer in value]
+            if isinstance(value, list)
+            else ops.stop_gradient(value)
+            for name, value in outputs.items()
+        }
+        hidden = self.features(outputs)
+        mask = inputs.get("input_mask")
+        mask = None if mask is None else ops.cast(mask, "bool")
+        for layer in self.bilstm:
+            hidden = layer(hidden, mask=mask, training=training)
+        logits = self.classifier(self.dropout(hidden, training=training))
+        return {"logits": ops.cast(logits, "float32")}
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "num_labels": self.num_labels,
+            "feature_layers": self.features.feature_layers,
+            "units": self.units,
+            "dropout": self.dropout.rate,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects=None):
+        model = super().from_config(config, custom_objects)
+        model.bert.trainable = False  # which setting `trainable` of the whole has undone
+        return model

@@ -1,0 +1,139 @@
+"""Multiple choice: which of K texts goes with the first one.
+
+Each choice is a pair of texts, and the score of a choice is the product of its pooled [CLS] vector with
+one learned vector; a softmax over the choices makes probabilities (Devlin et al. 2019, section 4.4).
+
+Shapes: B batch, K choices, S sequence.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from bert_tf.config import BertConfig
+from bert_tf.data.features import FeatureSpec
+from bert_tf.data.multiple_choice import Question
+from bert_tf.data.packing import PackedSequence, pack_texts, pad
+from bert_tf.data.records import RecordWriter
+from bert_tf.modeling.models import BertForMultipleChoice
+from bert_tf.tasks.base import Task, Tensors
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training import metrics
+from bert_tf.training.losses import masked_choices, multiple_choice_loss
+
+logger = logging.getLogger(__name__)
+
+
+class MultipleChoiceTask(Task):
+    """One of some choices.
+
+    Args:
+        num_choices: K, the most that an example has. One with fewer is filled up with choices that get
+            no probability, so the model does not depend on K.
+        max_seq_length: S, of each choice.
+    """
+
+    name = "multiple_choice"
+    labels = ()  # the choices are other ones in each example
+
+    def __init__(self, num_choices: int, max_seq_length: int):
+        if num_choices < 2:
+            raise ValueError(f"`num_choices` is {num_choices}, but must be 2 or more.")
+        self.num_choices = num_choices
+        self.max_seq_length = max_seq_length
+        self.features = multiple_choice_features(num_choices, max_seq_length)
+        self.losses = (multiple_choice_loss(),)
+
+    def arguments(self) -> dict[str, Any]:
+        return {"num_choices": self.num_choices, "max_seq_length": self.max_seq_length}
+
+    def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForMultipleChoice:
+        return BertForMultipleChoice(config, dtype=dtype)
+
+    def write_records(
+        self, questions: Iterable[Question], tokenizer: FullTokenizer, path: str
+    ) -> int:
+        """Writes `questions` as a TFRecord file; their number.
+
+        Raises:
+            ValueError: a question has more choices than `num_choices`; the message names its line.
+        """
+        num_full = num_sequences = 0
+        with RecordWriter(path, self.features) as writer:
+            for question in questions:
+                record = self.record(question, tokenizer)
+                writer.write(record)
+                num_sequences += len(question.choices)
+                num_full += sum(map(all, record["input_mask"]))
+        if num_full:
+            logger.info(
+                "%d of %d texts with their choice fill --max_seq_length=%d, and may be cut",
+                num_full,
+                num_sequences,
+                self.max_seq_length,
+            )
+        return writer.count
+
+    def record(self, question: Question, tokenizer: FullTokenizer) -> dict[str, Any]:
+        """The values of `features`.
+
+        Raises:
+            ValueError: there are more choices than `num_choices`.
+        """
+        missing = self.num_choices - len(question.choices)
+        if missing < 0:
+            raise ValueError(
+                f"{question.origin}: there are {len(question.choices)} choices, but the task has "
+                f"{self.num_choices}."
+            )
+        packed = [
+            pack_texts(tokenizer, question.text_a, choice, self.max_seq_length)
+            for choice in question.choices
+        ]
+        packed += [_empty(self.max_seq_length)] * missing
+        columns = {
+            name: [getattr(sequence, name) for sequence in packed]
+            for name in PackedSequence._fields
+        }
+        return {
+            **columns,
+            "choice_mask": pad([1] * len(question.choices), self.num_choices),
+            # A test set has no labels; its records hold the first, which nobody reads.
+            "label_ids": question.label or 0,
+            "is_real_example": 1,
+        }
+
+    def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
+        return {
+            "logits": masked_choices(outputs["logits"], features["choice_mask"]),
+            "label_ids": features["label_ids"],
+        }
+
+    def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """`eval_accuracy`, and `eval_loss` in nats."""
+        logits, labels = kept["logits"], kept["label_ids"]
+        loss = metrics.mean_cross_entropy(logits, labels)
+        accuracy = metrics.accuracy(logits.argmax(axis=-1), labels)
+        return {"eval_accuracy": accuracy, "eval_loss": loss, "loss": loss}
+
+
+def multiple_choice_features(num_choices: int, max_seq_length: int) -> tuple[FeatureSpec, ...]:
+    """The sequences of all choices; `choice_mask`: 1 = a choice, 0 = padding."""
+    shape = (num_choices, max_seq_length)
+    return (
+        FeatureSpec("input_ids", shape),
+        FeatureSpec("input_mask", shape),
+        FeatureSpec("segment_ids", shape),
+        FeatureSpec("choice_mask", (num_choices,), role="id"),
+        FeatureSpec("label_ids", role="label", output="logits"),
+        FeatureSpec("is_real_example", role="weight", output="logits"),
+    )
+
+
+def _empty(max_seq_length: int) -> PackedSequence:
+    zeros = [0] * max_seq_length
+    return PackedSequence(zeros, zeros, zeros)

@@ -1,0 +1,252 @@
+"""Token classification: one label for each word, as in the recognition of named entities.
+
+A word's label is predicted at its first piece (Devlin et al. 2019, section 5.3), without a CRF.
+
+Shapes: B batch, S sequence, W words, L labels.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.conll import Sentence
+from bert_tf.data.features import FeatureSpec
+from bert_tf.data.packing import pad
+from bert_tf.data.records import RecordWriter
+from bert_tf.data.word_windows import Window, encode_words, pack_words, word_windows
+from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
+from bert_tf.modeling.models import BertForTokenClassification
+from bert_tf.tasks.base import Task, Tensors
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.conlleval import Scores, conlleval
+from bert_tf.training.losses import cross_entropy, token_classification_loss, word_logits
+
+logger = logging.getLogger(__name__)
+
+NUM_SPECIAL_TOKENS = 2  # [CLS] and [SEP]
+
+
+class LabelledWord(NamedTuple):
+    """A word before it is packed."""
+
+    ids: list[int]
+    label_id: int
+    starts_sentence: bool
+
+
+class TokenClassificationTask(Task):
+    """One label for each word.
+
+    Args:
+        labels: in the order of the output units; as `data.label_schemes.complete_labels` makes them.
+        max_seq_length: S.
+        document_context: show the model as much of the document around a sentence as S holds, instead
+            of the sentence alone.
+        doc_stride: pieces between the beginnings of windows, where a text needs several; None for half
+            of what a window holds.
+        feature_layers: train a BiLSTM on these layers of a frozen encoder (a name of
+            `modeling.feature_based.FEATURE_LAYERS`); None to fine-tune the encoder.
+        bilstm_units: of each direction of that BiLSTM.
+    """
+
+    name = "token_classification"
+
+    def __init__(
+        self,
+        labels: Sequence[str],
+        max_seq_length: int,
+        document_context: bool = False,
+        doc_stride: int | None = None,
+        feature_layers: str | None = None,
+        bilstm_units: int = BILSTM_UNITS,
+    ):
+        if len(set(labels)) != len(labels) or len(labels) < 2:
+            raise ValueError(
+                f"`labels` are {list(labels)}, but must be two or more that differ. Without an entity "
+                "in the training data there is nothing to learn."
+            )
+        most = max_seq_length - NUM_SPECIAL_TOKENS
+        if most < 1:
+            raise ValueError(
+                f"--max_seq_length is {max_seq_length}, but must be at least 3: [CLS], a word, [SEP]."
+            )
+        if doc_stride is not None and not 1 <= doc_stride <= most:
+            raise ValueError(
+                f"--doc_stride is {doc_stride}, but must be from 1 to {most}: --max_seq_length less "
+                "[CLS] and [SEP], so that no word lies between two windows."
+            )
+        self.labels = tuple(labels)
+        self.max_seq_length = max_seq_length
+        self.document_context = document_context
+        self.doc_stride = doc_stride
+        self.feature_layers = feature_layers
+        self.bilstm_units = bilstm_units
+        self.features = token_classification_features(max_seq_length)
+        self.losses = (token_classification_loss(),)
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "labels": list(self.labels),
+            "max_seq_length": self.max_seq_length,
+            "document_context": self.document_context,
+            "doc_stride": self.doc_stride,
+            "feature_layers": self.feature_layers,
+            "bilstm_units": self.bilstm_units,
+        }
+
+    def build_model(self, config: BertConfig, dtype: str | None = None) -> keras.Model:
+        if self.feature_layers is None:
+            return BertForTokenClassification(config, len(self.labels), dtype=dtype)
+        return BertBiLstmForTokenClassification(
+            config, len(self.labels), self.feature_layers, self.bilstm_units, dtype=dtype
+        )
+
+    def count_windows(self, sentences: Sequence[Sentence], tokenizer: FullTokenizer) -> int:
+        """How many records `write_records` would write."""
+        return sum(len(self._windows(text)) for text in self._texts(sentences, tokenizer))
+
+    def write_records(
+        self, sentences: Sequence[Sentence], tokenizer: FullTokenizer, path: str
+    ) -> int:
+        """Writes `sentences` as windows into a TFRecord file; the number of windows.
+
+        Every word is predicted in exactly one window, in the order of the sentences.
+
+        Raises:
+            ValueError: a label is not among `labels`; the message names its line.
+        """
+        with RecordWriter(path, self.features) as writer:
+            for record in self.records(sentences, tokenizer):
+                writer.write(record)
+        return writer.count
+
+    def records(
+        self, sentences: Sequence[Sentence], tokenizer: FullTokenizer
+    ) -> Iterator[dict[str, Any]]:
+        """The windows of `sentences`: values of `features`."""
+        for text in self._texts(sentences, tokenizer):
+            yield from self._records(text, tokenizer)
+
+    def _texts(
+        self, sentences: Sequence[Sentence], tokenizer: FullTokenizer
+    ) -> Iterator[list[LabelledWord]]:
+        """What is cut into windows: sentences, or documents."""
+        encoded = (self._words(sentence, tokenizer) for sentence in sentences)
+        if not self.document_context:
+            yield from encoded
+            return
+        pairs = zip(sentences, encoded, strict=True)
+        for _, document in groupby(pairs, key=lambda pair: pair[0].document):
+            yield [word for _, words in document for word in words]
+
+    def _words(self, sentence: Sentence, tokenizer: FullTokenizer) -> list[LabelledWord]:
+        ids = encode_words(tokenizer, sentence.words, self.max_seq_length - NUM_SPECIAL_TOKENS)
+        known = {label: index for index, label in enumerate(self.labels)}
+        words = []
+        for index, pieces in enumerate(ids):
+            label_id = 0  # of a test set without labels, which nobody reads
+            if sentence.labels is not None:
+                label = sentence.labels[index]
+                if label not in known:
+                    raise ValueError(
+                        f"{sentence.place(index)}: the label is {label!r}, but the labels of this "
+                        f"model are {', '.join(self.labels)}."
+                    )
+                label_id = known[label]
+            words.append(LabelledWord(pieces, label_id, starts_sentence=index == 0))
+        return words
+
+    def _windows(self, text: Sequence[LabelledWord]) -> list[Window]:
+        lengths = [len(word.ids) for word in text]
+        return word_windows(lengths, self.max_seq_length - NUM_SPECIAL_TOKENS, self.doc_stride)
+
+    def _records(
+        self, text: Sequence[LabelledWord], tokenizer: FullTokenizer
+    ) -> Iterator[dict[str, Any]]:
+        cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        room = self.max_seq_length - NUM_SPECIAL_TOKENS
+        for window in self._windows(text):
+            words = text[window.start : window.end]
+            packed = pack_words(
+                [word.ids for word in words],
+                max_seq_length=self.max_seq_length,
+                cls_id=cls_id,
+                sep_id=sep_id,
+            )
+            numbers = range(window.start, window.end)
+            columns = {
+                "word_positions": packed.word_positions,
+                "label_ids": [word.label_id for word in words],
+                "label_weights": [float(window.first <= n < window.last) for n in numbers],
+                "sentence_starts": [int(word.starts_sentence) for word in words],
+            }
+            padded = {name: pad(values, room) for name, values in columns.items()}
+            yield {**packed.sequence._asdict(), **padded}
+
+    def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
+        logits = word_logits(outputs["logits"], features["word_positions"])
+        names = ("label_ids", "label_weights", "sentence_starts")
+        return {
+            "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
+            "probabilities": tf.reduce_max(tf.nn.softmax(logits), axis=-1),
+            "losses": cross_entropy(logits, features["label_ids"]),
+            **{name: features[name] for name in names},
+        }
+
+    def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """`eval_loss` in nats per word, and conlleval's figures as shares from 0 to 1."""
+        scores = self.scores(kept)
+        loss = float(np.average(kept["losses"], weights=kept["label_weights"]))
+        results = {"eval_accuracy": scores.accuracy, "eval_loss": loss, "loss": loss}
+        groups = [("", scores.overall), *((f"_{k}", v) for k, v in scores.by_type.items())]
+        for ending, counts in groups:
+            results[f"eval_precision{ending}"] = counts.precision
+            results[f"eval_recall{ending}"] = counts.recall
+            results[f"eval_f1{ending}"] = counts.f1
+        return results
+
+    def scores(self, kept: Mapping[str, np.ndarray]) -> Scores:
+        """The figures of conlleval over a whole evaluation set."""
+        return conlleval(*(self.sentence_labels(kept, n) for n in ("label_ids", "predictions")))
+
+    def sentence_labels(self, kept: Mapping[str, np.ndarray], name: str) -> list[list[str]]:
+        """Of each sentence the labels of its words, in the order in which they were written.
+
+        Args:
+            kept: what `eval_outputs` kept of all windows.
+            name: "predictions" or "label_ids".
+        """
+        return [[self.labels[label] for label in row] for row in by_sentence(kept, name)]
+
+
+def by_sentence(kept: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
+    """One of the arrays [windows, W] that `eval_outputs` kept, as one array for each sentence."""
+    is_predicted = kept["label_weights"] > 0  # each word once
+    starts = np.flatnonzero(kept["sentence_starts"][is_predicted])
+    return np.split(kept[name][is_predicted], starts[1:])
+
+
+def token_classification_features(max_seq_length: int) -> tuple[FeatureSpec, ...]:
+    """A window of words.
+
+    `word_positions`: of the first piece of each word. `label_weights`: 1 for the words that are
+    predicted in this window. `sentence_starts`: 1 for the first word of a sentence.
+    """
+    num_words = max_seq_length - NUM_SPECIAL_TOKENS
+    return (
+        FeatureSpec("input_ids", (max_seq_length,)),
+        FeatureSpec("input_mask", (max_seq_length,)),
+        FeatureSpec("segment_ids", (max_seq_length,)),
+        FeatureSpec("word_positions", (num_words,), role="id"),
+        FeatureSpec("label_ids", (num_words,), role="label", output="logits"),
+        FeatureSpec("label_weights", (num_words,), "float32", role="weight", output="logits"),
+        FeatureSpec("sentence_starts", (num_words,), role="id"),
+    )

@@ -1,0 +1,189 @@
+"""What the programs that fine-tune share: their flags, and the way from flags to a model."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.files import write_text
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.model_folder import read_task, write_model_folder
+from bert_tf.tasks.base import Task
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training import checkpoints
+from bert_tf.training.trainer import Trainer
+from bert_tf.workflows import lookup, training
+from bert_tf.workflows.options import TrainingOptions, option, require_one_of
+
+logger = logging.getLogger(__name__)
+
+KindOfTask = TypeVar("KindOfTask", bound=Task)
+Options = TypeVar("Options", bound="FineTuningOptions")
+
+_MAX_SEQ_LENGTH = 128  # the reference's default
+
+# Name of the split, flag that asks for it, flag of its file.
+SPLITS = (
+    ("train", "do_train", "train_file"),
+    ("dev", "do_eval", "eval_file"),
+    ("test", "do_predict", "test_file"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuningOptions(TrainingOptions):
+    """Flags of every program that fine-tunes on files of a training, a dev and a test set."""
+
+    train_file: str | None = option("File to train on.", default=None)
+    eval_file: str | None = option("File to evaluate on.", default=None)
+    test_file: str | None = option("File to predict.", default=None)
+    bert_config_file: str | None = option(
+        "Architecture. Default: the one beside --init_checkpoint or in --output_dir.", default=None
+    )
+    vocab_file: str | None = option(
+        "Vocabulary. Default: the one beside --init_checkpoint or in --output_dir.", default=None
+    )
+    do_lower_case: bool | None = option(
+        "Lower-case the text. Default: as the checkpoint says, else true.", default=None
+    )
+    max_seq_length: int | None = option(
+        "WordPieces of an input, with [CLS] and [SEP]. Default: as the model in --output_dir was "
+        "trained, else 128 (or all that the model has positions for).",
+        default=None,
+    )
+    do_predict: bool = option("Predict the test set.", default=False)
+    predict_batch_size: int = option("Examples per prediction batch.", default=8)
+    num_train_epochs: float = option("Passes over the training set.", default=3.0)
+    warmup_proportion: float = option("Share of the steps that warm up, 0 to 1.", default=0.1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_one_of(self, ("do_train", "do_eval", "do_predict"))
+        if not 0.0 <= self.warmup_proportion <= 1.0:
+            raise ValueError(
+                f"--warmup_proportion is {self.warmup_proportion}, but must be from 0 to 1."
+            )
+        if self.predict_batch_size < 1:
+            raise ValueError(
+                f"--predict_batch_size is {self.predict_batch_size}, but must be 1 or more."
+            )
+
+    def require_files(self) -> None:
+        """What is to be done needs its file.
+
+        Raises:
+            ValueError: a file is not given; the message names its flag.
+        """
+        for _, wanted, file in SPLITS:
+            if getattr(self, wanted) and not getattr(self, file):
+                raise ValueError(f"--{wanted} needs --{file}.")
+
+
+class Start(NamedTuple):
+    """What a fine-tuning starts from."""
+
+    devices: tf.distribute.Strategy
+    checkpoint: PretrainedCheckpoint | None
+    config: BertConfig
+    tokenizer: FullTokenizer
+
+
+def prepare(options: Options, kind: type[KindOfTask]) -> tuple[Options, Start, KindOfTask | None]:
+    """Looks up what the flags leave open.
+
+    Args:
+        kind: of the task.
+
+    Returns:
+        The options with a `max_seq_length`; the start; and the task that the model was trained for,
+        None for a new model.
+    """
+    devices = options.make_strategy()
+    lookup.trained_weights_needed(options)
+    checkpoint = lookup.read_initial_checkpoint(options)
+    config = lookup.find_config(options.bert_config_file, checkpoint)
+    lookup.check_same_architecture(options.output_dir, config)
+    trained = trained_task(options, kind)
+    if options.max_seq_length is None:
+        default = min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
+        options = replace(options, max_seq_length=trained.max_seq_length if trained else default)
+    lookup.check_sequence_length(options.max_seq_length, config)
+    tokenizer = lookup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
+    return options, Start(devices, checkpoint, config, tokenizer), trained
+
+
+def trained_task(options: FineTuningOptions, kind: type[KindOfTask]) -> KindOfTask | None:
+    """What the model was trained for, which a run that goes on or only evaluates keeps to.
+
+    None for a new model, and where nobody noted it.
+
+    Raises:
+        ValueError: the checkpoints in --output_dir are of another kind of task.
+    """
+    folder = options.output_dir
+    resumes = checkpoints.latest_checkpoint(folder) is not None
+    if not resumes:
+        if options.do_train or not options.init_checkpoint:
+            return None
+        folder = options.init_checkpoint
+        folder = folder if tf.io.gfile.isdir(folder) else os.path.dirname(folder)
+    task = read_task(folder)
+    if task is None or isinstance(task, kind):
+        return task
+    raise ValueError(
+        f"{folder} holds a model for {task.name}, and this program is for {kind.name}. Use "
+        + ("another --output_dir." if resumes else "--do_train, to train it for this first.")
+    )
+
+
+def count_steps(num_examples: int, options: FineTuningOptions) -> tuple[int, int]:
+    """Steps of the training, and how many of them warm up.
+
+    Raises:
+        ValueError: there are too few examples for one step.
+    """
+    num_train_steps = int(num_examples / options.train_batch_size * options.num_train_epochs)
+    if num_train_steps == 0:
+        raise ValueError(
+            f"{num_examples} examples make no step: --train_batch_size is "
+            f"{options.train_batch_size} and --num_train_epochs {options.num_train_epochs}. "
+            "Lower the batch size or raise the number of epochs."
+        )
+    return num_train_steps, int(num_train_steps * options.warmup_proportion)
+
+
+def write_beside_checkpoints(
+    output_dir: str, start: Start, task: Task, labels: Sequence[str] = ()
+) -> None:
+    """All that the model needs besides its weights."""
+    tokenizer = start.tokenizer
+    write_model_folder(
+        output_dir, start.config, task, list(tokenizer.vocab), tokenizer.do_lower_case
+    )
+    if labels:
+        text = "".join(f"{label}\n" for label in labels)
+        write_text(os.path.join(output_dir, "labels.txt"), text)
+
+
+def make_trainer(
+    task: Task, start: Start, options: Options, num_train_steps: int, num_warmup_steps: int
+) -> tuple[Trainer, Options]:
+    """The Trainer, and the options with the folder that this process may write to."""
+    trainer = training.make_trainer(
+        task,
+        start.config,
+        options,
+        start.devices,
+        start.checkpoint,
+        num_train_steps,
+        num_warmup_steps,
+    )
+    logger.info("%s", training.describe_model(trainer.model))
+    folder = training.folder_to_write(trainer, options.output_dir)
+    return trainer, replace(options, output_dir=folder)

@@ -1,0 +1,195 @@
+"""What run_ner reads: its files, their labels, and the task that follows from them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import tensorflow as tf
+
+from bert_tf.data.conll import Columns, Sentence, read_conll
+from bert_tf.data.label_schemes import SCHEMES, breaks, complete_labels, find_scheme
+from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.workflows.fine_tuning import SPLITS
+from bert_tf.workflows.ner_options import NerOptions
+
+logger = logging.getLogger(__name__)
+
+Splits = dict[str, list[Sentence]]
+
+# How the files of a data set are usually called, for --data_dir.
+FILE_NAMES: Mapping[str, Sequence[str]] = {
+    "train": ("train.txt", "train.conll", "train.tsv", "eng.train", "wnut17train.conll"),
+    "dev": (
+        *("dev.txt", "dev.conll", "dev.tsv", "valid.txt", "eng.testa"),
+        "emerging.dev.conll",
+    ),
+    "test": (
+        *("test.txt", "test.conll", "test.tsv", "eng.testb"),
+        "emerging.test.annotated",
+    ),
+}
+
+
+def columns_of(options: NerOptions, split: str) -> Columns:
+    """Which column of the file of a split holds what."""
+    labelled = options.test_labels if split == "test" else True
+    return Columns(options.word_column, options.label_column, labelled)
+
+
+def find_files(options: NerOptions) -> NerOptions:
+    """The options with the files that --data_dir stands for.
+
+    Raises:
+        ValueError: a file that is needed is not there; the message lists what is.
+    """
+    if options.data_dir is None:
+        return options
+    found = {}
+    names = set(tf.io.gfile.listdir(options.data_dir))
+    for split, wanted, flag in SPLITS:
+        if not getattr(options, wanted) or getattr(options, flag):
+            continue
+        matching = [name for name in FILE_NAMES[split] if name in names]
+        if not matching:
+            raise ValueError(
+                f"--data_dir={options.data_dir} has none of {', '.join(FILE_NAMES[split])}, but "
+                f"{', '.join(sorted(names)) or 'nothing'}. Give --{flag}."
+            )
+        found[flag] = os.path.join(options.data_dir, matching[0])
+    return replace(options, **found)
+
+
+def read_data(
+    options: NerOptions, trained: TokenClassificationTask | None = None
+) -> tuple[TokenClassificationTask, Splits]:
+    """The task, and the sentences of the splits that the run needs.
+
+    Args:
+        options: with a `max_seq_length` and the files.
+        trained: the task of the model that there is, if any.
+
+    Raises:
+        ValueError: a file cannot be read, is empty or breaks the scheme; a label is not known; or the
+            task is another one than `trained`.
+    """
+    splits = {
+        split: read_conll(getattr(options, flag), columns_of(options, split))
+        for split, wanted, flag in SPLITS
+        if getattr(options, wanted)
+    }
+    scheme, labels = _scheme_and_labels(options, splits, trained)
+    if trained is not None and not options.do_train:
+        task = _adjusted(trained, options)
+    else:
+        task = TokenClassificationTask(
+            labels,
+            options.max_seq_length,
+            options.document_context,
+            options.doc_stride,
+            options.feature_layers if options.feature_based else None,
+            options.bilstm_units,
+        )
+    if trained is not None:
+        _check_same_task(task, trained)
+    for split, sentences in splits.items():
+        _check_scheme(sentences, scheme, strict=options.label_scheme != "auto")
+        _check_labels(sentences, labels, split)
+        if task.document_context and not any(sentence.document for sentence in sentences):
+            logger.warning(
+                "%s has no -DOCSTART- line, so with --document_context all of it is one document.",
+                sentences[0].file,
+            )
+    return task, splits
+
+
+def _scheme_and_labels(
+    options: NerOptions, splits: Splits, trained: TokenClassificationTask | None
+) -> tuple[str, Sequence[str]]:
+    """Of the training set; without training, those that the model was trained for."""
+    if "train" in splits:
+        labels = [sentence.labels for sentence in splits["train"]]
+        scheme = find_scheme(labels) if options.label_scheme == "auto" else options.label_scheme
+        return scheme, complete_labels({label for row in labels for label in row}, scheme)
+    if trained is None:
+        raise ValueError(
+            "It is not known which label each output of the model stands for: no task.json lies beside "
+            "its weights. Name the --output_dir of a run_ner, or train with --do_train."
+        )
+    if options.label_scheme != "auto":
+        return options.label_scheme, trained.labels
+    for scheme in SCHEMES:
+        if trained.labels == complete_labels(trained.labels, scheme):
+            return scheme, trained.labels
+    raise ValueError(
+        f"The labels of the model, {', '.join(trained.labels)}, are those of no scheme. Give "
+        "--label_scheme."
+    )
+
+
+def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> None:
+    """Reports labels that break the scheme; they stay as they are, and are read as conlleval does."""
+    found = [
+        f"{sentence.place(index)}: {why}"
+        for sentence in sentences
+        if sentence.labels is not None
+        for index, why in breaks(sentence.labels, scheme)
+    ]
+    if not found:
+        return
+    examples = "; ".join(found[:3])
+    if strict:
+        raise ValueError(
+            f"{len(found)} labels break --label_scheme={scheme}: {examples}. Mend them, or leave the "
+            "flag out, to read them as conlleval does."
+        )
+    logger.warning(
+        "%d labels break the scheme %s, and are read as conlleval reads them: %s",
+        len(found),
+        scheme,
+        examples,
+    )
+
+
+def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str], split: str) -> None:
+    known = set(labels)
+    for sentence in sentences:
+        for index, label in enumerate(sentence.labels or ()):
+            if label not in known:
+                remedy = (
+                    "If that column holds no labels, say --notest_labels."
+                    if split == "test"
+                    else "Is it a slip, or does the training data lack this type?"
+                )
+                raise ValueError(
+                    f"{sentence.place(index)}: the label is {label!r}, but the labels of this model "
+                    f"are {', '.join(labels)}. {remedy}"
+                )
+
+
+def _adjusted(trained: TokenClassificationTask, options: NerOptions) -> TokenClassificationTask:
+    """The task of a model that is only used, with this run's length of inputs."""
+    arguments = trained.arguments() | {"max_seq_length": options.max_seq_length}
+    if options.document_context:
+        arguments["document_context"] = True
+    if options.doc_stride is not None or options.max_seq_length != trained.max_seq_length:
+        arguments["doc_stride"] = options.doc_stride
+    return TokenClassificationTask(**arguments)
+
+
+def _check_same_task(task: TokenClassificationTask, trained: TokenClassificationTask) -> None:
+    """What a training that goes on may not change; a model that is only used has it all the same."""
+    if task.labels != trained.labels:
+        raise ValueError(
+            f"The labels of the data are {', '.join(task.labels)}, but the model was trained for "
+            f"{', '.join(trained.labels)}. Use the data it was trained on, or another --output_dir."
+        )
+    for name in ("feature_layers", "bilstm_units"):
+        now, there = getattr(task, name), getattr(trained, name)
+        if now != there:
+            raise ValueError(
+                f"--output_dir holds a model with `{name}` {there}, and this run asks for {now} (None: "
+                "fine-tuning). Use another --output_dir."
+            )

@@ -1,0 +1,163 @@
+"""run_swag: fine-tune, evaluate and predict where one of several choices is right.
+
+Source: Devlin et al. 2019, section 4.4. The reference has no such program.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bert_tf.data.files import open_whole
+from bert_tf.data.multiple_choice import Question, read_questions
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.training.metrics import softmax
+from bert_tf.training.trainer import Trainer
+from bert_tf.workflows import training
+from bert_tf.workflows.fine_tuning import (
+    SPLITS,
+    FineTuningOptions,
+    Start,
+    count_steps,
+    make_trainer,
+    prepare,
+    write_beside_checkpoints,
+)
+from bert_tf.workflows.options import option
+
+logger = logging.getLogger(__name__)
+
+Splits = dict[str, list[Question]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SwagOptions(FineTuningOptions):
+    """The flags of run_swag. Files: .csv (SWAG, ARC), .jsonl, or a folder of RACE."""
+
+    skip_bad_rows: bool = option(
+        "Leave out rows that are no questions (fewer than two choices, or an answer that is none of "
+        "them), and say which. Otherwise they are errors.",
+        default=False,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_files()
+
+
+def run_swag(options: SwagOptions) -> dict[str, float]:
+    """Trains, evaluates and predicts, as the flags say; the results of the evaluation, if any.
+
+    Writes `train.tf_record`, `eval.tf_record`, `test.tf_record`, `model.ckpt-N`, `metrics.jsonl`, what
+    model_folder.py lists, and
+
+        eval_results.txt           "key = value" lines: accuracy and loss
+        eval_predictions.jsonl     {"id", "prediction": index from 0, "probabilities": [one per choice]}
+        test_predictions.jsonl     the same of --test_file
+        test_results.txt           if every question of --test_file has an answer
+    """
+    options, start, _ = prepare(options, MultipleChoiceTask)
+    splits = read_data(options)
+    most = max(len(q.choices) for questions in splits.values() for q in questions)
+    task = MultipleChoiceTask(most, options.max_seq_length)
+    num_train_steps = num_warmup_steps = 0
+    if options.do_train:
+        num_train_steps, num_warmup_steps = count_steps(len(splits["train"]), options)
+    trainer, options = make_trainer(task, start, options, num_train_steps, num_warmup_steps)
+    results: dict[str, float] = {}
+    if options.do_train:
+        write_beside_checkpoints(options.output_dir, start, task)
+        path = os.path.join(options.output_dir, "train.tf_record")
+        task.write_records(splits["train"], start.tokenizer, path)
+        logger.info("%d questions, %d steps", len(splits["train"]), num_train_steps)
+        training.train(trainer, task, [path], options, num_train_steps)
+    if options.do_eval:
+        results = answer(trainer, task, splits["dev"], start, options, "eval")
+    if options.do_predict:
+        answer(trainer, task, splits["test"], start, options, "test")
+    return results
+
+
+def read_data(options: SwagOptions) -> Splits:
+    """The questions of the splits that the run needs.
+
+    Raises:
+        ValueError: a file cannot be read or is empty, has bad rows, or lacks answers that are needed.
+    """
+    splits = {}
+    for split, wanted, flag in SPLITS:
+        if not getattr(options, wanted):
+            continue
+        file = getattr(options, flag)
+        bad: list[str] = []
+        questions = read_questions(file, bad if options.skip_bad_rows else None)
+        if bad:
+            logger.warning(
+                "%d of %d rows of %s are left out, because they are no questions: %s",
+                len(bad),
+                len(bad) + len(questions),
+                file,
+                "; ".join(bad[:3]),
+            )
+        unknown = [question for question in questions if question.label is None]
+        if unknown and split != "test":
+            raise ValueError(
+                f"{unknown[0].origin}: there is no answer, but --{wanted} needs one for each question "
+                f"({len(unknown)} of {len(questions)} have none)."
+            )
+        splits[split] = questions
+    return splits
+
+
+def answer(
+    trainer: Trainer,
+    task: MultipleChoiceTask,
+    questions: Sequence[Question],
+    start: Start,
+    options: SwagOptions,
+    name: str,
+) -> dict[str, float]:
+    """Answers a set; its figures, where the right answers are known.
+
+    Args:
+        name: "eval" or "test".
+    """
+    logger.info("***** Running %s *****", "evaluation" if name == "eval" else "prediction")
+    logger.info("  Num examples = %d", len(questions))
+    path = os.path.join(options.output_dir, f"{name}.tf_record")
+    task.write_records(questions, start.tokenizer, path)
+    batch_size = options.eval_batch_size if name == "eval" else options.predict_batch_size
+    kept = training.run_model(trainer, task, [path], batch_size, label=name)
+    write_predictions(
+        os.path.join(options.output_dir, f"{name}_predictions.jsonl"), questions, kept["logits"]
+    )
+    if any(question.label is None for question in questions):
+        return {}
+    results = {"global_step": trainer.step, **_named(task.metrics(kept), name)}
+    path = os.path.join(options.output_dir, f"{name}_results.txt")
+    training.write_results(path, results, f"{name.capitalize()} results")
+    return results
+
+
+def _named(results: Mapping[str, float], name: str) -> dict[str, float]:
+    return {key.replace("eval_", f"{name}_", 1): value for key, value in results.items()}
+
+
+def write_predictions(path: str, questions: Sequence[Question], logits: np.ndarray) -> None:
+    """JSON lines, one for each question.
+
+    Args:
+        logits: [questions, K]; what stands beyond the choices of a question is left out.
+    """
+    with open_whole(path) as file:
+        for question, row in zip(questions, softmax(logits), strict=True):
+            probabilities = [float(p) for p in row[: len(question.choices)]]
+            prediction = int(np.argmax(probabilities))
+            line = {"id": question.guid, "prediction": prediction, "probabilities": probabilities}
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    logger.info("Wrote %d predictions to %s", len(questions), path)

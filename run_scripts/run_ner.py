@@ -1,0 +1,26 @@
+r"""Named entities, or any labels of words, in CoNLL columns: fine-tune, evaluate and predict.
+
+    python run_scripts/run_ner.py \
+        --data_dir=conll2003 --document_context \
+        --init_checkpoint=cased_L-12_H-768_A-12/bert_model.ckpt \
+        --do_train --do_eval --do_predict \
+        --max_seq_length=128 --train_batch_size=32 --learning_rate=5e-5 --num_train_epochs=3.0 \
+        --output_dir=ner_output
+
+The feature-based way of the paper: the encoder stays as it is, a BiLSTM is trained on its layers:
+
+    python run_scripts/run_ner.py \
+        --train_file=train.txt --eval_file=dev.txt --init_checkpoint=cased_L-12_H-768_A-12 \
+        --feature_based --feature_layers=concat_last_four_hidden \
+        --do_train --do_eval --output_dir=bilstm_output
+
+A file has a line per word, 2 or more columns with the word first and its label (IOB1, IOB2 or BIOES)
+last, and an empty line after each sentence. docs/ner.md says more.
+"""
+
+from bert_tf import cli
+from bert_tf.workflows.ner import run_ner
+from bert_tf.workflows.ner_options import NerOptions
+
+if __name__ == "__main__":
+    cli.run(NerOptions, run_ner)

@@ -1,0 +1,22 @@
+r"""Multiple choice: fine-tune, evaluate and predict. SWAG, ARC, RACE, or JSON lines of your own.
+
+    python run_scripts/run_swag.py \
+        --train_file=swag/train.csv --eval_file=swag/val.csv --test_file=swag/test.csv \
+        --init_checkpoint=uncased_L-12_H-768_A-12/bert_model.ckpt \
+        --do_train --do_eval --do_predict \
+        --max_seq_length=128 --train_batch_size=16 --learning_rate=2e-5 --num_train_epochs=3.0 \
+        --output_dir=swag_output
+
+These are the settings of the paper. RACE is given as folders:
+
+    --train_file=RACE/train --eval_file=RACE/dev --max_seq_length=512
+
+and a line of your own is {"text_a": "...", "choices": ["...", "..."], "label": 0}; the number of choices
+may vary. docs/multiple_choice.md says more.
+"""
+
+from bert_tf import cli
+from bert_tf.workflows.swag import SwagOptions, run_swag
+
+if __name__ == "__main__":
+    cli.run(SwagOptions, run_swag)

@@ -1,0 +1,135 @@
+"""CoNLL columns: what is read, what is written back, and what is refused."""
+
+import pytest
+
+from bert_tf.data.conll import Columns, read_conll, relabelled_lines
+
+CONLL_2003 = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+
+Peter NNP B-NP B-PER
+
+-DOCSTART- -X- -X- O
+
+. . O O
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text, name="a.conll"):
+        (tmp_path / name).write_text(text, encoding="utf-8", newline="")
+        return str(tmp_path / name)
+
+    return write
+
+
+def test_sentences_of_four_columns_know_their_document_and_line(written):
+    path = written(CONLL_2003)
+    found = [(s.words, s.labels, s.document, s.place(len(s.words) - 1)) for s in read_conll(path)]
+    assert found == [
+        (("EU", "rejects"), ("B-ORG", "O"), 1, f"{path}:4"),
+        (("Peter",), ("B-PER",), 1, f"{path}:6"),
+        ((".",), ("O",), 2, f"{path}:10"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a\tO\nb c\tB-X\n\nd\tO",  # tabs, a space inside a word, no line end at the end
+        "\n\na\tO\r\nb c\tB-X\r\n\t\r\n \nd\tO\r\n\n",  # \r\n, lines of whitespace, several empty lines
+        "\ufeffa\tO\nb c\tB-X\n\nd\tO\t\n",  # byte order mark, a tab at the end of a row
+    ],
+)
+def test_two_columns_with_tabs(written, text):
+    found = [(s.words, s.labels, s.document) for s in read_conll(written(text))]
+    assert found == [(("a", "b c"), ("O", "B-X"), 0), (("d",), ("O",), 0)]
+
+
+def test_spaces_may_be_several_and_columns_may_be_chosen(written):
+    path = written("1  B-X   a\n2  O     b\n")
+    (sentence,) = read_conll(path, Columns(word=3, label=2))
+    assert (sentence.words, sentence.labels) == (("a", "b"), ("B-X", "O"))
+
+
+def test_a_file_of_words_alone_has_no_labels(written):
+    (first, second) = read_conll(written("a\nb\n\nc\n"))
+    assert (first.words, first.labels, second.labels) == (("a", "b"), None, None)
+
+
+def test_a_second_column_may_be_no_label(written):
+    (sentence,) = read_conll(written("a NN\n"), Columns(labelled=False))
+    assert (sentence.words, sentence.labels) == (("a",), None)
+
+
+@pytest.mark.parametrize(
+    "text, columns, message",
+    [
+        ("", Columns(), r"a.conll is empty"),
+        ("\n \n-DOCSTART-\n", Columns(), r"a.conll is empty"),
+        ("a O\n\nb\n", Columns(), r"a.conll:3: found 1 columns, but the first row has 2.*'b'"),
+        ("a\tO\nb B-X\n", Columns(), r"a.conll:2: found 1 columns.*'b B-X'"),
+        ("a x O\nb O\n", Columns(), r"a.conll:2: found 2 columns, but the first row has 3"),
+        ("a\n", Columns(labelled=True), r"a.conll:1: found one column, but a word and its label"),
+        ("a NN\n", Columns(), r"a.conll:1: the label is 'NN'.*--label_column"),
+        ("a O\n", Columns(label=3), r"a.conll:1: --label_column is 3, but the row has 2"),
+        ("a O\n", Columns(word=0), r"a.conll:1: --word_column is 0"),
+        ("a\tO\n\tO\n", Columns(), r"a.conll:2: the row .* has no word"),
+        ("a O\n" * 501, Columns(), r"a.conll has no empty line, .* one sentence of 501 words"),
+    ],
+)
+def test_what_is_refused(written, text, columns, message):
+    with pytest.raises(ValueError, match=message):
+        read_conll(written(text), columns)
+
+
+def test_one_sentence_needs_no_empty_line(written):
+    assert len(read_conll(written("a O\n" * 500))[0].words) == 500
+
+
+def test_other_labels_take_the_place_of_the_old_ones_and_nothing_else_changes(written):
+    path = written(CONLL_2003)
+    lines = list(relabelled_lines(path, ["X1", "X2", "X3", "X4"], Columns()))
+    assert lines == [
+        "-DOCSTART- -X- -X- O",
+        "",
+        "EU NNP B-NP X1",
+        "rejects VBZ B-VP X2",
+        "",
+        "Peter NNP B-NP X3",
+        "",
+        "-DOCSTART- -X- -X- O",
+        "",
+        ". . O X4",
+    ]
+
+
+def test_the_same_labels_give_the_same_file(written):
+    text = "1  O  a b\n\n2  B-X  c d\n"
+    columns = Columns(word=3, label=2)
+    path = written(text)
+    labels = [label for sentence in read_conll(path, columns) for label in sentence.labels]
+    assert "\n".join(relabelled_lines(path, labels, columns)) + "\n" == text
+
+
+def test_appended_labels_are_the_input_of_conlleval_which_has_no_docstart(written):
+    lines = list(relabelled_lines(written(CONLL_2003), "ABCD", Columns(), append=True))
+    assert [line for line in lines if line] == [
+        "EU NNP B-NP B-ORG A",
+        "rejects VBZ B-VP O B",
+        "Peter NNP B-NP B-PER C",
+        ". . O O D",
+    ]
+
+
+def test_a_file_without_labels_gets_a_column(written):
+    assert list(relabelled_lines(written("a\n\nb\n"), "XY", Columns())) == ["a\tX", "", "b\tY"]
+
+
+@pytest.mark.parametrize("labels, message", [("X", "more words"), ("XYZ", "fewer words")])
+def test_a_number_of_labels_that_is_not_that_of_the_words_is_an_error(written, labels, message):
+    with pytest.raises(ValueError, match=message):
+        list(relabelled_lines(written("a O\nb O\n"), labels, Columns()))

@@ -1,0 +1,55 @@
+"""IOB1, IOB2, BIOES: which labels break them, and which scheme some labels are in."""
+
+import pytest
+
+from bert_tf.data.label_schemes import SCHEMES, breaks, complete_labels, find_scheme, is_label
+
+# John Smith, Ann (two persons in a row), New York
+EXAMPLES = {
+    "iob1": "I-PER I-PER B-PER O I-LOC I-LOC",
+    "iob2": "B-PER I-PER B-PER O B-LOC I-LOC",
+    "bioes": "B-PER E-PER S-PER O B-LOC E-LOC",
+}
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_each_scheme_is_found_by_its_labels_and_broken_by_none_of_them(scheme):
+    labels = EXAMPLES[scheme].split()
+    assert list(breaks(labels, scheme)) == []
+    assert find_scheme([labels]) == scheme
+    assert all(list(breaks(labels, other)) for other in SCHEMES if other != scheme)
+
+
+def test_a_few_slips_do_not_hide_the_scheme():
+    assert find_scheme([EXAMPLES["iob2"].split()] * 3 + [["O", "I-PER"]]) == "iob2"
+    assert find_scheme([["O", "O"]]) == "iob2"
+
+
+@pytest.mark.parametrize(
+    "scheme, labels, expected",
+    [
+        ("iob2", "O I-PER", [(1, "I-PER after O")]),
+        ("iob2", "B-PER I-LOC", [(1, "I-LOC after B-PER")]),
+        ("iob2", "I-PER", [(0, "I-PER after O")]),
+        ("iob2", "B-PER E-PER", [(1, "E-PER is no label of iob2")]),
+        ("iob1", "O B-PER", [(1, "B-PER after O")]),
+        ("iob1", "I-LOC B-PER", [(1, "B-PER after I-LOC")]),
+        ("bioes", "B-PER O", [(1, "O after B-PER")]),
+        ("bioes", "O E-PER", [(1, "E-PER after O")]),
+        ("bioes", "B-PER E-LOC", [(1, "E-LOC after B-PER")]),
+        ("bioes", "O B-PER", [(1, "the end of the sentence after B-PER")]),
+        ("bioes", "S-PER I-PER E-PER", [(1, "I-PER after S-PER")]),
+    ],
+)
+def test_a_label_that_breaks_the_scheme_is_named_with_its_place(scheme, labels, expected):
+    assert list(breaks(labels.split(), scheme)) == expected
+
+
+def test_labels_are_completed_so_that_a_type_has_all_of_its_prefixes():
+    assert complete_labels(["O", "S-b-c"], "bioes") == ("O", "B-b-c", "I-b-c", "E-b-c", "S-b-c")
+    assert complete_labels(["O"], "iob2") == ("O",)
+
+
+@pytest.mark.parametrize("text", ["", "PER", "b-PER", "B-", "NN", "-X-", "BI-PER", "OO", "-PER"])
+def test_what_is_no_label(text):
+    assert not is_label(text)

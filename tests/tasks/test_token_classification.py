@@ -1,0 +1,174 @@
+"""Token classification: records of windows, the loss, and what becomes of the outputs."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.conll import Sentence
+from bert_tf.data.records import read_records
+from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.tokenization import FullTokenizer
+
+# ids: 0 [PAD], 1 [UNK], 2 [CLS], 3 [SEP], 4 a, 5 ##b, 6 c
+TOKENIZER = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "##b", "c"])
+LABELS = ("O", "B-X", "I-X")
+
+
+def sentence(text, labels=None, document=0, line=1):
+    labels = None if labels is None else tuple(labels.split())
+    return Sentence(tuple(text.split()), labels, document, "a.conll", line)
+
+
+def written(task, sentences, path):
+    """The records as one batch."""
+    count = task.write_records(sentences, TOKENIZER, str(path))
+    assert count == task.count_windows(sentences, TOKENIZER)
+    dataset = read_records(
+        [str(path)],
+        task.features,
+        batch_size=count,
+        shuffle=False,
+        repeat=False,
+        drop_remainder=False,
+    )
+    (batch,) = dataset
+    return {name: value.numpy() for name, value in batch.items()}
+
+
+def test_the_label_stands_at_the_first_piece_of_each_word(tmp_path):
+    task = TokenClassificationTask(LABELS, 8)
+    batch = written(task, [sentence("abb c a", "B-X I-X O")], tmp_path / "r")
+    assert {name: value[0].tolist() for name, value in batch.items()} == {
+        "input_ids": [2, 4, 5, 5, 6, 4, 3, 0],
+        "input_mask": [1, 1, 1, 1, 1, 1, 1, 0],
+        "segment_ids": [0] * 8,
+        "word_positions": [1, 4, 5, 0, 0, 0],
+        "label_ids": [1, 2, 0, 0, 0, 0],
+        "label_weights": [1, 1, 1, 0, 0, 0],
+        "sentence_starts": [1, 0, 0, 0, 0, 0],
+    }
+
+
+def test_a_sentence_that_is_too_long_is_several_windows_and_loses_no_word(tmp_path):
+    task = TokenClassificationTask(LABELS, 6)
+    labels = "B-X I-X O B-X I-X I-X O"
+    batch = written(task, [sentence("a c ab c a a c", labels)], tmp_path / "r")
+    assert len(batch["input_ids"]) == 3
+    kept = {**batch, "predictions": batch["label_ids"]}
+    assert task.sentence_labels(kept, "predictions") == [labels.split()]
+
+
+def test_with_document_context_a_window_holds_its_neighbours_and_no_other_document(tmp_path):
+    sentences = [
+        sentence("a a", "B-X I-X", document=1),
+        sentence("c", "O", document=1),
+        sentence("ab c", "O B-X", document=2),
+    ]
+    task = TokenClassificationTask(LABELS, 9, document_context=True)
+    batch = written(task, sentences, tmp_path / "r")
+    assert batch["input_ids"].tolist() == [
+        [2, 4, 4, 6, 3, 0, 0, 0, 0],
+        [2, 4, 5, 6, 3, 0, 0, 0, 0],
+    ]
+    kept = {**batch, "predictions": batch["label_ids"]}
+    assert task.sentence_labels(kept, "predictions") == [["B-X", "I-X"], ["O"], ["O", "B-X"]]
+
+
+def test_a_document_longer_than_a_window_slides_and_predicts_each_word_once(tmp_path):
+    sentences = [sentence("a c a", "B-X O O"), sentence("ab ab", "O I-X"), sentence("c", "B-X")]
+    task = TokenClassificationTask(LABELS, 6, document_context=True, doc_stride=1)
+    batch = written(task, sentences, tmp_path / "r")
+    assert batch["label_weights"].sum() == 6
+    assert (batch["input_mask"].sum(axis=1) <= 6).all()
+    kept = {**batch, "predictions": batch["label_ids"]}
+    assert task.sentence_labels(kept, "label_ids") == [["B-X", "O", "O"], ["O", "I-X"], ["B-X"]]
+    # More context than the word's own sentence:
+    assert (batch["input_mask"].sum(axis=1) > 2 + 1).all()
+
+
+def test_words_without_a_label_or_without_a_piece_are_predicted_too(tmp_path):
+    task = TokenClassificationTask(LABELS, 8)
+    batch = written(task, [sentence("a \u200d c")], tmp_path / "r")
+    assert batch["label_weights"].sum() == 3
+    assert batch["input_ids"][0, :5].tolist() == [2, 4, 1, 6, 3]
+
+
+def test_a_label_that_is_not_known_is_named_with_its_line(tmp_path):
+    task = TokenClassificationTask(LABELS, 8)
+    with pytest.raises(ValueError, match=r"a.conll:12: the label is 'B-Y', but the labels of this"):
+        task.write_records([sentence("a a", "O B-Y", line=11)], TOKENIZER, str(tmp_path / "r"))
+    assert not (tmp_path / "r").exists()
+
+
+def test_the_loss_is_the_mean_over_the_words_that_are_predicted(tmp_path):
+    task = TokenClassificationTask(LABELS, 6)
+    sentences = [sentence("a c ab c a a c", "B-X I-X O B-X I-X I-X O"), sentence("c", "B-X")]
+    batch = written(task, sentences, tmp_path / "r")
+    logits = np.random.default_rng(0).normal(size=(4, 6, 3)).astype("float32")
+    (loss,) = task.losses
+    outputs, features = (
+        {"logits": tf.constant(logits)},
+        {k: tf.constant(v) for k, v in batch.items()},
+    )
+    value = loss.total(outputs, features) / loss.weight(features)
+
+    losses = []
+    for row in range(4):
+        columns = (batch[n][row] for n in ("word_positions", "label_ids", "label_weights"))
+        for position, label, weight in zip(*columns, strict=True):
+            scores = logits[row, position]
+            if weight:
+                losses.append(np.log(np.exp(scores).sum()) - scores[label])
+    assert len(losses) == 8
+    assert float(value) == pytest.approx(np.mean(losses), rel=1e-5)
+
+    kept = {k: v.numpy() for k, v in task.eval_outputs(outputs, features).items()}
+    assert task.metrics(kept)["eval_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
+
+
+def test_the_figures_are_those_of_conlleval_overall_and_by_type(tmp_path):
+    task = TokenClassificationTask(("O", "B-X", "I-X", "B-Y", "I-Y"), 8)
+    batch = written(task, [sentence("a c a", "B-X I-X B-Y"), sentence("a", "O")], tmp_path / "r")
+    predictions = np.zeros_like(batch["label_ids"])
+    predictions[0, :3], predictions[1, 0] = (1, 2, 1), 0
+    kept = {**batch, "predictions": predictions, "losses": np.zeros_like(batch["label_weights"])}
+    assert task.metrics(kept) == {
+        "eval_accuracy": 0.75,
+        "eval_loss": 0.0,
+        "loss": 0.0,
+        "eval_precision": 0.5,
+        "eval_recall": 0.5,
+        "eval_f1": 0.5,
+        "eval_precision_X": 0.5,
+        "eval_recall_X": 1.0,
+        "eval_f1_X": pytest.approx(2 / 3),
+        "eval_precision_Y": 0.0,
+        "eval_recall_Y": 0.0,
+        "eval_f1_Y": 0.0,
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"labels": ["O"]}, "two or more that differ"),
+        ({"max_seq_length": 2}, "at least 3"),
+        ({"doc_stride": 7}, "--doc_stride is 7, but must be from 1 to 6"),
+        ({"doc_stride": 0}, "--doc_stride is 0"),
+    ],
+)
+def test_what_cannot_be_a_task(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        TokenClassificationTask(**{"labels": LABELS, "max_seq_length": 8, **arguments})
+
+
+def test_a_task_is_made_again_from_its_arguments_with_the_same_kind_of_model():
+    task = TokenClassificationTask(LABELS, 8, True, 3, "last_hidden", 4)
+    again = TokenClassificationTask(**task.arguments())
+    assert again.arguments() == task.arguments()
+    config = BertConfig.from_name("tiny", vocab_size=11)
+    assert type(again.build_model(config)).__name__ == "BertBiLstmForTokenClassification"
+    assert type(TokenClassificationTask(LABELS, 8).build_model(config)).__name__ == (
+        "BertForTokenClassification"
+    )

@@ -1,0 +1,127 @@
+"""EntityRecognizer and ChoicePredictor on raw text, and `predict` with their models."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_tf.data.word_offsets import split_words
+from bert_tf.word_and_choice_predictors import ChoicePredictor, EntityRecognizer
+from bert_tf.workflows.prediction import PredictionOptions, predict
+
+
+@pytest.fixture(scope="module")
+def recognizer(ner_model):
+    return EntityRecognizer(str(ner_model))
+
+
+@pytest.fixture(scope="module")
+def chooser(swag_model):
+    return ChoicePredictor(str(swag_model))
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("In New York, 東京.", ["In", "New", "York", ",", "東", "京", "."]),
+        ("  U.S.\u2028x\u00a0y ", ["U", ".", "S", ".", "x", "y"]),
+        ("👍🏽 e\u0301t\u200de", ["👍🏽", "e\u0301t\u200de"]),
+        (" \t", []),
+        ("", []),
+    ],
+)
+def test_words_end_where_berts_tokenizer_ends_them(text, expected):
+    assert [text[start:end] for start, end in split_words(text)] == expected
+
+
+def test_entities_have_their_characters(recognizer):
+    texts = ["  a Owl is in the barn", "", "a pig is in the lake"]
+    answers = recognizer.predict(texts)
+    assert [[(e["type"], e["text"]) for e in found] for found in answers] == [
+        [("A", "Owl"), ("B", "the barn")],
+        [],
+        [("A", "pig"), ("B", "the lake")],
+    ]
+    for text, found in zip(texts, answers, strict=True):
+        for entity in found:
+            assert text[entity["start"] : entity["end"]] == entity["text"]
+            assert 0.5 < entity["probability"] <= 1
+
+
+def test_a_text_longer_than_the_model_reads_at_once_keeps_its_entities(recognizer, monkeypatch):
+    text = "a cat is in the wood " * 30
+    (cat,) = recognizer._trained.tokenizer.encode("cat")
+
+    def cats(task, records):  # a model that labels the word alone, whatever its window
+        columns = {name: np.array([r[name] for r in records]) for name in records[0]}
+        ids = np.take_along_axis(columns["input_ids"], columns["word_positions"], axis=1)
+        predictions = np.where(ids == cat, task.labels.index("B-A"), task.labels.index("O"))
+        return {**columns, "predictions": predictions, "probabilities": np.ones(ids.shape)}
+
+    monkeypatch.setattr(recognizer, "_run", cats)
+    first, second = recognizer.predict([text, "a cat"])
+    assert [(e["start"], e["end"]) for e in first] == [(2 + 21 * n, 5 + 21 * n) for n in range(30)]
+    assert [e["text"] for e in second] == ["cat"]
+
+
+def test_nothing_asked_is_nothing_answered(recognizer, chooser):
+    assert recognizer.predict([]) == []
+    assert chooser.predict([]) == []
+
+
+def test_the_best_choice_is_named_whatever_their_number(chooser):
+    answers = chooser.predict(
+        [
+            ("in the barn", ["the rude dog", "the kind cat"]),
+            ("in the barn", ["the calm hen", "the sad hen", "the angry hen"]),
+        ]
+    )
+    assert [(a["prediction"], a["choice"]) for a in answers] == [
+        (1, "the kind cat"),
+        (0, "the calm hen"),
+    ]
+    assert [len(answer["probabilities"]) for answer in answers] == [2, 3]
+    assert sum(answers[1]["probabilities"]) == pytest.approx(1.0)
+
+
+def test_one_choice_is_none(chooser):
+    with pytest.raises(ValueError, match="There are 1 choices for 'in the barn'"):
+        chooser.predict([("in the barn", ["the kind cat"])])
+
+
+def test_the_folder_of_another_program_is_refused(ner_model, swag_model):
+    with pytest.raises(ValueError, match=r"multiple_choice\. Name the --output_dir of run_ner"):
+        EntityRecognizer(str(swag_model))
+    with pytest.raises(
+        ValueError, match=r"token_classification\. Name the --output_dir of run_swag"
+    ):
+        ChoicePredictor(str(ner_model))
+
+
+def answers_of_predict(model_dir, tmp_path, text):
+    (tmp_path / "input.txt").write_text(text)
+    predict(
+        PredictionOptions(
+            model_dir=str(model_dir),
+            input_file=str(tmp_path / "input.txt"),
+            output_file=str(tmp_path / "output.jsonl"),
+        )
+    )
+    return [json.loads(line) for line in (tmp_path / "output.jsonl").read_text().splitlines()]
+
+
+def test_predict_writes_the_entities_of_each_line(ner_model, tmp_path):
+    lines = answers_of_predict(ner_model, tmp_path, "a cat is in the yard\n\n")
+    assert [list(line) for line in lines] == [["text", "entities"]] * 2
+    assert [e["text"] for e in lines[0]["entities"]] == ["cat", "the yard"]
+    assert lines[1]["entities"] == []
+
+
+def test_predict_chooses_between_what_tabs_separate(swag_model, tmp_path):
+    text = "in the barn\tthe rude dog\tthe kind cat\nin the barn\n"
+    first, second = answers_of_predict(swag_model, tmp_path, text)
+    assert first["choice"] == "the kind cat"
+    assert second == {
+        "text": "in the barn",
+        "error": "There are 0 choices for 'in the barn', but must be 2 or more.",
+    }

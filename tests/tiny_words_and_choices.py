@@ -1,0 +1,129 @@
+"""Runs of run_ner and run_swag on a few dozen sentences, made once per session and shared by the tests.
+
+    conll_folder    train.txt, valid.txt, test.txt in CoNLL columns
+    ner_model       run_ner from `pretrained` on them
+    choice_files    flag -> JSON-lines file with questions
+    swag_model      run_swag from `pretrained` on them
+
+Fixtures return folders; no test may change what is in them.
+"""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from tiny_runs import ANIMALS, BAD, GOOD, PLACES
+
+
+def conll(num_sentences: int, seed: int) -> str:
+    """Sentences in which the animals are of type A and "the" with its place is of type B (IOB2)."""
+    rng = random.Random(seed)
+    blocks = []
+    for _ in range(num_sentences):
+        rows = [("a", "O"), (rng.choice(ANIMALS), "B-A"), ("is", "O"), ("in", "O")]
+        rows += [("the", "B-B"), (rng.choice(PLACES), "I-B")]
+        blocks.append("".join(f"{word} x {label}\n" for word, label in rows))
+    return "\n".join(blocks)
+
+
+@pytest.fixture(scope="session")
+def conll_folder(tmp_path_factory):
+    """train.txt, valid.txt, test.txt."""
+    folder = tmp_path_factory.mktemp("conll")
+    documents = ["-DOCSTART- -X- O\n\n" + conll(30, seed) for seed in (1, 2, 3)]
+    (folder / "train.txt").write_text("\n".join(documents))
+    (folder / "valid.txt").write_text(conll(11, seed=4))
+    (folder / "test.txt").write_text("-DOCSTART- -X- O\n\n" + conll(5, seed=5))
+    return folder
+
+
+def ner_options(output_dir, **changes):
+    """`NerOptions` of the toy runs, with `changes`."""
+    from bert_tf.workflows.ner_options import NerOptions
+
+    values = {
+        "output_dir": str(output_dir),
+        "max_seq_length": 19,
+        "train_batch_size": 16,
+        "learning_rate": 5e-3,
+    }
+    return NerOptions(**{**values, **changes})
+
+
+def ner_training(pretrained, data_dir, output_dir, **changes):
+    """Options of the run that makes `ner_model`, with `changes`."""
+    values = {"data_dir": str(data_dir), "init_checkpoint": str(pretrained), "do_train": True}
+    return ner_options(output_dir, **{**values, "num_train_epochs": 8.0, **changes})
+
+
+@pytest.fixture(scope="session")
+def ner_model(pretrained, conll_folder, tmp_path_factory):
+    from bert_tf.workflows.ner import run_ner
+
+    folder = tmp_path_factory.mktemp("ner_model")
+    run_ner(ner_training(pretrained, conll_folder, folder, do_eval=True, do_predict=True))
+    return folder
+
+
+def questions(num_rows: int, seed: int) -> list[dict]:
+    """The kind animal is the right one; two to four choices."""
+    rng = random.Random(seed)
+    rows = []
+    for number in range(num_rows):
+        num_choices = rng.randint(2, 4)
+        right = rng.randrange(num_choices)
+        choices = [
+            f"the {rng.choice(GOOD if index == right else BAD)} {rng.choice(ANIMALS)}"
+            for index in range(num_choices)
+        ]
+        rows.append({"id": number, "text_a": "in the barn", "choices": choices, "label": right})
+    return rows
+
+
+def write_json_lines(path: Path, rows) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def choice_files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("choices")
+    unanswered = [{k: v for k, v in row.items() if k != "label"} for row in questions(7, seed=3)]
+    return {
+        "train_file": write_json_lines(folder / "train.jsonl", questions(90, seed=1)),
+        "eval_file": write_json_lines(folder / "dev.jsonl", questions(31, seed=2)),
+        "test_file": write_json_lines(folder / "test.jsonl", unanswered),
+    }
+
+
+def swag_options(output_dir, **changes):
+    """`SwagOptions` of the toy runs, with `changes`."""
+    from bert_tf.workflows.swag import SwagOptions
+
+    values = {
+        "output_dir": str(output_dir),
+        "max_seq_length": 19,
+        "train_batch_size": 16,
+        "learning_rate": 5e-3,
+    }
+    return SwagOptions(**{**values, **changes})
+
+
+@pytest.fixture(scope="session")
+def swag_model(pretrained, choice_files, tmp_path_factory):
+    from bert_tf.workflows.swag import run_swag
+
+    folder = tmp_path_factory.mktemp("swag_model")
+    run_swag(
+        swag_options(
+            folder,
+            init_checkpoint=str(pretrained),
+            do_train=True,
+            do_eval=True,
+            do_predict=True,
+            num_train_epochs=10.0,
+            **choice_files,
+        )
+    )
+    return folder

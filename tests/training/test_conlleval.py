@@ -1,0 +1,146 @@
+"""conlleval: literal cases, and an oracle that reads the labels one by one as the script does."""
+
+import random
+
+import pytest
+
+from bert_tf.training.conlleval import Counts, Entity, Scores, conlleval, entities, report
+
+# --------------------------------------------------------------------------------------- the oracle
+
+
+def ends(before, label):
+    """conlleval.pl's `endOfChunk`, with S- added."""
+    (b, b_type), (c, c_type) = before, label
+    return (b in "BI" and c in "BSO") or (b in "ES") or (b != "O" and b_type != c_type)
+
+
+def starts(before, label):
+    """conlleval.pl's `startOfChunk`, with S- added."""
+    (b, b_type), (c, c_type) = before, label
+    return c in "BS" or (b in "ESO" and c in "IE") or (c != "O" and b_type != c_type)
+
+
+def oracle(actual, predicted):
+    """(tokens, right tokens, right, found and actual entities): one pass with a state, as the script."""
+    pairs = []
+    for right, guess in zip(actual, predicted, strict=True):
+        pairs += [*zip(right, guess, strict=True), None]  # None: the end of a sentence
+    tokens = right_tokens = correct = found = existing = 0
+    inside = False
+    last = last_guess = ("O", "")
+    for pair in pairs:
+        label, guess = (
+            (tuple(text.split("-", 1)) if "-" in text else (text, ""))
+            for text in pair or ("O", "O")
+        )
+        ended, guess_ended = ends(last, label), ends(last_guess, guess)
+        if inside and (ended or guess_ended or label[1] != guess[1]):
+            correct += ended and guess_ended and last[1] == last_guess[1]
+            inside = False
+        started, guess_started = starts(last, label), starts(last_guess, guess)
+        inside = inside or (started and guess_started and label[1] == guess[1])
+        existing += started
+        found += guess_started
+        if pair:
+            tokens += 1
+            right_tokens += label == guess
+        last, last_guess = label, guess
+    return tokens, right_tokens, correct, found, existing
+
+
+def random_sentences(rng, prefixes, count=40):
+    labels = ["O", *(f"{prefix}-{kind}" for prefix in prefixes for kind in ("PER", "LOC"))]
+    actual, predicted = [], []
+    for _ in range(count):
+        actual.append(rng.choices(labels, k=rng.randint(1, 9)))
+        predicted.append(
+            [label if rng.random() < 0.7 else rng.choice(labels) for label in actual[-1]]
+        )
+    return actual, predicted
+
+
+@pytest.mark.parametrize("prefixes", ["BI", "BIES"])
+@pytest.mark.parametrize("seed", range(30))
+def test_any_labels_are_counted_as_the_script_counts_them(prefixes, seed):
+    actual, predicted = random_sentences(random.Random(seed), prefixes)
+    scores = conlleval(actual, predicted)
+    overall = scores.overall
+    assert oracle(actual, predicted) == (
+        scores.num_tokens,
+        scores.num_correct_tokens,
+        overall.correct,
+        overall.predicted,
+        overall.actual,
+    )
+    assert overall.correct > 0
+
+
+def test_f1_is_that_of_seqeval():
+    seqeval = pytest.importorskip("seqeval.metrics")
+    actual, predicted = random_sentences(random.Random(1), "BI", count=200)
+    assert conlleval(actual, predicted).overall.f1 == pytest.approx(
+        seqeval.f1_score(actual, predicted)
+    )
+
+
+# ------------------------------------------------------------------------------------ literal cases
+
+
+@pytest.mark.parametrize(
+    "labels, expected",
+    [
+        ("B-A I-A O B-B", ["A02", "B34"]),
+        ("I-A I-A B-A I-B", ["A02", "A23", "B34"]),  # IOB1
+        ("O I-A I-B I-B", ["A12", "B24"]),  # I- that breaks IOB2 begins an entity all the same
+        ("B-A E-A S-B B-A I-A E-A", ["A02", "B23", "A36"]),
+        ("E-A E-A I-A O", ["A01", "A12", "A23"]),
+        ("S-A I-A", ["A01", "A12"]),
+        ("B-creative-work I-creative-work", ["creative-work02"]),
+        ("O O", []),
+    ],
+)
+def test_entities_of(labels, expected):
+    assert [f"{e.type}{e.start}{e.end}" for e in entities(labels.split())] == expected
+
+
+def test_an_entity_does_not_go_on_in_the_next_sentence():
+    actual = [["O", "B-PER"], ["I-PER", "O"]]
+    assert conlleval(actual, actual).overall == Counts(2, 2, 2)
+
+
+def test_an_entity_is_wrong_if_its_type_or_an_end_is_and_words_are_counted_by_themselves():
+    actual = [["B-PER", "I-PER", "O", "B-LOC", "O", "B-ORG"]]
+    predicted = [["B-PER", "I-PER", "I-PER", "B-ORG", "O", "B-ORG"]]
+    scores = conlleval(actual, predicted)
+    assert scores.overall == Counts(correct=1, predicted=3, actual=3)
+    assert scores.by_type == {
+        "LOC": Counts(0, 0, 1),
+        "ORG": Counts(1, 2, 1),
+        "PER": Counts(0, 1, 1),
+    }
+    assert scores.accuracy == 4 / 6
+    assert scores.by_type["ORG"].f1 == pytest.approx(2 / 3)
+    assert scores.by_type["LOC"].precision == scores.by_type["LOC"].f1 == 0.0
+
+
+def test_the_report_is_that_of_the_script():
+    """The totals of the example on the page of CoNLL-2000's shared task, which ends in FB1 74.35."""
+    scores = Scores(
+        961, 808, Counts(371, 539, 459), {"NP": Counts(1, 2, 1), "creative-work": Counts(0, 0, 3)}
+    )
+    assert report(scores) == (
+        "processed 961 tokens with 459 phrases; found: 539 phrases; correct: 371.\n"
+        "accuracy:  84.08%; precision:  68.83%; recall:  80.83%; FB1:  74.35\n"
+        "               NP: precision:  50.00%; recall: 100.00%; FB1:  66.67  2\n"
+        "    creative-work: precision:   0.00%; recall:   0.00%; FB1:   0.00  0\n"
+    )
+
+
+def test_sentences_of_different_lengths_are_refused():
+    with pytest.raises(ValueError, match="shorter"):
+        conlleval([["O", "O"]], [["O"]])
+
+
+def test_an_entity_names_its_words_by_first_and_last_plus_one():
+    assert entities(["O", "B-PER", "I-PER"]) == [Entity("PER", 1, 3)]

@@ -1,0 +1,316 @@
+"""run_ner: fine-tune, evaluate, predict in CoNLL columns; the feature-based way; bad input."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny_runs import assert_bit_equal, checkpoint_arrays, read_results
+from tiny_words_and_choices import ner_options, ner_training
+
+from bert_tf.data.conll import read_conll
+from bert_tf.training.conlleval import conlleval
+from bert_tf.workflows.ner import run_ner
+from bert_tf.workflows.ner_data import find_files
+from bert_tf.workflows.ner_options import NerOptions
+
+WNUT17 = Path(__file__).parents[3] / "shared/data/ner/wnut17"
+
+
+# ------------------------------------------------------------------------------------ what it leaves
+
+
+def test_it_leaves_all_that_the_docstring_promises(ner_model):
+    assert sorted(path.name for path in ner_model.iterdir() if "ckpt" not in path.name) == [
+        "bert_config.json",
+        "checkpoint",
+        "eval.tf_record",
+        "eval_predictions.txt",
+        "eval_report.txt",
+        "eval_results.txt",
+        "labels.txt",
+        "metrics.jsonl",
+        "task.json",
+        "test.tf_record",
+        "test_predictions.txt",
+        "test_report.txt",
+        "test_results.txt",
+        "tokenizer_config.json",
+        "train.tf_record",
+        "vocab.txt",
+    ]
+    assert (ner_model / "labels.txt").read_text() == "O\nB-A\nI-A\nB-B\nI-B\n"
+    assert json.loads((ner_model / "task.json").read_text()) == {
+        "task": "token_classification",
+        "labels": ["O", "B-A", "I-A", "B-B", "I-B"],
+        "max_seq_length": 19,
+        "document_context": False,
+        "doc_stride": None,
+        "feature_layers": None,
+        "bilstm_units": 768,
+    }
+
+
+def test_what_can_be_learned_is_learned_and_scored_by_conlleval(ner_model, conll_folder):
+    results = read_results(ner_model)
+    assert results["eval_f1"] > 0.9
+    rows = [line.split() for line in (ner_model / "eval_predictions.txt").read_text().splitlines()]
+    assert [row[:3] for row in rows if row] == [
+        line.split() for line in (conll_folder / "valid.txt").read_text().splitlines() if line
+    ]
+    actual, predicted = ([[row[column] for row in rows if row]] for column in (2, 3))
+    scores = conlleval(actual, predicted)  # no entity touches the end of a sentence's next
+    assert results["eval_accuracy"] == pytest.approx(scores.accuracy)
+    assert results["eval_f1_A"] == pytest.approx(scores.by_type["A"].f1)
+    assert (
+        (ner_model / "eval_report.txt")
+        .read_text()
+        .startswith("processed 66 tokens with 22 phrases")
+    )
+
+
+def test_predictions_are_the_test_file_with_other_labels(ner_model, conll_folder):
+    found = (ner_model / "test_predictions.txt").read_text().splitlines()
+    given = (conll_folder / "test.txt").read_text().splitlines()
+    assert len(found) == len(given)
+    for line, original in zip(found, given, strict=True):
+        assert line.split()[:2] == original.split()[:2]
+    assert found[0] == "-DOCSTART- -X- O"
+    predicted = read_conll(str(ner_model / "test_predictions.txt"))
+    assert predicted[0].labels == ("O", "B-A", "O", "O", "B-B", "I-B")
+    assert "test_f1 = " in (ner_model / "test_results.txt").read_text()
+
+
+# ------------------------------------------------------------------------------ afterwards, elsewhere
+
+
+def test_evaluation_afterwards_needs_only_the_data_and_the_folder(
+    ner_model, conll_folder, tmp_path
+):
+    options = NerOptions(
+        output_dir=str(tmp_path),
+        init_checkpoint=str(ner_model),
+        eval_file=str(conll_folder / "valid.txt"),
+        do_eval=True,
+        eval_batch_size=3,
+    )
+    found, expected = run_ner(options), read_results(ner_model)
+    assert found == pytest.approx({**expected, "global_step": found["global_step"]}, rel=1e-4)
+
+
+def test_windows_that_are_too_short_for_a_sentence_still_predict_every_word(
+    ner_model, conll_folder, tmp_path
+):
+    run_ner(
+        NerOptions(
+            output_dir=str(tmp_path),
+            init_checkpoint=str(ner_model),
+            test_file=str(conll_folder / "test.txt"),
+            do_predict=True,
+            max_seq_length=6,
+        )
+    )
+    assert len((tmp_path / "test_predictions.txt").read_text().splitlines()) == len(
+        (conll_folder / "test.txt").read_text().splitlines()
+    )
+
+
+def test_words_without_labels_get_a_column_of_labels(ner_model, tmp_path):
+    (tmp_path / "words.txt").write_text("a\ncat\n\nthe\nbarn\n")
+    run_ner(
+        NerOptions(
+            output_dir=str(tmp_path),
+            init_checkpoint=str(ner_model),
+            test_file=str(tmp_path / "words.txt"),
+            do_predict=True,
+        )
+    )
+    rows = (tmp_path / "test_predictions.txt").read_text().splitlines()
+    assert [row.split("\t")[0] for row in rows] == ["a", "cat", "", "the", "barn"]
+    assert rows[1] == "cat\tB-A"
+    assert not (tmp_path / "test_results.txt").exists()
+
+
+def test_document_context_is_trained_with_and_kept_to(pretrained, conll_folder, tmp_path, caplog):
+    options = ner_training(
+        pretrained, conll_folder, tmp_path, document_context=True, num_train_epochs=1.0
+    )
+    with caplog.at_level("INFO"):
+        run_ner(options)
+    assert json.loads((tmp_path / "task.json").read_text())["document_context"] is True
+    # 3 documents of 30 * 6 words make windows of 17 words, 8 apart
+    assert "90 sentences, 66 windows, 4 steps" in caplog.text
+    with caplog.at_level("WARNING"):
+        run_ner(ner_options(tmp_path, data_dir=str(conll_folder), do_eval=True))
+    assert "valid.txt has no -DOCSTART- line" in caplog.text
+    assert read_results(tmp_path)["eval_accuracy"] > 0
+
+
+# ------------------------------------------------------------------------------------- feature-based
+
+
+def test_the_feature_based_way_learns_and_leaves_the_encoder_as_it_was(
+    pretrained, conll_folder, tmp_path
+):
+    options = ner_training(
+        pretrained,
+        conll_folder,
+        tmp_path,
+        do_eval=True,
+        feature_based=True,
+        feature_layers="weighted_sum_all_layers",
+        bilstm_units=12,
+        bilstm_learning_rate=2e-2,
+    )
+    results = run_ner(options)
+    assert results["eval_f1"] > 0.9
+    before, after = (
+        {
+            name: value
+            for name, value in checkpoint_arrays(str(Path(folder) / prefix)).items()
+            if name.startswith("bert/") and "/adam_" not in name
+        }
+        for folder, prefix in ((pretrained, "model.ckpt-150"), (tmp_path, "model.ckpt-45"))
+    )
+    assert_bit_equal(after, before)
+    assert not any("/adam_" in name and name.startswith("bert/") for name in after)
+
+    again = run_ner(ner_options(tmp_path, data_dir=str(conll_folder), do_eval=True))
+    assert again == pytest.approx(results, rel=1e-5)
+    with pytest.raises(ValueError, match=r"`feature_layers` weighted_sum_all_layers, and this run"):
+        run_ner(ner_training(pretrained, conll_folder, tmp_path))
+
+
+def test_layers_that_the_model_does_not_have_are_refused(pretrained, conll_folder, tmp_path):
+    with pytest.raises(ValueError, match=r"concat_last_four_hidden needs 4 layers, but .* is 2"):
+        run_ner(ner_training(pretrained, conll_folder, tmp_path, feature_based=True))
+
+
+# ----------------------------------------------------------------------------------------- bad input
+
+
+def changed(conll_folder, tmp_path, **files):
+    """A copy of the data in which some files are others."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for path in conll_folder.iterdir():
+        (folder / path.name).write_text(files.get(path.stem, path.read_text()))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "files, changes, message",
+    [
+        ({"train": ""}, {}, r"train.txt is empty"),
+        ({"valid": "a x O\nb O\n"}, {}, r"valid.txt:2: found 2 columns, .* 'b O'"),
+        (
+            {"valid": "a x O\n\nb x B-Z\n"},
+            {},
+            r"valid.txt:3: the label is 'B-Z', but .* O, B-A, I-A",
+        ),
+        ({"valid": "a x O\n" * 600}, {}, r"valid.txt has no empty line"),
+        ({"train": "a x O\nb x O\n"}, {}, r"two or more that differ.* Without an entity"),
+        ({"train": "a x O\nb x NN\n"}, {}, r"train.txt:2: the label is 'NN'"),
+        (
+            {"valid": "a x O\nb x I-A\n"},
+            {"label_scheme": "iob2"},
+            r"1 labels break --label_scheme=iob2: .*valid.txt:2: I-A after O",
+        ),
+        ({}, {"train_file": "/nowhere/a.txt"}, "/nowhere/a.txt"),
+        ({}, {"max_seq_length": 2}, "--max_seq_length is 2"),
+        ({}, {"max_seq_length": 32}, r"--max_seq_length is 32, .* 31"),
+        ({}, {"label_column": 4}, r"train.txt:3: --label_column is 4, but the row has 3"),
+        ({}, {"train_batch_size": 91, "num_train_epochs": 1.0}, "90 examples make no step"),
+    ],
+)
+def test_bad_input_is_an_error_that_says_where(
+    pretrained, conll_folder, tmp_path, files, changes, message
+):
+    folder = changed(conll_folder, tmp_path, **files)
+    options = ner_training(pretrained, folder, tmp_path / "output", do_eval=True, **changes)
+    with pytest.raises((ValueError, OSError), match=message):
+        run_ner(options)
+    assert not list(tmp_path.glob("output/model.ckpt*"))
+
+
+def test_labels_that_break_the_scheme_are_counted_and_named(
+    pretrained, conll_folder, tmp_path, caplog
+):
+    folder = changed(conll_folder, tmp_path, valid="a x O\ncat x I-A\n\nthe x I-B\nbarn x I-B\n")
+    options = ner_training(
+        pretrained, folder, tmp_path / "output", do_eval=True, num_train_epochs=0.2
+    )
+    run_ner(options)
+    assert "2 labels break the scheme iob2" in caplog.text
+    assert f"{folder}/valid.txt:2: I-A after O" in caplog.text
+    report = (tmp_path / "output" / "eval_report.txt").read_text()
+    assert report.startswith("processed 4 tokens with 2 phrases")
+
+
+def test_a_test_file_whose_last_column_is_no_label_is_told_so(ner_model, tmp_path):
+    (tmp_path / "words.txt").write_text("a DT\ncat NN\n")
+    options = {
+        "output_dir": str(tmp_path),
+        "init_checkpoint": str(ner_model),
+        "test_file": str(tmp_path / "words.txt"),
+        "do_predict": True,
+    }
+    with pytest.raises(ValueError, match=r"words.txt:1: the label is 'DT'"):
+        run_ner(NerOptions(**options))
+    run_ner(NerOptions(**options, test_labels=False))
+    assert (tmp_path / "test_predictions.txt").read_text().splitlines()[1] == "cat NN B-A"
+
+
+def test_a_folder_without_the_files_says_which_it_looked_for(tmp_path):
+    (tmp_path / "dev.csv").write_text("")
+
+    options = ner_options(tmp_path / "output", data_dir=str(tmp_path), do_eval=True)
+    with pytest.raises(ValueError, match=r"has none of dev.txt, .*, but dev.csv. Give --eval_file"):
+        find_files(options)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({}, "Nothing to do"),
+        ({"do_train": True}, "--do_train needs --train_file"),
+        ({"do_predict": True, "eval_file": "a"}, "--do_predict needs --test_file"),
+        ({"do_eval": True, "eval_file": "a", "bilstm_units": 0}, "--bilstm_units is 0"),
+        (
+            {"do_eval": True, "eval_file": "a", "feature_based": True, "freeze": "encoder"},
+            "--freeze has no meaning",
+        ),
+    ],
+)
+def test_flags_that_contradict_each_other_are_refused(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=message):
+        ner_options(tmp_path, **changes)
+
+
+def test_the_model_of_another_program_is_refused(sentence_model, conll_folder, tmp_path):
+    options = ner_options(
+        tmp_path, data_dir=str(conll_folder), init_checkpoint=str(sentence_model), do_eval=True
+    )
+    with pytest.raises(
+        ValueError, match="holds a model for classification, and this program is for"
+    ):
+        run_ner(options)
+
+
+# ----------------------------------------------------------------------------------------- real data
+
+
+@pytest.mark.skipif(not WNUT17.is_dir(), reason="needs ../shared/data/ner/wnut17")
+@pytest.mark.parametrize(
+    "name, num_sentences, num_words, num_entities",
+    [  # as counted by awk: lines with a word, and labels that begin with B-
+        ("wnut17train.conll", 3394, 62730, 1975),
+        ("emerging.dev.conll", 1009, 15733, 836),
+        ("emerging.test.annotated", 1287, 23394, 1079),
+    ],
+)
+def test_wnut17_is_read_whole(name, num_sentences, num_words, num_entities):
+    sentences = read_conll(str(WNUT17 / name))
+    assert len(sentences) == num_sentences
+    labels = [sentence.labels for sentence in sentences]
+    assert sum(map(len, labels)) == num_words
+    assert conlleval(labels, labels).overall.actual == num_entities
