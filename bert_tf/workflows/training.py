@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.data.buckets import RECORD_NUMBER, length_step
 from bert_tf.data.features import trim_padding
 from bert_tf.data.files import write_text
 from bert_tf.data.records import naming_damaged_file, read_records
@@ -28,6 +29,10 @@ from bert_tf.training.trainer import Trainer
 from bert_tf.workflows.options import TrainingOptions
 
 logger = logging.getLogger(__name__)
+
+# How long the sequences of a batch are: S for all; as the longest of the batch; and that with batches
+# of examples of similar length.
+LENGTHS = ("full", "trimmed", "bucketed")
 
 
 def make_trainer(
@@ -131,8 +136,14 @@ def train(
     num_train_steps: int,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
     evaluate_steps: int = 0,
+    lengths: str = "trimmed",
 ) -> None:
-    """Trains on record files up to `num_train_steps`, from where the trainer stands."""
+    """Trains on record files up to `num_train_steps`, from where the trainer stands.
+
+    Args:
+        lengths: one of `LENGTHS`. A strategy that needs static shapes makes "full" of each.
+    """
+    lengths = _possible_lengths(lengths, trainer)
     logger.info("***** Running training *****")
     logger.info("  %s", strategy.describe(trainer.strategy, options.train_batch_size))
 
@@ -146,9 +157,10 @@ def train(
             repeat=True,
             drop_remainder=True,
             skip_batches=step,
+            by_length=lengths == "bucketed",
         )
         dataset = task.complete(dataset, options.seed, first_batch=step)
-        return _without_needless_padding(dataset, task, trainer)
+        return _without_needless_padding(dataset, task, lengths)
 
     with naming_damaged_file(files):
         trainer.train(
@@ -171,8 +183,16 @@ def run_model(
     batch_size: int,
     label: str = "eval",
     max_batches: int | None = None,
+    lengths: str = "trimmed",
 ) -> dict[str, np.ndarray]:
-    """What `task.eval_outputs` keeps of the examples in record files, in their order."""
+    """What `task.eval_outputs` keeps of the examples in record files, in their order.
+
+    Args:
+        max_batches: look at so many batches only; with "bucketed" those are the shortest.
+        lengths: one of `LENGTHS`; see `train`.
+    """
+    lengths = _possible_lengths(lengths, trainer)
+    by_length = lengths == "bucketed"
     dataset = read_records(
         files,
         task.record_features,
@@ -180,21 +200,42 @@ def run_model(
         shuffle=False,
         repeat=False,
         drop_remainder=False,
+        by_length=by_length,
     )
     dataset = task.complete(dataset, seed=0)  # the same at every evaluation
-    dataset = _without_needless_padding(dataset, task, trainer)
+    dataset = _without_needless_padding(dataset, task, lengths)
+    outputs_of = _with_record_number(task.eval_outputs) if by_length else task.eval_outputs
     with naming_damaged_file(files):
-        return trainer.predict(
-            dataset, task.eval_outputs, batch_size, label=label, max_batches=max_batches
+        kept = trainer.predict(
+            dataset, outputs_of, batch_size, label=label, max_batches=max_batches
         )
+    if not by_length:
+        return kept
+    order = np.argsort(kept.pop(RECORD_NUMBER))
+    return {name: values[order] for name, values in kept.items()}
+
+
+@functools.lru_cache(maxsize=8)  # the trainer compiles a step for each function it is given
+def _with_record_number(eval_outputs: Callable) -> Callable:
+    return lambda outputs, features: {
+        **eval_outputs(outputs, features),
+        RECORD_NUMBER: features[RECORD_NUMBER],
+    }
+
+
+def _possible_lengths(lengths: str, trainer: Trainer) -> str:
+    if lengths not in LENGTHS:
+        raise ValueError(f"`lengths` is {lengths!r}, but must be one of {', '.join(LENGTHS)}.")
+    return "full" if strategy.needs_static_shapes(trainer.strategy) else lengths
 
 
 def _without_needless_padding(
-    dataset: tf.data.Dataset, task: Task, trainer: Trainer
+    dataset: tf.data.Dataset, task: Task, lengths: str
 ) -> tf.data.Dataset:
-    if strategy.needs_static_shapes(trainer.strategy):
+    if lengths == "full":
         return dataset
-    return dataset.map(lambda features: trim_padding(features, task.features))
+    step = length_step(task.max_seq_length)
+    return dataset.map(lambda features: trim_padding(features, task.features, step))
 
 
 def describe_model(model: keras.Model) -> str:
