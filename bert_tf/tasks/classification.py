@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,13 +17,15 @@ import numpy as np
 from bert_tf import __version__
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, encode_examples
-from bert_tf.data.packing import PackedSequence, pack_texts, pack_windows
+from bert_tf.data.packing import PackedSequence, pack, pack_windows
 from bert_tf.data.parallel import map_in_order
 from bert_tf.data.records import RecordWriter
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.tasks.base import Task, Tensors
 from bert_tf.tasks.problem_types import PROBLEM_TYPES, Label, ProblemType
 from bert_tf.tokenization import FullTokenizer
+
+logger = logging.getLogger(__name__)
 
 POOLINGS = {"mean": np.mean, "max": np.max}
 _CHUNK_SIZE = 1000  # examples that become records at once
@@ -161,10 +164,20 @@ class ClassificationTask(Task):
             (start, examples[start : start + _CHUNK_SIZE])
             for start in range(0, len(examples), _CHUNK_SIZE)
         )
+        num_cut = 0
         with RecordWriter(path, self.features) as writer:
-            for records in map_in_order(make, chunks, num_workers):
+            for records, cut in map_in_order(make, chunks, num_workers):
+                num_cut += cut
                 for record in records:
                     writer.write_serialized(record)
+        if num_cut:
+            logger.warning(
+                "%d of %d examples are longer than --max_seq_length=%d tokens and are cut. "
+                "--doc_stride reads them whole.",
+                num_cut,
+                len(examples),
+                self.max_seq_length,
+            )
         return writer.count
 
     def count_records(self, examples: Sequence[InputExample], tokenizer: FullTokenizer) -> int:
@@ -172,7 +185,7 @@ class ClassificationTask(Task):
         if not self.doc_stride:
             return len(examples)
         maker = self._record_maker(tokenizer)
-        return sum(len(maker.windows(example)) for example in examples)
+        return sum(len(maker.windows(example)[0]) for example in examples)
 
     def _record_maker(self, tokenizer: FullTokenizer) -> _RecordMaker:
         return _RecordMaker(
@@ -261,15 +274,20 @@ class _RecordMaker:
     max_seq_length: int
     doc_stride: int | None
 
-    def __call__(self, chunk: tuple[int, Sequence[InputExample]]) -> list[bytes]:
-        """The records of some examples; `chunk` has the number of the first one as well."""
+    def __call__(self, chunk: tuple[int, Sequence[InputExample]]) -> tuple[list[bytes], int]:
+        """The records of some examples, and how many of those were cut.
+
+        Args:
+            chunk: the number of the first example, and the examples.
+        """
         start, examples = chunk
         kind, ids = PROBLEM_TYPES[self.problem_type], _ids_of(self.labels)
         rows: list[PackedSequence] = []
-        labels, numbers = [], []
+        labels, numbers, num_cut = [], [], 0
         for number, example in enumerate(examples, start):
-            windows = self.windows(example)
+            windows, is_cut = self.windows(example)
             rows += windows
+            num_cut += is_cut
             labels += [_encoded_label(example, ids, kind)] * len(windows)
             numbers += [number] * len(windows)
         label = kind.feature(len(self.labels))
@@ -282,22 +300,19 @@ class _RecordMaker:
         columns["is_real_example"] = np.ones(len(rows), np.int32)
         if self.doc_stride:
             columns["example_numbers"] = np.array(numbers, np.int32)
-        return encode_examples(specs, columns)
+        return encode_examples(specs, columns), num_cut
 
-    def windows(self, example: InputExample) -> list[PackedSequence]:
-        """The inputs of an example: one, unless it is long and windows are asked for."""
-        text_a, text_b = example.text_a, example.text_b
-        if not self.doc_stride:
-            return [pack_texts(self.tokenizer, text_a, text_b, self.max_seq_length)]
+    def windows(self, example: InputExample) -> tuple[list[PackedSequence], bool]:
+        """The inputs of an example (one, unless it is long and windows are asked for), and whether
+        something of it was cut off."""
         cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        return pack_windows(
-            self.tokenizer.encode(text_a),
-            None if text_b is None else self.tokenizer.encode(text_b),
-            max_seq_length=self.max_seq_length,
-            doc_stride=self.doc_stride,
-            cls_id=cls_id,
-            sep_id=sep_id,
-        )
+        ids_a = self.tokenizer.encode(example.text_a)
+        ids_b = () if example.text_b is None else self.tokenizer.encode(example.text_b)
+        place = {"max_seq_length": self.max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
+        if self.doc_stride:
+            return pack_windows(ids_a, ids_b, doc_stride=self.doc_stride, **place), False
+        room = self.max_seq_length - (3 if ids_b else 2)
+        return [pack(ids_a, ids_b, **place)], len(ids_a) + len(ids_b) > room
 
 
 def _ids_of(labels: Sequence[str]) -> dict[str, int]:

@@ -9,6 +9,7 @@ A report is a title, the figures of `eval_results.txt`, sections, and the learni
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ import tensorflow as tf
 
 from bert_tf.data.files import write_text
 from bert_tf.workflows.report_charts import escape, figure, line_chart
+
+logger = logging.getLogger(__name__)
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1c; --faint: #777; --line: #ddd; --paper: #fff;
@@ -95,8 +98,12 @@ def learning_curve(metrics_file: str) -> list[Section]:
         return []
     points: dict[str, dict[int, float]] = {}  # "train loss" -> step -> value
     with tf.io.gfile.GFile(metrics_file) as file:
-        for line in file:
-            values = json.loads(line)
+        for number, line in enumerate(file, start=1):
+            try:
+                values = json.loads(line)
+            except json.JSONDecodeError:  # a kill may cut a line, and must not cost the report
+                logger.warning("%s:%d: no JSON, left out of the curve", metrics_file, number)
+                continue
             kind, step = values.pop("kind"), values.pop("step")
             for name, value in values.items():
                 points.setdefault(f"{kind} {name}", {})[step] = value
@@ -105,7 +112,9 @@ def learning_curve(metrics_file: str) -> list[Section]:
     sections = []
     if losses:
         named = {name.replace("eval eval_", "dev "): value for name, value in losses.items()}
-        sections.append(Section("Learning curve", line_chart(named, "step", "loss")))
+        # The loss of a step is that of a few examples: means of neighbours show where it goes.
+        chart = line_chart(named, "step", "loss", most_points=60)
+        sections.append(Section("Learning curve", chart))
     metrics = {
         name.removeprefix("eval eval_"): values
         for name, values in series.items()

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 _WIDTH, _HEIGHT = 560, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 12, 42  # margins of the axes
 _COLORS = ("#2563a8", "#c2571a", "#3c8a4e", "#8a4bab", "#a83232")
-_MOST_POINTS = 300
 
 Points = Sequence[tuple[float, float]]
 
@@ -104,6 +103,7 @@ def line_chart(
     y_range: tuple[float, float] | None = None,
     dots: bool = False,
     diagonal: bool = False,
+    most_points: int = 300,
 ) -> str:
     """Lines (or dots) over common axes.
 
@@ -112,9 +112,10 @@ def line_chart(
         x_range, y_range: of the axes; default: what the points take up.
         dots: draw points instead of lines.
         diagonal: draw y = x, the place of perfect agreement.
+        most_points: of a line; of more than that, neighbours are drawn as their mean.
     """
     series = {
-        name: _thinned([p for p in points if all(map(math.isfinite, p))])
+        name: _thinned([p for p in points if all(map(math.isfinite, p))], most_points)
         for name, points in series.items()
     }
     everything = [point for points in series.values() for point in points]
@@ -198,9 +199,9 @@ def _extent(values: Sequence[float]) -> tuple[float, float]:
     return low, high
 
 
-def _thinned(points: Points) -> Points:
-    """At most `_MOST_POINTS`, each the mean of as many neighbours."""
-    size = -(-len(points) // _MOST_POINTS)
+def _thinned(points: Points, most_points: int) -> Points:
+    """At most so many, each the mean of as many neighbours."""
+    size = -(-len(points) // most_points)
     if size <= 1:
         return points
     parts = [points[i : i + size] for i in range(0, len(points), size)]

@@ -76,6 +76,16 @@ def test_long_pairs_are_cut_to_the_sequence_length(tokenizer, tmp_path):
     assert batch["input_ids"] == [[2, 4, 4, 3, 5, 5, 3]]
 
 
+def test_examples_that_are_cut_are_counted(tokenizer, tmp_path, caplog):
+    texts = ["the " * 6, "the " * 7, "dog"]
+    examples = [InputExample("1", text, label="no") for text in texts]
+    task().write_records(examples, tokenizer, str(tmp_path / "x"))
+    assert "1 of 3 examples are longer than --max_seq_length=8 tokens and are cut" in caplog.text
+    caplog.clear()
+    task(doc_stride=2).write_records(examples, tokenizer, str(tmp_path / "y"))
+    assert not caplog.text
+
+
 def test_an_unknown_label_is_an_error_with_file_and_line_and_leaves_no_file(tokenizer, tmp_path):
     examples = [
         InputExample("1", "dog", label="yes", origin="train.tsv:2"),

@@ -159,6 +159,13 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
     assert learning_curve(str(tmp_path / "none.jsonl")) == []
 
 
+def test_a_line_that_a_kill_has_cut_does_not_cost_the_report(tmp_path, caplog):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"kind": "train", "step": 1, "loss": 2}\n{"kind": "tra')
+    assert len(learning_curve(str(path))) == 1
+    assert "metrics.jsonl:2: no JSON" in caplog.text
+
+
 def test_charts_survive_what_data_can_be():
     for points in (
         [],
