@@ -55,7 +55,9 @@ def read_data(
             than `trained`.
     """
     if options.task_name:
-        settings, splits = _read_glue_data(options, find_glue_task(options.task_name))
+        glue_task = find_glue_task(options.task_name)
+        _check_same_kind(glue_task.problem_type, trained)
+        settings, splits = _read_glue_data(options, glue_task)
     else:
         settings, splits = _read_tables(options, trained)
     for split, examples in splits.items():
@@ -102,6 +104,7 @@ def _read_tables(
 ) -> tuple[dict, Splits]:
     known = trained.kind.name if trained is not None else "single_label"
     kind = PROBLEM_TYPES[options.problem_type or known]
+    _check_same_kind(kind.name, trained)
     layout = TableLayout(
         text_a=options.text_a_column,
         text_b=options.text_b_column,
@@ -120,7 +123,7 @@ def _read_tables(
     metric_names = None
     if options.metrics:
         metric_names = tuple(name.strip() for name in options.metrics.split(","))
-    elif trained is not None and trained.kind is kind:
+    elif trained is not None:
         metric_names = trained.metric_names
     return {
         "labels": _labels(options, layout, splits, trained) if kind.has_labels else (),
@@ -157,12 +160,15 @@ def _labels(
     )
 
 
-def _check_same_task(task: ClassificationTask, trained: ClassificationTask) -> None:
-    if task.kind is not trained.kind:
+def _check_same_kind(problem_type: str, trained: ClassificationTask | None) -> None:
+    if trained is not None and trained.kind.name != problem_type:
         raise ValueError(
-            f"The problem type of the data is {task.kind.name}, but the model was trained for "
+            f"The problem type of the data is {problem_type}, but the model was trained for "
             f"{trained.kind.name}. Give --problem_type={trained.kind.name}, or another --output_dir."
         )
+
+
+def _check_same_task(task: ClassificationTask, trained: ClassificationTask) -> None:
     if task.labels != trained.labels:
         raise ValueError(
             f"The labels of the data are {', '.join(task.labels)}, but the model was trained for "
