@@ -72,13 +72,17 @@ def write_model_folder(
         do_lower_case: of the tokenizer; None where a run does not know it.
     """
     write_text(os.path.join(folder, "bert_config.json"), config.to_json_string())
-    description = {"task": task.name, **task.arguments()}
-    write_text(os.path.join(folder, TASK_FILE), json.dumps(description, indent=2) + "\n")
+    write_text(os.path.join(folder, TASK_FILE), task_text(task))
     if vocab is not None:
         write_text(os.path.join(folder, "vocab.txt"), "".join(f"{token}\n" for token in vocab))
     if do_lower_case is not None:
         values = json.dumps({"do_lower_case": do_lower_case}) + "\n"
         write_text(os.path.join(folder, "tokenizer_config.json"), values)
+
+
+def task_text(task: Task) -> str:
+    """The content of `task.json`."""
+    return json.dumps({"task": task.name, **task.arguments()}, indent=2) + "\n"
 
 
 def read_task(folder: str) -> Task | None:

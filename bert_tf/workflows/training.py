@@ -17,9 +17,16 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.data.buckets import RECORD_NUMBER, length_step
 from bert_tf.data.features import trim_padding
 from bert_tf.data.files import write_text
-from bert_tf.data.records import files_of_batch, naming_damaged_file, read_records
+from bert_tf.data.records import (
+    count_records,
+    files_of_batch,
+    naming_damaged_file,
+    read_records,
+)
+from bert_tf.data.sequence_packing import PACKED_FEATURES, pack_batch
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
 from bert_tf.interop.initial import initialize
 from bert_tf.modeling.flops import flops_per_token
@@ -34,6 +41,10 @@ from bert_tf.workflows.best_checkpoint import BestCheckpoint
 from bert_tf.workflows.options import TrainingOptions
 
 logger = logging.getLogger(__name__)
+
+# How long the sequences of a batch are: S for all; as the longest of the batch; that with batches of
+# examples of similar length; and rows of S tokens, each of several examples.
+LENGTHS = ("full", "trimmed", "bucketed", "packed")
 
 
 def make_trainer(
@@ -70,11 +81,13 @@ def make_trainer(
                 options, config.num_hidden_layers, num_train_steps, num_warmup_steps
             )
             check_same_training(options)
+    if num_train_steps:
+        _refuse_unwritable(options.output_dir)
     trainer = Trainer(
         model,
         task.losses,
         strategy=devices,
-        input_names=task.input_names,
+        input_names=(*task.input_names, *PACKED_FEATURES),
         optimizer=optimizer,
         max_gradient_norm=options.max_gradient_norm,
         gradient_accumulation_steps=options.gradient_accumulation_steps,
@@ -93,6 +106,20 @@ def make_trainer(
                 "for this and would answer at random. Train first with --do_train."
             )
     return trainer
+
+
+def _refuse_unwritable(folder: str) -> None:
+    """Says at once what would otherwise be known at the first checkpoint."""
+    probe = os.path.join(folder, ".writable.tmp")
+    try:
+        tf.io.gfile.makedirs(folder)
+        write_text(probe, "")
+        tf.io.gfile.remove(probe)
+    except (OSError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"Nothing can be written into --output_dir={folder} ({error}). Use a folder that may be "
+            "written, on a disk that is not full."
+        ) from error
 
 
 def _carry_over(trainer: Trainer, options: TrainingOptions) -> None:
@@ -189,6 +216,7 @@ def train(
     options: TrainingOptions,
     num_train_steps: int,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
+    lengths: str = "trimmed",
 ) -> Mapping[str, float] | None:
     """Trains on record files up to `num_train_steps`, from where the trainer stands.
 
@@ -196,11 +224,20 @@ def train(
 
     Args:
         evaluate: called every `evaluate_steps` of the options, if they ask for it.
+        lengths: one of `LENGTHS`. A strategy that needs static shapes makes "full" of each, and
+            --pack_sequences "packed".
 
     Returns:
         Figures of an evaluation at the last step; None if there was none.
+
+    Raises:
+        ValueError: there are fewer examples than a batch takes.
     """
+    lengths = _possible_lengths("packed" if options.pack_sequences else lengths, trainer)
+    if lengths == "packed":
+        _refuse_unpackable(task, options, trainer)
     num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
+    _refuse_small_set(files, options)
     logger.info("***** Running training *****")
     logger.info("  %s", describe(trainer, options))
     if trainer.is_chief:
@@ -218,9 +255,18 @@ def train(
             repeat=True,
             drop_remainder=True,
             skip_batches=step,
+            by_length=lengths == "bucketed",
         )
         dataset = task.complete(dataset, options.seed, first_batch=step)
-        return _without_needless_padding(dataset, task, trainer)
+        dataset = _without_needless_padding(dataset, task, lengths)
+        if lengths != "packed":
+            return dataset
+        parts = trainer.strategy.num_replicas_in_sync
+        return dataset.map(
+            lambda features: pack_batch(features, task.max_seq_length, parts),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        ).prefetch(tf.data.AUTOTUNE)
 
     evaluations = _Evaluations(trainer, task, options, evaluate)
     config = trainer.model.config
@@ -234,11 +280,15 @@ def train(
             max_steps_per_loop=options.max_steps_per_loop,
             keep_checkpoint_max=options.keep_checkpoint_max,
             evaluate=evaluations,
-            evaluate_steps=options.evaluate_steps if options.evaluates_while_training else 0,
+            evaluate_steps=0 if evaluate is None else options.evaluate_steps,
             tensorboard=options.tensorboard,
             speed=Speed(options.train_batch_size, flops),
             files_of_step=lambda step: files_of_batch(
-                files, options.train_batch_size, options.seed, step - 1
+                files,
+                step - 1,
+                batch_size=options.train_batch_size,
+                seed=options.seed,
+                by_length=lengths == "bucketed",
             ),
         )
     trainer.take_averages()
@@ -254,7 +304,7 @@ class _Evaluations:
         self._patience = options.early_stopping
         self._last: tuple[int, Mapping[str, float]] | None = None
         self._best = None
-        if options.evaluates_while_training:
+        if evaluate is not None and options.evaluate_steps:
             self._best = BestCheckpoint(options.output_dir, options.best_metric or task.best_metric)
 
     def __call__(self) -> Mapping[str, float]:
@@ -297,8 +347,16 @@ def run_model(
     batch_size: int,
     label: str = "eval",
     max_batches: int | None = None,
+    lengths: str = "trimmed",
 ) -> dict[str, np.ndarray]:
-    """What `task.eval_outputs` keeps of the examples in record files, in their order."""
+    """What `task.eval_outputs` keeps of the examples in record files, in their order.
+
+    Args:
+        max_batches: look at so many batches only; with "bucketed" those are the shortest.
+        lengths: one of `LENGTHS`; see `train`.
+    """
+    lengths = _possible_lengths(lengths, trainer)
+    by_length = lengths == "bucketed"
     dataset = read_records(
         files,
         task.record_features,
@@ -306,21 +364,72 @@ def run_model(
         shuffle=False,
         repeat=False,
         drop_remainder=False,
+        by_length=by_length,
     )
     dataset = task.complete(dataset, seed=0)  # the same at every evaluation
-    dataset = _without_needless_padding(dataset, task, trainer)
+    dataset = _without_needless_padding(dataset, task, lengths)
+    outputs_of = _with_record_number(task.eval_outputs) if by_length else task.eval_outputs
     with naming_damaged_file(files):
-        return trainer.predict(
-            dataset, task.eval_outputs, batch_size, label=label, max_batches=max_batches
+        kept = trainer.predict(
+            dataset, outputs_of, batch_size, label=label, max_batches=max_batches
+        )
+    if not by_length:
+        return kept
+    order = np.argsort(kept.pop(RECORD_NUMBER))
+    return {name: values[order] for name, values in kept.items()}
+
+
+@functools.lru_cache(maxsize=8)  # the trainer compiles a step for each function it is given
+def _with_record_number(eval_outputs: Callable) -> Callable:
+    return lambda outputs, features: {
+        **eval_outputs(outputs, features),
+        RECORD_NUMBER: features[RECORD_NUMBER],
+    }
+
+
+def _refuse_small_set(files: Sequence[str], options: TrainingOptions) -> None:
+    """A batch that is larger than the data set would hold examples several times."""
+    count = count_records(files, limit=options.train_batch_size)
+    if count < options.train_batch_size:
+        raise ValueError(
+            f"--train_batch_size is {options.train_batch_size}, but there are only {count} examples in "
+            f"{', '.join(files[:3])}. Use --train_batch_size={max(count, 1)} or less."
         )
 
 
+def _refuse_unpackable(task: Task, options: TrainingOptions, trainer: Trainer) -> None:
+    if any(spec.name == "input_mask" and len(spec.shape) != 1 for spec in task.features):
+        raise ValueError(
+            "--pack_sequences is for examples of one sequence each; these have several choices."
+        )
+    replicas = trainer.strategy.num_replicas_in_sync
+    if options.train_batch_size % replicas:
+        raise ValueError(
+            f"--pack_sequences needs a --train_batch_size that is a multiple of the {replicas} devices, "
+            f"but it is {options.train_batch_size}."
+        )
+
+
+def _possible_lengths(lengths: str, trainer: Trainer) -> str:
+    if lengths not in LENGTHS:
+        raise ValueError(f"`lengths` is {lengths!r}, but must be one of {', '.join(LENGTHS)}.")
+    if not strategy.needs_static_shapes(trainer.strategy):
+        return lengths
+    if lengths == "packed":
+        raise ValueError(
+            "--pack_sequences makes batches of different numbers of rows, and a TPU needs one shape. "
+            "Leave it out."
+        )
+    return "full"
+
+
 def _without_needless_padding(
-    dataset: tf.data.Dataset, task: Task, trainer: Trainer
+    dataset: tf.data.Dataset, task: Task, lengths: str
 ) -> tf.data.Dataset:
-    if strategy.needs_static_shapes(trainer.strategy):
+    if lengths == "full":
         return dataset
-    return dataset.map(lambda features: trim_padding(features, task.features))
+    step = length_step(task.max_seq_length)
+    return dataset.map(lambda features: trim_padding(features, task.features, step))
 
 
 def describe_model(model: keras.Model) -> str:

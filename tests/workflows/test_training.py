@@ -1,5 +1,8 @@
 """From options to a trainer, and from record files to results."""
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -208,3 +211,52 @@ def test_a_layer_that_is_not_there_cannot_be_frozen(tmp_path):
 def test_settings_of_the_optimizer_out_of_range_are_refused(flags, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         classifier_options(tmp_path, train_file="unused.tsv", do_train=True, **flags)
+
+
+def test_batches_by_length_give_what_the_full_length_gives_in_the_order_of_the_file(
+    task_and_trainer, tmp_path
+):
+    task, trainer = task_and_trainer
+    lengths = [3, 41, 17, 48, 9, 2, 33, 25, 40, 5, 11]
+    file = write_lengths(tmp_path / "eval", lengths)
+    found = {
+        name: training.run_model(trainer, task, [file], batch_size=2, lengths=name)
+        for name in training.LENGTHS
+    }
+    for name in ("trimmed", "bucketed"):
+        assert sorted(found[name]) == ["label_ids", "logits"]
+        np.testing.assert_allclose(
+            found[name]["logits"], found["full"]["logits"], rtol=0, atol=1e-6, err_msg=name
+        )
+    assert len({tuple(row) for row in found["full"]["logits"].tolist()}) == len(lengths)
+
+
+def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path):
+    """One batch that is the whole set: the same examples whatever the order."""
+    losses = []
+    config_without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = dataclasses.replace(CONFIG, **config_without_dropout)
+    file = write_lengths(tmp_path / "train", [3, 41, 17, 9])
+    for lengths in training.LENGTHS:
+        folder = tmp_path / lengths
+        options = classifier_options(
+            folder,
+            train_file="unused.tsv",
+            do_train=True,
+            train_batch_size=4,
+            iterations_per_loop=1,  # a line for each step
+        )
+        task = ClassificationTask(("no", "yes"), max_seq_length=48)
+        devices = options.make_strategy()
+        trainer = training.make_trainer(task, config, options, devices, None, num_train_steps=3)
+        trainer.model.classifier.dropout.rate = 0.0
+        training.train(trainer, task, [file], options, num_train_steps=3, lengths=lengths)
+        lines = (folder / "metrics.jsonl").read_text().splitlines()
+        losses.append([json.loads(line)["loss"] for line in lines])
+    np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-5)
+
+
+def test_an_unknown_kind_of_lengths_is_refused(task_and_trainer, tmp_path):
+    task, trainer = task_and_trainer
+    with pytest.raises(ValueError, match="`lengths` is 'short', but must be one of full, trimmed"):
+        training.run_model(trainer, task, ["x"], batch_size=2, lengths="short")
