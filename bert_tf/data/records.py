@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -19,13 +19,12 @@ from bert_tf.data import buckets
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
 from bert_tf.data.files import TEMPORARY_SUFFIX
 from bert_tf.data.readers import GZIP_MAGIC, open_binary
+from bert_tf.data.record_order import epochs_of
 
 COMPRESSIONS = (None, "GZIP")
 
 # Records (serialized, about 1 kB each) among which the next one is drawn. The reference has 100.
 SHUFFLE_BUFFER = 10_000
-# Files read in turn when shuffling; the reference has min(4, number of files) too.
-_FILES_AT_ONCE = 4
 
 _LENGTH = struct.Struct("<Q")
 _HEADER_SIZE = 12
@@ -216,7 +215,7 @@ def read_records(
     first_pool, skip_in_pool = divmod(skip_batches, pool)
     skip_records = first_pool * pool * batch_size
 
-    epoch_records = _epochs(files, compressions, shuffle, seed, shuffle_buffer)
+    epoch_records = epochs_of(files, compressions, shuffle, seed, shuffle_buffer)
 
     if repeat:
         # Whole epochs that lie behind are never opened.
@@ -274,48 +273,13 @@ def files_of_batch(
     """
     files = list(files)
     compressions = [_compression(file) for file in files]
-    epoch_files = _epochs(files, compressions, True, seed, shuffle_buffer, names_only=True)
+    epoch_files = epochs_of(files, compressions, True, seed, shuffle_buffer, names_only=True)
     num_records = count_records(files)
     pool = buckets.pool_batches(batch_size, num_records) if by_length else 1
     first_epoch, skip = divmod(number // pool * pool * batch_size, num_records)
     epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
     names = epochs.flat_map(epoch_files).skip(skip).take(pool * batch_size)
     return sorted({name.decode() for name in names.as_numpy_iterator()})
-
-
-def _epochs(
-    files: list[str],
-    compressions: list[str],
-    shuffle: bool,
-    seed: int,
-    shuffle_buffer: int,
-    names_only: bool = False,
-) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Number of an epoch -> its serialized examples, or the names of their files.
-
-    The order depends on seed and epoch alone.
-    """
-    files_at_once = min(_FILES_AT_ONCE, len(files))
-
-    def records_of(file, compression):
-        dataset = tf.data.TFRecordDataset(file, compression)
-        return dataset.map(lambda _: file) if names_only else dataset
-
-    def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
-        named = tf.data.Dataset.from_tensor_slices((files, compressions))
-        if not shuffle:
-            return named.flat_map(records_of)
-        if not tf.executing_eagerly():  # always, but for tf.data's debug mode
-            tf.random.set_seed(1)  # of this function's graph: hides the caller's global seed
-        seeds = tf.random.experimental.stateless_split([tf.cast(seed, tf.int64), epoch], 2)
-        seeds = tf.cast(seeds[:, 0], tf.int64)
-        return (
-            named.shuffle(len(files), seeds[0], reshuffle_each_iteration=False)
-            .interleave(records_of, files_at_once, 16, files_at_once, deterministic=True)
-            .shuffle(shuffle_buffer, seeds[1], reshuffle_each_iteration=False)
-        )
-
-    return epoch_records
 
 
 @contextmanager

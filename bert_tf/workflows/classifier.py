@@ -28,6 +28,7 @@ from bert_tf.workflows.classifier_options import ClassifierOptions
 from bert_tf.workflows.classifier_report import evaluation_sections
 from bert_tf.workflows.classifier_runs import run_all
 from bert_tf.workflows.report import Section, write_report
+from bert_tf.workflows.trainer_setup import make_trainer
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ def run_once(
     if options.do_train:
         num_train_steps = count_steps(task, splits["train"], tokenizer, options)
         num_warmup_steps = int(num_train_steps * options.warmup_proportion)
-    trainer = training.make_trainer(
+    trainer = make_trainer(
         task, config, options, devices, checkpoint, num_train_steps, num_warmup_steps
     )
     logger.info("%s", training.describe_model(trainer.model))

@@ -29,6 +29,7 @@ from bert_tf.workflows.pretraining_sets import (
     choose_objective,
     read_record_set,
 )
+from bert_tf.workflows.trainer_setup import make_trainer
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         check_records(files, task.record_features, id_limits(config, task))
         check_record_sets(files, set_limits(config, task, record_sets[name].is_masked))
     task = tasks["train" if options.do_train else "eval"]
-    trainer = training.make_trainer(
+    trainer = make_trainer(
         task,
         config,
         options,

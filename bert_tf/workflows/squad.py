@@ -35,6 +35,7 @@ from bert_tf.training import checkpoints
 from bert_tf.training.trainer import Trainer
 from bert_tf.workflows import lookup, training
 from bert_tf.workflows.options import TrainingOptions, option, require_one_of
+from bert_tf.workflows.trainer_setup import make_trainer
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +157,7 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
         questions = read_training_set(options, tokenizer)
         num_train_steps = count_steps(len(questions), options)
         num_warmup_steps = int(num_train_steps * options.warmup_proportion)
-    trainer = training.make_trainer(
+    trainer = make_trainer(
         task, config, options, devices, checkpoint, num_train_steps, num_warmup_steps
     )
     logger.info("%s", training.describe_model(trainer.model))
