@@ -68,9 +68,6 @@ class SavedClassifier:
             )
         with tf.io.gfile.GFile(path) as file:
             self.labels = file.read().splitlines()
-        # An export of a version that knew one problem type has no task.json.
-        task = read_task(os.path.dirname(path))
-        self.problem_type = "single_label" if task is None else task.kind.name
         self._model = tf.saved_model.load(folder)  # kept, since it owns the weights
         self._serve = self._model.signatures["serving_default"]
         names = self._serve.structured_input_signature[1]
@@ -80,6 +77,9 @@ class SavedClassifier:
                 f"{folder} takes {', '.join(names)}, so it is no classifier. For entities or choices of "
                 "raw text name the --output_dir of run_ner or run_swag."
             )
+        # An export of a version that knew one problem type has no task.json.
+        task = read_task(os.path.dirname(path))
+        self.problem_type = "single_label" if task is None else task.kind.name
 
     def predict(self, texts: Sequence[tuple[str, str | None]]) -> list[dict[str, Any]]:
         """Labels of a batch.

@@ -1,6 +1,7 @@
 """SavedClassifier and MaskFiller: load once, ask as often as wanted."""
 
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -139,8 +140,7 @@ def test_only_a_pre_trained_model_fills_masks(sentence_model, tmp_path):
 
 
 def test_rows_of_the_embeddings_beyond_the_vocabulary_are_never_named(pretrained, tmp_path):
-    for path in pretrained.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(pretrained, tmp_path, dirs_exist_ok=True)
     tokens = (pretrained / "vocab.txt").read_text().splitlines()
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens[:180]))
     (candidates,) = MaskFiller(str(tmp_path)).predict("the [MASK]", top_k=190)

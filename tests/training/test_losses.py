@@ -24,8 +24,10 @@ def mean(loss, outputs, features):
     outputs, features = (
         {name: tf.constant(value) for name, value in part.items()} for part in (outputs, features)
     )
-    (total, hits), weight = loss.total(outputs, features), loss.weight(features)
-    assert 0 <= hits <= weight
+    total, weight = loss.total(outputs, features), loss.weight(features)
+    if loss.accuracy:
+        total, hits = total
+        assert 0 <= hits <= weight
     assert total.shape == () and total.dtype == weight.dtype == tf.float32
     return float(total / (weight + loss.epsilon))
 
