@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import tensorflow as tf
 
 from bert_tf.data.files import write_text
+from bert_tf.interop.initial import folder_of
 from bert_tf.model_folder import read_task, write_model_folder
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import find_glue_task, read_glue
@@ -160,8 +160,7 @@ def trained_task(options: ClassifierOptions) -> ClassificationTask | None:
     if checkpoints.latest_checkpoint(folder) is None:
         if options.do_train or not options.init_checkpoint:
             return None
-        folder = options.init_checkpoint
-        folder = folder if tf.io.gfile.isdir(folder) else os.path.dirname(folder)
+        folder = folder_of(options.init_checkpoint)
     task = read_task(folder)
     return task if isinstance(task, ClassificationTask) else None
 
