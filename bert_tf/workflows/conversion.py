@@ -230,7 +230,7 @@ def _make_task(
     length = options.max_seq_length or checkpoint.config.max_position_embeddings
     lookup.check_sequence_length(length, checkpoint.config)
     if head.name == "pretraining":
-        return PretrainingTask(length, max_predictions_per_seq=20)
+        return PretrainingTask(length, max_predictions_per_seq=min(20, length))
     if head.name == "multiple_choice":
         return MultipleChoiceTask(options.num_choices, length)
     if head.name == "question_answering":
