@@ -38,7 +38,7 @@ def example_batch(config: BertConfig, head: Head, seed: int = 0) -> dict[str, np
     mask = np.arange(length) < lengths.reshape(-1, *(1 for _ in shape[1:]))
     return {
         "input_ids": rng.integers(0, config.vocab_size, shape).astype(np.int32),
-        "input_mask": np.broadcast_to(mask, shape).astype(np.int32),
+        "input_mask": np.ascontiguousarray(np.broadcast_to(mask, shape), np.int32),
         "segment_ids": rng.integers(0, config.type_vocab_size, shape).astype(np.int32),
     }
 
