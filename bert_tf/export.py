@@ -5,15 +5,19 @@ Two signatures:
     serving_default   text_a [, text_b]: string [B]               -> the outputs of the task
     tokens            input_ids, input_mask, segment_ids: int32 [B, S]   -> the same
 
-Outputs of a classifier: `probabilities` float32 [B, L], `logits` float32 [B, L], `label` string [B].
+Outputs of a classifier, besides `logits` float32 [B, L]:
+
+    single_label   `probabilities` float32 [B, L], `label` string [B]
+    multi_label    `probabilities` float32 [B, L], `has_label` bool [B, L]
+    regression     `score` float32 [B]
 
 A model that answers questions takes `question` and `context` instead, and gives `answer` string [B],
 `start` and `end` int64 [B] (characters of the context; -1 for no answer), `score` float32 [B] (sum of
 the logits) and, with SQuAD 2.0, `null_odds` float32 [B]; for ids `start_logits` and `end_logits`
 float32 [B, S].
 
-`assets.extra/` holds bert_config.json, vocab.txt, and labels.txt (in the order of the outputs) of a
-classifier.
+`assets.extra/` holds task.json, bert_config.json, vocab.txt, and labels.txt (in the order of the
+outputs) of a classifier.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from bert_tf.data.files import write_text
 from bert_tf.data.graph_packing import pack_ragged
 from bert_tf.data.graph_tokenizer import GraphTokenizer
 from bert_tf.data.graph_windows import best_spans, graph_windows
-from bert_tf.model_folder import TrainedModel
+from bert_tf.model_folder import TASK_FILE, TrainedModel, task_text
 from bert_tf.tasks.answers import CERTAINLY_NULL, AnswerSettings
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
@@ -39,7 +43,8 @@ class ServedClassifier(tf.Module):
     def __init__(self, trained: TrainedModel, max_seq_length: int):
         super().__init__()
         self.model = trained.model
-        self.labels = tf.constant(trained.task.labels)
+        self.problem_type = trained.task.kind.name
+        self.labels = tf.constant(trained.task.labels, tf.string)
         self.max_seq_length = max_seq_length
         tokenizer = trained.tokenizer
         self.tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
@@ -49,6 +54,11 @@ class ServedClassifier(tf.Module):
     def tokens(self, input_ids, input_mask, segment_ids) -> dict[str, tf.Tensor]:
         inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
         logits = self.model(inputs, training=False)["logits"]
+        if self.problem_type == "regression":
+            return {"score": logits[:, 0], "logits": logits}
+        if self.problem_type == "multi_label":
+            outputs = {"probabilities": tf.sigmoid(logits), "has_label": logits > 0}
+            return {**outputs, "logits": logits}
         best = tf.argmax(logits, axis=-1)
         return {
             "probabilities": tf.nn.softmax(logits),
@@ -255,8 +265,9 @@ def check_export_dir(export_dir: str) -> None:
 def _write_extra_assets(trained: TrainedModel, folder: str) -> None:
     """What a person or a client may want to look up; the served functions do not read it."""
     tokens = sorted(trained.tokenizer.vocab, key=trained.tokenizer.vocab.get)
-    if isinstance(trained.task, ClassificationTask):
-        labels = "".join(f"{label}\n" for label in trained.task.labels)
-        write_text(os.path.join(folder, "labels.txt"), labels)
+    write_text(os.path.join(folder, TASK_FILE), task_text(trained.task))
+    labels = getattr(trained.task, "labels", None)
+    if labels is not None:
+        write_text(os.path.join(folder, "labels.txt"), "".join(f"{label}\n" for label in labels))
     write_text(os.path.join(folder, "vocab.txt"), "".join(f"{token}\n" for token in tokens))
     write_text(os.path.join(folder, "bert_config.json"), trained.model.config.to_json_string())

@@ -82,10 +82,14 @@ def write_model_folder(
 def write_task_and_vocab(folder: str, task: Task | None, vocab: Sequence[str] | None) -> None:
     """Writes `task.json` and `vocab.txt`; arguments as of `write_model_folder`."""
     if task is not None:
-        description = {"task": task.name, **task.arguments()}
-        write_text(os.path.join(folder, TASK_FILE), json.dumps(description, indent=2) + "\n")
+        write_text(os.path.join(folder, TASK_FILE), task_text(task))
     if vocab is not None:
         write_text(os.path.join(folder, "vocab.txt"), "".join(f"{token}\n" for token in vocab))
+
+
+def task_text(task: Task) -> str:
+    """The content of `task.json`."""
+    return json.dumps({"task": task.name, **task.arguments()}, indent=2) + "\n"
 
 
 def read_task(folder: str) -> Task | None:

@@ -27,7 +27,7 @@ import tensorflow_text  # noqa: F401
 from bert_tf.data.packing import pack
 from bert_tf.data.span_windows import Window, tokenize_passage
 from bert_tf.data.squad import Passage
-from bert_tf.model_folder import load_model_folder
+from bert_tf.model_folder import load_model_folder, read_task
 from bert_tf.tasks.answers import AnswerSettings, characters_of, predict_answer
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
@@ -47,7 +47,8 @@ class SavedClassifier:
         folder: of the SavedModel.
 
     Attributes:
-        labels: in the order of the probabilities.
+        labels: in the order of the probabilities; none of a regression.
+        problem_type: "single_label", "multi_label" or "regression".
         is_pair: whether the model was made for pairs of sentences.
 
     Raises:
@@ -67,6 +68,9 @@ class SavedClassifier:
             )
         with tf.io.gfile.GFile(path) as file:
             self.labels = file.read().splitlines()
+        # An export of a version that knew one problem type has no task.json.
+        task = read_task(os.path.dirname(path))
+        self.problem_type = "single_label" if task is None else task.kind.name
         self._model = tf.saved_model.load(folder)  # kept, since it owns the weights
         self._serve = self._model.signatures["serving_default"]
         names = self._serve.structured_input_signature[1]
@@ -84,7 +88,8 @@ class SavedClassifier:
             texts: (text_a, text_b); text_b is None for a single sentence.
 
         Returns:
-            For each: {"label": the most probable, "probabilities": {label: probability}}.
+            For each, by `problem_type`: {"label": the most probable, "probabilities": {label:
+            probability}}; {"labels": those above one half, "probabilities": ...}; {"score": number}.
 
         Raises:
             ValueError: a second sentence for a model of single sentences, or none for a model of
@@ -104,16 +109,23 @@ class SavedClassifier:
         inputs = {"text_a": tf.constant([text_a for text_a, _ in texts], tf.string)}
         if self.is_pair:
             inputs["text_b"] = tf.constant([text_b for _, text_b in texts], tf.string)
-        outputs = self._serve(**inputs)
+        outputs = {name: value.numpy() for name, value in self._serve(**inputs).items()}
         return [
-            {
-                "label": label.decode("utf-8"),
-                "probabilities": dict(zip(self.labels, map(float, row), strict=True)),
-            }
-            for label, row in zip(
-                outputs["label"].numpy(), outputs["probabilities"].numpy(), strict=True
-            )
+            self._answer({name: values[row] for name, values in outputs.items()})
+            for row in range(len(texts))
         ]
+
+    def _answer(self, outputs: dict[str, Any]) -> dict[str, Any]:
+        """Of one text."""
+        if self.problem_type == "regression":
+            return {"score": float(outputs["score"])}
+        shares = map(float, outputs["probabilities"])
+        probabilities = dict(zip(self.labels, shares, strict=True))
+        if self.problem_type == "multi_label":
+            named = zip(self.labels, outputs["has_label"], strict=True)
+            labels = [label for label, has in named if has]
+            return {"labels": labels, "probabilities": probabilities}
+        return {"label": outputs["label"].decode("utf-8"), "probabilities": probabilities}
 
 
 class SavedAnswerer:

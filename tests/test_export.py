@@ -159,6 +159,7 @@ def test_labels_vocabulary_and_configuration_lie_beside_it_for_people(exported, 
     assert sorted(path.name for path in folder.iterdir()) == [
         "bert_config.json",
         "labels.txt",
+        "task.json",
         "vocab.txt",
     ]
     for path in folder.iterdir():

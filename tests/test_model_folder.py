@@ -73,6 +73,7 @@ def test_the_files_are_those_that_the_module_lists_and_nothing_temporary(tmp_pat
         "labels": ["ja", "nein", "weiß nicht"],
         "metric_names": ["accuracy"],
         "is_pair": True,
+        "problem_type": "single_label",
     }
 
 

@@ -228,7 +228,7 @@ def pretrained(records, toy_text, tmp_path_factory):
 
 def classifier_options(output_dir, **changes):
     """`ClassifierOptions` of the toy runs, with `changes`."""
-    from bert_tf.workflows.classifier import ClassifierOptions
+    from bert_tf.workflows.classifier_options import ClassifierOptions
 
     values = {
         "output_dir": str(output_dir),

@@ -86,6 +86,59 @@ def pack_texts(
     )
 
 
+def pack_windows(
+    ids_a: Sequence[int],
+    ids_b: Sequence[int] | None = None,
+    *,
+    max_seq_length: int,
+    doc_stride: int,
+    cls_id: int,
+    sep_id: int,
+) -> list[PackedSequence]:
+    """A long sentence or pair as several inputs that overlap, so that nothing is cut off.
+
+    Of a pair the longer one slides, and the other is whole in every window, or what fits into half of
+    the room. What is short enough is one input, the same as `pack` makes.
+
+    Args:
+        doc_stride: tokens from the start of one window to the start of the next.
+    """
+    ids_b = ids_b or ()
+    room = max_seq_length - (3 if ids_b else 2)
+    pairs = [(ids_a, ids_b)]
+    if room > 0 and len(ids_a) + len(ids_b) > room:
+        a_slides = len(ids_a) >= len(ids_b)
+        long, short = (ids_a, ids_b) if a_slides else (ids_b, ids_a)
+        short = short[: room // 2]
+        parts = [long[i:j] for i, j in sliding_windows(len(long), room - len(short), doc_stride)]
+        pairs = [(part, short) if a_slides else (short, part) for part in parts]
+    return [
+        pack(a, b, max_seq_length=max_seq_length, cls_id=cls_id, sep_id=sep_id) for a, b in pairs
+    ]
+
+
+def sliding_windows(num_tokens: int, size: int, stride: int) -> list[tuple[int, int]]:
+    """(start, end) of windows of at most `size` tokens, one every `stride`, until all are covered.
+
+    A stride beyond `size` counts as `size`: no token is left out.
+
+    >>> sliding_windows(10, size=6, stride=3)
+    [(0, 6), (3, 9), (6, 10)]
+
+    Source: google-research/bert, run_squad.py, `_DocSpan`.
+    """
+    if size < 1 or stride < 1:
+        raise ValueError(
+            f"Windows of {size} tokens, one every {stride}: both must be 1 or more. Use a larger "
+            "--max_seq_length or --doc_stride."
+        )
+    windows = [(0, min(size, num_tokens))]
+    while windows[-1][1] < num_tokens:
+        start = windows[-1][0] + min(stride, size)
+        windows.append((start, min(start + size, num_tokens)))
+    return windows
+
+
 def truncate_pair(
     tokens_a: Sequence[Token], tokens_b: Sequence[Token], max_tokens: int
 ) -> tuple[Sequence[Token], Sequence[Token]]:

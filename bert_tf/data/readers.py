@@ -3,7 +3,7 @@
     read_lines       one text per line
     read_tsv         GLUE's layout: tab-separated, no quoting, columns by number
     read_csv         comma-separated, quoted, columns by number
-    read_table       one's own TSV, CSV or JSON lines: columns by name
+    read_table       one's own TSV, CSV or JSON lines: columns by name (or by number, without a header)
 
 All files are UTF-8, with or without a byte order mark, with "\\n" or "\\r\\n" at the ends of lines,
 plain or gzip, local or remote (`tf.io.gfile`).
@@ -19,6 +19,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, BinaryIO
 
 import tensorflow as tf
@@ -136,6 +137,7 @@ def read_table(
     *,
     format: str | None = None,
     quoted: bool | None = None,
+    header: bool = True,
 ) -> Iterator[TableRow]:
     """Rows of a table whose columns have names. Empty lines are left out.
 
@@ -145,6 +147,8 @@ def read_table(
             line. By the file's name if None.
         quoted: whether '"' may enclose a column, which may then hold separators and line ends. If
             None: for CSV, not for TSV.
+        header: whether the first line of TSV and CSV names the columns. Otherwise their names are
+            "0", "1" and so on.
 
     Yields:
         The rows: text in TSV and CSV, what JSON says otherwise.
@@ -160,7 +164,7 @@ def read_table(
     if format == "jsonl":
         return _json_rows(file)
     quoted = format == "csv" if quoted is None else quoted
-    return _named_rows(file, "," if format == "csv" else "\t", quoted)
+    return _named_rows(file, "," if format == "csv" else "\t", quoted, header)
 
 
 @contextmanager
@@ -226,11 +230,15 @@ def _delimited_rows(file: str, delimiter: str, quoted: bool) -> Iterator[Row]:
         ) from error
 
 
-def _named_rows(file: str, delimiter: str, quoted: bool) -> Iterator[TableRow]:
+def _named_rows(file: str, delimiter: str, quoted: bool, has_header: bool) -> Iterator[TableRow]:
     rows = _delimited_rows(file, delimiter, quoted)
-    header = next(rows, None)
-    if header is None:
+    header = first = next(rows, None)
+    if first is None:
+        if not has_header:
+            return
         raise ValueError(f"{file} is empty, but its first line must name the columns.")
+    if not has_header:
+        header, rows = Row(map(str, range(len(first))), file, first.line), chain([first], rows)
     for column in header:
         if header.count(column) > 1 or not column:
             raise ValueError(

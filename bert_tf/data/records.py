@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.data import buckets
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
 from bert_tf.data.files import TEMPORARY_SUFFIX
 from bert_tf.data.readers import GZIP_MAGIC, open_binary
+from bert_tf.data.record_order import epochs_of
 
 COMPRESSIONS = (None, "GZIP")
 
 # Records (serialized, about 1 kB each) among which the next one is drawn. The reference has 100.
 SHUFFLE_BUFFER = 10_000
-# Files read in turn when shuffling; the reference has min(4, number of files) too.
-_FILES_AT_ONCE = 4
 
 _LENGTH = struct.Struct("<Q")
 _HEADER_SIZE = 12
@@ -103,13 +103,15 @@ class RecordWriter:
         return self.path + TEMPORARY_SUFFIX
 
 
-def count_records(files: Sequence[str]) -> int:
-    """Number of records in `files`, without parsing them.
+def count_records(files: Sequence[str], limit: int | None = None) -> int:
+    """Number of records in `files`, without parsing them; counting ends at `limit`.
 
     Raises:
         ValueError: a file is truncated or no TFRecord file; the message names it.
     """
-    return sum(1 for file in files for _ in _raw_records(file))
+    return sum(
+        1 for _ in islice((record for file in files for record in _raw_records(file)), limit)
+    )
 
 
 def check_records(
@@ -166,6 +168,7 @@ def read_records(
     drop_remainder: bool,
     skip_batches: int = 0,
     shuffle_buffer: int = SHUFFLE_BUFFER,
+    by_length: bool = False,
 ) -> tf.data.Dataset:
     """Batches of examples. Every iteration over the result gives the same batches.
 
@@ -182,6 +185,9 @@ def read_records(
         skip_batches: batches to leave out: the result is the tail of the whole stream, so a run
             that took n batches goes on with `skip_batches=n`.
         shuffle_buffer: number of serialized records in the buffer.
+        by_length: examples of similar length share a batch (buckets.py). With `shuffle` the batches
+            are in random order; without, from short to long, and the feature
+            `buckets.RECORD_NUMBER` says where each example stands in the files.
 
     Returns:
         Dataset of dicts name -> tensor [B, *shape], of known cardinality.
@@ -200,27 +206,48 @@ def read_records(
     check_records(files, specs)
     compressions = [_compression(file) for file in files]
     num_records = count_records(files) if skip_batches or not repeat else None
+    # Of a pool the whole is read before a part of it can be left out.
+    pool = 1
+    if by_length:
+        pool = buckets.pool_batches(
+            batch_size, num_records or count_records(files, buckets.most_pool_records(batch_size))
+        )
+    first_pool, skip_in_pool = divmod(skip_batches, pool)
+    skip_records = first_pool * pool * batch_size
 
-    epoch_records = _epochs(files, compressions, shuffle, seed, shuffle_buffer)
+    epoch_records = epochs_of(files, compressions, shuffle, seed, shuffle_buffer)
 
     if repeat:
         # Whole epochs that lie behind are never opened.
-        first_epoch, skip_records = 0, 0
-        if skip_batches:
-            first_epoch, skip_records = divmod(skip_batches * batch_size, num_records)
+        first_epoch = 0
+        if skip_records:
+            first_epoch, skip_records = divmod(skip_records, num_records)
         epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
         num_batches = tf.data.INFINITE_CARDINALITY
     else:
-        skip_records = skip_batches * batch_size
         epochs = tf.data.Dataset.range(1)
-        remaining = max(0, num_records - skip_records)
+        remaining = max(0, num_records - skip_batches * batch_size)
         num_batches = remaining // batch_size if drop_remainder else -(-remaining // batch_size)
 
+    records = epochs.flat_map(epoch_records).skip(skip_records)  # before parsing, which costs more
+    parse = parse_examples(specs)
+    if by_length:
+        records = buckets.in_buckets(
+            records,
+            specs,
+            batch_size=batch_size,
+            batches_per_pool=pool,
+            first_pool=first_pool,
+            seed=seed if shuffle else None,
+        ).skip(skip_in_pool * batch_size)
+
+    def features(serialized, number=None):
+        parsed = parse(serialized)
+        return parsed if shuffle or not by_length else {**parsed, buckets.RECORD_NUMBER: number}
+
     dataset = (
-        epochs.flat_map(epoch_records)
-        .skip(skip_records)  # before parsing, which is the expensive part
-        .batch(batch_size, drop_remainder=drop_remainder or repeat)
-        .map(parse_examples(specs), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+        records.batch(batch_size, drop_remainder=drop_remainder or repeat)
+        .map(features, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .apply(tf.data.experimental.assert_cardinality(num_batches))
         .prefetch(tf.data.AUTOTUNE)
     )
@@ -233,54 +260,26 @@ def read_records(
 
 def files_of_batch(
     files: Sequence[str],
+    number: int,
+    *,
     batch_size: int,
     seed: int,
-    number: int,
+    by_length: bool = False,
     shuffle_buffer: int = SHUFFLE_BUFFER,
 ) -> list[str]:
-    """The files that hold the examples of batch `number` (from 0) of `read_records`, shuffled."""
+    """The files that batch `number` (from 0) of `read_records` came from, shuffled and repeated.
+
+    With `by_length`, those of the whole pool that the batch was chosen from.
+    """
     files = list(files)
     compressions = [_compression(file) for file in files]
-    epoch_files = _epochs(files, compressions, True, seed, shuffle_buffer, names_only=True)
-    first_epoch, skip = divmod(number * batch_size, count_records(files))
+    epoch_files = epochs_of(files, compressions, True, seed, shuffle_buffer, names_only=True)
+    num_records = count_records(files)
+    pool = buckets.pool_batches(batch_size, num_records) if by_length else 1
+    first_epoch, skip = divmod(number // pool * pool * batch_size, num_records)
     epochs = tf.data.Dataset.range(first_epoch, tf.int64.max)
-    names = epochs.flat_map(epoch_files).skip(skip).take(batch_size)
+    names = epochs.flat_map(epoch_files).skip(skip).take(pool * batch_size)
     return sorted({name.decode() for name in names.as_numpy_iterator()})
-
-
-def _epochs(
-    files: list[str],
-    compressions: list[str],
-    shuffle: bool,
-    seed: int,
-    shuffle_buffer: int,
-    names_only: bool = False,
-) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Number of an epoch -> its serialized examples, or the names of their files.
-
-    The order depends on seed and epoch alone.
-    """
-    files_at_once = min(_FILES_AT_ONCE, len(files))
-
-    def records_of(file, compression):
-        dataset = tf.data.TFRecordDataset(file, compression)
-        return dataset.map(lambda _: file) if names_only else dataset
-
-    def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
-        named = tf.data.Dataset.from_tensor_slices((files, compressions))
-        if not shuffle:
-            return named.flat_map(records_of)
-        if not tf.executing_eagerly():  # always, but for tf.data's debug mode
-            tf.random.set_seed(1)  # of this function's graph: hides the caller's global seed
-        seeds = tf.random.experimental.stateless_split([tf.cast(seed, tf.int64), epoch], 2)
-        seeds = tf.cast(seeds[:, 0], tf.int64)
-        return (
-            named.shuffle(len(files), seeds[0], reshuffle_each_iteration=False)
-            .interleave(records_of, files_at_once, 16, files_at_once, deterministic=True)
-            .shuffle(shuffle_buffer, seeds[1], reshuffle_each_iteration=False)
-        )
-
-    return epoch_records
 
 
 @contextmanager

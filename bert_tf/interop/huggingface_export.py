@@ -25,7 +25,7 @@ _SPECIAL_TOKENS = {
     "mask_token": "[MASK]",
 }
 # Of Hugging Face's own keys, those that say something about the model and that we do not set.
-_CARRIED = ("problem_type", "classifier_dropout", "pad_token_id", "language", "finetuning_task")
+_CARRIED = ("classifier_dropout", "pad_token_id", "language", "finetuning_task")
 _CLASSIFIER_DROPOUT = 0.1  # of our heads and the reference's, whatever the configuration says
 
 
@@ -54,13 +54,18 @@ def huggingface_tensors(
 
 
 def config_values(
-    config: BertConfig, head: Head, labels: Sequence[str] | None, vocab: Sequence[str] | None
+    config: BertConfig,
+    head: Head,
+    labels: Sequence[str] | None = None,
+    vocab: Sequence[str] | None = None,
+    problem_type: str | None = None,
 ) -> dict[str, Any]:
     """What `config.json` holds.
 
     Args:
         labels: names of the outputs, in order; only for a head that has any.
         vocab: WordPieces in the order of their ids, if they are known.
+        problem_type: what a classifier of sentences learns, in Hugging Face's words.
 
     Raises:
         ValueError: Hugging Face's BERT cannot express this configuration.
@@ -86,8 +91,8 @@ def config_values(
     if head.has_labels:
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
-    if head.name == "classification":
-        values["problem_type"] = "regression" if len(labels) == 1 else "single_label_classification"
+    if problem_type is not None:
+        values["problem_type"] = problem_type
     return values | carried
 
 

@@ -1,33 +1,34 @@
-"""Classification of single sentences and of pairs.
+"""Classification of single sentences and of pairs: one label, several labels or a number.
 
-Shapes: B batch, S sequence, L labels.
+Shapes: B batch, S sequence, L labels (1 output for a number), W windows, N examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from bert_tf import __version__
 from bert_tf.config import BertConfig
-from bert_tf.data.features import FeatureSpec
-from bert_tf.data.packing import pack_texts
+from bert_tf.data.features import FeatureSpec, encode_examples
+from bert_tf.data.packing import PackedSequence, pack, pack_windows
+from bert_tf.data.parallel import map_in_order
 from bert_tf.data.records import RecordWriter
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.tasks.base import Task, Tensors
+from bert_tf.tasks.problem_types import PROBLEM_TYPES, Label, ProblemType
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training import metrics
-from bert_tf.training.losses import classification_loss
 
-Metric = Callable[[np.ndarray, np.ndarray], float]
+logger = logging.getLogger(__name__)
 
-METRICS: Mapping[str, Metric] = {
-    "accuracy": metrics.accuracy,
-    "f1": metrics.f1,
-    "matthews_correlation": metrics.matthews_correlation,
-}
+POOLINGS = {"mean": np.mean, "max": np.max}
+_CHUNK_SIZE = 1000  # examples that become records at once
 
 
 @dataclass(frozen=True)
@@ -38,25 +39,32 @@ class InputExample:
         guid: names the row, e.g. "dev-17".
         text_a: the sentence, or the first of a pair.
         text_b: the second of a pair.
-        label: None where it is not known (a test set).
+        label: a name; of a multi-label set a tuple of names; of a regression a number; None where it
+            is not known (a test set).
         origin: "file:line", for messages.
     """
 
     guid: str
     text_a: str
     text_b: str | None = None
-    label: str | None = None
+    label: Label = None
     origin: str = ""
 
 
 class ClassificationTask(Task):
-    """One label for each example.
+    """Labels or a number for each example.
 
     Args:
-        labels: in the order of the output units.
+        labels: in the order of the output units; none for a regression.
         max_seq_length: S.
-        metric_names: keys of `METRICS` to report.
+        metric_names: keys of the problem type's metrics to report, the one that decides between
+            models first. None: the problem type's own.
         is_pair: whether an example has two sentences.
+        problem_type: key of `PROBLEM_TYPES`.
+        class_weights: of the labels, in the training loss.
+        doc_stride: examples beyond S become several windows, one every so many tokens, whose logits
+            are pooled. None: they are cut.
+        window_pooling: key of `POOLINGS`.
     """
 
     name = "classification"
@@ -65,79 +73,288 @@ class ClassificationTask(Task):
         self,
         labels: Sequence[str],
         max_seq_length: int,
-        metric_names: Sequence[str] = ("accuracy",),
+        metric_names: Sequence[str] | None = None,
         is_pair: bool = False,
+        problem_type: str = "single_label",
+        class_weights: Sequence[float] | None = None,
+        doc_stride: int | None = None,
+        window_pooling: str = "mean",
     ):
-        if len(set(labels)) != len(labels) or len(labels) < 2:
+        for name, value, known in (
+            ("problem_type", problem_type, PROBLEM_TYPES),
+            ("window_pooling", window_pooling, POOLINGS),
+        ):
+            if value not in known:
+                raise ValueError(f"`{name}` is {value!r}, but must be one of {', '.join(known)}.")
+        self.kind: ProblemType = PROBLEM_TYPES[problem_type]
+        _check_labels(labels, self.kind)
+        if class_weights is not None and len(class_weights) != len(labels):
             raise ValueError(
-                f"`labels` are {list(labels)}, but must be two or more that differ. "
-                "With one label there is nothing to learn."
+                f"There are {len(class_weights)} `class_weights` for {len(labels)} labels."
             )
+        if doc_stride is not None and doc_stride < 1:
+            raise ValueError(f"`doc_stride` is {doc_stride}, but must be 1 or more.")
         self.labels = tuple(labels)
         self.max_seq_length = max_seq_length
-        self.metric_names = tuple(metric_names)
+        self.metric_names = tuple(
+            self.kind.default_metrics if metric_names is None else metric_names
+        )
         self.best_metric = f"eval_{self.metric_names[0]}"
+        _check_metrics(self.metric_names, self.kind, len(self.labels))
         self.is_pair = is_pair
-        self.features = classification_features(max_seq_length)
-        self.losses = (classification_loss(),)
+        self.class_weights = None if class_weights is None else tuple(class_weights)
+        self.doc_stride = doc_stride
+        self.window_pooling = window_pooling
+        self.features = classification_features(
+            max_seq_length, self.kind.feature(len(self.labels)), is_windowed=bool(doc_stride)
+        )
+        self.losses = (self.kind.loss(self.class_weights),)
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.labels) if self.kind.has_labels else 1
 
     def arguments(self) -> dict[str, Any]:
-        return {
+        arguments = {
             "labels": list(self.labels),
             "max_seq_length": self.max_seq_length,
             "metric_names": list(self.metric_names),
             "is_pair": self.is_pair,
+            "problem_type": self.kind.name,
         }
+        if self.class_weights is not None:
+            arguments["class_weights"] = list(self.class_weights)
+        if self.doc_stride is not None:
+            arguments |= {"doc_stride": self.doc_stride, "window_pooling": self.window_pooling}
+        return arguments
 
     def build_model(
         self, config: BertConfig, dtype: str | None = None
     ) -> BertForSequenceClassification:
-        return BertForSequenceClassification(config, len(self.labels), dtype=dtype)
+        return BertForSequenceClassification(config, self.num_outputs, dtype=dtype)
 
-    def write_records(
-        self, examples: Iterable[InputExample], tokenizer: FullTokenizer, path: str
-    ) -> int:
-        """Writes `examples` as a TFRecord file; their number.
+    def check_examples(self, examples: Iterable[InputExample]) -> None:
+        """Refuses a label that is not of this task, before anything is computed.
 
         Raises:
-            ValueError: an example has a label that is not among `labels`; the message names its line.
+            ValueError: names the line and the labels there are.
         """
-        ids = {label: index for index, label in enumerate(self.labels)}
+        ids = _ids_of(self.labels)
+        for example in examples:
+            _encoded_label(example, ids, self.kind)
+
+    def write_records(
+        self,
+        examples: Sequence[InputExample],
+        tokenizer: FullTokenizer,
+        path: str,
+        num_workers: int = 1,
+    ) -> int:
+        """Writes `examples` as a TFRecord file; the number of records.
+
+        That is the number of examples, or with `doc_stride` that of their windows.
+
+        Args:
+            num_workers: processes that tokenize. The file is the same for any number.
+
+        Raises:
+            ValueError: a label is not of this task; the message names its line.
+        """
+        make = self._record_maker(tokenizer)
+        chunks = (
+            (start, examples[start : start + _CHUNK_SIZE])
+            for start in range(0, len(examples), _CHUNK_SIZE)
+        )
+        num_cut = 0
         with RecordWriter(path, self.features) as writer:
-            for example in examples:
-                packed = pack_texts(tokenizer, example.text_a, example.text_b, self.max_seq_length)
-                # A test set has no labels; its records hold the first one, which nobody reads.
-                label_id = 0 if example.label is None else _label_id(example, ids)
-                writer.write({**packed._asdict(), "label_ids": label_id, "is_real_example": 1})
+            for records, cut in map_in_order(make, chunks, num_workers):
+                num_cut += cut
+                for record in records:
+                    writer.write_serialized(record)
+        if num_cut:
+            logger.warning(
+                "%d of %d examples are longer than --max_seq_length=%d tokens and are cut. "
+                "--doc_stride reads them whole.",
+                num_cut,
+                len(examples),
+                self.max_seq_length,
+            )
         return writer.count
 
+    def count_records(self, examples: Sequence[InputExample], tokenizer: FullTokenizer) -> int:
+        """How many records `write_records` makes of the examples."""
+        if not self.doc_stride:
+            return len(examples)
+        maker = self._record_maker(tokenizer)
+        return sum(len(maker.windows(example)[0]) for example in examples)
+
+    def _record_maker(self, tokenizer: FullTokenizer) -> _RecordMaker:
+        return _RecordMaker(
+            tokenizer, self.labels, self.kind.name, self.max_seq_length, self.doc_stride
+        )
+
+    def records_key(self, examples: Iterable[InputExample], tokenizer: FullTokenizer) -> str:
+        """A hash of all that `write_records` depends on."""
+        settings = [
+            __version__,
+            self.labels,
+            self.kind.name,
+            self.max_seq_length,
+            self.doc_stride,
+            tokenizer.do_lower_case,
+            list(tokenizer.vocab.items()),
+        ]
+        found = hashlib.sha256(json.dumps(settings).encode())
+        for example in examples:
+            row = (example.text_a, example.text_b, example.label)
+            found.update(json.dumps(row).encode() + b"\n")
+        return found.hexdigest()
+
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
-        return {"logits": outputs["logits"], "label_ids": features["label_ids"]}
+        names = ["label_ids"] + ["example_numbers"] * bool(self.doc_stride)
+        return {"logits": outputs["logits"], **{name: features[name] for name in names}}
+
+    def per_example(self, kept: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """`logits` and `label_ids` of each example, from those of its windows."""
+        if not self.doc_stride:
+            return dict(kept)
+        _, first, number = np.unique(
+            kept["example_numbers"], return_index=True, return_inverse=True
+        )
+        pool = POOLINGS[self.window_pooling]
+        order = np.argsort(number, kind="stable")
+        windows = np.split(kept["logits"][order], np.cumsum(np.bincount(number))[:-1])
+        logits = np.stack([pool(rows, axis=0) for rows in windows])
+        return {"logits": logits, "label_ids": kept["label_ids"][first]}
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """`eval_loss` in nats, and `eval_<metric>`; `loss` repeats the loss, as in the reference."""
-        logits, labels = kept["logits"], kept["label_ids"]
-        predictions = logits.argmax(axis=-1)
-        loss = metrics.mean_cross_entropy(logits, labels)
-        named = {f"eval_{name}": METRICS[name](predictions, labels) for name in self.metric_names}
+        """`figures` of what `eval_outputs` kept."""
+        kept = self.per_example(kept)
+        return self.figures(kept["logits"], kept["label_ids"])
+
+    def figures(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        """`eval_loss` in nats (of a regression the squared error), and `eval_<metric>`.
+
+        `loss` repeats the loss, as in the reference.
+
+        Args:
+            logits: [N, L], of each example.
+            labels: `label_ids` of each example.
+        """
+        predictions = self.kind.predictions(logits)
+        named = {
+            f"eval_{name}": self.kind.metrics[name](predictions, labels)
+            for name in self.metric_names
+        }
+        loss = self.kind.mean_loss(logits, labels)
         return {**named, "eval_loss": loss, "loss": loss}
 
 
-def classification_features(max_seq_length: int) -> tuple[FeatureSpec, ...]:
-    """The reference's record for classification."""
+def classification_features(
+    max_seq_length: int, label: FeatureSpec, is_windowed: bool = False
+) -> tuple[FeatureSpec, ...]:
+    """The reference's record for classification; with windows, also whose window it is."""
+    numbers = (FeatureSpec("example_numbers", role="id"),) if is_windowed else ()
     return (
         FeatureSpec("input_ids", (max_seq_length,)),
         FeatureSpec("input_mask", (max_seq_length,)),
         FeatureSpec("segment_ids", (max_seq_length,)),
-        FeatureSpec("label_ids", role="label", output="logits"),
+        label,
         FeatureSpec("is_real_example", role="weight", output="logits"),
+        *numbers,
     )
 
 
-def _label_id(example: InputExample, ids: Mapping[str, int]) -> int:
-    if example.label not in ids:
+@dataclass(frozen=True)
+class _RecordMaker:
+    """Examples -> serialized records. It travels to other processes, which a task cannot."""
+
+    tokenizer: FullTokenizer
+    labels: tuple[str, ...]
+    problem_type: str
+    max_seq_length: int
+    doc_stride: int | None
+
+    def __call__(self, chunk: tuple[int, Sequence[InputExample]]) -> tuple[list[bytes], int]:
+        """The records of some examples, and how many of those were cut.
+
+        Args:
+            chunk: the number of the first example, and the examples.
+        """
+        start, examples = chunk
+        kind, ids = PROBLEM_TYPES[self.problem_type], _ids_of(self.labels)
+        rows: list[PackedSequence] = []
+        labels, numbers, num_cut = [], [], 0
+        for number, example in enumerate(examples, start):
+            windows, is_cut = self.windows(example)
+            rows += windows
+            num_cut += is_cut
+            labels += [_encoded_label(example, ids, kind)] * len(windows)
+            numbers += [number] * len(windows)
+        label = kind.feature(len(self.labels))
+        specs = classification_features(self.max_seq_length, label, bool(self.doc_stride))
+        columns = {
+            name: np.array(column, np.int32)
+            for name, column in zip(PackedSequence._fields, zip(*rows, strict=True), strict=True)
+        }
+        columns["label_ids"] = np.array(labels, label.dtype)
+        columns["is_real_example"] = np.ones(len(rows), np.int32)
+        if self.doc_stride:
+            columns["example_numbers"] = np.array(numbers, np.int32)
+        return encode_examples(specs, columns), num_cut
+
+    def windows(self, example: InputExample) -> tuple[list[PackedSequence], bool]:
+        """The inputs of an example (one, unless it is long and windows are asked for), and whether
+        something of it was cut off."""
+        cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        ids_a = self.tokenizer.encode(example.text_a)
+        ids_b = () if example.text_b is None else self.tokenizer.encode(example.text_b)
+        place = {"max_seq_length": self.max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
+        if self.doc_stride:
+            return pack_windows(ids_a, ids_b, doc_stride=self.doc_stride, **place), False
+        room = self.max_seq_length - (3 if ids_b else 2)
+        return [pack(ids_a, ids_b, **place)], len(ids_a) + len(ids_b) > room
+
+
+def _ids_of(labels: Sequence[str]) -> dict[str, int]:
+    return {label: index for index, label in enumerate(labels)}
+
+
+def _encoded_label(example: InputExample, ids: Mapping[str, int], kind: ProblemType) -> Any:
+    """What the record holds. Without a label it is zero, which nobody reads."""
+    label = example.label
+    if label is None:
+        return np.zeros(kind.feature(len(ids)).shape, np.float32)
+    try:
+        return kind.encode(label, ids)
+    except ValueError as error:
+        raise ValueError(f"{example.origin or example.guid}: {error}") from error
+
+
+def _check_labels(labels: Sequence[str], kind: ProblemType) -> None:
+    if not kind.has_labels:
+        if labels:
+            raise ValueError(f"`labels` are {list(labels)}, but a {kind.name} has none.")
+        return
+    least = 2 if kind.name == "single_label" else 1
+    if len(set(labels)) != len(labels) or len(labels) < least:
+        number = "two or more" if least == 2 else "one or more"
         raise ValueError(
-            f"{example.origin or example.guid}: the label is {example.label!r}, but the labels of "
-            f"this task are {', '.join(map(repr, ids))}."
+            f"`labels` are {list(labels)}, but must be {number} that differ. "
+            "With one label there is nothing to learn."
         )
-    return ids[example.label]
+
+
+def _check_metrics(names: Sequence[str], kind: ProblemType, num_labels: int) -> None:
+    if not names:
+        raise ValueError("There are no `metric_names`: give at least one.")
+    for name in names:
+        if name not in kind.metrics:
+            raise ValueError(
+                f"The metric {name!r} is not one of {', '.join(kind.metrics)}, which are those of "
+                f"--problem_type={kind.name}."
+            )
+        if name == "f1" and num_labels != 2:
+            raise ValueError(
+                f"The metric 'f1' is of two labels, and there are {num_labels}. Use f1_macro."
+            )

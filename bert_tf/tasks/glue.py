@@ -1,55 +1,89 @@
-"""Data sets in the layout of the GLUE download: one row of a table each.
+"""Data sets in the layout of the GLUE download, and XNLI: one row of a table each.
 
-Source: google-research/bert, run_classifier.py, the `DataProcessor` classes, and GLUE's own files
-for what is not there.
+Source: google-research/bert, run_classifier.py, the `DataProcessor` classes; for what is not there,
+the files of GLUE (gluebenchmark.com) and XNLI-1.0 themselves.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from bert_tf.data.readers import read_tsv
+import tensorflow as tf
+
+from bert_tf.data.readers import Row, read_tsv
 from bert_tf.tasks.classification import InputExample
+from bert_tf.tasks.problem_types import Label
+
+logger = logging.getLogger(__name__)
+
+NLI = ("contradiction", "entailment", "neutral")
+TWO = ("0", "1")
+ENTAILMENT = ("entailment", "not_entailment")
+
+
+@dataclass(frozen=True)
+class Split:
+    """One file of a data set. Columns are counted from 0; -1 is the last.
+
+    Args:
+        file: its name; "{language}" stands for that of XNLI.
+        text_a, text_b: columns of the sentences; `text_b` is None for single sentences.
+        label: column of the label; None where there is none.
+        header: whether the first line is one.
+        language: column of the language; only the rows of that language belong to the split.
+        submission: name of the file that the GLUE leaderboard takes for it.
+    """
+
+    file: str
+    text_a: int
+    text_b: int | None = None
+    label: int | None = None
+    header: bool = True
+    language: int | None = None
+    submission: str | None = None
 
 
 @dataclass(frozen=True)
 class GlueTask:
-    """Where the columns of one data set are, counted from 0; -1 is the last.
+    """One data set.
 
     Args:
         name: of --task_name.
-        labels: in the order of the output units.
-        text_a, text_b: columns of the sentences; `text_b` is None for single sentences.
-        label: column of the label, in train and dev.
+        splits: "train", "dev", "test"; others are named "dev_..." and "test_...".
+        labels: in the order of the output units; none for a regression.
         metrics: reported, the official ones first.
-        has_header: whether train and dev have one; test always does.
-        test_text_a, test_text_b: columns in test, where they differ.
-        dev_file, test_file: names, where they are not dev.tsv and test.tsv.
+        problem_type: key of `problem_types.PROBLEM_TYPES`.
+        spellings: of labels in the files -> how they are meant.
+        has_broken_rows: whether the official files have rows with too few columns, so that these are
+            counted and left out instead of refused.
+        range: least and largest number, of a regression; predictions beyond are brought back to it in
+            the file for the leaderboard.
     """
 
     name: str
-    labels: tuple[str, ...]
-    text_a: int
-    text_b: int | None
-    label: int
+    splits: Mapping[str, Split]
+    labels: tuple[str, ...] = TWO
     metrics: tuple[str, ...] = ("accuracy",)
-    has_header: bool = True
-    test_text_a: int | None = None
-    test_text_b: int | None = None
-    dev_file: str = "dev.tsv"
-    test_file: str = "test.tsv"
+    problem_type: str = "single_label"
+    spellings: Mapping[str, str] = field(default_factory=dict)
+    has_broken_rows: bool = False
+    range: tuple[float, float] | None = None
 
-    def file_of(self, split: str) -> str:
-        return {"train": "train.tsv", "dev": self.dev_file, "test": self.test_file}[split]
+    @property
+    def is_pair(self) -> bool:
+        return next(iter(self.splits.values())).text_b is not None
 
-    def columns_of(self, split: str) -> tuple[int, int | None]:
-        """Columns of the sentences in a split."""
-        if split != "test":
-            return self.text_a, self.text_b
-        text_a = self.text_a if self.test_text_a is None else self.test_text_a
-        return text_a, self.text_b if self.test_text_b is None else self.test_text_b
+
+def _splits(submission: str, columns: tuple, test_columns: tuple, **kwargs) -> dict[str, Split]:
+    """train.tsv, dev.tsv and test.tsv, with (text_a, text_b, label) and (text_a, text_b)."""
+    return {
+        "train": Split("train.tsv", *columns, **kwargs),
+        "dev": Split("dev.tsv", *columns, **kwargs),
+        "test": Split("test.tsv", *test_columns, submission=submission),
+    }
 
 
 GLUE_TASKS = {
@@ -57,26 +91,49 @@ GLUE_TASKS = {
     for task in (
         GlueTask(
             "cola",
-            labels=("0", "1"),
-            text_a=3,
-            text_b=None,
-            label=1,
+            _splits("CoLA.tsv", (3, None, 1), (1, None), header=False),
             metrics=("matthews_correlation", "accuracy"),
-            has_header=False,
-            test_text_a=1,
         ),
-        GlueTask("sst-2", labels=("0", "1"), text_a=0, text_b=None, label=1, test_text_a=1),
+        GlueTask("sst-2", _splits("SST-2.tsv", (0, None, 1), (1, None))),
+        GlueTask("mrpc", _splits("MRPC.tsv", (3, 4, 0), (3, 4)), metrics=("f1", "accuracy")),
         GlueTask(
-            "mrpc", labels=("0", "1"), text_a=3, text_b=4, label=0, metrics=("f1", "accuracy")
+            "qqp",
+            _splits("QQP.tsv", (3, 4, 5), (1, 2)),
+            metrics=("f1", "accuracy"),
+            has_broken_rows=True,
+        ),
+        GlueTask(
+            "sts-b",
+            _splits("STS-B.tsv", (7, 8, 9), (7, 8)),
+            labels=(),
+            metrics=("pearson", "spearman"),
+            problem_type="regression",
+            range=(0.0, 5.0),
         ),
         GlueTask(
             "mnli",
-            labels=("contradiction", "entailment", "neutral"),
-            text_a=8,
-            text_b=9,
-            label=-1,
-            dev_file="dev_matched.tsv",
-            test_file="test_matched.tsv",
+            {
+                "train": Split("train.tsv", 8, 9, -1),
+                "dev": Split("dev_matched.tsv", 8, 9, -1),
+                "dev_mismatched": Split("dev_mismatched.tsv", 8, 9, -1),
+                "test": Split("test_matched.tsv", 8, 9, submission="MNLI-m.tsv"),
+                "test_mismatched": Split("test_mismatched.tsv", 8, 9, submission="MNLI-mm.tsv"),
+            },
+            labels=NLI,
+        ),
+        GlueTask("qnli", _splits("QNLI.tsv", (1, 2, 3), (1, 2)), labels=ENTAILMENT),
+        GlueTask("rte", _splits("RTE.tsv", (1, 2, 3), (1, 2)), labels=ENTAILMENT),
+        GlueTask("wnli", _splits("WNLI.tsv", (1, 2, 3), (1, 2))),
+        GlueTask("ax", {"test": Split("diagnostic.tsv", 1, 2, submission="AX.tsv")}, labels=NLI),
+        GlueTask(
+            "xnli",
+            {
+                "train": Split("multinli/multinli.train.{language}.tsv", 0, 1, 2),
+                "dev": Split("xnli.dev.tsv", 6, 7, 1, language=0),
+                "test": Split("xnli.test.tsv", 6, 7, language=0),
+            },
+            labels=NLI,
+            spellings={"contradictory": "contradiction"},
         ),
     )
 }
@@ -97,29 +154,115 @@ def find_glue_task(name: str) -> GlueTask:
     )
 
 
-def read_glue(task: GlueTask, data_dir: str, split: str) -> Iterator[InputExample]:
-    """The examples of one split; those of test have no label.
+def splits_of(task: GlueTask, data_dir: str, kind: str) -> list[str]:
+    """The splits that a run uses: `kind` itself, and of the others, such as "dev_mismatched", those
+    whose file is there.
+
+    Args:
+        kind: "train", "dev" or "test".
 
     Raises:
-        ValueError: a row has too few columns; the message has file and line.
+        ValueError: the task has no such split.
     """
-    path = os.path.join(data_dir, task.file_of(split))
-    text_a, text_b = task.columns_of(split)
-    label = None if split == "test" else task.label
-    needed = max(column for column in (text_a, text_b, label) if column is not None) + 1
-    header = split == "test" or task.has_header
+    if kind not in task.splits:
+        raise ValueError(
+            f"--task_name={task.name} has no {kind} set: it is only predicted, with a model that was "
+            "trained on another data set (mnli for ax). Leave --do_train and --do_eval out."
+        )
+    further = [name for name in task.splits if name.startswith(f"{kind}_")]
+    return [kind] + [
+        name
+        for name in further
+        if tf.io.gfile.exists(os.path.join(data_dir, task.splits[name].file))
+    ]
+
+
+def read_glue(
+    task: GlueTask, data_dir: str, split: str, language: str = ""
+) -> Iterator[InputExample]:
+    """The examples of one split; those of test have no label.
+
+    Args:
+        split: key of `task.splits`.
+        language: of XNLI: "zh" and so on.
+
+    Raises:
+        ValueError: a row has too few columns, or a score is no number; the message has file and line.
+    """
+    layout = task.splits[split]
+    path = os.path.join(data_dir, layout.file.format(language=language))
+    columns = (layout.text_a, layout.text_b, layout.label, layout.language)
+    needed = max(column for column in columns if column is not None) + 1
+    broken: list[Row] = []
+    empty: list[Row] = []
+    other_languages: set[str] = set()
+    count = 0
     for index, row in enumerate(read_tsv(path)):
-        if header and index == 0:
+        if layout.header and index == 0:
             continue
         if len(row) < needed:
-            raise ValueError(
-                f"{row.place}: {task.name} needs {needed} columns separated by tabs, but this row has "
-                f"{len(row)}: {chr(9).join(row)[:60]!r}."
-            )
-        yield InputExample(
-            guid=f"{split}-{index}",
-            text_a=row[text_a],
-            text_b=None if text_b is None else row[text_b],
-            label=None if label is None else row[label],
-            origin=row.place,
+            if not task.has_broken_rows:
+                raise ValueError(f"{row.place}: {_too_few(task, row, needed)}")
+            broken.append(row)
+            continue
+        if layout.language is not None and row[layout.language] != language:
+            other_languages.add(row[layout.language])
+            continue
+        count += 1
+        texts = (row[layout.text_a], None if layout.text_b is None else row[layout.text_b])
+        if any(text is not None and not text.strip() for text in texts):
+            empty.append(row)
+        yield InputExample(f"{split}-{index}", *texts, _label(task, layout, row), row.place)
+    if other_languages and not count:
+        raise ValueError(
+            f"{path} has no row in the language {language!r}; its languages are "
+            f"{', '.join(sorted(other_languages))}. Give --language."
         )
+    if broken:
+        logger.warning(
+            "%d rows of %s have too few columns and are left out. The first, %s: %s",
+            len(broken),
+            path,
+            broken[0].place,
+            _too_few(task, broken[0], needed),
+        )
+    if empty:
+        logger.warning(
+            "%d rows of %s have an empty sentence. The first: %s", len(empty), path, empty[0].place
+        )
+
+
+def submission_lines(task: GlueTask, predictions: list) -> list[str]:
+    """What the GLUE leaderboard takes: a header, then number of the example and prediction.
+
+    Args:
+        predictions: of each example of a test set the number of its label, or of a regression the
+            number itself.
+    """
+    if task.labels:
+        shown = [task.labels[index] for index in predictions]
+    else:
+        low, high = task.range
+        shown = [f"{min(max(float(number), low), high):.3f}" for number in predictions]
+    return ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(shown))]
+
+
+def _label(task: GlueTask, layout: Split, row: Row) -> Label:
+    if layout.label is None:
+        return None
+    label = row[layout.label]
+    if task.problem_type != "regression":
+        return task.spellings.get(label, label)
+    try:
+        return float(label)
+    except ValueError as error:
+        raise ValueError(
+            f"{row.place}: column {layout.label} of {task.name} holds {label!r}, but must hold a number."
+        ) from error
+
+
+def _too_few(task: GlueTask, row: Row, needed: int) -> str:
+    return (
+        f"{task.name} needs {needed} columns separated by tabs, but this row has {len(row)}: "
+        f"{chr(9).join(row)[:60]!r}."
+    )

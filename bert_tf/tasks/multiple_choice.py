@@ -38,6 +38,7 @@ class MultipleChoiceTask(Task):
     """
 
     name = "multiple_choice"
+    best_metric = "eval_accuracy"
     labels = ()  # the choices are other ones in each example
 
     def __init__(self, num_choices: int, max_seq_length: int):

@@ -52,6 +52,7 @@ class QuestionAnsweringTask(Task):
     """
 
     name = "question_answering"
+    best_metric = "f1"
 
     def __init__(
         self,

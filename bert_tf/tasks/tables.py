@@ -1,39 +1,79 @@
-"""A person's own table as classification examples: TSV, CSV or JSON lines with named columns."""
+"""A person's own table as classification examples: TSV, CSV or JSON lines.
+
+How the labels stand in it depends on the problem type:
+
+    single_label   one column: a name or a number
+    multi_label    one column of names, "rude,threat" (in JSON also a list), empty where there is none;
+                   or a column per label that holds 0 or 1: --label_column=rude,threat
+    regression     one column: a number
+"""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from bert_tf.data.readers import TableRow, read_table
 from bert_tf.tasks.classification import InputExample
+from bert_tf.tasks.problem_types import Label
+
+_TRUTH = {"0": False, "1": True, "false": False, "true": True}
 
 
-def read_examples(
-    path: str,
-    *,
-    text_a_column: str,
-    text_b_column: str | None = None,
-    label_column: str | None = None,
-) -> Iterator[InputExample]:
+@dataclass(frozen=True)
+class TableLayout:
+    """Where what stands in a table.
+
+    Args:
+        text_a, text_b, label: names of columns; without a header their numbers from 0. `label` may
+            be several with commas, of a multi-label table.
+        problem_type: key of `problem_types.PROBLEM_TYPES`.
+        label_separator: between the labels in one column.
+        format: "tsv", "csv" or "jsonl"; None is told by the file's name.
+        quoted: whether '"' may enclose a column; None: in CSV.
+        header: whether the first line names the columns.
+    """
+
+    text_a: str
+    text_b: str | None = None
+    label: str | None = None
+    problem_type: str = "single_label"
+    label_separator: str = ","
+    format: str | None = None
+    quoted: bool | None = None
+    header: bool = True
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns of a multi-label table with a column per label; else none."""
+        columns = [column.strip() for column in (self.label or "").split(",")]
+        is_one_per_label = self.problem_type == "multi_label" and len(columns) > 1
+        return tuple(columns) if is_one_per_label else ()
+
+
+def read_examples(path: str, layout: TableLayout, *, labelled: bool) -> Iterator[InputExample]:
     """The rows of a table as examples.
 
     Args:
-        path: ends in .tsv, .csv or .jsonl; see `data.readers.read_table`.
-        text_a_column, text_b_column, label_column: names of columns. Without a label column the
-            examples have no label.
+        path: of the file; see `data.readers.read_table`.
+        layout: where what stands.
+        labelled: whether to read the labels; else the examples have none.
 
     Raises:
-        ValueError: a column is missing, or a text is empty or no text; the message has file and line.
+        ValueError: a column is missing, a text is empty or no text, or a label is none of the problem
+            type; the message has file and line.
     """
-    for index, row in enumerate(read_table(path), start=1):
-        text_b = None if text_b_column is None else _text(row, text_b_column)
+    rows = read_table(path, format=layout.format, quoted=layout.quoted, header=layout.header)
+    for index, row in enumerate(rows, start=1):
+        text_b = None if layout.text_b is None else _text(row, layout.text_b)
         yield InputExample(
             guid=f"row-{index}",
-            text_a=_text(row, text_a_column),
+            text_a=_text(row, layout.text_a),
             text_b=text_b,
-            label=None if label_column is None else _label(row, label_column),
+            label=_label(row, layout) if labelled else None,
             origin=row.place,
         )
 
@@ -44,7 +84,10 @@ def infer_labels(examples: Iterable[InputExample]) -> list[str]:
     >>> infer_labels([InputExample("1", "a", label="10"), InputExample("2", "b", label="9")])
     ['9', '10']
     """
-    labels = {example.label for example in examples if example.label is not None}
+    labels: set[str] = set()
+    for example in examples:
+        if example.label is not None:
+            labels.update([example.label] if isinstance(example.label, str) else example.label)
     try:
         values = {label: float(label) for label in labels}
     except ValueError:
@@ -59,20 +102,61 @@ def infer_labels(examples: Iterable[InputExample]) -> list[str]:
 def _text(row: TableRow, column: str) -> str:
     value = row[column]
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(
-            f"{row.place}: column {column!r} holds {value!r}, but must hold a text. "
-            "Remove the row or fill it."
-        )
+        raise _wrong(row, column, value, "a text")
     return value
 
 
-def _label(row: TableRow, column: str) -> str:
-    value = row[column]
+def _label(row: TableRow, layout: TableLayout) -> Label:
+    if layout.label_columns:
+        return tuple(name for name in layout.label_columns if _truth(row, name))
+    value = row[layout.label]
+    if layout.problem_type == "regression":
+        return _number(row, layout.label, value)
+    if layout.problem_type == "multi_label":
+        return _names(row, layout, value)
+    return _name(row, layout.label, value)
+
+
+def _name(row: TableRow, column: str, value: Any) -> str:
     if isinstance(value, bool | int | float) and math.isfinite(value):
         value = json.dumps(value)  # JSON may say 1 or true
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(
-            f"{row.place}: column {column!r} holds {value!r}, but must hold a label. "
-            "Remove the row or fill it."
-        )
+        raise _wrong(row, column, value, "a label")
     return value.strip()
+
+
+def _names(row: TableRow, layout: TableLayout, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str):
+        parts: Sequence[Any] = [
+            part for part in value.split(layout.label_separator) if part.strip()
+        ]
+    elif isinstance(value, list):
+        parts = value
+    else:
+        raise _wrong(row, layout.label, value, "labels (a text or a list)")
+    return tuple(_name(row, layout.label, part) for part in parts)
+
+
+def _truth(row: TableRow, column: str) -> bool:
+    value = row[column]
+    word = (value if isinstance(value, str) else json.dumps(value)).strip().lower()
+    if word not in _TRUTH:
+        raise _wrong(row, column, value, "0 or 1")
+    return _TRUTH[word]
+
+
+def _number(row: TableRow, column: str, value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise _wrong(row, column, value, "a number, of --problem_type=regression")
+    return number
+
+
+def _wrong(row: TableRow, column: str, value: Any, expected: str) -> ValueError:
+    return ValueError(
+        f"{row.place}: column {column!r} holds {value!r}, but must hold {expected}. "
+        "Remove the row or fill it."
+    )

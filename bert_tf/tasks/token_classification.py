@@ -58,6 +58,7 @@ class TokenClassificationTask(Task):
     """
 
     name = "token_classification"
+    best_metric = "eval_f1"
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ Shapes: B batch, S sequence, P predictions, V vocabulary, L labels, W words, K c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,16 +104,59 @@ def next_sentence_loss() -> Loss:
     )
 
 
-def classification_loss() -> Loss:
-    """Mean over the real examples. It is all that a fine-tuning run minimises, hence "loss"."""
+def classification_loss(class_weights: Sequence[float] | None = None) -> Loss:
+    """Mean over the real examples. It is all that a fine-tuning run minimises, hence "loss".
+
+    Args:
+        class_weights: L numbers; an example weighs as its label does. None weighs all alike.
+    """
+
+    def weights(features):
+        if class_weights is None:
+            return _is_real(features)
+        return _is_real(features) * tf.gather(tf.constant(class_weights), features["label_ids"])
+
     return Loss(
         name="loss",
         total=lambda outputs, features: _weighted(
-            _is_real(features), outputs["logits"], features["label_ids"]
+            weights(features), outputs["logits"], features["label_ids"]
         ),
-        weight=lambda features: tf.reduce_sum(_is_real(features)),
+        weight=lambda features: tf.reduce_sum(weights(features)),
         accuracy="accuracy",
     )
+
+
+def multi_label_loss(positive_weights: Sequence[float] | None = None) -> Loss:
+    """Binary cross-entropy of each label, mean over the labels and the real examples.
+
+    Features: `label_ids`, 0.0 and 1.0 in float32 [B, L].
+
+    Args:
+        positive_weights: L numbers; where label l is 1, its term counts so many times.
+    """
+
+    def total(outputs, features):
+        terms = tf.nn.weighted_cross_entropy_with_logits(
+            labels=features["label_ids"],
+            logits=tf.cast(outputs["logits"], tf.float32),
+            pos_weight=1.0 if positive_weights is None else tf.constant(positive_weights),
+        )
+        return tf.reduce_sum(_is_real(features) * tf.reduce_mean(terms, axis=-1))
+
+    return Loss("loss", total, lambda features: tf.reduce_sum(_is_real(features)))
+
+
+def regression_loss() -> Loss:
+    """Squared error, mean over the real examples.
+
+    Features: `label_ids`, float32 [B]. Outputs: `logits` [B, 1].
+    """
+
+    def total(outputs, features):
+        errors = tf.cast(outputs["logits"][:, 0], tf.float32) - features["label_ids"]
+        return tf.reduce_sum(_is_real(features) * errors**2)
+
+    return Loss("loss", total, lambda features: tf.reduce_sum(_is_real(features)))
 
 
 def span_loss() -> Loss:
@@ -148,13 +191,13 @@ def multiple_choice_loss() -> Loss:
     """Mean over the real examples of -log softmax over the choices that an example has."""
     return Loss(
         name="loss",
-        total=lambda outputs, features: tf.reduce_sum(
-            _is_real(features)
-            * cross_entropy(
-                masked_choices(outputs["logits"], features["choice_mask"]), features["label_ids"]
-            )
+        total=lambda outputs, features: _weighted(
+            _is_real(features),
+            masked_choices(outputs["logits"], features["choice_mask"]),
+            features["label_ids"],
         ),
         weight=lambda features: tf.reduce_sum(_is_real(features)),
+        accuracy="accuracy",
     )
 
 
@@ -167,13 +210,13 @@ def token_classification_loss() -> Loss:
     """Mean over the words that are predicted; a word's label is that of its first piece."""
     return Loss(
         name="loss",
-        total=lambda outputs, features: tf.reduce_sum(
-            features["label_weights"]
-            * cross_entropy(
-                word_logits(outputs["logits"], features["word_positions"]), features["label_ids"]
-            )
+        total=lambda outputs, features: _weighted(
+            features["label_weights"],
+            word_logits(outputs["logits"], features["word_positions"]),
+            features["label_ids"],
         ),
         weight=lambda features: tf.reduce_sum(features["label_weights"]),
+        accuracy="accuracy",
     )
 
 

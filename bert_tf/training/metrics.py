@@ -38,27 +38,117 @@ def f1(predictions: np.ndarray, labels: np.ndarray, positive: int = 1) -> float:
 
     The official metric of MRPC and QQP.
     """
-    predicted, actual = predictions == positive, labels == positive
+    return _f1_of(predictions == positive, labels == positive)
+
+
+def f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Mean of `f1` over the classes that are predicted or are labels.
+
+    Args:
+        predictions, labels: int [examples].
+    """
+    classes = np.union1d(predictions, labels)
+    return float(np.mean([f1(predictions, labels, positive=index) for index in classes]))
+
+
+def matthews_correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Correlation of two sequences of classes, in [-1, 1]; 0 when one of them is constant.
+
+    Of two classes it is the official metric of CoLA, of more its generalisation R_K.
+
+    Source: Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient",
+    2004, equation 8.
+    """
+    classes = np.union1d(predictions, labels)
+    counts = np.array(
+        [[int((predictions == c).sum()), int((labels == c).sum())] for c in classes]
+    ).T.tolist()  # Python's integers, which do not overflow
+    predicted, actual = counts
+    num_examples, num_right = len(labels), int((predictions == labels).sum())
+    covariance = num_right * num_examples - _dot(predicted, actual)
+    variances = [num_examples**2 - _dot(counted, counted) for counted in counts]
+    if 0 in variances:
+        return 0.0
+    return covariance / math.sqrt(variances[0] * variances[1])
+
+
+def exact_match(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Share of examples all of whose labels are right.
+
+    Args:
+        predictions, labels: 0 and 1 in [examples, L].
+    """
+    return float((predictions == labels).all(axis=1).mean())
+
+
+def multi_label_f1_micro(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """`f1` of all decisions together, [examples, L]."""
+    return _f1_of(predictions.ravel() == 1, labels.ravel() == 1)
+
+
+def multi_label_f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Mean over the labels of the `f1` of each, [examples, L]; 0 for one that never occurs."""
+    pairs = zip(predictions.T, labels.T, strict=True)
+    return float(np.mean([_f1_of(predicted == 1, actual == 1) for predicted, actual in pairs]))
+
+
+def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Linear correlation of two sequences of numbers, in [-1, 1]; 0 when one of them is constant.
+
+    With `spearman` the official metric of STS-B.
+    """
+    p, a = (np.asarray(values, np.float64) for values in (predictions, labels))
+    if np.ptp(p) == 0 or np.ptp(a) == 0:
+        return 0.0
+    p, a = p - p.mean(), a - a.mean()
+    correlation = (p / np.linalg.norm(p)) @ (a / np.linalg.norm(a))
+    return float(np.clip(correlation, -1.0, 1.0))
+
+
+def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """`pearson` of the ranks; equal values share the mean of their ranks."""
+    return pearson(_ranks(predictions), _ranks(labels))
+
+
+def mean_squared_error(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Mean of (prediction - label) ** 2."""
+    return float(np.mean((predictions.astype(np.float64) - labels) ** 2))
+
+
+def mean_absolute_error(predictions: np.ndarray, labels: np.ndarray) -> float:
+    """Mean of |prediction - label|, in the unit of the labels."""
+    return float(np.mean(np.abs(predictions.astype(np.float64) - labels)))
+
+
+def mean_sigmoid_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
+    """Mean over all decisions of -log sigmoid(logit) where the label is 1, of -log(1 - ...) where 0.
+
+    Args:
+        logits: float [examples, L].
+        labels: 0 and 1 in [examples, L].
+    """
+    z = logits.astype(np.float64)
+    return float((np.logaddexp(0.0, z) - z * labels).mean())
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-logit)), in float64."""
+    return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
+
+
+def _f1_of(predicted: np.ndarray, actual: np.ndarray) -> float:
+    """Of truth values: 0 where neither precision nor recall is defined."""
     both = int((predicted & actual).sum())
     total = int(predicted.sum()) + int(actual.sum())
     return 2.0 * both / total if total else 0.0
 
 
-def matthews_correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Correlation of two binary sequences, in [-1, 1]; 0 when one of them is constant.
+def _dot(first: list[int], second: list[int]) -> int:
+    return sum(a * b for a, b in zip(first, second, strict=True))
 
-    The official metric of CoLA.
-    """
-    p, a = predictions == 1, labels == 1
-    true_positive, true_negative = int((p & a).sum()), int((~p & ~a).sum())
-    false_positive, false_negative = int((p & ~a).sum()), int((~p & a).sum())
-    product = (
-        (true_positive + false_positive)
-        * (true_positive + false_negative)
-        * (true_negative + false_positive)
-        * (true_negative + false_negative)
-    )
-    if product == 0:
-        return 0.0
-    covariance = true_positive * true_negative - false_positive * false_negative
-    return covariance / math.sqrt(product)
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """The rank of each value from 1; equal values have the mean of the ranks that they take up."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[inverse.ravel()]

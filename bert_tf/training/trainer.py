@@ -108,13 +108,13 @@ class Trainer:
                 )
         self._train_steps = tf.function(self._loop)
         self._runner = BatchRunner(model, strategy, input_names)
-        self._restored_step: int | None = None
+        self._restored_step = 0
 
     @property
     def step(self) -> int:
         """Optimizer steps taken."""
         if self.optimizer is None:
-            return self._restored_step or 0
+            return self._restored_step
         return int(self.optimizer.iterations.numpy())
 
     def resume(self, directory: str) -> int | None:
@@ -195,7 +195,7 @@ class Trainer:
         if self.step >= num_train_steps:
             logger.info("Nothing to train: %d of %d steps are done", self.step, num_train_steps)
             return
-        if self._restored_step is None:
+        if self.step == 0:
             self.optimizer.start_averages(self.model.trainable_variables)
         iterator = iter(self.strategy.experimental_distribute_dataset(dataset_from(self.step)))
         progress = Progress("train", num_train_steps)

@@ -29,6 +29,7 @@ from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.tasks.problem_types import PROBLEM_TYPES
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows import lookup
@@ -37,6 +38,12 @@ from bert_tf.workflows.options import option
 logger = logging.getLogger(__name__)
 
 FORMATS = ("tf1", "huggingface")
+# Of task.json -> of Hugging Face's config.json.
+_HUGGINGFACE_PROBLEM_TYPES = {
+    "single_label": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
 _TOLERANCE = 1e-5  # of the outputs, or of their largest where that is above 1
 
 
@@ -146,7 +153,7 @@ def _describe(
     if head.has_labels:
         labels = _labels(checkpoint, task, options.labels)
         checkpoint = replace(checkpoint, labels=labels)
-        if task is not None and task.labels != labels:
+        if task is not None and task.labels and task.labels != labels:
             task = type(task)(**{**task.arguments(), "labels": labels})
     if task is None:
         task = _make_task(head, checkpoint, options)
@@ -207,9 +214,10 @@ def _labels(
     else:
         labels = task.labels if task is not None else checkpoint.labels
     is_huggingface = "model_type" in checkpoint.config.extra
-    if labels is None and is_huggingface and num_labels <= 2:  # what transformers itself says then
+    # What transformers itself says then. A single output is a number, which needs no name.
+    if not labels and (num_labels == 1 or (num_labels == 2 and is_huggingface)):
         labels = tuple(f"LABEL_{index}" for index in range(num_labels))
-    if labels is None:
+    if not labels:
         raise ValueError(
             f"The classifier in {checkpoint.source} has {num_labels} outputs, but nothing beside it "
             "names them. Give --labels with as many names, in the order of the outputs; the original "
@@ -235,11 +243,25 @@ def _make_task(
         return MultipleChoiceTask(options.num_choices, length)
     if head.name == "question_answering":
         return QuestionAnsweringTask(length, max_query_length=max(1, min(64, length - 4)))
-    if head.has_labels and len(checkpoint.labels) > 1:
-        if head.name == "classification":
-            return ClassificationTask(checkpoint.labels, length, is_pair=options.is_pair)
+    if head.name == "token_classification":
         return TokenClassificationTask(checkpoint.labels, length)
-    return None
+    if head.name != "classification":
+        return None
+    kind = _problem_type(checkpoint, None)
+    labels = checkpoint.labels if PROBLEM_TYPES[kind].has_labels else ()
+    if kind == "regression" and len(checkpoint.labels) > 1:
+        logger.warning("No task.json is written: we have no task that predicts several numbers.")
+        return None
+    return ClassificationTask(labels, length, is_pair=options.is_pair, problem_type=kind)
+
+
+def _problem_type(checkpoint: PretrainedCheckpoint, task: Task | None) -> str:
+    """What a classifier of sentences learns, in our words; where nobody says, one output is a number."""
+    if isinstance(task, ClassificationTask):
+        return task.kind.name
+    ours = {theirs: name for name, theirs in _HUGGINGFACE_PROBLEM_TYPES.items()}
+    default = "regression" if len(checkpoint.labels) == 1 else "single_label"
+    return ours.get(checkpoint.config.extra.get("problem_type"), default)
 
 
 def _write_huggingface(
@@ -251,7 +273,11 @@ def _write_huggingface(
     do_lower_case: bool | None,
 ) -> None:
     config = checkpoint.config
-    files = {"config.json": config_values(config, head, checkpoint.labels, vocab)}
+    problem_type = None
+    if head.name == "classification":
+        problem_type = _HUGGINGFACE_PROBLEM_TYPES[_problem_type(checkpoint, task)]
+    values = config_values(config, head, checkpoint.labels, vocab, problem_type)
+    files = {"config.json": values}
     tensors, beside = huggingface_tensors(checkpoint.arrays, config, head)
     write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
     if beside:

@@ -55,9 +55,21 @@ def export_saved_model(options: ExportOptions) -> None:
     export_classifier(trained, options.export_dir, options.max_seq_length)
     inputs = "text_a, text_b" if trained.task.is_pair else "text_a"
     logger.info("Wrote a SavedModel to %s", options.export_dir)
-    logger.info("  serving_default: %s (string) -> label, probabilities, logits", inputs)
+    outputs = {
+        "single_label": "label, probabilities, logits",
+        "multi_label": "has_label, probabilities, logits",
+        "regression": "score, logits",
+    }[trained.task.kind.name]
+    logger.info("  serving_default: %s (string) -> %s", inputs, outputs)
     logger.info("  tokens: input_ids, input_mask, segment_ids (int32) -> the same")
-    logger.info("  labels: %s", ", ".join(trained.task.labels))
+    if trained.task.labels:
+        logger.info("  labels: %s", ", ".join(trained.task.labels))
+    if trained.task.doc_stride:
+        logger.warning(
+            "The model was trained with --doc_stride, but the SavedModel reads the first %d tokens of a "
+            "text: cut long documents before you send them, and pool the logits.",
+            options.max_seq_length or trained.max_seq_length,
+        )
     logger.info("  loads where tensorflow and tensorflow_text are imported; bert_tf is not needed")
 
 

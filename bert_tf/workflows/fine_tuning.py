@@ -19,7 +19,7 @@ from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
 from bert_tf.training.trainer import Trainer
-from bert_tf.workflows import lookup, training
+from bert_tf.workflows import lookup, trainer_setup, training
 from bert_tf.workflows.options import TrainingOptions, option, require_one_of
 
 logger = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ def make_trainer(
     task: Task, start: Start, options: Options, num_train_steps: int, num_warmup_steps: int
 ) -> tuple[Trainer, Options]:
     """The Trainer, and the options with the folder that this process may write to."""
-    trainer = training.make_trainer(
+    trainer = trainer_setup.make_trainer(
         task,
         start.config,
         options,

@@ -65,7 +65,12 @@ def run_ner(options: NerOptions) -> dict[str, float]:
         logger.info(
             "%d sentences, %d windows, %d steps", len(splits["train"]), num_windows, num_train_steps
         )
-        training.train(trainer, task, [path], options, num_train_steps)
+
+        def evaluate_now() -> dict[str, float]:
+            return task.metrics(_run(trainer, task, splits["dev"], start, options, "eval"))
+
+        evaluated = evaluate_now if options.do_eval else None
+        training.train(trainer, task, [path], options, num_train_steps, evaluated)
     if options.do_eval:
         results = evaluate(trainer, task, splits["dev"], start, options)
     if options.do_predict:

@@ -161,8 +161,8 @@ class TrainingOptions(DeviceOptions):
         default=None,
     )
     evaluate_steps: int = option(
-        "Evaluate every so many steps while training, with --do_eval, and keep the best weights in "
-        "the folder best of --output_dir; 0 means at the end only.",
+        "Evaluate every so many steps while training, and keep the best weights in the folder best of "
+        "--output_dir; 0 means at the end only.",
         default=0,
     )
     best_metric: str | None = option(
@@ -179,6 +179,11 @@ class TrainingOptions(DeviceOptions):
         default=1000,
     )
     steps_per_loop: int | None = option("Same as --iterations_per_loop.", default=None)
+    pack_sequences: bool = option(
+        "Train on rows of several examples each, up to the sequence length, so that there is hardly "
+        "any padding; an example sees only itself. The loss is the same.",
+        default=False,
+    )
     tensorboard: bool = option(
         "Write events for TensorBoard into --output_dir (pip install bert-tf[tensorboard]); the same "
         "figures always go to metrics.jsonl.",
@@ -224,17 +229,13 @@ class TrainingOptions(DeviceOptions):
             if value is not None and value < 1:
                 raise ValueError(f"--{name} is {value}, but must be 1 or more.")
         for name in ("early_stopping", "best_metric"):
-            if getattr(self, name) and not self.evaluates_while_training:
+            if getattr(self, name) and not self.evaluate_steps:
                 raise ValueError(
                     f"--{name}={getattr(self, name)} needs evaluations while training: give "
-                    "--do_eval and --evaluate_steps."
+                    "--evaluate_steps."
                 )
         if self.init_optimizer and (self.init_checkpoint or SCHEME).startswith(SCHEME):
             raise ValueError("--init_optimizer needs --init_checkpoint, the run to go on from.")
-
-    @property
-    def evaluates_while_training(self) -> bool:
-        return bool(self.do_train and self.do_eval and self.evaluate_steps)
 
     @property
     def max_steps_per_loop(self) -> int:

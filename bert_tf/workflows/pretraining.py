@@ -29,6 +29,7 @@ from bert_tf.workflows.pretraining_sets import (
     choose_objective,
     read_record_set,
 )
+from bert_tf.workflows.trainer_setup import make_trainer
 
 logger = logging.getLogger(__name__)
 
@@ -145,7 +146,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         check_records(files, task.record_features, id_limits(config, task))
         check_record_sets(files, set_limits(config, task, record_sets[name].is_masked))
     task = tasks["train" if options.do_train else "eval"]
-    trainer = training.make_trainer(
+    trainer = make_trainer(
         task,
         config,
         options,
@@ -156,6 +157,10 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     )
     logger.info("%s", training.describe_model(trainer.model))
     options = replace(options, output_dir=training.folder_to_write(trainer, options.output_dir))
+
+    def evaluate_now() -> dict[str, float]:
+        return evaluate(trainer, tasks["eval"], eval_files, options)
+
     results = None
     if options.do_train:
         vocab = find_vocabulary(options, checkpoint)
@@ -167,11 +172,11 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
             train_files,
             options,
             options.num_train_steps,
-            evaluate=lambda: evaluate(trainer, tasks["eval"], eval_files, options),
+            evaluate=evaluate_now if options.do_eval else None,
         )
     if not options.do_eval:
         return {}
-    results = results or evaluate(trainer, tasks["eval"], eval_files, options)
+    results = results or evaluate_now()
     path = os.path.join(options.output_dir, "eval_results.txt")
     training.write_results(path, results, "Eval results")
     return results

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait as wait_for_process
 from typing import Any
 
+from bert_tf.data.parallel import end_with_parent
 from bert_tf.workflows.pretraining_group import GroupJob, GroupResult, RecordSettings, make_group
 
 logger = logging.getLogger(__name__)
@@ -78,13 +75,7 @@ _messages: Any = None  # of a worker: where its reports go
 def _start_worker(messages: Any) -> None:
     global _messages
     _messages = messages
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process to deal with
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    wait_for_process([multiprocessing.parent_process().sentinel])
-    os._exit(1)
+    end_with_parent()
 
 
 def _work(job: GroupJob, settings: RecordSettings) -> GroupResult:

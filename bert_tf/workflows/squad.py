@@ -34,6 +34,7 @@ from bert_tf.training import checkpoints
 from bert_tf.training.trainer import Trainer
 from bert_tf.workflows import lookup, training
 from bert_tf.workflows.options import TrainingOptions, option, require_one_of
+from bert_tf.workflows.trainer_setup import make_trainer
 
 logger = logging.getLogger(__name__)
 
@@ -81,11 +82,6 @@ class SquadOptions(TrainingOptions):
     null_score_diff_threshold: float = option(
         "No answer is given where null_odds.json has more than this.", default=0.0
     )
-    evaluate_steps: int = option(
-        "Exact match and F1 of --predict_file every so many steps while training, into metrics.jsonl, "
-        "with --do_eval or --do_predict; 0 means at the end only.",
-        default=0,
-    )
     predictions: str | None = option(
         "An ensemble instead of a model: comma list of the --output_dir (or nbest_predictions.json) of "
         "runs that answered the same --predict_file.",
@@ -110,8 +106,6 @@ class SquadOptions(TrainingOptions):
         for name in ("predict_batch_size", "n_best_size", "max_answer_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
-        if self.evaluate_steps < 0:
-            raise ValueError(f"--evaluate_steps is {self.evaluate_steps}, but must be 0 or more.")
         if self.evaluate_steps and not (self.do_train and self.asks):
             raise ValueError("--evaluate_steps needs --do_train, and --do_eval or --do_predict.")
         if not 0.0 <= self.warmup_proportion <= 1.0:
@@ -162,7 +156,7 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
         questions = read_training_set(options, tokenizer)
         num_train_steps = count_steps(len(questions), options)
         num_warmup_steps = int(num_train_steps * options.warmup_proportion)
-    trainer = training.make_trainer(
+    trainer = make_trainer(
         task, config, options, devices, checkpoint, num_train_steps, num_warmup_steps
     )
     logger.info("%s", training.describe_model(trainer.model))
@@ -302,12 +296,7 @@ def train(
     logger.info(
         "%d questions in %d windows, %d steps", len(questions), num_windows, num_train_steps
     )
-    if evaluate is None or not options.evaluate_steps:
-        training.train(trainer, task, [path], options, num_train_steps)
-        return
-    training.train(
-        trainer, task, [path], options, num_train_steps, evaluate, options.evaluate_steps
-    )
+    training.train(trainer, task, [path], options, num_train_steps, evaluate)
 
 
 def evaluation(

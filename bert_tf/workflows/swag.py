@@ -75,7 +75,12 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
         path = os.path.join(options.output_dir, "train.tf_record")
         task.write_records(splits["train"], start.tokenizer, path)
         logger.info("%d questions, %d steps", len(splits["train"]), num_train_steps)
-        training.train(trainer, task, [path], options, num_train_steps)
+
+        def evaluate_now() -> dict[str, float]:
+            return task.metrics(_run(trainer, task, splits["dev"], start, options, "eval"))
+
+        evaluated = evaluate_now if options.do_eval else None
+        training.train(trainer, task, [path], options, num_train_steps, evaluated)
     if options.do_eval:
         results = answer(trainer, task, splits["dev"], start, options, "eval")
     if options.do_predict:
@@ -129,10 +134,7 @@ def answer(
     """
     logger.info("***** Running %s *****", "evaluation" if name == "eval" else "prediction")
     logger.info("  Num examples = %d", len(questions))
-    path = os.path.join(options.output_dir, f"{name}.tf_record")
-    task.write_records(questions, start.tokenizer, path)
-    batch_size = options.eval_batch_size if name == "eval" else options.predict_batch_size
-    kept = training.run_model(trainer, task, [path], batch_size, label=name)
+    kept = _run(trainer, task, questions, start, options, name)
     write_predictions(
         os.path.join(options.output_dir, f"{name}_predictions.jsonl"), questions, kept["logits"]
     )
@@ -142,6 +144,21 @@ def answer(
     path = os.path.join(options.output_dir, f"{name}_results.txt")
     training.write_results(path, results, f"{name.capitalize()} results")
     return results
+
+
+def _run(
+    trainer: Trainer,
+    task: MultipleChoiceTask,
+    questions: Sequence[Question],
+    start: Start,
+    options: SwagOptions,
+    name: str,
+) -> dict[str, np.ndarray]:
+    """What `task.eval_outputs` keeps of the questions."""
+    path = os.path.join(options.output_dir, f"{name}.tf_record")
+    task.write_records(questions, start.tokenizer, path)
+    batch_size = options.eval_batch_size if name == "eval" else options.predict_batch_size
+    return training.run_model(trainer, task, [path], batch_size, label=name)
 
 
 def _named(results: Mapping[str, float], name: str) -> dict[str, float]:

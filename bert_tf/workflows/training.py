@@ -1,12 +1,10 @@
-"""From a task and options to a ready Trainer, and from record files to training and results."""
+"""From record files to training and results, with a Trainer that trainer_setup.py has made."""
 
 from __future__ import annotations
 
 import atexit
 import functools
-import json
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,158 +14,30 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.data.buckets import RECORD_NUMBER, length_step
 from bert_tf.data.features import trim_padding
 from bert_tf.data.files import write_text
-from bert_tf.data.records import files_of_batch, naming_damaged_file, read_records
-from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
-from bert_tf.interop.initial import initialize
+from bert_tf.data.records import (
+    count_records,
+    files_of_batch,
+    naming_damaged_file,
+    read_records,
+)
+from bert_tf.data.sequence_packing import pack_batch
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
-from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.training.optimization import OPTIMIZERS, freeze, layer_learning_rate_factors
 from bert_tf.training.progress import Speed
-from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.trainer import StopTraining, Trainer
 from bert_tf.workflows.best_checkpoint import BestCheckpoint
 from bert_tf.workflows.options import TrainingOptions
+from bert_tf.workflows.trainer_setup import note_training
 
 logger = logging.getLogger(__name__)
 
-
-def make_trainer(
-    task: Task,
-    config: BertConfig,
-    options: TrainingOptions,
-    devices: tf.distribute.Strategy,
-    checkpoint: PretrainedCheckpoint | None,
-    num_train_steps: int = 0,
-    num_warmup_steps: int = 0,
-) -> Trainer:
-    """A Trainer with its weights in place.
-
-    If --output_dir holds checkpoints of this run, the weights (and, with training steps, the
-    optimizer) come from the latest; else from `checkpoint`; else they are random.
-
-    Args:
-        devices: of `options.make_strategy()`, which a workflow calls before all else.
-        num_train_steps: 0 for a model that is only evaluated.
-
-    Raises:
-        ValueError: the weights do not fit, a model that is only evaluated has untrained ones, or a
-            layer that is to be frozen does not exist.
-    """
-    keras.utils.set_random_seed(options.seed)
-    with devices.scope():
-        model = task.build_model(config, dtype=options.precision)
-        optimizer = None
-        if num_train_steps:
-            frozen = freeze(model, options.freeze or "", config.num_hidden_layers)
-            if frozen:
-                logger.info("%d of %d variables are frozen", len(frozen), len(model.weights))
-            optimizer = make_optimizer(
-                options, config.num_hidden_layers, num_train_steps, num_warmup_steps
-            )
-            check_same_training(options)
-    trainer = Trainer(
-        model,
-        task.losses,
-        strategy=devices,
-        input_names=task.input_names,
-        optimizer=optimizer,
-        max_gradient_norm=options.max_gradient_norm,
-        gradient_accumulation_steps=options.gradient_accumulation_steps,
-        seed=options.seed,
-        jit_compile=options.jit_compile,
-    )
-    if trainer.resume(options.output_dir) is not None:
-        return trainer
-    if options.init_optimizer and num_train_steps:
-        _carry_over(trainer, options)
-    elif checkpoint is not None:
-        report = initialize(model, checkpoint)
-        if report.missing and not num_train_steps:
-            raise ValueError(
-                f"{checkpoint.source} has no {', '.join(report.missing[:3])}, so it was not trained "
-                "for this and would answer at random. Train first with --do_train."
-            )
-    return trainer
-
-
-def _carry_over(trainer: Trainer, options: TrainingOptions) -> None:
-    """Weights, moments and step of another run."""
-    folder = options.init_checkpoint
-    if trainer.resume(folder) is None:
-        raise ValueError(
-            f"--init_optimizer goes on from a run of ours, but there is no checkpoint of one in "
-            f"--init_checkpoint={folder}. Name the --output_dir of the first phase."
-        )
-    logger.info("Its optimizer is carried over; checkpoints go to %s", options.output_dir)
-
-
-# What decides about the meaning of the moments in a checkpoint.
-_SAME_TRAINING = ("optimizer", "ema_decay")
-# What may be changed, but is usually not meant to be.
-_NOTED = ("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze")
-_TRAINING_FILE = "training.json"
-
-
-def check_same_training(options: TrainingOptions) -> None:
-    """Refuses to go on with another optimizer than the one that wrote the checkpoints of the folder.
-
-    Raises:
-        ValueError: they differ.
-    """
-    path = os.path.join(options.output_dir, _TRAINING_FILE)
-    if latest_checkpoint(options.output_dir) is None or not tf.io.gfile.exists(path):
-        return
-    there = read_json(path)
-    changed = {
-        name: f"--{name}: {there[name]} there, {getattr(options, name)} now"
-        for name in (*_SAME_TRAINING, *_NOTED)
-        if name in there and there[name] != getattr(options, name)
-    }
-    refused = [text for name, text in changed.items() if name in _SAME_TRAINING]
-    if refused:
-        raise ValueError(
-            f"{options.output_dir} holds checkpoints of a run with another optimizer:\n  "
-            + "\n  ".join(refused)
-            + "\nKeep to it, or use another --output_dir; to start from its weights, name it in "
-            "--init_checkpoint."
-        )
-    for text in changed.values():
-        logger.warning("The run goes on with a change: %s", text)
-
-
-def make_optimizer(
-    options: TrainingOptions, num_hidden_layers: int, num_train_steps: int, num_warmup_steps: int
-) -> keras.optimizers.Optimizer:
-    """The optimizer of the flags, with its schedule. Made under `strategy.scope()`."""
-    rate = options.peak_learning_rate
-    if options.lr_batch_size is not None:
-        logger.info("The learning rate is %g for %d examples", rate, options.train_batch_size)
-    schedule = SCHEDULES[options.lr_schedule](
-        rate,
-        num_train_steps,
-        num_warmup_steps,
-        end=options.lr_end,
-        decay_from_warmup=options.lr_decay_from_warmup,
-        **({"power": options.lr_power} if options.lr_schedule == "polynomial" else {}),
-    )
-    factors = {}
-    if options.layer_lr_decay < 1:
-        factors = layer_learning_rate_factors(num_hidden_layers, options.layer_lr_decay)
-    return OPTIMIZERS[options.optimizer](
-        schedule,
-        weight_decay_rate=options.weight_decay_rate,
-        beta_1=options.adam_beta1,
-        beta_2=options.adam_beta2,
-        epsilon=options.adam_epsilon,
-        learning_rate_factors=factors,
-        ema_decay=options.ema_decay,
-        skip_nonfinite=options.precision == "mixed_float16",
-    )
+# How long the sequences of a batch are: S for all; as the longest of the batch; that with batches of
+# examples of similar length; and rows of S tokens, each of several examples.
+LENGTHS = ("full", "trimmed", "bucketed", "packed")
 
 
 def folder_to_write(trainer: Trainer, output_dir: str) -> str:
@@ -189,6 +59,7 @@ def train(
     options: TrainingOptions,
     num_train_steps: int,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
+    lengths: str = "trimmed",
 ) -> Mapping[str, float] | None:
     """Trains on record files up to `num_train_steps`, from where the trainer stands.
 
@@ -196,17 +67,24 @@ def train(
 
     Args:
         evaluate: called every `evaluate_steps` of the options, if they ask for it.
+        lengths: one of `LENGTHS`. A strategy that needs static shapes makes "full" of each, and
+            --pack_sequences "packed".
 
     Returns:
         Figures of an evaluation at the last step; None if there was none.
+
+    Raises:
+        ValueError: there are fewer examples than a batch takes.
     """
+    lengths = _possible_lengths("packed" if options.pack_sequences else lengths, trainer)
+    if lengths == "packed":
+        _refuse_unpackable(task, options, trainer)
     num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
+    _refuse_small_set(files, options)
     logger.info("***** Running training *****")
     logger.info("  %s", describe(trainer, options))
     if trainer.is_chief:
-        noted = {name: getattr(options, name) for name in (*_SAME_TRAINING, *_NOTED)}
-        path = os.path.join(options.output_dir, _TRAINING_FILE)
-        write_text(path, json.dumps(noted, indent=2) + "\n")
+        note_training(options)
 
     def batches_from(step: int) -> tf.data.Dataset:
         dataset = read_records(
@@ -218,9 +96,18 @@ def train(
             repeat=True,
             drop_remainder=True,
             skip_batches=step,
+            by_length=lengths == "bucketed",
         )
         dataset = task.complete(dataset, options.seed, first_batch=step)
-        return _without_needless_padding(dataset, task, trainer)
+        dataset = _without_needless_padding(dataset, task, lengths)
+        if lengths != "packed":
+            return dataset
+        parts = trainer.strategy.num_replicas_in_sync
+        return dataset.map(
+            lambda features: pack_batch(features, task.max_seq_length, parts),
+            num_parallel_calls=tf.data.AUTOTUNE,
+            deterministic=True,
+        ).prefetch(tf.data.AUTOTUNE)
 
     evaluations = _Evaluations(trainer, task, options, evaluate)
     config = trainer.model.config
@@ -234,11 +121,15 @@ def train(
             max_steps_per_loop=options.max_steps_per_loop,
             keep_checkpoint_max=options.keep_checkpoint_max,
             evaluate=evaluations,
-            evaluate_steps=options.evaluate_steps if options.evaluates_while_training else 0,
+            evaluate_steps=0 if evaluate is None else options.evaluate_steps,
             tensorboard=options.tensorboard,
             speed=Speed(options.train_batch_size, flops),
             files_of_step=lambda step: files_of_batch(
-                files, options.train_batch_size, options.seed, step - 1
+                files,
+                step - 1,
+                batch_size=options.train_batch_size,
+                seed=options.seed,
+                by_length=lengths == "bucketed",
             ),
         )
     trainer.take_averages()
@@ -254,7 +145,7 @@ class _Evaluations:
         self._patience = options.early_stopping
         self._last: tuple[int, Mapping[str, float]] | None = None
         self._best = None
-        if options.evaluates_while_training:
+        if evaluate is not None and options.evaluate_steps:
             self._best = BestCheckpoint(options.output_dir, options.best_metric or task.best_metric)
 
     def __call__(self) -> Mapping[str, float]:
@@ -297,8 +188,16 @@ def run_model(
     batch_size: int,
     label: str = "eval",
     max_batches: int | None = None,
+    lengths: str = "trimmed",
 ) -> dict[str, np.ndarray]:
-    """What `task.eval_outputs` keeps of the examples in record files, in their order."""
+    """What `task.eval_outputs` keeps of the examples in record files, in their order.
+
+    Args:
+        max_batches: look at so many batches only; with "bucketed" those are the shortest.
+        lengths: one of `LENGTHS`; see `train`.
+    """
+    lengths = _possible_lengths(lengths, trainer)
+    by_length = lengths == "bucketed"
     dataset = read_records(
         files,
         task.record_features,
@@ -306,21 +205,72 @@ def run_model(
         shuffle=False,
         repeat=False,
         drop_remainder=False,
+        by_length=by_length,
     )
     dataset = task.complete(dataset, seed=0)  # the same at every evaluation
-    dataset = _without_needless_padding(dataset, task, trainer)
+    dataset = _without_needless_padding(dataset, task, lengths)
+    outputs_of = _with_record_number(task.eval_outputs) if by_length else task.eval_outputs
     with naming_damaged_file(files):
-        return trainer.predict(
-            dataset, task.eval_outputs, batch_size, label=label, max_batches=max_batches
+        kept = trainer.predict(
+            dataset, outputs_of, batch_size, label=label, max_batches=max_batches
+        )
+    if not by_length:
+        return kept
+    order = np.argsort(kept.pop(RECORD_NUMBER))
+    return {name: values[order] for name, values in kept.items()}
+
+
+@functools.lru_cache(maxsize=8)  # the trainer compiles a step for each function it is given
+def _with_record_number(eval_outputs: Callable) -> Callable:
+    return lambda outputs, features: {
+        **eval_outputs(outputs, features),
+        RECORD_NUMBER: features[RECORD_NUMBER],
+    }
+
+
+def _refuse_small_set(files: Sequence[str], options: TrainingOptions) -> None:
+    """A batch that is larger than the data set would hold examples several times."""
+    count = count_records(files, limit=options.train_batch_size)
+    if count < options.train_batch_size:
+        raise ValueError(
+            f"--train_batch_size is {options.train_batch_size}, but there are only {count} examples in "
+            f"{', '.join(files[:3])}. Use --train_batch_size={max(count, 1)} or less."
         )
 
 
+def _refuse_unpackable(task: Task, options: TrainingOptions, trainer: Trainer) -> None:
+    if any(spec.name == "input_mask" and len(spec.shape) != 1 for spec in task.features):
+        raise ValueError(
+            "--pack_sequences is for examples of one sequence each; these have several choices."
+        )
+    replicas = trainer.strategy.num_replicas_in_sync
+    if options.train_batch_size % replicas:
+        raise ValueError(
+            f"--pack_sequences needs a --train_batch_size that is a multiple of the {replicas} devices, "
+            f"but it is {options.train_batch_size}."
+        )
+
+
+def _possible_lengths(lengths: str, trainer: Trainer) -> str:
+    if lengths not in LENGTHS:
+        raise ValueError(f"`lengths` is {lengths!r}, but must be one of {', '.join(LENGTHS)}.")
+    if not strategy.needs_static_shapes(trainer.strategy):
+        return lengths
+    if lengths == "packed":
+        raise ValueError(
+            "--pack_sequences makes batches of different numbers of rows, and a TPU needs one shape. "
+            "Leave it out."
+        )
+    return "full"
+
+
 def _without_needless_padding(
-    dataset: tf.data.Dataset, task: Task, trainer: Trainer
+    dataset: tf.data.Dataset, task: Task, lengths: str
 ) -> tf.data.Dataset:
-    if strategy.needs_static_shapes(trainer.strategy):
+    if lengths == "full":
         return dataset
-    return dataset.map(lambda features: trim_padding(features, task.features))
+    step = length_step(task.max_seq_length)
+    return dataset.map(lambda features: trim_padding(features, task.features, step))
 
 
 def describe_model(model: keras.Model) -> str:

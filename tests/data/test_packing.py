@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.data.packing import pack, truncate_pair, truncate_pair_at_random
+from bert_tf.data.packing import (
+    pack,
+    pack_windows,
+    sliding_windows,
+    truncate_pair,
+    truncate_pair_at_random,
+)
 from bert_tf.data.random_words import RandomWords
 from reference import pretraining_data as reference
 
@@ -77,3 +83,56 @@ def test_every_packed_sequence_is_full_length_with_padding_only_at_the_end(a, b,
 def test_a_length_without_room_for_special_tokens_is_refused(ids_b, max_seq_length):
     with pytest.raises(ValueError, match=f"`max_seq_length` is {max_seq_length}.*alone take"):
         pack([7], ids_b, max_seq_length=max_seq_length, cls_id=CLS, sep_id=SEP)
+
+
+# ------------------------------------------------------------------------------------ long documents
+
+
+@pytest.mark.parametrize("num_tokens", [0, 1, 5, 6, 7, 20])
+@pytest.mark.parametrize("size, stride", [(6, 1), (6, 4), (6, 6), (6, 9), (1, 1)])
+def test_windows_cover_every_token_and_all_but_the_last_are_full(num_tokens, size, stride):
+    windows = sliding_windows(num_tokens, size, stride)
+    covered = {token for start, end in windows for token in range(start, end)}
+    assert covered == set(range(num_tokens))
+    assert all(end - start == size for start, end in windows[:-1])
+    assert len({end for _, end in windows}) == len(windows)  # none lies within another
+
+
+def test_what_fits_is_one_window_the_same_as_pack_makes():
+    ids = dict(max_seq_length=8, cls_id=1, sep_id=2)
+    for pair in (([7, 8], None), ([7, 8], [9]), ([7] * 6, None), ([7] * 3, [9] * 2), ([], [])):
+        assert pack_windows(*pair, doc_stride=2, **ids) == [pack(*pair, **ids)]
+
+
+def test_a_long_sentence_becomes_windows_that_overlap():
+    windows = pack_windows(list(range(10, 17)), max_seq_length=6, doc_stride=2, cls_id=1, sep_id=2)
+    assert [window.input_ids for window in windows] == [
+        [1, 10, 11, 12, 13, 2],
+        [1, 12, 13, 14, 15, 2],
+        [1, 14, 15, 16, 2, 0],
+    ]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_of_a_pair_the_longer_slides_and_the_shorter_is_in_every_window(swapped):
+    short, long = [5, 6], [10, 11, 12, 13]
+    pair = (long, short) if swapped else (short, long)
+    windows = pack_windows(*pair, max_seq_length=8, doc_stride=1, cls_id=1, sep_id=2)
+    parts = [[10, 11, 12], [11, 12, 13]]
+    expected = [[1, *part, 2, *short, 2] if swapped else [1, *short, 2, *part, 2] for part in parts]
+    assert [window.input_ids for window in windows] == expected
+    assert all(sum(window.segment_ids) == (3 if swapped else 4) for window in windows)
+
+
+def test_of_a_pair_of_long_ones_the_other_is_cut_to_half_of_the_room():
+    windows = pack_windows([5] * 9, [7] * 8, max_seq_length=9, doc_stride=3, cls_id=1, sep_id=2)
+    assert [window.input_ids for window in windows] == [[1, 5, 5, 5, 2, 7, 7, 7, 2]] * 3
+
+
+def test_windows_without_room_or_step_are_refused():
+    with pytest.raises(ValueError, match="both must be 1 or more"):
+        sliding_windows(5, size=0, stride=1)
+    with pytest.raises(ValueError, match="both must be 1 or more"):
+        pack_windows([1, 2, 3], max_seq_length=4, doc_stride=0, cls_id=1, sep_id=2)
+    with pytest.raises(ValueError, match="alone take 2"):
+        pack_windows([1, 2, 3], max_seq_length=1, doc_stride=1, cls_id=1, sep_id=2)

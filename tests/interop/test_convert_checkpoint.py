@@ -163,6 +163,45 @@ def test_classifier_of_huggingface_becomes_a_model_that_can_be_exported(tmp_path
     assert (report.missing, report.unexpected) == ((), ())
 
 
+@pytest.mark.parametrize(
+    "stated, labels, kind",
+    [
+        (None, "a", "regression"),
+        ("regression", "a", "regression"),
+        (None, "a,b,c", "single_label"),
+        ("single_label_classification", "a,b,c", "single_label"),
+        ("multi_label_classification", "a,b,c", "multi_label"),
+    ],
+)
+def test_problem_type_is_carried_along(tmp_path, stated, labels, kind):
+    names = labels.split(",")
+    tensors = huggingface_tensors(arrays_of("classifier", num_labels=len(names)))
+    source = write_huggingface(
+        tmp_path / "hf",
+        tensors,
+        architectures=["BertForSequenceClassification"],
+        id2label=dict(enumerate(names)),
+        problem_type=stated,
+    )
+    ours = convert(source, tmp_path / "ours", "tf1")
+    task = read_task(str(ours))
+    assert (task.kind.name, task.labels) == (kind, () if kind == "regression" else tuple(names))
+    back = json.loads((convert(ours, tmp_path / "b", "huggingface") / "config.json").read_text())
+    assert back["problem_type"].split("_")[0] == kind.split("_")[0]
+    found = list(back["id2label"].values())
+    assert found == (["LABEL_0"] if kind == "regression" else names)
+
+
+def test_several_numbers_have_no_task(tmp_path, caplog):
+    tensors = huggingface_tensors(arrays_of("classifier", num_labels=2))
+    architectures = ["BertForSequenceClassification"]
+    source = write_huggingface(
+        tmp_path / "hf", tensors, architectures=architectures, problem_type="regression"
+    )
+    assert read_task(str(convert(source, tmp_path / "ours", "tf1"))) is None
+    assert "no task that predicts several numbers" in caplog.text
+
+
 @pytest.mark.parametrize("kind", ["checkpoint", "saved_model"])
 @pytest.mark.parametrize("output_format", ["tf1", "huggingface"])
 def test_tensorflow_2_encoders_go_everywhere(tmp_path, kind, output_format):

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.records import read_records
-from bert_tf.tasks.classification import METRICS, ClassificationTask, InputExample
+from bert_tf.tasks.classification import ClassificationTask, InputExample
+from bert_tf.tasks.problem_types import SINGLE_LABEL
 from bert_tf.tokenization import FullTokenizer
 
 # ids: 0 [PAD], 1 [UNK], 2 [CLS], 3 [SEP], 4 the, 5 dog, 6 barked, 7 ##s
@@ -75,6 +76,16 @@ def test_long_pairs_are_cut_to_the_sequence_length(tokenizer, tmp_path):
     assert batch["input_ids"] == [[2, 4, 4, 3, 5, 5, 3]]
 
 
+def test_examples_that_are_cut_are_counted(tokenizer, tmp_path, caplog):
+    texts = ["the " * 6, "the " * 7, "dog"]
+    examples = [InputExample("1", text, label="no") for text in texts]
+    task().write_records(examples, tokenizer, str(tmp_path / "x"))
+    assert "1 of 3 examples are longer than --max_seq_length=8 tokens and are cut" in caplog.text
+    caplog.clear()
+    task(doc_stride=2).write_records(examples, tokenizer, str(tmp_path / "y"))
+    assert not caplog.text
+
+
 def test_an_unknown_label_is_an_error_with_file_and_line_and_leaves_no_file(tokenizer, tmp_path):
     examples = [
         InputExample("1", "dog", label="yes", origin="train.tsv:2"),
@@ -135,10 +146,192 @@ def test_figures_of_an_evaluation_set_have_the_references_keys():
 
 
 def test_every_metric_that_a_task_may_name_is_reported():
-    binary = ClassificationTask(["0", "1"], 8, metric_names=tuple(METRICS))
+    binary = ClassificationTask(["0", "1"], 8, metric_names=tuple(SINGLE_LABEL.metrics))
     predicted, labels = np.array([1, 1, 0, 1, 0, 0]), np.array([1, 1, 0, 0, 1, 1])
     kept = {"logits": np.eye(2)[predicted], "label_ids": labels}
     found = binary.metrics(kept)
     assert found["eval_accuracy"] == 0.5
     assert found["eval_f1"] == pytest.approx(4 / 7)
+    assert found["eval_f1_macro"] == pytest.approx((4 / 7 + 2 / 5) / 2)
     assert found["eval_matthews_correlation"] == pytest.approx(0.0)
+
+
+# ------------------------------------------------------------------- several labels, and numbers
+
+
+def multi_task(**kwargs):
+    return ClassificationTask(["rude", "threat"], 8, problem_type="multi_label", **kwargs)
+
+
+def number_task(**kwargs):
+    return ClassificationTask([], 8, problem_type="regression", **kwargs)
+
+
+def test_a_record_of_several_labels_holds_zeros_and_ones(tokenizer, tmp_path):
+    examples = [
+        InputExample("1", "dog", label=("threat",)),
+        InputExample("2", "dog", label=()),
+        InputExample("3", "dog", label=("threat", "rude")),
+        InputExample("4", "dog"),
+    ]
+    batch = written(multi_task(), examples, tokenizer, tmp_path / "x")
+    assert batch["label_ids"] == [[0.0, 1.0], [0.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
+
+
+def test_a_record_of_a_regression_holds_a_number(tokenizer, tmp_path):
+    examples = [InputExample("1", "dog", label=-2.5), InputExample("2", "the dog")]
+    assert written(number_task(), examples, tokenizer, tmp_path / "x")["label_ids"] == [-2.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    "made, label, message",
+    [
+        (
+            multi_task(),
+            ("rude", "kind"),
+            "x.csv:3: the label is 'kind', but the labels of this task",
+        ),
+        (number_task(), "much", "x.csv:3: the label is 'much', but must be a finite number"),
+        (number_task(), math.inf, "x.csv:3: the label is inf, but must be a finite number"),
+        (number_task(), 1e39, "x.csv:3: the label is 1e.39, but must be a finite number"),
+    ],
+)
+def test_a_wrong_label_of_any_kind_is_named_with_its_line_before_anything_is_written(
+    made, label, message
+):
+    with pytest.raises(ValueError, match=message):
+        made.check_examples([InputExample("1", "a", label=label, origin="x.csv:3")])
+
+
+def test_figures_of_several_labels_and_of_numbers():
+    logits = np.float32([[2, -1], [-1, -2], [1, 1]])
+    labels = np.float32([[1, 1], [0, 0], [1, 1]])
+    found = multi_task().figures(logits, labels)
+    assert list(found) == ["eval_f1_micro", "eval_f1_macro", "eval_accuracy", "eval_loss", "loss"]
+    assert found["eval_f1_micro"] == pytest.approx(2 * 3 / (3 + 4))
+    assert found["eval_f1_macro"] == pytest.approx((1 + 2 / 3) / 2)
+    assert found["eval_accuracy"] == pytest.approx(2 / 3)
+    terms = [
+        -math.log(1 / (1 + math.exp(-z if y else z)))
+        for z, y in zip(logits.ravel().tolist(), labels.ravel().tolist(), strict=True)
+    ]
+    assert found["eval_loss"] == pytest.approx(sum(terms) / 6)
+
+    found = number_task().figures(np.float32([[1], [2], [4]]), np.float32([1, 3, 5]))
+    assert list(found) == ["eval_pearson", "eval_spearman", "eval_loss", "loss"]
+    assert found["eval_loss"] == pytest.approx(2 / 3)
+    assert found["eval_spearman"] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("made", [task(), multi_task(), number_task()])
+def test_a_task_is_made_again_from_its_arguments(made):
+    again = ClassificationTask(**made.arguments())
+    assert again.arguments() == made.arguments()
+    assert again.kind is made.kind
+    windowed = {**made.arguments(), "doc_stride": 3, "window_pooling": "max"}
+    assert ClassificationTask(**windowed).arguments() == windowed
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (
+            {"problem_type": "ranking"},
+            "`problem_type` is 'ranking', but must be one of single_label",
+        ),
+        ({"problem_type": "regression"}, r"`labels` are \['a', 'b'\], but a regression has none"),
+        ({"labels": [], "problem_type": "multi_label"}, "must be one or more that differ"),
+        ({"metric_names": ["f1_micro"]}, "metric 'f1_micro' is not one of accuracy, f1, f1_macro"),
+        ({"metric_names": []}, "no `metric_names`"),
+        ({"labels": ["a", "b", "c"], "metric_names": ["f1"]}, "'f1' is of two labels.* f1_macro"),
+        ({"class_weights": [1.0]}, "1 `class_weights` for 2 labels"),
+        ({"doc_stride": 0}, "`doc_stride` is 0"),
+        ({"window_pooling": "sum"}, "`window_pooling` is 'sum', but must be one of mean, max"),
+    ],
+)
+def test_a_task_that_cannot_be_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        ClassificationTask(**{"labels": ["a", "b"], "max_seq_length": 8} | arguments)
+
+
+# ------------------------------------------------------------------------------- long documents
+
+
+def test_a_long_text_becomes_windows_that_know_their_example(tokenizer, tmp_path):
+    examples = [
+        InputExample("1", "dog", label="no"),
+        InputExample("2", "the dog barked the dog barked", label="yes"),
+    ]
+    made = task(max_seq_length=6, doc_stride=2)
+    assert made.count_records(examples, tokenizer) == 3
+    assert made.write_records(examples, tokenizer, str(tmp_path / "x")) == 3
+    (batch,) = read_records(
+        [str(tmp_path / "x")],
+        made.features,
+        batch_size=9,
+        shuffle=False,
+        repeat=False,
+        drop_remainder=False,
+    )
+    assert batch["example_numbers"].numpy().tolist() == [0, 1, 1]
+    assert batch["label_ids"].numpy().tolist() == [0, 1, 1]
+    assert batch["input_ids"].numpy().tolist() == [
+        [2, 5, 3, 0, 0, 0],
+        [2, 4, 5, 6, 4, 3],
+        [2, 6, 4, 5, 6, 3],
+    ]
+
+
+@pytest.mark.parametrize("pooling, expected", [("mean", [[3.0, 1.0]]), ("max", [[4.0, 2.0]])])
+def test_logits_of_windows_are_pooled_by_example_wherever_they_stand(pooling, expected):
+    made = ClassificationTask(["a", "b"], 8, doc_stride=4, window_pooling=pooling)
+    kept = {
+        "logits": np.float32([[2, 2], [9, 7], [4, 0]]),
+        "label_ids": np.array([1, 0, 1]),
+        "example_numbers": np.array([5, 2, 5]),
+    }
+    found = made.per_example(kept)
+    assert found["logits"].tolist() == [[9.0, 7.0], *expected]
+    assert found["label_ids"].tolist() == [0, 1]
+    assert made.metrics(kept)["eval_accuracy"] == 0.5
+
+
+# --------------------------------------------------------------------------- records in parallel
+
+
+def test_several_processes_write_the_file_that_one_writes(tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr("bert_tf.tasks.classification._CHUNK_SIZE", 2)
+    examples = [InputExample(str(i), "the dog " * i, label="yes") for i in range(1, 8)]
+    for workers in (1, 2):
+        path = str(tmp_path / f"{workers}")
+        assert task().write_records(examples, tokenizer, path, num_workers=workers) == 7
+    assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
+
+
+def test_an_error_in_a_worker_is_the_error_of_the_run(tokenizer, tmp_path):
+    examples = [InputExample("1", "dog", label="oops", origin="t.tsv:9")]
+    with pytest.raises(ValueError, match=r"t\.tsv:9: the label is 'oops'"):
+        task().write_records(examples, tokenizer, str(tmp_path / "x"), num_workers=2)
+
+
+def test_the_key_of_records_changes_with_all_that_they_depend_on(tokenizer, tmp_path):
+    examples = [InputExample("1", "dog", "cat", "yes", origin="here:1")]
+
+    def key(made=None, rows=examples, with_tokenizer=tokenizer):
+        return (made or task()).records_key(rows, with_tokenizer)
+
+    path = tmp_path / "other.txt"
+    path.write_text("\n".join([*VOCAB, "more"]))
+    keys = [
+        key(),
+        key(task(max_seq_length=9)),
+        key(task(doc_stride=2)),
+        key(ClassificationTask(["yes", "no", "maybe"], 8)),
+        key(rows=[InputExample("1", "dog", None, "yes")]),
+        key(rows=[InputExample("1", "dog", "cat", "no")]),
+        key(rows=examples * 2),
+        key(with_tokenizer=FullTokenizer(str(path), do_lower_case=True)),
+        key(with_tokenizer=FullTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=False)),
+    ]
+    assert len(set(keys)) == len(keys)
+    assert key(rows=[InputExample("9", "dog", "cat", "yes", origin="there:7")]) == keys[0]

@@ -6,12 +6,18 @@ from pathlib import Path
 import pytest
 
 from bert_tf.tasks.classification import InputExample
-from bert_tf.tasks.glue import GLUE_TASKS, find_glue_task, read_glue
+from bert_tf.tasks.glue import GLUE_TASKS, find_glue_task, read_glue, splits_of, submission_lines
 
 REAL_DATA = Path(__file__).parents[3] / "shared/data/glue"
 
 # A row of each file, from GLUE's own layouts; A and B are the sentences, L the label.
 MNLI_BEGIN = "0\t31193\t31193n\tgovernment\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tA\tB"
+MNLI_DEV = f"{MNLI_BEGIN}\tl1\tl2\tl3\tl4\tl5\tL"
+STSB = "0\tmain-captions\tMSRvid\t2012test\t0001\tnone\tnone\tA\tB"
+MRPC_HEADER = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+QQP_HEADER = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+XNLI_HEADER = "language\tgold_label\t..."
+XNLI_ROW = "de\tL\t( a )\t( b )\t(ROOT a)\t(ROOT b)\tA\tB\tpromptID\tpairID"
 LAYOUTS = {
     ("cola", "train"): ("train.tsv", None, "gj04\tL\t\tA"),
     ("cola", "dev"): ("dev.tsv", None, "gj04\tL\t*\tA"),
@@ -19,17 +25,37 @@ LAYOUTS = {
     ("sst-2", "train"): ("train.tsv", "sentence\tlabel", "A\tL"),
     ("sst-2", "dev"): ("dev.tsv", "sentence\tlabel", "A\tL"),
     ("sst-2", "test"): ("test.tsv", "index\tsentence", "0\tA"),
-    ("mrpc", "train"): (
-        "train.tsv",
-        "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
-        "L\t7\t8\tA\tB",
-    ),
-    ("mrpc", "dev"): ("dev.tsv", "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", "L\t7\t8\tA\tB"),
+    ("mrpc", "train"): ("train.tsv", MRPC_HEADER, "L\t7\t8\tA\tB"),
+    ("mrpc", "dev"): ("dev.tsv", MRPC_HEADER, "L\t7\t8\tA\tB"),
     ("mrpc", "test"): ("test.tsv", "index\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t7\t8\tA\tB"),
+    ("qqp", "train"): ("train.tsv", QQP_HEADER, "133273\t213221\t213222\tA\tB\tL"),
+    ("qqp", "dev"): ("dev.tsv", QQP_HEADER, "201359\t303345\t303346\tA\tB\tL"),
+    ("qqp", "test"): ("test.tsv", "id\tquestion1\tquestion2", "0\tA\tB"),
+    ("sts-b", "train"): ("train.tsv", "index\t...", f"{STSB}\tL"),
+    ("sts-b", "dev"): ("dev.tsv", "index\t...", f"{STSB}\tL"),
+    ("sts-b", "test"): ("test.tsv", "index\t...", STSB),
     ("mnli", "train"): ("train.tsv", "index\t...", f"{MNLI_BEGIN}\tl1\tL"),
-    ("mnli", "dev"): ("dev_matched.tsv", "index\t...", f"{MNLI_BEGIN}\tl1\tl2\tl3\tl4\tl5\tL"),
+    ("mnli", "dev"): ("dev_matched.tsv", "index\t...", MNLI_DEV),
+    ("mnli", "dev_mismatched"): ("dev_mismatched.tsv", "index\t...", MNLI_DEV),
     ("mnli", "test"): ("test_matched.tsv", "index\t...", MNLI_BEGIN),
+    ("mnli", "test_mismatched"): ("test_mismatched.tsv", "index\t...", MNLI_BEGIN),
+    ("qnli", "train"): ("train.tsv", "index\tquestion\tsentence\tlabel", "0\tA\tB\tL"),
+    ("qnli", "dev"): ("dev.tsv", "index\tquestion\tsentence\tlabel", "0\tA\tB\tL"),
+    ("qnli", "test"): ("test.tsv", "index\tquestion\tsentence", "0\tA\tB"),
+    ("rte", "train"): ("train.tsv", "index\tsentence1\tsentence2\tlabel", "0\tA\tB\tL"),
+    ("rte", "dev"): ("dev.tsv", "index\tsentence1\tsentence2\tlabel", "0\tA\tB\tL"),
+    ("rte", "test"): ("test.tsv", "index\tsentence1\tsentence2", "0\tA\tB"),
+    ("wnli", "train"): ("train.tsv", "index\tsentence1\tsentence2\tlabel", "0\tA\tB\tL"),
+    ("wnli", "dev"): ("dev.tsv", "index\tsentence1\tsentence2\tlabel", "0\tA\tB\tL"),
+    ("wnli", "test"): ("test.tsv", "index\tsentence1\tsentence2", "0\tA\tB"),
+    ("ax", "test"): ("diagnostic.tsv", "index\tsentence1\tsentence2", "0\tA\tB"),
+    ("xnli", "train"): ("multinli/multinli.train.de.tsv", "premise\thypo\tlabel", "A\tB\tL"),
+    ("xnli", "dev"): ("xnli.dev.tsv", XNLI_HEADER, XNLI_ROW),
+    ("xnli", "test"): ("xnli.test.tsv", XNLI_HEADER, XNLI_ROW),
 }
+NEEDED = {"cola": 4, "sst-2": 2, "mrpc": 5, "qqp": 6, "sts-b": 10, "mnli": 10, "qnli": 4, "rte": 4}
+NEEDED |= {"wnli": 4, "xnli": 8}
+NEEDED_IN_TEST = {"cola": 2, "sts-b": 9, "qqp": 3, "qnli": 3, "rte": 3, "wnli": 3, "ax": 3}
 
 
 def row_of(name, split, text_a, text_b, label):
@@ -38,12 +64,20 @@ def row_of(name, split, text_a, text_b, label):
 
 
 def read(name, split, folder):
-    return list(read_glue(GLUE_TASKS[name], str(folder), split))
+    return list(read_glue(GLUE_TASKS[name], str(folder), split, language="de"))
+
+
+def write_split(folder, name, split, rows, header=True):
+    file, first_line, _ = LAYOUTS[name, split]
+    lines = ([first_line] if first_line else []) + rows
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_text("\n".join(lines), encoding="utf-8")
+    return f"{folder / file}:{len(lines)}"
 
 
 def test_the_layouts_below_are_of_every_task_and_split():
     assert set(LAYOUTS) == {
-        (name, split) for name in GLUE_TASKS for split in ("train", "dev", "test")
+        (name, split) for name, task in GLUE_TASKS.items() for split in task.splits
     }
 
 
@@ -51,39 +85,84 @@ def test_the_layouts_below_are_of_every_task_and_split():
 @pytest.mark.parametrize("line_end", ["\n", "\r\n"])
 def test_sentences_and_labels_stand_where_glue_puts_them(tmp_path, name, split, line_end):
     task, (file, header, _) = GLUE_TASKS[name], LAYOUTS[name, split]
-    labels = task.labels[:2]
+    labels = task.labels[:2] or ("2.5", "4.000")
     rows = [
         row_of(name, split, 'One "quoted.', "Zwölf", labels[1]),
         row_of(name, split, "Two", 'A "b', labels[0]),
     ]
     lines = ([header] if header else []) + rows
     text = "\ufeff" + "".join(line + line_end for line in lines)  # with a byte order mark
+    (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(text, encoding="utf-8", newline="")
     first, second = read(name, split, tmp_path)
     line = 2 if header else 1
-    pair, labelled = task.text_b is not None, split != "test"
+    expected = labels if task.labels else (2.5, 4.0)
+    pair, labelled = "B" in LAYOUTS[name, split][2].split("\t"), not split.startswith("test")
+    labelled = labelled or name == "xnli"
     assert first == InputExample(
         guid=f"{split}-{line - 1}",
         text_a='One "quoted.',
         text_b="Zwölf" if pair else None,
-        label=labels[1] if labelled else None,
+        label=expected[1] if labelled and split != "test" else None,
         origin=f"{tmp_path / file}:{line}",
     )
-    assert second.label == (labels[0] if labelled else None)
+    assert second.label == (expected[0] if labelled and split != "test" else None)
     assert second.text_b == ('A "b' if pair else None)
 
 
-@pytest.mark.parametrize("name, split", LAYOUTS)
+@pytest.mark.parametrize("name, split", [key for key in LAYOUTS if key[0] != "qqp"])
 def test_a_row_with_too_few_columns_is_an_error_with_file_and_line(tmp_path, name, split):
-    file, header, _ = LAYOUTS[name, split]
-    whole = row_of(name, split, "One", "Two", GLUE_TASKS[name].labels[0])
-    needed = {"cola": 2 if split == "test" else 4, "sst-2": 2, "mrpc": 5, "mnli": 10}[name]
+    labels = GLUE_TASKS[name].labels or ("1.5",)
+    whole = row_of(name, split, "One", "Two", labels[0])
+    needed = NEEDED_IN_TEST.get(name) if split == "test" else None
+    needed = 3 if (name, split) == ("xnli", "train") else needed or NEEDED[name]
     cut = "\t".join(whole.split("\t")[: needed - 1])
-    lines = ([header] if header else []) + [whole, "", cut]
-    (tmp_path / file).write_text("\n".join(lines), encoding="utf-8")
-    place = f"{file}:{len(lines)}: {name} needs {needed} columns .* this row has {needed - 1}: "
-    with pytest.raises(ValueError, match=place):
+    place = write_split(tmp_path, name, split, [whole, "", cut])
+    message = f"{place}: {name} needs {needed} columns .* this row has {needed - 1}: "
+    with pytest.raises(ValueError, match=message):
         read(name, split, tmp_path)
+
+
+def test_the_broken_rows_of_qqp_are_counted_and_the_first_is_named(tmp_path, caplog):
+    rows = [row_of("qqp", "train", "One", "Two", "1"), "1\t2\thalf", "a row", "3\t4\t5\tx\ty\t0"]
+    write_split(tmp_path, "qqp", "train", rows)
+    assert [example.label for example in read("qqp", "train", tmp_path)] == ["1", "0"]
+    assert "2 rows of " in caplog.text
+    assert "train.tsv:3: qqp needs 6 columns separated by tabs, but this row has 3" in caplog.text
+
+
+def test_empty_sentences_are_counted(tmp_path, caplog):
+    rows = [
+        row_of("rte", "dev", *row) for row in (("a", " ", "entailment"), ("a", "b", "entailment"))
+    ]
+    write_split(tmp_path, "rte", "dev", rows)
+    assert len(read("rte", "dev", tmp_path)) == 2
+    assert "1 rows of " in caplog.text
+    assert "dev.tsv have an empty sentence. The first: " in caplog.text
+    assert "dev.tsv:2" in caplog.text
+
+
+def test_a_score_that_is_no_number_is_named_with_its_line(tmp_path):
+    place = write_split(tmp_path, "sts-b", "dev", [row_of("sts-b", "dev", "a", "b", "high")])
+    with pytest.raises(ValueError, match=f"{place}: column 9 of sts-b holds 'high'"):
+        read("sts-b", "dev", tmp_path)
+
+
+def test_xnli_is_read_in_one_language_and_spells_its_labels_as_mnli_does(tmp_path):
+    rows = [
+        row_of("xnli", "dev", *row) for row in (("a", "b", "neutral"), ("c", "d", "entailment"))
+    ]
+    write_split(tmp_path, "xnli", "dev", [rows[0], rows[1].replace("de\t", "zh\t", 1)])
+    assert [example.text_a for example in read("xnli", "dev", tmp_path)] == ["a"]
+    write_split(tmp_path, "xnli", "train", [row_of("xnli", "train", "a", "b", "contradictory")])
+    assert [example.label for example in read("xnli", "train", tmp_path)] == ["contradiction"]
+
+
+def test_a_language_that_is_not_in_the_file_is_refused_with_those_that_are(tmp_path):
+    place = write_split(tmp_path, "xnli", "dev", [row_of("xnli", "dev", "a", "b", "neutral")])
+    with pytest.raises(ValueError, match=r"xnli.dev.tsv has no row in the language 'sw'.* de"):
+        list(read_glue(GLUE_TASKS["xnli"], str(tmp_path), "dev", language="sw"))
+    assert place
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -91,9 +170,37 @@ def test_a_missing_file_is_named(tmp_path):
         read("mnli", "dev", tmp_path)
 
 
+def test_the_mismatched_sets_of_mnli_belong_to_a_run_where_they_are_there(tmp_path):
+    mnli = GLUE_TASKS["mnli"]
+    assert splits_of(mnli, str(tmp_path), "dev") == ["dev"]
+    (tmp_path / "dev_mismatched.tsv").touch()
+    assert splits_of(mnli, str(tmp_path), "dev") == ["dev", "dev_mismatched"]
+    assert splits_of(mnli, str(tmp_path), "train") == ["train"]
+
+
+def test_the_diagnostic_set_can_only_be_predicted(tmp_path):
+    assert splits_of(GLUE_TASKS["ax"], str(tmp_path), "test") == ["test"]
+    with pytest.raises(ValueError, match=r"--task_name=ax has no train set: it is only predicted"):
+        splits_of(GLUE_TASKS["ax"], str(tmp_path), "train")
+
+
+def test_the_file_for_the_leaderboard_has_a_header_and_names_of_labels():
+    assert submission_lines(GLUE_TASKS["rte"], [1, 0]) == [
+        "index\tprediction",
+        "0\tnot_entailment",
+        "1\tentailment",
+    ]
+    scores = submission_lines(GLUE_TASKS["sts-b"], [5.2, -0.1, 2.34567])
+    assert scores[1:] == ["0\t5.000", "1\t0.000", "2\t2.346"]
+    names = [s.submission for t in GLUE_TASKS.values() for s in t.splits.values() if s.submission]
+    expected = ["AX", "CoLA", "MNLI-m", "MNLI-mm", "MRPC", "QNLI", "QQP", "RTE", "SST-2"]
+    expected += ["STS-B", "WNLI"]
+    assert sorted(names) == [f"{name}.tsv" for name in expected]
+
+
 @pytest.mark.parametrize(
     "given, name",
-    [("MRPC", "mrpc"), ("mrpc", "mrpc"), ("SST-2", "sst-2"), ("sst2", "sst-2"), ("CoLA", "cola")],
+    [("MRPC", "mrpc"), ("mrpc", "mrpc"), ("SST-2", "sst-2"), ("sst2", "sst-2"), ("STS-B", "sts-b")],
 )
 def test_a_task_is_found_in_any_spelling(given, name):
     assert find_glue_task(given) is GLUE_TASKS[name]
@@ -104,15 +211,38 @@ def test_an_unknown_task_is_refused_with_the_known_ones_and_the_way_to_own_data(
         find_glue_task("imdb")
 
 
-def test_the_table_agrees_with_the_reference():
+def test_the_table_agrees_with_the_reference_and_with_glue():
     mnli = ("contradiction", "entailment", "neutral")
-    assert {name: task.labels for name, task in GLUE_TASKS.items() if name != "sst-2"} == {
-        "cola": ("0", "1"),
-        "mrpc": ("0", "1"),
-        "mnli": mnli,
-    }
+    for name in ("mnli", "xnli", "ax"):  # the reference's order
+        assert GLUE_TASKS[name].labels == mnli
+    for name in ("cola", "mrpc", "sst-2", "qqp", "wnli"):
+        assert GLUE_TASKS[name].labels == ("0", "1")
     assert GLUE_TASKS["cola"].metrics[0] == "matthews_correlation"
-    assert GLUE_TASKS["mrpc"].metrics == ("f1", "accuracy")
+    assert GLUE_TASKS["mrpc"].metrics == GLUE_TASKS["qqp"].metrics == ("f1", "accuracy")
+    assert GLUE_TASKS["sts-b"].metrics == ("pearson", "spearman")
+    for name in ("sst-2", "mnli", "qnli", "rte", "wnli", "xnli"):
+        assert GLUE_TASKS[name].metrics == ("accuracy",)
+
+
+def test_the_real_sts_b_has_its_published_size_and_scores_from_0_to_5():
+    if not (REAL_DATA / "STS-B").is_dir():
+        pytest.skip("../shared/data/glue is not on this machine")
+    sizes = {"train": 5749, "dev": 1500, "test": 1379}
+    splits = {split: read("sts-b", split, REAL_DATA / "STS-B") for split in sizes}
+    assert {split: len(examples) for split, examples in splits.items()} == sizes
+    for split in ("train", "dev"):
+        scores = [example.label for example in splits[split]]
+        assert (min(scores), max(scores)) == (0.0, 5.0)
+    assert splits["dev"][1].text_b == "A child is riding a horse."
+
+
+def test_the_real_layout_of_mnli_is_read():
+    if not (REAL_DATA / "MNLI_layout").is_dir():
+        pytest.skip("../shared/data/glue is not on this machine")
+    rows = read("mnli", "dev", REAL_DATA / "MNLI_layout")
+    assert len(rows) == 48
+    assert {row.label for row in rows} <= set(GLUE_TASKS["mnli"].labels)
+    assert rows[0].text_b == "Did you open the poison cupboard and study the bottle?"
 
 
 @pytest.mark.parametrize(
@@ -133,6 +263,6 @@ def test_the_real_files_have_their_published_sizes(folder, name, sizes, positive
         assert {example.label for example in splits[split]} == {"0", "1"}
     with open(REAL_DATA / folder / "dev.tsv", encoding="utf-8-sig", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-    column = GLUE_TASKS[name].text_a
-    texts = [row[column] for row in rows[GLUE_TASKS[name].has_header :]]
+    dev = GLUE_TASKS[name].splits["dev"]
+    texts = [row[dev.text_a] for row in rows[dev.header :]]
     assert [example.text_a for example in splits["dev"]] == texts

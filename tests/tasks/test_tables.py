@@ -5,7 +5,15 @@ import json
 import pytest
 
 from bert_tf.tasks.classification import InputExample
-from bert_tf.tasks.tables import infer_labels, read_examples
+from bert_tf.tasks.tables import TableLayout, infer_labels
+from bert_tf.tasks.tables import read_examples as read_with_layout
+
+
+def read_examples(path, **columns):
+    """With a layout of these names; labels are read where a column is named."""
+    return read_with_layout(
+        path, TableLayout(**{"text_a": "text", **columns}), labelled="label" in columns
+    )
 
 
 def write(path, text):
@@ -23,38 +31,38 @@ def labels_of(*labels):
 
 def test_rows_of_a_tsv_become_examples(tmp_path):
     path = write(tmp_path / "t.tsv", "label\tquestion\tanswer\nyes\tWho?\tI.\nno\tWhy?\tSo.\n")
-    columns = dict(text_a_column="question", text_b_column="answer", label_column="label")
+    columns = dict(text_a="question", text_b="answer", label="label")
     assert list(read_examples(path, **columns)) == [
         InputExample("row-1", "Who?", "I.", "yes", f"{path}:2"),
         InputExample("row-2", "Why?", "So.", "no", f"{path}:3"),
     ]
 
 
-def test_without_a_label_column_there_are_no_labels(tmp_path):
+def test_without_a_label_there_are_no_labels(tmp_path):
     path = write(tmp_path / "t.csv", 'text,label\r\n"One, two",x\r\n')
-    (example,) = read_examples(path, text_a_column="text")
+    (example,) = read_examples(path, text_a="text")
     assert (example.text_a, example.text_b, example.label) == ("One, two", None, None)
 
 
 def test_a_table_is_read_lazily(tmp_path):
     path = write(tmp_path / "t.tsv", "text\nfirst\n \n")
-    assert next(read_examples(path, text_a_column="text")).text_a == "first"
+    assert next(read_examples(path, text_a="text")).text_a == "first"
 
 
-@pytest.mark.parametrize("column", ["text_a_column", "text_b_column", "label_column"])
+@pytest.mark.parametrize("column", ["text_a", "text_b", "label"])
 def test_a_missing_column_is_an_error_that_names_those_there_are(tmp_path, column):
     path = write(tmp_path / "t.tsv", "text\tlabel\nHello.\tx\n")
-    columns = {"text_a_column": "text", column: "lable"}
+    columns = {"text_a": "text", column: "lable"}
     with pytest.raises(ValueError, match=r"t.tsv:2: there is no column 'lable'.*did you mean") as e:
         list(read_examples(path, **columns))
     assert "text, label" in str(e.value)
 
 
-@pytest.mark.parametrize("column", ["text_a_column", "text_b_column"])
+@pytest.mark.parametrize("column", ["text_a", "text_b"])
 @pytest.mark.parametrize("value", ["", "  ", None, 7, ["a"]])
 def test_a_text_that_is_none_is_refused_by_line(tmp_path, column, value):
     path = jsonl(tmp_path / "t.jsonl", {"t": "a", "u": "b"}, {"t": "a", "u": value})
-    columns = {"text_a_column": "t", column: "u"}
+    columns = {"text_a": "t", column: "u"}
     with pytest.raises(ValueError, match=r"t.jsonl:2: column 'u' holds .*, but must hold a text"):
         list(read_examples(path, **columns))
 
@@ -65,7 +73,7 @@ def test_a_text_that_is_none_is_refused_by_line(tmp_path, column, value):
 )
 def test_a_label_in_json_is_its_text_as_json_writes_it(tmp_path, value, label):
     path = jsonl(tmp_path / "t.jsonl", {"t": "a", "l": value})
-    (example,) = read_examples(path, text_a_column="t", label_column="l")
+    (example,) = read_examples(path, text_a="t", label="l")
     assert example.label == label
 
 
@@ -73,7 +81,7 @@ def test_a_label_in_json_is_its_text_as_json_writes_it(tmp_path, value, label):
 def test_a_label_that_is_none_is_refused_by_line(tmp_path, value):
     path = jsonl(tmp_path / "t.jsonl", {"t": "a", "l": "x"}, {"t": "a", "l": value})
     with pytest.raises(ValueError, match=r"t.jsonl:2: column 'l' holds .*, but must hold a label"):
-        list(read_examples(path, text_a_column="t", label_column="l"))
+        list(read_examples(path, text_a="t", label="l"))
 
 
 def test_labels_are_sorted_as_words():
@@ -100,3 +108,106 @@ def test_labels_of_equal_value_have_an_order_that_is_not_the_sets():
 
 def test_words_that_python_takes_for_numbers_are_words():
     assert labels_of("nan", "1", "inf", "10", "9") == ["1", "10", "9", "inf", "nan"]
+
+
+# -------------------------------------------------------------------------------- without a header
+
+
+def test_without_a_header_columns_are_called_by_their_numbers(tmp_path):
+    path = write(tmp_path / "t.tsv", "\ufeffgj04\t1\t\tThey left.\r\ngj04\t0\t*\tThey leaved.\r\n")
+    examples = list(read_examples(path, header=False, text_a="3", label="1"))
+    assert [(e.text_a, e.label, e.origin) for e in examples] == [
+        ("They left.", "1", f"{path}:1"),
+        ("They leaved.", "0", f"{path}:2"),
+    ]
+
+
+def test_without_a_header_a_name_is_refused_with_the_numbers(tmp_path):
+    path = write(tmp_path / "t.csv", "a,b\n")
+    with pytest.raises(
+        ValueError, match=r"t.csv:1: there is no column 'text'\. The columns are 0, 1"
+    ):
+        list(read_examples(path, header=False))
+
+
+def test_without_a_header_a_row_of_another_length_is_refused_by_line(tmp_path):
+    path = write(tmp_path / "t.tsv", "a\tb\n\na\tb\tc\n")
+    with pytest.raises(ValueError, match=r"t.tsv:3: found 3 columns, but 2 are expected"):
+        list(read_examples(path, header=False, text_a="0"))
+    assert list(read_examples(write(tmp_path / "e.tsv", ""), header=False, text_a="0")) == []
+
+
+def test_a_file_of_any_name_is_read_as_what_it_is_said_to_be(tmp_path):
+    path = write(tmp_path / "data.txt", 'text\tlabel\n"a\tb"\tx\n')
+    (example,) = read_examples(path, label="label", format="tsv", quoted=True)
+    assert (example.text_a, example.label) == ("a\tb", "x")
+
+
+# ---------------------------------------------------------------------------------- several labels
+
+
+def several(path, **layout):
+    examples = read_examples(path, problem_type="multi_label", **{"label": "labels", **layout})
+    return [example.label for example in examples]
+
+
+def test_several_labels_stand_in_one_column_with_a_separator(tmp_path):
+    path = write(tmp_path / "t.tsv", "text\tlabels\na\trude, threat\nb\t\nc\tthreat\n")
+    assert several(path) == [("rude", "threat"), (), ("threat",)]
+    path = write(tmp_path / "t.csv", "text,labels\na,rude|threat\n")
+    assert several(path, label_separator="|") == [("rude", "threat")]
+
+
+def test_several_labels_may_be_a_list_in_json(tmp_path):
+    rows = [
+        {"text": "a", "labels": ["x", 2]},
+        {"text": "b", "labels": []},
+        {"text": "c", "labels": "x"},
+    ]
+    assert several(jsonl(tmp_path / "t.jsonl", *rows)) == [("x", "2"), (), ("x",)]
+
+
+def test_several_labels_may_have_a_column_each(tmp_path):
+    path = write(tmp_path / "t.csv", "text,rude,threat\na,0,1\nb,1,true\nc,False,0\n")
+    assert several(path, label="rude,threat") == [("threat",), ("rude", "threat"), ()]
+    layout = TableLayout("text", label="rude, threat", problem_type="multi_label")
+    assert layout.label_columns == ("rude", "threat")
+    assert TableLayout("text", label="a,b").label_columns == ()
+
+
+@pytest.mark.parametrize(
+    "row, label, message",
+    [
+        (
+            {"text": "a", "rude": "yes", "x": 1},
+            "rude,x",
+            "column 'rude' holds 'yes', but must hold 0 or",
+        ),
+        ({"text": "a", "rude": 2, "x": 1}, "rude,x", "column 'rude' holds 2, but must hold 0 or 1"),
+        ({"text": "a", "l": None}, "l", "column 'l' holds None, but must hold labels"),
+        ({"text": "a", "l": ["x", None]}, "l", "column 'l' holds None, but must hold a label"),
+    ],
+)
+def test_wrong_labels_are_refused_by_line(tmp_path, row, label, message):
+    with pytest.raises(ValueError, match=f"t.jsonl:1: {message}"):
+        several(jsonl(tmp_path / "t.jsonl", row), label=label)
+
+
+def test_the_labels_of_lists_are_inferred_too():
+    assert labels_of(("b", "a"), (), ("c", "a")) == ["a", "b", "c"]
+
+
+# ----------------------------------------------------------------------------------------- numbers
+
+
+def test_numbers_of_a_regression(tmp_path):
+    path = jsonl(tmp_path / "t.jsonl", {"text": "a", "y": 2}, {"text": "b", "y": "-1.5e2"})
+    examples = read_examples(path, problem_type="regression", label="y")
+    assert [example.label for example in examples] == [2.0, -150.0]
+
+
+@pytest.mark.parametrize("value", ["", "high", None, True, [1], "nan", float("inf")])
+def test_what_is_no_number_is_refused_by_line(tmp_path, value):
+    path = jsonl(tmp_path / "t.jsonl", {"text": "a", "y": value})
+    with pytest.raises(ValueError, match=r"t.jsonl:1: column 'y' holds .*, but must hold a number"):
+        list(read_examples(path, problem_type="regression", label="y"))

@@ -10,7 +10,9 @@ from bert_tf.training.losses import (
     classification_loss,
     cross_entropy,
     masked_lm_loss,
+    multi_label_loss,
     next_sentence_loss,
+    regression_loss,
 )
 
 # softmax of [0, ln 3] is [1/4, 3/4]
@@ -101,3 +103,45 @@ def test_the_sums_of_two_parts_give_the_loss_of_the_whole_where_a_mean_of_means_
     assert sum(totals) / (sum(weights) + 1e-5) == pytest.approx(whole, rel=1e-6)
     mean_of_means = sum(t / w for t, w in zip(totals, weights, strict=True)) / 2
     assert abs(mean_of_means - whole) > 0.01
+
+
+# --------------------------------------------------------- classification: weights, several, numbers
+
+
+def test_class_weights_make_a_mean_over_weights():
+    logits = np.float32([[1, 0], [0, 2], [0.5, 0.5], [9, 9]])
+    features = {
+        "label_ids": tf.constant([0, 1, 1, 0]),
+        "is_real_example": tf.constant([1, 1, 1, 0]),
+    }
+    terms = [
+        -math.log(math.exp(row[y]) / sum(map(math.exp, row)))
+        for row, y in zip(logits[:3], (0, 1, 1), strict=True)
+    ]
+    expected = (3 * terms[0] + 0.5 * terms[1] + 0.5 * terms[2]) / 4
+    found = mean(classification_loss([3.0, 0.5]), {"logits": logits}, features)
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 4.0]])
+def test_the_loss_of_several_labels_is_a_mean_over_labels_and_real_examples(weights):
+    logits = np.float32([[1, -2], [0, 3], [7, 7]])
+    labels = np.float32([[1, 1], [0, 1], [0, 0]])
+    features = {"label_ids": tf.constant(labels), "is_real_example": tf.constant([1, 1, 0])}
+    expected = 0.0
+    for row in range(2):
+        for label in range(2):
+            z, y = float(logits[row, label]), labels[row, label]
+            probability = 1 / (1 + math.exp(-z))
+            weight = 1.0 if weights is None or y == 0 else weights[label]
+            expected -= weight * math.log(probability if y else 1 - probability) / 4
+    assert mean(multi_label_loss(weights), {"logits": logits}, features) == pytest.approx(expected)
+
+
+def test_the_loss_of_a_regression_is_the_mean_squared_error_of_real_examples():
+    features = {
+        "label_ids": tf.constant([1.0, 5.0, 0.0]),
+        "is_real_example": tf.constant([1, 1, 0]),
+    }
+    outputs = {"logits": tf.constant([[2.0], [2.0], [9.0]])}
+    assert mean(regression_loss(), outputs, features) == pytest.approx((1 + 9) / 2)

@@ -93,7 +93,7 @@ class Linear(keras.Model):
         return {"y": tf.linalg.matvec(inputs["x"], self.kernel.value)}
 
 
-def linear_trainer(devices=ONE, rate=0.1, optimizer="default") -> Trainer:
+def linear_trainer(devices=ONE, rate=0.1, **kwargs) -> Trainer:
     """Of `Linear` with the mean of |y - target|; traced in a moment."""
     loss = Loss(
         "loss",
@@ -102,9 +102,7 @@ def linear_trainer(devices=ONE, rate=0.1, optimizer="default") -> Trainer:
     )
     strategy = strategy_on(devices)
     with strategy.scope():
-        model = Linear()
-        if optimizer == "default":
-            optimizer = AdamWeightDecay(rate)
+        model, optimizer = Linear(), AdamWeightDecay(rate, **kwargs)
     return Trainer(model, [loss], strategy=strategy, input_names=["x"], optimizer=optimizer)
 
 

@@ -1,5 +1,8 @@
 """From options to a trainer, and from record files to results."""
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,6 +14,7 @@ from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb
 from bert_tf.training.schedules import WarmupCosineDecay, WarmupLinearDecay, WarmupPolynomialDecay
 from bert_tf.workflows import training
+from bert_tf.workflows.trainer_setup import make_trainer
 
 CONFIG = BertConfig(
     vocab_size=9,
@@ -27,7 +31,7 @@ CONFIG = BertConfig(
 def task_and_trainer(tmp_path):
     task = ClassificationTask(("no", "yes"), max_seq_length=48)
     options = classifier_options(tmp_path, train_file="unused.tsv", do_train=True)
-    return task, training.make_trainer(
+    return task, make_trainer(
         task, CONFIG, options, options.make_strategy(), checkpoint=None, num_train_steps=3
     )
 
@@ -48,7 +52,7 @@ def test_batches_of_many_lengths_are_not_compiled_one_by_one(task_and_trainer, t
     file = write_lengths(tmp_path / "eval", range(2, 48, 3))
     kept = training.run_model(trainer, task, [file], batch_size=1)
     assert kept["logits"].shape == (16, 2)
-    (step,) = trainer._predict_steps.values()
+    (step,) = trainer._runner._steps.values()
     assert step.experimental_get_tracing_count() <= 2
 
 
@@ -75,7 +79,7 @@ def test_equal_options_make_equal_initial_weights(task_and_trainer, tmp_path):
     task, trainer = task_and_trainer
     options = classifier_options(tmp_path, train_file="unused.tsv", do_train=True)
     tf.random.normal([3])  # whatever was drawn before
-    again = training.make_trainer(
+    again = make_trainer(
         task, CONFIG, options, options.make_strategy(), checkpoint=None, num_train_steps=3
     )
     for first, second in zip(trainer.model.weights, again.model.weights, strict=True):
@@ -88,7 +92,7 @@ def trainer_with(folder, num_train_steps=3, **flags):
     flags = {"train_batch_size": 2, **flags}
     options = classifier_options(folder, train_file="unused.tsv", do_train=True, **flags)
     devices = options.make_strategy()
-    trainer = training.make_trainer(
+    trainer = make_trainer(
         task, CONFIG, options, devices, None, num_train_steps, num_warmup_steps=1
     )
     return options, task, trainer
@@ -99,7 +103,7 @@ def test_without_flags_the_optimizer_is_the_references(tmp_path):
     optimizer, reference = trainer.optimizer, AdamWeightDecay(WarmupLinearDecay(5e-3, 3, 1))
     assert type(optimizer) is AdamWeightDecay
     assert optimizer.get_config() == reference.get_config()
-    assert trainer.max_gradient_norm == 1.0
+    assert trainer._step._max_norm == 1.0
     assert len(trainer.model.trainable_variables) == len(trainer.model.weights)
 
 
@@ -119,7 +123,7 @@ def test_flags_choose_the_optimizer_and_its_settings(tmp_path):
     expected = Lamb(schedule, 0.2, 0.8, 0.95, 1e-5, learning_rate_factors=factors)
     assert type(trainer.optimizer) is Lamb
     assert trainer.optimizer.get_config() == expected.get_config()
-    assert trainer.max_gradient_norm == 3.0
+    assert trainer._step._max_norm == 3.0
     _, _, trainer = trainer_with(tmp_path, optimizer="adamw")
     assert type(trainer.optimizer) is AdamW
 
@@ -208,3 +212,52 @@ def test_a_layer_that_is_not_there_cannot_be_frozen(tmp_path):
 def test_settings_of_the_optimizer_out_of_range_are_refused(flags, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         classifier_options(tmp_path, train_file="unused.tsv", do_train=True, **flags)
+
+
+def test_batches_by_length_give_what_the_full_length_gives_in_the_order_of_the_file(
+    task_and_trainer, tmp_path
+):
+    task, trainer = task_and_trainer
+    lengths = [3, 41, 17, 48, 9, 2, 33, 25, 40, 5, 11]
+    file = write_lengths(tmp_path / "eval", lengths)
+    found = {
+        name: training.run_model(trainer, task, [file], batch_size=2, lengths=name)
+        for name in training.LENGTHS
+    }
+    for name in ("trimmed", "bucketed"):
+        assert sorted(found[name]) == ["label_ids", "logits"]
+        np.testing.assert_allclose(
+            found[name]["logits"], found["full"]["logits"], rtol=0, atol=1e-6, err_msg=name
+        )
+    assert len({tuple(row) for row in found["full"]["logits"].tolist()}) == len(lengths)
+
+
+def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path):
+    """One batch that is the whole set: the same examples whatever the order."""
+    losses = []
+    config_without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    config = dataclasses.replace(CONFIG, **config_without_dropout)
+    file = write_lengths(tmp_path / "train", [3, 41, 17, 9])
+    for lengths in training.LENGTHS:
+        folder = tmp_path / lengths
+        options = classifier_options(
+            folder,
+            train_file="unused.tsv",
+            do_train=True,
+            train_batch_size=4,
+            iterations_per_loop=1,  # a line for each step
+        )
+        task = ClassificationTask(("no", "yes"), max_seq_length=48)
+        devices = options.make_strategy()
+        trainer = make_trainer(task, config, options, devices, None, num_train_steps=3)
+        trainer.model.classifier.dropout.rate = 0.0
+        training.train(trainer, task, [file], options, num_train_steps=3, lengths=lengths)
+        lines = (folder / "metrics.jsonl").read_text().splitlines()
+        losses.append([json.loads(line)["loss"] for line in lines])
+    np.testing.assert_allclose(losses[1:], [losses[0]] * 3, rtol=1e-5)
+
+
+def test_an_unknown_kind_of_lengths_is_refused(task_and_trainer, tmp_path):
+    task, trainer = task_and_trainer
+    with pytest.raises(ValueError, match="`lengths` is 'short', but must be one of full, trimmed"):
+        training.run_model(trainer, task, ["x"], batch_size=2, lengths="short")

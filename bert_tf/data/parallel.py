@@ -1,0 +1,88 @@
+"""A function over many parts of work, in this process or in several, with the results in order."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait as wait_for_process
+from typing import Any, TypeVar
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+_AHEAD = 4  # parts per worker that are under way or done and not yet asked for
+
+
+def map_in_order(
+    function: Callable[[Part], Result], parts: Iterable[Part], num_workers: int
+) -> Iterator[Result]:
+    """`function` of each part, in the order of the parts, whatever the number of workers.
+
+    Args:
+        function: can be pickled; it is sent to each worker once.
+        parts: can be pickled; taken as they are needed.
+        num_workers: processes; 1 is this one. Each new one imports TensorFlow, which takes seconds.
+
+    Raises:
+        Exception: what `function` raised.
+        RuntimeError: a worker was killed, for example because memory ran out.
+    """
+    if num_workers <= 1:
+        yield from map(function, parts)
+        return
+    context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
+    pool = ProcessPoolExecutor(
+        num_workers, mp_context=context, initializer=_keep, initargs=(function,)
+    )
+    try:
+        waiting: deque = deque()
+        for part in parts:
+            waiting.append(pool.submit(_call, part))
+            if len(waiting) >= _AHEAD * num_workers:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            "A worker process was killed, perhaps because memory ran out. Use fewer --num_workers."
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def usable_cores() -> int:
+    """Processor cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS and Windows do not say
+        return os.cpu_count() or 1
+
+
+def end_with_parent() -> None:
+    """In a worker: leave Ctrl-C to the first process, and end when that ends, however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
+
+
+def _wait_for_parent() -> None:
+    wait_for_process([multiprocessing.parent_process().sentinel])
+    os._exit(1)
+
+
+_function: Callable[[Any], Any] | None = None  # of a worker
+
+
+def _keep(function: Callable[[Any], Any]) -> None:
+    global _function
+    end_with_parent()
+    _function = function
+
+
+def _call(part: Any) -> Any:
+    return _function(part)

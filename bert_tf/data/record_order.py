@@ -1,0 +1,45 @@
+"""In which order the records of a set of files are read, epoch by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+# Files read in turn when shuffling; the reference has min(4, number of files) too.
+_FILES_AT_ONCE = 4
+
+
+def epochs_of(
+    files: list[str],
+    compressions: list[str],
+    shuffle: bool,
+    seed: int,
+    shuffle_buffer: int,
+    names_only: bool = False,
+) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """Number of an epoch -> its serialized examples, or the names of their files.
+
+    The order depends on seed and epoch alone.
+    """
+    files_at_once = min(_FILES_AT_ONCE, len(files))
+
+    def records_of(file, compression):
+        dataset = tf.data.TFRecordDataset(file, compression)
+        return dataset.map(lambda _: file) if names_only else dataset
+
+    def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
+        named = tf.data.Dataset.from_tensor_slices((files, compressions))
+        if not shuffle:
+            return named.flat_map(records_of)
+        if not tf.executing_eagerly():  # always, but for tf.data's debug mode
+            tf.random.set_seed(1)  # of this function's graph: hides the caller's global seed
+        seeds = tf.random.experimental.stateless_split([tf.cast(seed, tf.int64), epoch], 2)
+        seeds = tf.cast(seeds[:, 0], tf.int64)
+        return (
+            named.shuffle(len(files), seeds[0], reshuffle_each_iteration=False)
+            .interleave(records_of, files_at_once, 16, files_at_once, deterministic=True)
+            .shuffle(shuffle_buffer, seeds[1], reshuffle_each_iteration=False)
+        )
+
+    return epoch_records

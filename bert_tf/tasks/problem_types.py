@@ -1,0 +1,143 @@
+"""What a label is: one of several, any number of several, or a number.
+
+Each problem type says how a label is written into a record, what the model's outputs mean, which loss
+is minimised and which metrics there are. `tasks/classification.py` is the rest, the same for all.
+
+Shapes: B batch, N examples of a set, L labels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bert_tf.data.features import FeatureSpec
+from bert_tf.training import losses, metrics
+from bert_tf.training.losses import Loss
+
+# What a data set says of an example: a name, names, a number; None where it is not known.
+Label = str | tuple[str, ...] | float | None
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+Metric = Callable[[np.ndarray, np.ndarray], float]  # predictions, labels
+
+
+@dataclass(frozen=True)
+class ProblemType:
+    """One kind of label.
+
+    Args:
+        name: of --problem_type.
+        has_labels: whether the outputs stand for named labels; else there is one, a number.
+        metrics: by name, of (predictions, labels) as `predictions` and the records hold them.
+        default_metrics: reported where nobody says which.
+        feature: number of labels -> `label_ids` in the records.
+        encode: (label, id of each name) -> the value of that feature.
+        loss: weights of the labels or None -> what is minimised.
+        mean_loss: (logits [N, L], labels) -> that loss over a set, unweighted.
+        predictions: logits [N, L] -> what the metrics compare with the labels.
+        shown: logits [N, L] -> rows of `test_results.tsv`.
+    """
+
+    name: str
+    has_labels: bool
+    metrics: Mapping[str, Metric]
+    default_metrics: tuple[str, ...]
+    feature: Callable[[int], FeatureSpec]
+    encode: Callable[[Any, Mapping[str, int]], Any]
+    loss: Callable[[Sequence[float] | None], Loss]
+    mean_loss: Callable[[np.ndarray, np.ndarray], float]
+    predictions: Callable[[np.ndarray], np.ndarray]
+    shown: Callable[[np.ndarray], np.ndarray]
+
+
+def _one_id(label: str, ids: Mapping[str, int]) -> int:
+    _check_known([label], ids)
+    return ids[label]
+
+
+def _many_ids(label: Sequence[str], ids: Mapping[str, int]) -> np.ndarray:
+    _check_known(label, ids)
+    values = np.zeros(len(ids), np.float32)
+    values[[ids[name] for name in label]] = 1.0
+    return values
+
+
+def _number(label: float, ids: Mapping[str, int]) -> float:
+    try:
+        value = float(label)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not abs(value) <= _FLOAT32_MAX:
+        raise ValueError(
+            f"the label is {label!r}, but must be a finite number (--problem_type=regression)."
+        )
+    return value
+
+
+def _check_known(labels: Sequence[str], ids: Mapping[str, int]) -> None:
+    for label in labels:
+        if label not in ids:
+            raise ValueError(
+                f"the label is {label!r}, but the labels of this task are "
+                f"{', '.join(map(repr, ids))}."
+            )
+
+
+SINGLE_LABEL = ProblemType(
+    name="single_label",
+    has_labels=True,
+    metrics={
+        "accuracy": metrics.accuracy,
+        "f1": metrics.f1,
+        "f1_macro": metrics.f1_macro,
+        "matthews_correlation": metrics.matthews_correlation,
+    },
+    default_metrics=("accuracy",),
+    feature=lambda num_labels: FeatureSpec("label_ids", role="label", output="logits"),
+    encode=_one_id,
+    loss=losses.classification_loss,
+    mean_loss=metrics.mean_cross_entropy,
+    predictions=lambda logits: logits.argmax(axis=-1),
+    shown=metrics.softmax,
+)
+MULTI_LABEL = ProblemType(
+    name="multi_label",
+    has_labels=True,
+    metrics={
+        "f1_micro": metrics.multi_label_f1_micro,
+        "f1_macro": metrics.multi_label_f1_macro,
+        "accuracy": metrics.exact_match,
+    },
+    default_metrics=("f1_micro", "f1_macro", "accuracy"),
+    feature=lambda num_labels: FeatureSpec(
+        "label_ids", (num_labels,), dtype="float32", role="label", output="logits"
+    ),
+    encode=_many_ids,
+    loss=losses.multi_label_loss,
+    mean_loss=metrics.mean_sigmoid_cross_entropy,
+    predictions=lambda logits: (logits > 0).astype(np.int32),  # a probability above one half
+    shown=metrics.sigmoid,
+)
+REGRESSION = ProblemType(
+    name="regression",
+    has_labels=False,
+    metrics={
+        "pearson": metrics.pearson,
+        "spearman": metrics.spearman,
+        "mean_absolute_error": metrics.mean_absolute_error,
+    },
+    default_metrics=("pearson", "spearman"),
+    feature=lambda num_labels: FeatureSpec(
+        "label_ids", dtype="float32", role="label", output="logits"
+    ),
+    encode=_number,
+    loss=lambda weights: losses.regression_loss(),
+    mean_loss=lambda logits, labels: metrics.mean_squared_error(logits[:, 0], labels),
+    predictions=lambda logits: logits[:, 0],
+    shown=lambda logits: logits.astype(np.float64),
+)
+PROBLEM_TYPES = {kind.name: kind for kind in (SINGLE_LABEL, MULTI_LABEL, REGRESSION)}

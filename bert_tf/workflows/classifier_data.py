@@ -1,0 +1,242 @@
+"""From the flags of run_classifier to a task and its examples."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+
+from bert_tf.interop.initial import folder_of
+from bert_tf.model_folder import read_task
+from bert_tf.tasks.classification import ClassificationTask, InputExample
+from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
+from bert_tf.tasks.problem_types import PROBLEM_TYPES
+from bert_tf.tasks.tables import TableLayout, infer_labels, read_examples
+from bert_tf.training import checkpoints
+from bert_tf.workflows.classifier_options import SPLITS, ClassifierOptions
+
+logger = logging.getLogger(__name__)
+
+Splits = dict[str, list[InputExample]]
+
+
+def trained_task(options: ClassifierOptions) -> ClassificationTask | None:
+    """What the model was trained for, which a run that goes on or only evaluates keeps to.
+
+    None for a new model, and where nobody noted it.
+    """
+    folder = options.output_dir
+    if checkpoints.latest_checkpoint(folder) is None:
+        if options.do_train or not options.init_checkpoint:
+            return None
+        folder = folder_of(options.init_checkpoint)
+    task = read_task(folder)
+    return task if isinstance(task, ClassificationTask) else None
+
+
+def read_data(
+    options: ClassifierOptions, trained: ClassificationTask | None = None
+) -> tuple[ClassificationTask, Splits]:
+    """The task, and the examples of the splits that the run needs.
+
+    Args:
+        options: with a `max_seq_length`.
+        trained: of `trained_task`.
+
+    Returns:
+        The splits are "train", "dev" and "test"; of MNLI also "dev_mismatched" and
+        "test_mismatched".
+
+    Raises:
+        ValueError: a table cannot be read or is empty, a label is unknown, or the task is another one
+            than `trained`.
+    """
+    if options.task_name:
+        glue_task = find_glue_task(options.task_name)
+        _check_same_kind(glue_task.problem_type, trained)
+        settings, splits = _read_glue_data(options, glue_task)
+    else:
+        settings, splits = _read_tables(options, trained)
+    for split, examples in splits.items():
+        if not examples:
+            raise ValueError(f"There is no example in the {split} set.")
+    if options.doc_stride is not None:
+        settings |= {"doc_stride": options.doc_stride, "window_pooling": options.window_pooling}
+    elif trained is not None and trained.doc_stride is not None:
+        settings |= {"doc_stride": trained.doc_stride, "window_pooling": trained.window_pooling}
+    task = ClassificationTask(max_seq_length=options.max_seq_length, **settings)
+    for split, examples in splits.items():
+        if not split.startswith("test"):
+            task.check_examples(examples)
+    if options.class_weights:
+        if "train" in splits:
+            settings["class_weights"] = class_weights(options.class_weights, task, splits["train"])
+        task = ClassificationTask(max_seq_length=options.max_seq_length, **settings)
+    if trained is not None:
+        _check_same_task(task, trained)
+    if "train" in splits and task.kind.has_labels:
+        _warn_of_missing_labels(task, splits["train"])
+    return task, splits
+
+
+def _read_glue_data(options: ClassifierOptions, glue_task: GlueTask) -> tuple[dict, Splits]:
+    splits: Splits = {}
+    for kind, flag, _ in SPLITS:
+        if not getattr(options, flag):
+            continue
+        is_training = kind == "train"
+        language = (options.train_language if is_training else None) or options.language
+        for split in splits_of(glue_task, options.data_dir, kind):
+            splits[split] = list(read_glue(glue_task, options.data_dir, split, language))
+    return {
+        "labels": glue_task.labels,
+        "metric_names": glue_task.metrics,
+        "is_pair": glue_task.is_pair,
+        "problem_type": glue_task.problem_type,
+    }, splits
+
+
+def _read_tables(
+    options: ClassifierOptions, trained: ClassificationTask | None
+) -> tuple[dict, Splits]:
+    known = trained.kind.name if trained is not None else "single_label"
+    kind = PROBLEM_TYPES[options.problem_type or known]
+    _check_same_kind(kind.name, trained)
+    layout = TableLayout(
+        text_a=options.text_a_column,
+        text_b=options.text_b_column,
+        label=options.label_column,
+        problem_type=kind.name,
+        label_separator=options.label_separator,
+        format=options.table_format,
+        quoted=options.quoted,
+        header=options.header,
+    )
+    splits = {
+        split: list(read_examples(getattr(options, file), layout, labelled=split != "test"))
+        for split, flag, file in SPLITS
+        if getattr(options, flag)
+    }
+    metric_names = None
+    if options.metrics:
+        metric_names = tuple(name.strip() for name in options.metrics.split(","))
+    elif trained is not None:
+        metric_names = trained.metric_names
+    return {
+        "labels": _labels(options, layout, splits, trained) if kind.has_labels else (),
+        "metric_names": metric_names,
+        "is_pair": layout.text_b is not None,
+        "problem_type": kind.name,
+    }, splits
+
+
+def _labels(
+    options: ClassifierOptions,
+    layout: TableLayout,
+    splits: Splits,
+    trained: ClassificationTask | None,
+) -> Sequence[str]:
+    """Of tables: those of the training set; without training, those that the model was trained for."""
+    if layout.label_columns and (trained is None or "train" in splits):
+        return layout.label_columns
+    if "train" in splits:
+        labels = infer_labels(splits["train"])
+        if len(labels) < 2 and layout.problem_type == "single_label" and splits["train"]:
+            raise ValueError(
+                f"{options.train_file}: every example has the label {labels[0]!r}. With one label there "
+                "is nothing to learn: look at --label_column, or give examples of another label."
+            )
+        return labels
+    if trained is not None:
+        return trained.labels
+    if options.train_file:
+        return infer_labels(read_examples(options.train_file, layout, labelled=True))
+    raise ValueError(
+        "It is not known which label each output of the model stands for: no task.json lies beside its "
+        "weights. Give --train_file, the table that it was trained on."
+    )
+
+
+def _check_same_kind(problem_type: str, trained: ClassificationTask | None) -> None:
+    if trained is not None and trained.kind.name != problem_type:
+        raise ValueError(
+            f"The problem type of the data is {problem_type}, but the model was trained for "
+            f"{trained.kind.name}. Give --problem_type={trained.kind.name}, or another --output_dir."
+        )
+
+
+def _check_same_task(task: ClassificationTask, trained: ClassificationTask) -> None:
+    if task.labels != trained.labels:
+        raise ValueError(
+            f"The labels of the data are {', '.join(task.labels)}, but the model was trained for "
+            f"{', '.join(trained.labels)}. Use the data it was trained on, or another --output_dir."
+        )
+    if task.is_pair != trained.is_pair:
+        kinds = ("single sentences", "pairs of sentences")
+        raise ValueError(
+            f"The data are {kinds[task.is_pair]}, but the model was trained on "
+            f"{kinds[trained.is_pair]}. For a table, --text_b_column names the second sentence."
+        )
+
+
+def count_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> list[int]:
+    """How many examples have each of the task's labels."""
+    counts: Counter = Counter()
+    for example in examples:
+        label = example.label
+        counts.update([label] if isinstance(label, str) else label or ())
+    return [counts[label] for label in task.labels]
+
+
+def class_weights(
+    flag: str, task: ClassificationTask, examples: Sequence[InputExample]
+) -> list[float]:
+    """What --class_weights says, a number for each label.
+
+    "balanced" is examples / (labels * count), so that each label weighs alike in all; of a multi-label
+    task it is (examples - count) / count, so that for each label yes and no weigh alike.
+
+    Raises:
+        ValueError: a label is unknown or never occurs, a weight is not above 0, or the task has no
+            labels.
+    """
+    if not task.kind.has_labels:
+        raise ValueError(f"--class_weights={flag}: a {task.kind.name} has no labels to weigh.")
+    if flag == "balanced":
+        counts = count_labels(task, examples)
+        for label, count in zip(task.labels, counts, strict=True):
+            if count in (0, len(examples)):
+                raise ValueError(
+                    f"--class_weights=balanced: {count} of {len(examples)} training examples have the "
+                    f"label {label!r}, so no weight can balance it. Give the weights as label=weight."
+                )
+        if task.kind.name == "multi_label":
+            return [(len(examples) - count) / count for count in counts]
+        return [len(examples) / (len(counts) * count) for count in counts]
+    weights = dict.fromkeys(task.labels, 1.0)
+    for part in flag.split(","):
+        label, _, value = part.rpartition("=")
+        if label not in weights:
+            raise ValueError(
+                f"--class_weights: {part!r} is not label=weight with a label of "
+                f"{', '.join(task.labels)}."
+            )
+        try:
+            weights[label] = float(value)
+        except ValueError as error:
+            raise ValueError(f"--class_weights: {value!r} in {part!r} is no number.") from error
+        if not 0 < weights[label] < float("inf"):
+            raise ValueError(f"--class_weights: {part!r}, but a weight must be above 0.")
+    return list(weights.values())
+
+
+def _warn_of_missing_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> None:
+    counts = count_labels(task, examples)
+    missing = [label for label, n in zip(task.labels, counts, strict=True) if n == 0]
+    if missing:
+        logger.warning(
+            "%d of %d labels have no training example and will not be learned: %s",
+            len(missing),
+            len(task.labels),
+            ", ".join(missing),
+        )

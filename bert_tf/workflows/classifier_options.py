@@ -1,0 +1,175 @@
+"""The flags of run_classifier."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bert_tf.data.readers import TABLE_FORMATS
+from bert_tf.tasks.classification import POOLINGS
+from bert_tf.tasks.glue import GLUE_TASKS
+from bert_tf.tasks.problem_types import PROBLEM_TYPES
+from bert_tf.workflows.options import TrainingOptions, option, require_one_of
+
+# Name of the split, flag that asks for it, flag of its table.
+SPLITS = (
+    ("train", "do_train", "train_file"),
+    ("dev", "do_eval", "eval_file"),
+    ("test", "do_predict", "predict_file"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierOptions(TrainingOptions):
+    """The flags of run_classifier."""
+
+    data_dir: str | None = option("Folder of a GLUE data set, for --task_name.", default=None)
+    task_name: str | None = option(
+        f"A data set by name: {', '.join(GLUE_TASKS)}. For your own data give --train_file instead.",
+        default=None,
+    )
+    language: str = option(
+        "Of --task_name=xnli: the language that is evaluated and predicted.", default="zh"
+    )
+    train_language: str | None = option(
+        "Of --task_name=xnli: the language to train on. Default: --language.", default=None
+    )
+    train_file: str | None = option("Table to train on: .tsv, .csv or .jsonl.", default=None)
+    eval_file: str | None = option("Table to evaluate on.", default=None)
+    predict_file: str | None = option("Table to predict; needs no labels.", default=None)
+    table_format: str | None = option(
+        "Format of the tables. Default: as their names say.", default=None, choices=TABLE_FORMATS
+    )
+    header: bool = option(
+        "Whether the first line of a table names the columns. With --noheader columns are called by "
+        "their numbers, from 0: --text_a_column=3.",
+        default=True,
+    )
+    quoted: bool | None = option(
+        'Whether " may enclose a column. Default: in CSV, not in TSV.', default=None
+    )
+    text_a_column: str = option("Column of the (first) sentence.", default="text_a")
+    text_b_column: str | None = option("Column of the second sentence of a pair.", default=None)
+    label_column: str = option(
+        "Column of the label. With --problem_type=multi_label also a comma list of columns that each "
+        "hold 0 or 1.",
+        default="label",
+    )
+    problem_type: str | None = option(
+        "single_label: one of several. multi_label: any number of several. regression: a number. "
+        "Default: as --task_name or the model in --output_dir has it, else single_label.",
+        default=None,
+        choices=tuple(PROBLEM_TYPES),
+    )
+    label_separator: str = option(
+        "Between the labels of one column, with --problem_type=multi_label.", default=","
+    )
+    metrics: str | None = option(
+        "Comma list of what to report of tables; the first decides between models. single_label: "
+        "accuracy, f1, f1_macro, matthews_correlation; multi_label: f1_micro, f1_macro, accuracy; "
+        "regression: pearson, spearman, mean_absolute_error. Default: accuracy; all three; the first "
+        "two.",
+        default=None,
+    )
+    class_weights: str | None = option(
+        "Weights of the labels in the training loss: balanced (by how rare they are), or "
+        "label=weight,label=weight, others 1.",
+        default=None,
+    )
+    bert_config_file: str | None = option(
+        "Architecture. Default: the one beside --init_checkpoint or in --output_dir.", default=None
+    )
+    vocab_file: str | None = option(
+        "Vocabulary. Default: the one beside --init_checkpoint or in --output_dir.", default=None
+    )
+    do_lower_case: bool | None = option(
+        "Lower-case the text. Default: as the checkpoint says, else true.", default=None
+    )
+    max_seq_length: int | None = option(
+        "Longer inputs are cut. Default: as the model in --output_dir was trained, else 128 (or all "
+        "that the model has positions for).",
+        default=None,
+    )
+    doc_stride: int | None = option(
+        "Inputs beyond --max_seq_length are not cut but read in windows, one every so many tokens, "
+        "whose logits are pooled. Default: as the model in --output_dir was trained, else they are cut.",
+        default=None,
+    )
+    window_pooling: str = option(
+        "How the logits of the windows become one, with --doc_stride.",
+        default="mean",
+        choices=tuple(POOLINGS),
+    )
+    pad_to_max_length: bool = option(
+        "Let every batch have --max_seq_length tokens, as in the reference and on a TPU. Default: "
+        "examples of similar length share a batch that is as long as they are.",
+        default=False,
+    )
+    num_workers: int | None = option(
+        "Processes that make the records. Default: all cores for a big data set, else one.",
+        default=None,
+    )
+    feature_cache_dir: str | None = option(
+        "Folder where records are kept for other runs on the same data. Default: --output_dir.",
+        default=None,
+    )
+    do_predict: bool = option("Predict the test set.", default=False)
+    predict_batch_size: int = option("Examples per prediction batch.", default=8)
+    num_train_epochs: float = option("Passes over the training set.", default=3.0)
+    warmup_proportion: float = option("Share of the steps that warm up, 0 to 1.", default=0.1)
+    seeds: int = option(
+        "Train so many times, with --seed and the numbers after it; the best model is kept, and the "
+        "mean and standard deviation are told. Needs --do_train and --do_eval.",
+        default=1,
+    )
+    grid: str | None = option(
+        "Train with every combination: paper (batch 16, 32; rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4), or "
+        "flags with values, such as learning_rate=5e-5,3e-5;num_train_epochs=2,3. The best model is "
+        "kept. Needs --do_train and --do_eval.",
+        default=None,
+    )
+    report: bool = option(
+        "After --do_eval write report.html: what was learned, and where it errs.", default=True
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_one_of(self, ("do_train", "do_eval", "do_predict"))
+        self._check_data()
+        if not 0.0 <= self.warmup_proportion <= 1.0:
+            raise ValueError(
+                f"--warmup_proportion is {self.warmup_proportion}, but must be from 0 to 1."
+            )
+        for name, least in (
+            ("predict_batch_size", 1),
+            ("seeds", 1),
+            ("doc_stride", 1),
+            ("num_workers", 1),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"--{name} is {value}, but must be {least} or more.")
+        if (self.seeds > 1 or self.grid) and not (self.do_train and self.do_eval):
+            raise ValueError(
+                "--seeds and --grid train several models and keep the one that is best on the dev set: "
+                "give --do_train and --do_eval."
+            )
+
+    def _check_data(self) -> None:
+        files = [name for _, _, name in SPLITS if getattr(self, name)]
+        if bool(self.task_name) == bool(files):
+            raise ValueError(
+                "Give either --task_name with --data_dir, for a GLUE data set, or --train_file, "
+                "--eval_file and --predict_file, for tables of your own."
+            )
+        if self.task_name:
+            if not self.data_dir:
+                raise ValueError("--task_name needs --data_dir, the folder with its train.tsv.")
+            for name in ("problem_type", "metrics"):
+                if getattr(self, name):
+                    raise ValueError(
+                        f"--{name} is for tables of your own; --task_name={self.task_name} has one."
+                    )
+            return
+        for _, wanted, file in SPLITS:
+            if getattr(self, wanted) and not getattr(self, file):
+                raise ValueError(f"--{wanted} needs --{file}.")

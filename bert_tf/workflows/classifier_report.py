@@ -1,0 +1,219 @@
+"""What report.html says about a classifier: where it errs, on which texts, how sure it is.
+
+Shapes: N examples, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_tf.tasks.classification import ClassificationTask, InputExample
+from bert_tf.training import metrics
+from bert_tf.workflows.report import Section
+from bert_tf.workflows.report_charts import bars, line_chart, matrix, table
+
+_MOST_LABELS = 15  # of a matrix; beyond that the commonest confusions are listed
+_MOST_ERRORS = 25
+_MOST_CHARACTERS = 400  # of a text
+_BINS = 10
+
+
+def evaluation_sections(
+    task: ClassificationTask,
+    examples: Sequence[InputExample],
+    kept: Mapping[str, np.ndarray],
+    suffix: str = "",
+) -> list[Section]:
+    """The sections of one evaluation set.
+
+    Args:
+        examples: in the order of `kept`.
+        kept: `logits` [N, L] and `label_ids` of each example.
+        suffix: of the set's name, such as "_mismatched".
+    """
+    logits, labels = kept["logits"], kept["label_ids"]
+    makers = {"single_label": _of_one_label, "multi_label": _of_labels, "regression": _of_numbers}
+    sections = makers[task.kind.name](task, examples, logits, labels)
+    if not suffix:
+        return sections
+    name = suffix.strip("_")
+    return [
+        Section(f"{section.title} ({name})", section.body, section.note, section.wide)
+        for section in sections
+    ]
+
+
+def _of_one_label(task, examples, logits, labels) -> list[Section]:
+    probabilities = metrics.softmax(logits)
+    predictions = logits.argmax(axis=-1)
+    scores = {
+        label: (metrics.f1(predictions, labels, positive=index), int((labels == index).sum()))
+        for index, label in enumerate(task.labels)
+    }
+    confidence = probabilities.max(axis=-1)
+    return [
+        _confusions(task.labels, predictions, labels),
+        Section("F1 by label", bars(_most_common(scores), "F1, and examples of the label")),
+        calibration(confidence, predictions == labels),
+        _hardest(
+            examples,
+            -np.log(np.maximum(probabilities[np.arange(len(labels)), labels], 1e-300)),
+            predictions != labels,
+            [task.labels[index] for index in labels],
+            [
+                f"{task.labels[index]} ({share:.2f})"
+                for index, share in zip(predictions, confidence, strict=True)
+            ],
+        ),
+    ]
+
+
+def _of_labels(task, examples, logits, labels) -> list[Section]:
+    probabilities = metrics.sigmoid(logits)
+    predictions = task.kind.predictions(logits)
+    rows, scores = [], {}
+    for index, label in enumerate(task.labels):
+        predicted, actual = predictions[:, index], labels[:, index]
+        score = metrics.f1(predicted, actual)
+        right = int((predicted * actual).sum())
+        scores[label] = (score, int(actual.sum()))
+        rows.append([label, int(actual.sum()), int(predicted.sum()), right])
+    losses = np.where(labels == 1, probabilities, 1 - probabilities)
+    return [
+        Section("F1 by label", bars(_most_common(scores), "F1, and examples of the label")),
+        Section("Counts by label", table(["label", "known", "predicted", "both"], rows)),
+        calibration(probabilities.ravel(), labels.ravel() == 1, low=0.0),
+        _hardest(
+            examples,
+            -np.log(np.maximum(losses, 1e-300)).sum(axis=1),
+            (predictions != labels).any(axis=1),
+            [_names(task.labels, row) for row in labels],
+            [_names(task.labels, row) for row in predictions],
+        ),
+    ]
+
+
+def _of_numbers(task, examples, logits, labels) -> list[Section]:
+    numbers = logits[:, 0]
+    errors = np.abs(numbers - labels)
+    points = {"examples": list(zip(labels.tolist(), numbers.tolist(), strict=True))}
+    return [
+        Section(
+            "Predicted and known",
+            line_chart(_sample(points), "label", "predicted", dots=True, diagonal=True),
+            "Each dot is an example; on the dashed line the prediction is right.",
+        ),
+        Section(
+            "Errors",
+            table(
+                ["", "absolute error"],
+                [
+                    ["mean", float(errors.mean())],
+                    ["median", float(np.median(errors))],
+                    ["95th percentile", float(np.percentile(errors, 95))],
+                    ["largest", float(errors.max())],
+                ],
+            ),
+        ),
+        _hardest(
+            examples,
+            errors,
+            np.ones(len(labels), bool),
+            [f"{label:.4g}" for label in labels],
+            [f"{number:.4g}" for number in numbers],
+        ),
+    ]
+
+
+def _sample(series: Mapping[str, list]) -> dict[str, list]:
+    """At most 300 points of each, evenly taken: a chart would draw means of neighbours instead."""
+    return {name: points[:: -(-len(points) // 300) or 1] for name, points in series.items()}
+
+
+def calibration(
+    probabilities: np.ndarray, happened: np.ndarray, low: float | None = None
+) -> Section:
+    """How often what was given a probability came true.
+
+    Args:
+        probabilities: of each prediction, from 0 to 1.
+        happened: whether it came true.
+        low: of the axes; default: the least probability, rounded down.
+    """
+    bins = np.minimum((probabilities * _BINS).astype(int), _BINS - 1)
+    points, gaps = [], 0.0
+    for index in range(_BINS):
+        inside = bins == index
+        if inside.any():
+            expected, found = float(probabilities[inside].mean()), float(happened[inside].mean())
+            points.append((expected, found))
+            gaps += abs(expected - found) * float(inside.mean())
+    low = np.floor(probabilities.min() * _BINS) / _BINS if low is None else low
+    low = min(low, 0.9)
+    return Section(
+        "Calibration",
+        line_chart(
+            {"model": points},
+            "probability given",
+            "share that came true",
+            x_range=(low, 1.0),
+            y_range=(0.0, 1.0),
+            diagonal=True,
+        ),
+        "A model that knows how sure it is lies on the dashed line; below it is too sure. "
+        f"Mean distance (expected calibration error): {gaps:.3f}.",
+    )
+
+
+def _confusions(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) -> Section:
+    counts = np.zeros((len(names), len(names)), int)
+    np.add.at(counts, (labels, predictions), 1)
+    if len(names) <= _MOST_LABELS:
+        note = "Rows are the labels, columns what the model said; shares are of the row."
+        return Section("Confusion matrix", matrix(names, names, counts.tolist()), note)
+    np.fill_diagonal(counts, 0)
+    order = np.argsort(-counts, axis=None, kind="stable")[:_MOST_LABELS]
+    pairs = [np.unravel_index(place, counts.shape) for place in order if counts.flat[place]]
+    rows = [[names[label], names[said], int(counts[label, said])] for label, said in pairs]
+    return Section("Commonest confusions", table(["label", "predicted", "examples"], rows))
+
+
+def _hardest(
+    examples: Sequence[InputExample],
+    losses: np.ndarray,
+    is_wrong: np.ndarray,
+    known: Sequence[str],
+    predicted: Sequence[str],
+) -> Section:
+    """The errors of which the model was surest."""
+    order = [index for index in np.argsort(-losses, kind="stable") if is_wrong[index]]
+    rows = []
+    for index in order[:_MOST_ERRORS]:
+        example = examples[index]
+        texts = (example.text_a, example.text_b)
+        text = " ‖ ".join(_shortened(part) for part in texts if part is not None)
+        rows.append([text, known[index], predicted[index], example.origin or example.guid])
+    if not rows:
+        return Section("Hardest errors", "<p>There is no error.</p>", wide=True)
+    return Section(
+        "Hardest errors",
+        table(["text", "label", "predicted", "where"], rows),
+        f"{len(rows)} of {len(order)}, the worst first. A wrong label in the data shows here too.",
+        wide=True,
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"
+
+
+def _names(labels: Sequence[str], row: np.ndarray) -> str:
+    return ", ".join(label for label, value in zip(labels, row, strict=True) if value) or "(none)"
+
+
+def _most_common(scores: Mapping[str, tuple[float, int]]) -> dict[str, tuple[float, int]]:
+    """The labels with the most examples, in the order of the labels."""
+    kept = sorted(scores, key=lambda label: -scores[label][1])[: 2 * _MOST_LABELS]
+    return {label: score for label, score in scores.items() if label in kept}

@@ -1,0 +1,304 @@
+"""--seeds and --grid: several models, of which the best is kept.
+
+    output_dir/
+      runs/seed-12345/        eval_results.txt, metrics.jsonl, result.json of each run
+      runs.tsv                a line per run
+      runs_summary.tsv        mean, standard deviation, least and most of each metric, by setting
+      model.ckpt-N, ...       the best so far, as if it had been trained alone
+
+Runs that are complete are not made again, so the same command goes on where it was interrupted.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import json
+import logging
+import math
+import os
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.data.files import write_text
+from bert_tf.model_folder import read_task
+from bert_tf.training import checkpoints
+from bert_tf.training.strategy import is_multi_worker
+from bert_tf.workflows.classifier_options import ClassifierOptions
+from bert_tf.workflows.report import Section
+from bert_tf.workflows.report_charts import table
+
+logger = logging.getLogger(__name__)
+
+RunOnce = Callable[..., dict[str, float]]
+
+# Devlin et al. 2019, appendix A.3.
+PAPER_GRID = "train_batch_size=16,32;learning_rate=5e-5,3e-5,2e-5;num_train_epochs=2,3,4"
+_GRID_FIELDS = {
+    "learning_rate": float,
+    "train_batch_size": int,
+    "num_train_epochs": float,
+    "warmup_proportion": float,
+    "weight_decay_rate": float,
+    "layer_lr_decay": float,
+    "max_seq_length": int,
+}
+_LOWER_IS_BETTER = ("eval_loss", "loss", "eval_mean_absolute_error")
+# What may differ between two commands that speak of the same runs.
+_NOT_OF_A_RUN = ("output_dir", "do_predict", "predict_file", "predict_batch_size", "report")
+_NOT_OF_A_RUN += ("seeds", "grid", "feature_cache_dir", "num_workers", "num_threads")
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One of the runs: its name, what it differs in, and its options."""
+
+    name: str
+    setting: dict[str, Any]  # of the grid, without the seed
+    options: ClassifierOptions
+
+    @property
+    def result_file(self) -> str:
+        return os.path.join(self.options.output_dir, "result.json")
+
+
+def parse_grid(text: str) -> list[dict[str, Any]]:
+    """The combinations that --grid asks for.
+
+    >>> parse_grid("learning_rate=5e-5,3e-5;num_train_epochs=2")[1]
+    {'learning_rate': 3e-05, 'num_train_epochs': 2.0}
+
+    Raises:
+        ValueError: a part is not flag=value,value with a flag that can be varied.
+    """
+    values: dict[str, list] = {}
+    for part in (PAPER_GRID if text == "paper" else text).split(";"):
+        name, _, listed = (piece.strip() for piece in part.partition("="))
+        if name not in _GRID_FIELDS or not listed or name in values:
+            raise ValueError(
+                f"--grid: {part!r} is not flag=value,value, each flag once, of the flags "
+                f"{', '.join(_GRID_FIELDS)}. Or say --grid=paper: {PAPER_GRID}"
+            )
+        try:
+            values[name] = [_GRID_FIELDS[name](value) for value in listed.split(",")]
+        except ValueError as error:
+            raise ValueError(f"--grid: {listed!r} is no list of numbers for {name}.") from error
+    return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
+
+
+def plan(options: ClassifierOptions) -> list[PlannedRun]:
+    """All runs, each setting of the grid with each seed.
+
+    Raises:
+        ValueError: the grid cannot be read, or a value in it is one that the flag refuses.
+    """
+    runs = []
+    for setting in parse_grid(options.grid) if options.grid else [{}]:
+        for seed in range(options.seed, options.seed + options.seeds):
+            parts = [f"{name}-{value:g}" for name, value in setting.items()]
+            name = "_".join([*parts, f"seed-{seed}"])
+            changed = replace(
+                options,
+                **setting,
+                seed=seed,
+                seeds=1,
+                grid=None,
+                do_predict=False,
+                predict_file=None,
+                report=False,
+                output_dir=os.path.join(options.output_dir, "runs", name),
+                feature_cache_dir=cache_of(options),
+            )
+            runs.append(PlannedRun(name, setting, changed))
+    return runs
+
+
+def cache_of(options: ClassifierOptions) -> str:
+    """Where the runs share their records."""
+    return options.feature_cache_dir or os.path.join(options.output_dir, "runs", "features")
+
+
+def run_all(
+    options: ClassifierOptions, devices: tf.distribute.Strategy, run_once: RunOnce
+) -> dict[str, float]:
+    """Makes the runs that are missing, keeps the best, evaluates and predicts with it.
+
+    Args:
+        devices: of `options.make_strategy()`.
+        run_once: (options, devices, sections for the report) -> results.
+
+    Returns:
+        The results of the best model.
+
+    Raises:
+        ValueError: --output_dir holds another model, or runs with other flags; or several processes
+            train together.
+    """
+    if is_multi_worker(devices):
+        raise ValueError(
+            "--seeds and --grid train one model after the other in one process, but TF_CONFIG names "
+            "several. Start each run by itself, with --seed."
+        )
+    runs = plan(options)
+    _refuse_other_model(options)
+    results: dict[str, dict[str, float]] = {}
+    for number, run in enumerate(runs, start=1):
+        results[run.name] = _completed(run)
+        if not results[run.name]:
+            logger.info("***** Run %d of %d: %s *****", number, len(runs), run.name)
+            results[run.name] = run_once(run.options, devices)
+            note = {"results": results[run.name], "flags": _flags(run.options)}
+            write_text(run.result_file, json.dumps(note, indent=2) + "\n")
+            keras.backend.clear_session()
+            gc.collect()
+        _keep_if_best(run, results[run.name], options.output_dir)
+    best = _read_best(options.output_dir)
+    _write_tables(runs, results, best["name"], options.output_dir)
+    logger.info("The best of %d runs is %s", len(runs), best["name"])
+    (chosen,) = (run for run in runs if run.name == best["name"])
+    final = replace(
+        chosen.options,
+        do_train=False,
+        do_predict=options.do_predict,
+        predict_file=options.predict_file,
+        report=options.report,
+        output_dir=options.output_dir,
+        init_checkpoint=None,
+    )
+    section = Section(
+        f"{len(runs)} runs",
+        table(*_summary(runs, results)) + table(*_lines(runs, results, best["name"])),
+        f"Mean and standard deviation by setting, then each run. The rest is of {best['name']}.",
+        wide=True,
+    )
+    return run_once(final, devices, [section])
+
+
+def _flags(options: ClassifierOptions) -> dict[str, Any]:
+    return {name: v for name, v in asdict(options).items() if name not in _NOT_OF_A_RUN}
+
+
+def _completed(run: PlannedRun) -> dict[str, float]:
+    """The results of a run that is complete; else nothing."""
+    if not tf.io.gfile.exists(run.result_file):
+        return {}
+    with tf.io.gfile.GFile(run.result_file) as file:
+        note = json.load(file)
+    now = json.loads(json.dumps(_flags(run.options)))
+    differing = [name for name in now if note["flags"].get(name) != now[name]]
+    if differing:
+        listed = ", ".join(f"--{n} was {note['flags'].get(n)}, is {now[n]}" for n in differing)
+        raise ValueError(
+            f"{run.result_file} is of a run with other flags: {listed}. Use another --output_dir, or "
+            "remove the folder runs in it."
+        )
+    logger.info("%s is complete", run.name)
+    return note["results"]
+
+
+def _refuse_other_model(options: ClassifierOptions) -> None:
+    if checkpoints.latest_checkpoint(options.output_dir) and not _read_best(options.output_dir):
+        raise ValueError(
+            f"--output_dir={options.output_dir} holds a model of a single run, which --seeds and --grid "
+            "would replace. Use another --output_dir."
+        )
+
+
+def _best_file(output_dir: str) -> str:
+    return os.path.join(output_dir, "runs", "best.json")
+
+
+def _read_best(output_dir: str) -> dict[str, Any] | None:
+    """{"name": of the best run so far, "score": its score}."""
+    if not tf.io.gfile.exists(_best_file(output_dir)):
+        return None
+    with tf.io.gfile.GFile(_best_file(output_dir)) as file:
+        return json.load(file)
+
+
+def score_of(results: Mapping[str, float], metric: str) -> float:
+    """What is larger for a better model."""
+    value = results[metric]
+    value = -math.inf if math.isnan(value) else value
+    return -value if metric in _LOWER_IS_BETTER else value
+
+
+def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str) -> None:
+    """Moves the run's model up if it is better than the one there, else removes it.
+
+    The note is written last: after a kill in between, the model is still there and is compared again.
+    """
+    folder = run.options.output_dir
+    if checkpoints.latest_checkpoint(folder) is None:  # decided before
+        return
+    score = score_of(results, f"eval_{read_task(folder).metric_names[0]}")
+    best = _read_best(output_dir)
+    if best is None or best["name"] == run.name or score > best["score"]:
+        for name in tf.io.gfile.listdir(output_dir):
+            if name.startswith("model.ckpt-"):
+                tf.io.gfile.remove(os.path.join(output_dir, name))
+        for name in sorted(tf.io.gfile.listdir(folder)):
+            if not name.startswith(("result.json", "eval_results.txt")):
+                source, target = (os.path.join(place, name) for place in (folder, output_dir))
+                tf.io.gfile.copy(source, target, overwrite=True)
+        write_text(_best_file(output_dir), json.dumps({"name": run.name, "score": score}) + "\n")
+    for name in tf.io.gfile.listdir(folder):
+        if name.startswith("model.ckpt-") or name == "checkpoint":
+            tf.io.gfile.remove(os.path.join(folder, name))
+
+
+def _metric_names(results: Iterable[Mapping[str, float]]) -> list[str]:
+    names = dict.fromkeys(name for values in results for name in values)
+    return sorted(name for name in names if name.startswith("eval_"))
+
+
+def _lines(
+    runs: Sequence[PlannedRun], results: Mapping[str, Mapping[str, float]], best: str
+) -> tuple[list[str], list[list[Any]]]:
+    """Header and rows: each run."""
+    metrics = _metric_names(results.values())
+    settings = list(runs[0].setting)
+    rows = [
+        [run.name, *(run.setting[n] for n in settings), run.options.seed]
+        + [results[run.name][name] for name in metrics]
+        + ["best" if run.name == best else ""]
+        for run in runs
+    ]
+    return ["run", *settings, "seed", *metrics, ""], rows
+
+
+def _summary(
+    runs: Sequence[PlannedRun], results: Mapping[str, Mapping[str, float]]
+) -> tuple[list[str], list[list[Any]]]:
+    """Header and rows: each metric of each setting over the seeds; `std` is that of a sample."""
+    rows = []
+    for setting, group in itertools.groupby(runs, key=lambda run: run.setting):
+        names = [run.name for run in group]
+        for metric in _metric_names(results[name] for name in names):
+            values = [results[name][metric] for name in names]
+            deviation = statistics.stdev(values) if len(values) > 1 else math.nan
+            figures = [statistics.fmean(values), deviation, min(values), max(values)]
+            rows.append([*setting.values(), metric, len(values), *figures])
+    return [*runs[0].setting, "metric", "runs", "mean", "std", "min", "max"], rows
+
+
+def _write_tables(
+    runs: Sequence[PlannedRun],
+    results: Mapping[str, Mapping[str, float]],
+    best: str,
+    output_dir: str,
+) -> None:
+    header, rows = _summary(runs, results)
+    for row in rows:
+        logger.info("  %s", "  ".join(f"{n} {v}" for n, v in zip(header, row, strict=True)))
+    for name, (head, lines) in (
+        ("runs_summary.tsv", (header, rows)),
+        ("runs.tsv", _lines(runs, results, best)),
+    ):
+        text = "".join("\t".join(map(str, line)) + "\n" for line in [head, *lines])
+        write_text(os.path.join(output_dir, name), text)

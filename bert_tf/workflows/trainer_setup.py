@@ -1,0 +1,185 @@
+"""From a task and options to a Trainer with its weights in place.
+
+A run goes on from the checkpoints in --output_dir, else it begins with the weights of --init_checkpoint
+(with --init_optimizer its moments and step too), else with random ones.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.files import write_text
+from bert_tf.data.sequence_packing import PACKED_FEATURES
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
+from bert_tf.interop.initial import initialize
+from bert_tf.tasks.base import Task
+from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.training.optimization import OPTIMIZERS, freeze, layer_learning_rate_factors
+from bert_tf.training.schedules import SCHEDULES
+from bert_tf.training.trainer import Trainer
+from bert_tf.workflows.options import TrainingOptions
+
+logger = logging.getLogger(__name__)
+
+
+def make_trainer(
+    task: Task,
+    config: BertConfig,
+    options: TrainingOptions,
+    devices: tf.distribute.Strategy,
+    checkpoint: PretrainedCheckpoint | None,
+    num_train_steps: int = 0,
+    num_warmup_steps: int = 0,
+) -> Trainer:
+    """A Trainer with its weights in place.
+
+    If --output_dir holds checkpoints of this run, the weights (and, with training steps, the
+    optimizer) come from the latest; else from `checkpoint`; else they are random.
+
+    Args:
+        devices: of `options.make_strategy()`, which a workflow calls before all else.
+        num_train_steps: 0 for a model that is only evaluated.
+
+    Raises:
+        ValueError: the weights do not fit, a model that is only evaluated has untrained ones, or a
+            layer that is to be frozen does not exist.
+    """
+    keras.utils.set_random_seed(options.seed)
+    with devices.scope():
+        model = task.build_model(config, dtype=options.precision)
+        optimizer = None
+        if num_train_steps:
+            frozen = freeze(model, options.freeze or "", config.num_hidden_layers)
+            if frozen:
+                logger.info("%d of %d variables are frozen", len(frozen), len(model.weights))
+            optimizer = make_optimizer(
+                options, config.num_hidden_layers, num_train_steps, num_warmup_steps
+            )
+            check_same_training(options)
+    if num_train_steps:
+        _refuse_unwritable(options.output_dir)
+    trainer = Trainer(
+        model,
+        task.losses,
+        strategy=devices,
+        input_names=(*task.input_names, *PACKED_FEATURES),
+        optimizer=optimizer,
+        max_gradient_norm=options.max_gradient_norm,
+        gradient_accumulation_steps=options.gradient_accumulation_steps,
+        seed=options.seed,
+        jit_compile=options.jit_compile,
+    )
+    if trainer.resume(options.output_dir) is not None:
+        return trainer
+    if options.init_optimizer and num_train_steps:
+        _carry_over(trainer, options)
+    elif checkpoint is not None:
+        report = initialize(model, checkpoint)
+        if report.missing and not num_train_steps:
+            raise ValueError(
+                f"{checkpoint.source} has no {', '.join(report.missing[:3])}, so it was not trained "
+                "for this and would answer at random. Train first with --do_train."
+            )
+    return trainer
+
+
+def _refuse_unwritable(folder: str) -> None:
+    """Says at once what would otherwise be known at the first checkpoint."""
+    probe = os.path.join(folder, ".writable.tmp")
+    try:
+        tf.io.gfile.makedirs(folder)
+        write_text(probe, "")
+        tf.io.gfile.remove(probe)
+    except (OSError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"Nothing can be written into --output_dir={folder} ({error}). Use a folder that may be "
+            "written, on a disk that is not full."
+        ) from error
+
+
+def _carry_over(trainer: Trainer, options: TrainingOptions) -> None:
+    """Weights, moments and step of another run."""
+    folder = options.init_checkpoint
+    if trainer.resume(folder) is None:
+        raise ValueError(
+            f"--init_optimizer goes on from a run of ours, but there is no checkpoint of one in "
+            f"--init_checkpoint={folder}. Name the --output_dir of the first phase."
+        )
+    logger.info("Its optimizer is carried over; checkpoints go to %s", options.output_dir)
+
+
+# What decides about the meaning of the moments in a checkpoint.
+_SAME_TRAINING = ("optimizer", "ema_decay")
+# What may be changed, but is usually not meant to be.
+_NOTED = ("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze")
+_TRAINING_FILE = "training.json"
+
+
+def check_same_training(options: TrainingOptions) -> None:
+    """Refuses to go on with another optimizer than the one that wrote the checkpoints of the folder.
+
+    Raises:
+        ValueError: they differ.
+    """
+    path = os.path.join(options.output_dir, _TRAINING_FILE)
+    if latest_checkpoint(options.output_dir) is None or not tf.io.gfile.exists(path):
+        return
+    there = read_json(path)
+    changed = {
+        name: f"--{name}: {there[name]} there, {getattr(options, name)} now"
+        for name in (*_SAME_TRAINING, *_NOTED)
+        if name in there and there[name] != getattr(options, name)
+    }
+    refused = [text for name, text in changed.items() if name in _SAME_TRAINING]
+    if refused:
+        raise ValueError(
+            f"{options.output_dir} holds checkpoints of a run with another optimizer:\n  "
+            + "\n  ".join(refused)
+            + "\nKeep to it, or use another --output_dir; to start from its weights, name it in "
+            "--init_checkpoint."
+        )
+    for text in changed.values():
+        logger.warning("The run goes on with a change: %s", text)
+
+
+def make_optimizer(
+    options: TrainingOptions, num_hidden_layers: int, num_train_steps: int, num_warmup_steps: int
+) -> keras.optimizers.Optimizer:
+    """The optimizer of the flags, with its schedule. Made under `strategy.scope()`."""
+    rate = options.peak_learning_rate
+    if options.lr_batch_size is not None:
+        logger.info("The learning rate is %g for %d examples", rate, options.train_batch_size)
+    schedule = SCHEDULES[options.lr_schedule](
+        rate,
+        num_train_steps,
+        num_warmup_steps,
+        end=options.lr_end,
+        decay_from_warmup=options.lr_decay_from_warmup,
+        **({"power": options.lr_power} if options.lr_schedule == "polynomial" else {}),
+    )
+    factors = {}
+    if options.layer_lr_decay < 1:
+        factors = layer_learning_rate_factors(num_hidden_layers, options.layer_lr_decay)
+    return OPTIMIZERS[options.optimizer](
+        schedule,
+        weight_decay_rate=options.weight_decay_rate,
+        beta_1=options.adam_beta1,
+        beta_2=options.adam_beta2,
+        epsilon=options.adam_epsilon,
+        learning_rate_factors=factors,
+        ema_decay=options.ema_decay,
+        skip_nonfinite=options.precision == "mixed_float16",
+    )
+
+
+def note_training(options: TrainingOptions) -> None:
+    """Writes `training.json`, which `check_same_training` reads when the run goes on."""
+    noted = {name: getattr(options, name) for name in (*_SAME_TRAINING, *_NOTED)}
+    path = os.path.join(options.output_dir, _TRAINING_FILE)
+    write_text(path, json.dumps(noted, indent=2) + "\n")

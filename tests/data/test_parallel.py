@@ -1,0 +1,63 @@
+"""Work in order, in this process or in several."""
+
+import os
+
+import pytest
+
+from bert_tf.data.parallel import map_in_order, usable_cores
+
+
+def square(number):
+    if number < 0:
+        raise ValueError(f"{number} is negative")
+    return number * number
+
+
+def process_id(_):
+    return os.getpid()
+
+
+def end(_):
+    os._exit(9)
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_results_come_in_the_order_of_the_parts(num_workers):
+    assert list(map_in_order(square, range(25), num_workers)) == [n * n for n in range(25)]
+    assert list(map_in_order(square, [], num_workers)) == []
+
+
+def test_one_worker_is_this_process_and_more_are_others():
+    assert set(map_in_order(process_id, range(3), 1)) == {os.getpid()}
+    assert os.getpid() not in set(map_in_order(process_id, range(3), 2))
+
+
+def test_parts_are_taken_as_they_are_needed():
+    taken = []
+
+    def parts():
+        for number in range(1000):
+            taken.append(number)
+            yield number
+
+    results = map_in_order(square, parts(), 2)
+    assert next(results) == 0
+    assert len(taken) < 20
+    results.close()
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_the_error_of_a_part_is_raised_when_it_is_its_turn(num_workers):
+    results = map_in_order(square, [3, -1, 2], num_workers)
+    assert next(results) == 9
+    with pytest.raises(ValueError, match="-1 is negative"):
+        next(results)
+
+
+def test_a_worker_that_was_killed_is_told():
+    with pytest.raises(RuntimeError, match="A worker process was killed"):
+        list(map_in_order(end, [1], 2))
+
+
+def test_there_is_a_core():
+    assert usable_cores() >= 1

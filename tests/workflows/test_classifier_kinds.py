@@ -1,0 +1,433 @@
+"""run_classifier on several labels, on numbers, on long documents, and on all of GLUE's layouts."""
+
+import dataclasses
+import json
+import logging
+import random
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tiny_runs import BAD, GOOD, PLACES, classifier_options, moods, pairs, read_results, write_mrpc
+
+from bert_tf.predictor import SavedClassifier
+from bert_tf.workflows.classifier import lengths_of, run_classifier, warn_of_collapse
+from bert_tf.workflows.classifier_data import read_data, trained_task
+from bert_tf.workflows.exporting import ExportOptions, export_saved_model
+
+NLI = ("contradiction", "entailment", "neutral")
+
+
+def rows_of(path):
+    return [[float(cell) for cell in line.split("\t")] for line in path.read_text().splitlines()]
+
+
+def scenes(num_rows, seed):
+    """Texts, their labels ("good" or "bad", and "barn" where that is the place), and a number."""
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(num_rows):
+        word, place = rng.choice(GOOD + BAD), rng.choice(PLACES[:1] * 2 + PLACES)
+        labels = ["good" if word in GOOD else "bad"] + ["barn"] * (place == PLACES[0])
+        rows.append((f"the {word} dog in the {place}", labels, 3.0 if word in GOOD else -1.0))
+    return rows
+
+
+def write_scenes(path, num_rows, seed, kind):
+    with open(path, "w") as file:
+        for text, labels, number in scenes(num_rows, seed):
+            label = labels if kind == "multi_label" else number
+            file.write(json.dumps({"text": text, "label": label}) + "\n")
+    return str(path)
+
+
+def kind_options(folder, pretrained, kind, **changes):
+    values = {
+        "train_file": write_scenes(folder / "train.jsonl", 120, 1, kind),
+        "eval_file": write_scenes(folder / "dev.jsonl", 31, 2, kind),
+        "predict_file": write_scenes(folder / "test.jsonl", 9, 3, kind),
+        "text_a_column": "text",
+        "problem_type": kind,
+        "init_checkpoint": str(pretrained),
+        "do_train": True,
+        "do_eval": True,
+        "do_predict": True,
+        "num_train_epochs": 20.0,
+        "learning_rate": 2e-3,  # at the 5e-3 of the other toy runs some seeds do not learn
+    }
+    return classifier_options(folder / "output", **{**values, **changes})
+
+
+@pytest.fixture(scope="module")
+def kinds(pretrained, tmp_path_factory):
+    """Options of two runs that have ended: `multi_label` and `regression`."""
+    made = {}
+    for kind in ("multi_label", "regression"):
+        options = kind_options(tmp_path_factory.mktemp(kind), pretrained, kind)
+        run_classifier(options)
+        made[kind] = options
+    return SimpleNamespace(**made)
+
+
+def folder_of(options):
+    from pathlib import Path
+
+    return Path(options.output_dir)
+
+
+# ---------------------------------------------------------------------------------- several labels
+
+
+def test_several_labels_that_can_be_learned_are_learned(kinds):
+    results = read_results(folder_of(kinds.multi_label))
+    assert sorted(results) == [
+        "eval_accuracy",
+        "eval_f1_macro",
+        "eval_f1_micro",
+        "eval_loss",
+        "global_step",
+        "loss",
+    ]
+    assert results["eval_f1_micro"] > 0.9
+    assert (folder_of(kinds.multi_label) / "labels.txt").read_text() == "bad\nbarn\ngood\n"
+
+
+def test_predictions_of_several_labels_are_a_probability_for_each(kinds):
+    found = np.array(rows_of(folder_of(kinds.multi_label) / "test_results.tsv"))
+    expected = [
+        [label in labels for label in ("bad", "barn", "good")] for _, labels, _ in scenes(9, 3)
+    ]
+    assert ((found > 0.5) == expected).mean() > 0.9
+
+
+def test_a_number_that_can_be_learned_is_learned(kinds):
+    results = read_results(folder_of(kinds.regression))
+    assert sorted(results) == ["eval_loss", "eval_pearson", "eval_spearman", "global_step", "loss"]
+    assert results["eval_pearson"] > 0.9
+    assert not (folder_of(kinds.regression) / "labels.txt").exists()
+    found = np.array(rows_of(folder_of(kinds.regression) / "test_results.tsv"))
+    assert found.shape == (9, 1)
+    np.testing.assert_allclose(found[:, 0], [number for *_, number in scenes(9, 3)], atol=1.5)
+
+
+@pytest.mark.parametrize("kind", ["multi_label", "regression"])
+def test_evaluation_afterwards_knows_the_problem_type(kinds, kind):
+    options = getattr(kinds, kind)
+    before = read_results(folder_of(options))
+    again = dataclasses.replace(
+        options, do_train=False, do_predict=False, problem_type=None, report=False
+    )
+    assert run_classifier(again) == pytest.approx(before, rel=1e-5)
+
+
+def test_a_model_of_another_problem_type_is_refused(kinds):
+    options = dataclasses.replace(kinds.regression, do_train=False, do_predict=False)
+    options = dataclasses.replace(
+        options, problem_type="multi_label", eval_file=kinds.multi_label.eval_file
+    )
+    with pytest.raises(
+        ValueError, match=r"data is multi_label, but the model was trained for regression"
+    ):
+        read_data(options, trained_task(options))
+
+
+def test_exported_they_answer_raw_text_as_the_run_predicted(kinds, tmp_path):
+    texts = [(text, None) for text, *_ in scenes(9, 3)]
+    export_dir = {}
+    for kind in ("multi_label", "regression"):
+        export_dir[kind] = str(tmp_path / kind)
+        folder = getattr(kinds, kind).output_dir
+        export_saved_model(ExportOptions(model_dir=folder, export_dir=export_dir[kind]))
+
+    expected = rows_of(folder_of(kinds.multi_label) / "test_results.tsv")
+    answers = SavedClassifier(export_dir["multi_label"]).predict(texts)
+    for answer, row in zip(answers, expected, strict=True):
+        assert sorted(answer) == ["labels", "probabilities"]
+        np.testing.assert_allclose(list(answer["probabilities"].values()), row, atol=1e-5)
+        assert answer["labels"] == [k for k, p in answer["probabilities"].items() if p > 0.5]
+
+    expected = rows_of(folder_of(kinds.regression) / "test_results.tsv")
+    answers = SavedClassifier(export_dir["regression"]).predict(texts)
+    assert [sorted(answer) for answer in answers] == [["score"]] * 9
+    np.testing.assert_allclose(
+        [answer["score"] for answer in answers], np.ravel(expected), atol=1e-5
+    )
+
+
+def test_their_report_is_written_too(kinds):
+    several = (folder_of(kinds.multi_label) / "report.html").read_text()
+    assert "Counts by label" in several and "Calibration" in several
+    numbers = (folder_of(kinds.regression) / "report.html").read_text()
+    assert "Predicted and known" in numbers and "Hardest errors" in numbers
+
+
+@pytest.mark.parametrize(
+    "logits, labels, warned",
+    [
+        ([[1.0], [1.0]], [1.0, 2.0], "All 2 predictions are 1.0"),
+        ([[1.0], [1.1]], [1.0, 2.0], None),
+    ],
+)
+def test_a_regression_that_always_says_the_same_is_warned_of(kinds, logits, labels, warned, caplog):
+    task, _ = read_data(kinds.regression)
+    warn_of_collapse(task, {"logits": np.float32(logits), "label_ids": np.float32(labels)})
+    assert (warned in caplog.text) if warned else not caplog.text
+
+
+def test_a_model_that_never_names_a_label_is_warned_of(kinds, caplog):
+    task, _ = read_data(kinds.multi_label)
+    labels = np.float32([[1, 0, 0], [0, 1, 0]])
+    warn_of_collapse(task, {"logits": -np.ones((2, 3), np.float32), "label_ids": labels})
+    assert "All 2 predictions are no label at all" in caplog.text
+
+
+# ----------------------------------------------------------------------------------- long documents
+
+
+def test_what_stands_behind_the_first_window_is_read_too(pretrained, tmp_path):
+    """The mood comes last, behind more words than fit."""
+    filler = "the dog is in the barn . the cat is in the cave . "
+    for name, rows in {"train": moods(120, 3), "dev": moods(30, 4), "test": moods(8, 5)}.items():
+        lines = [f"{filler}{text}\t{label}\n" for text, label in rows]
+        (tmp_path / f"{name}.tsv").write_text("".join(lines))
+    options = classifier_options(
+        tmp_path / "output",
+        train_file=str(tmp_path / "train.tsv"),
+        eval_file=str(tmp_path / "dev.tsv"),
+        predict_file=str(tmp_path / "test.tsv"),
+        header=False,
+        text_a_column="0",
+        label_column="1",
+        init_checkpoint=str(pretrained),
+        do_train=True,
+        do_eval=True,
+        do_predict=True,
+        max_seq_length=16,
+        doc_stride=7,
+        window_pooling="max",
+        num_train_epochs=20.0,
+    )
+    results = run_classifier(options)
+    assert results["eval_accuracy"] > 0.8
+    assert len(rows_of(tmp_path / "output" / "test_results.tsv")) == 8
+    task = json.loads((tmp_path / "output" / "task.json").read_text())
+    assert (task["doc_stride"], task["window_pooling"]) == (7, "max")
+    # An epoch is every window once, and evaluation afterwards keeps to the windows.
+    assert results["global_step"] > 120 / 16 * 20
+    again = dataclasses.replace(
+        options, do_train=False, do_predict=False, doc_stride=None, window_pooling="mean"
+    )
+    assert run_classifier(again) == pytest.approx(results, rel=1e-5)
+
+
+# ------------------------------------------------------------------------------------------- GLUE
+
+
+def write_mnli(folder, with_mismatched=True):
+    header = "\t".join(["index", *(f"c{n}" for n in range(1, 10))])
+    files = {"train": 24, "dev_matched": 6, "test_matched": 5}
+    if with_mismatched:
+        files |= {"dev_mismatched": 7, "test_mismatched": 4}
+    for seed, (name, size) in enumerate(files.items()):
+        is_test = name.startswith("test")
+        lines = [header + ("" if is_test else "\tgold_label")]
+        for number, (text_a, text_b, label) in enumerate(pairs(size, seed=20 + seed)):
+            row = [str(number), *"bcdefgh", text_a, text_b]
+            lines.append("\t".join(row if is_test else [*row, NLI[int(label)]]))
+        (folder / f"{name}.tsv").write_text("\n".join(lines) + "\n")
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def mnli(pretrained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mnli")
+    options = classifier_options(
+        folder / "output",
+        task_name="MNLI",
+        data_dir=write_mnli(folder),
+        init_checkpoint=str(pretrained),
+        do_train=True,
+        do_eval=True,
+        do_predict=True,
+        num_train_epochs=1.0,
+    )
+    run_classifier(options)
+    return folder / "output"
+
+
+def test_mnli_is_evaluated_and_predicted_on_both_sets(mnli):
+    results = read_results(mnli)
+    assert {"eval_accuracy", "eval_loss", "loss"} < set(results)
+    assert {"eval_accuracy_mismatched", "eval_loss_mismatched"} < set(results)
+    assert len(rows_of(mnli / "test_results.tsv")) == 5
+    assert len(rows_of(mnli / "test_results_mismatched.tsv")) == 4
+    for name, size in (("MNLI-m.tsv", 5), ("MNLI-mm.tsv", 4)):
+        lines = (mnli / name).read_text().splitlines()
+        assert lines[0] == "index\tprediction"
+        assert [line.split("\t")[0] for line in lines[1:]] == [str(n) for n in range(size)]
+        assert {line.split("\t")[1] for line in lines[1:]} <= set(NLI)
+    assert "Confusion matrix (mismatched)" in (mnli / "report.html").read_text()
+
+
+def test_the_file_for_the_leaderboard_says_what_is_most_probable(mnli):
+    best = np.argmax(rows_of(mnli / "test_results.tsv"), axis=1)
+    lines = (mnli / "MNLI-m.tsv").read_text().splitlines()[1:]
+    assert [line.split("\t")[1] for line in lines] == [NLI[index] for index in best]
+
+
+def test_the_diagnostic_set_is_predicted_by_the_model_of_mnli(mnli, tmp_path):
+    lines = ["index\tsentence1\tsentence2", "0\tthe dog\ta cat", "1\tthe cat\tthe cat"]
+    (tmp_path / "diagnostic.tsv").write_text("\n".join(lines) + "\n")
+    options = classifier_options(
+        tmp_path / "output",
+        task_name="AX",
+        data_dir=str(tmp_path),
+        init_checkpoint=str(mnli),
+        do_predict=True,
+    )
+    run_classifier(options)
+    assert len((tmp_path / "output" / "AX.tsv").read_text().splitlines()) == 3
+
+
+def test_metrics_and_problem_type_are_not_for_data_sets_by_name(mnli):
+    with pytest.raises(ValueError, match="--metrics is for tables of your own; --task_name=MNLI"):
+        classifier_options(mnli, task_name="MNLI", data_dir="x", do_eval=True, metrics="f1_macro")
+
+
+# ---------------------------------------------------------------------------- weights and bad input
+
+
+def table_options(tmp_path, rows, **changes):
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    values = {"train_file": str(path), "text_a_column": "text", "do_train": True}
+    return classifier_options(tmp_path / "output", **{**values, **changes})
+
+
+def test_balanced_weights_make_each_label_weigh_alike(tmp_path):
+    rows = [("x", "rare")] + [("y", "often")] * 3
+    task, splits = read_data(table_options(tmp_path, rows, class_weights="balanced"))
+    assert task.class_weights == pytest.approx((4 / 6, 2.0))  # often, rare
+    weights = dict(zip(task.labels, task.class_weights, strict=True))
+    assert sum(weights[e.label] for e in splits["train"]) == pytest.approx(4)
+    task, _ = read_data(table_options(tmp_path, rows, class_weights="rare=5"))
+    assert task.class_weights == (1.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    "flag, message",
+    [
+        ("seldom=2", "'seldom=2' is not label=weight with a label of often, rare"),
+        ("rare=much", "'much' in 'rare=much' is no number"),
+        ("rare=0", "a weight must be above 0"),
+        ("rare", "'rare' is not label=weight"),
+    ],
+)
+def test_weights_that_make_no_sense_are_refused(tmp_path, flag, message):
+    options = table_options(tmp_path, [("x", "rare"), ("y", "often")], class_weights=flag)
+    with pytest.raises(ValueError, match=message):
+        read_data(options)
+
+
+def test_one_class_only_is_refused_with_the_file(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"train.tsv: every example has the label 'a'.*--label_column"
+    ):
+        read_data(table_options(tmp_path, [("x", "a"), ("y", "a")]))
+
+
+def test_a_label_of_the_dev_set_that_is_unknown_is_refused_before_training(tmp_path, pretrained):
+    (tmp_path / "dev.tsv").write_text("text\tlabel\nx\ta\ny\tc\n")
+    options = table_options(
+        tmp_path,
+        [("x", "a"), ("y", "b")] * 20,
+        eval_file=str(tmp_path / "dev.tsv"),
+        do_eval=True,
+        init_checkpoint=str(pretrained),
+    )
+    with pytest.raises(
+        ValueError, match=r"dev.tsv:3: the label is 'c', but the labels .* 'a', 'b'"
+    ):
+        run_classifier(options)
+    assert not (tmp_path / "output").exists()
+
+
+def test_a_label_without_training_examples_is_warned_of(tmp_path, caplog):
+    path = tmp_path / "t.csv"
+    path.write_text("text,rude,threat\na,1,0\nb,0,0\n")
+    options = table_options(
+        tmp_path,
+        [],
+        train_file=str(path),
+        problem_type="multi_label",
+        label_column="rude,threat",
+    )
+    task, _ = read_data(options)
+    assert task.labels == ("rude", "threat")
+    assert "1 of 2 labels have no training example and will not be learned: threat" in caplog.text
+    with pytest.raises(ValueError, match="0 of 2 training examples have the label 'threat'"):
+        read_data(dataclasses.replace(options, class_weights="balanced"))
+
+
+def test_metrics_of_a_table_are_those_that_are_asked_for(tmp_path):
+    options = table_options(tmp_path, [("x", "a"), ("y", "b")], metrics="f1_macro, accuracy")
+    assert read_data(options)[0].metric_names == ("f1_macro", "accuracy")
+    with pytest.raises(ValueError, match="metric 'bleu' is not one of accuracy, f1, f1_macro"):
+        read_data(dataclasses.replace(options, metrics="bleu"))
+
+
+# ------------------------------------------------------------------------------- records and lengths
+
+
+def test_records_are_made_once_and_shared(pair_model, mrpc_folder, tmp_path, caplog):
+    cache = tmp_path / "cache"
+    for name in ("one", "two"):
+        shutil.copytree(pair_model, tmp_path / name)
+        options = classifier_options(
+            tmp_path / name,
+            task_name="MRPC",
+            data_dir=str(mrpc_folder),
+            do_eval=True,
+            feature_cache_dir=str(cache),
+            report=False,
+        )
+        with caplog.at_level(logging.INFO):
+            results = run_classifier(options)
+    assert caplog.text.count("Using the 21 records of") == 1
+    assert len(list(cache.glob("eval-*.tf_record"))) == 1
+    assert results == pytest.approx(read_results(pair_model), rel=1e-5)
+    (mrpc_folder.parent / "other").mkdir()
+    folder = write_mrpc(mrpc_folder.parent / "other" / "MRPC", {"dev": pairs(9, seed=1)})
+    run_classifier(dataclasses.replace(options, data_dir=str(folder)))
+    assert len(list(cache.glob("eval-*.tf_record"))) == 2
+
+
+def test_padding_to_the_full_length_gives_the_same_predictions(pair_model, mrpc_folder, tmp_path):
+    found = []
+    for pad in (False, True):
+        options = classifier_options(
+            tmp_path / str(pad),
+            init_checkpoint=str(pair_model),
+            task_name="MRPC",
+            data_dir=str(mrpc_folder),
+            do_predict=True,
+            predict_batch_size=2,
+            pad_to_max_length=pad,
+        )
+        assert lengths_of(options) == ("full" if pad else "bucketed")
+        run_classifier(options)
+        found.append(rows_of(tmp_path / str(pad) / "test_results.tsv"))
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-5)
+
+
+def test_the_dev_set_is_looked_at_while_training(pretrained, tmp_path):
+    options = kind_options(
+        tmp_path, pretrained, "regression", num_train_epochs=3.0, evaluate_steps=8, do_predict=False
+    )
+    run_classifier(options)
+    lines = [
+        json.loads(line) for line in (tmp_path / "output/metrics.jsonl").read_text().splitlines()
+    ]
+    assert [line["step"] for line in lines if line["kind"] == "eval"] == [8, 16]
+    assert "On the dev set while training" in (tmp_path / "output/report.html").read_text()

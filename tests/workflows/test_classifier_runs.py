@@ -1,0 +1,134 @@
+"""--seeds and --grid: every run once, the best one kept, mean and deviation told."""
+
+import csv
+import dataclasses
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+from tiny_runs import Interruption, read_results, sentence_options
+
+from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.workflows import classifier_runs
+from bert_tf.workflows.classifier import run_classifier
+from bert_tf.workflows.classifier_runs import parse_grid, plan, score_of
+
+
+@pytest.fixture
+def options(pretrained, mood_tables, tmp_path):
+    """Two seeds, each of a few steps."""
+    return sentence_options(
+        pretrained, mood_tables, tmp_path / "output", num_train_epochs=2.0, seeds=2, seed=7
+    )
+
+
+def rows_of(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def test_the_grid_of_the_paper_has_its_eighteen_combinations():
+    settings = parse_grid("paper")
+    assert len(settings) == 18
+    assert {s["train_batch_size"] for s in settings} == {16, 32}
+    assert {s["learning_rate"] for s in settings} == {5e-5, 3e-5, 2e-5}
+    assert {s["num_train_epochs"] for s in settings} == {2, 3, 4}
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("dropout=0.1", "'dropout=0.1' is not flag=value,value"),
+        ("learning_rate", "'learning_rate' is not flag=value"),
+        ("learning_rate=1;learning_rate=2", "each flag once"),
+        ("train_batch_size=16,many", "'16,many' is no list of numbers for train_batch_size"),
+        ("", "'' is not flag=value,value"),
+    ],
+)
+def test_a_grid_that_cannot_be_read_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_grid(text)
+
+
+def test_a_value_of_the_grid_that_its_flag_refuses_is_refused_before_the_first_run(options):
+    with pytest.raises(ValueError, match="--train_batch_size is 0"):
+        plan(dataclasses.replace(options, grid="train_batch_size=16,0"))
+
+
+def test_the_plan_is_each_setting_with_each_seed(options):
+    runs = plan(dataclasses.replace(options, grid="learning_rate=1e-3,2e-3;num_train_epochs=1"))
+    assert [run.name for run in runs] == [
+        "learning_rate-0.001_num_train_epochs-1_seed-7",
+        "learning_rate-0.001_num_train_epochs-1_seed-8",
+        "learning_rate-0.002_num_train_epochs-1_seed-7",
+        "learning_rate-0.002_num_train_epochs-1_seed-8",
+    ]
+    assert runs[3].options.seed == 8
+    assert runs[3].options.learning_rate == 2e-3
+    assert len({run.options.output_dir for run in runs}) == 4
+    assert not any(run.options.do_predict or run.options.report for run in runs)
+
+
+def test_the_smaller_error_is_the_better_score_and_nan_the_worst():
+    assert score_of({"eval_accuracy": 0.5}, "eval_accuracy") == 0.5
+    metric = "eval_mean_absolute_error"
+    assert score_of({metric: 1.0}, metric) > score_of({metric: 2.0}, metric)
+    assert score_of({"eval_f1": float("nan")}, "eval_f1") < score_of({"eval_f1": 0.0}, "eval_f1")
+
+
+def test_seeds_and_grid_need_training_and_evaluation(options):
+    with pytest.raises(ValueError, match="--seeds and --grid train several models"):
+        dataclasses.replace(options, do_eval=False)
+
+
+def test_an_interrupted_series_goes_on_and_ends_with_the_best_model(options, monkeypatch):
+    output = Path(options.output_dir)
+    with monkeypatch.context() as patch, pytest.raises(Interruption):
+        keep = classifier_runs._keep_if_best
+
+        def interrupt_after_first(run, results, output_dir):
+            keep(run, results, output_dir)
+            raise Interruption
+
+        patch.setattr(classifier_runs, "_keep_if_best", interrupt_after_first)
+        run_classifier(options)
+    assert latest_checkpoint(str(output))
+    first = (output / "runs/seed-7/result.json").stat().st_mtime_ns
+
+    results = run_classifier(options)
+    assert (output / "runs/seed-7/result.json").stat().st_mtime_ns == first  # was not made again
+
+    notes = {
+        name: json.loads((output / f"runs/{name}/result.json").read_text())["results"]
+        for name in ("seed-7", "seed-8")
+    }
+    accuracies = [note["eval_accuracy"] for note in notes.values()]
+    best = json.loads((output / "runs/best.json").read_text())["name"]
+    assert notes[best]["eval_accuracy"] == max(accuracies)
+    # The model in the folder is that one, and lies there alone.
+    assert results == pytest.approx(notes[best], rel=1e-5)
+    assert read_results(output) == results
+    assert len(list(output.rglob("model.ckpt-*.index"))) == 1
+    assert (output / "test_results.tsv").exists()
+    assert "2 runs" in (output / "report.html").read_text()
+
+    table = rows_of(output / "runs.tsv")
+    assert [row["seed"] for row in table] == ["7", "8"]
+    assert [float(row["eval_accuracy"]) for row in table] == accuracies
+    (summary,) = (
+        row for row in rows_of(output / "runs_summary.tsv") if row["metric"] == "eval_accuracy"
+    )
+    assert float(summary["mean"]) == pytest.approx(statistics.fmean(accuracies))
+    assert float(summary["std"]) == pytest.approx(statistics.stdev(accuracies))
+    assert (float(summary["min"]), float(summary["max"])) == (min(accuracies), max(accuracies))
+
+    # The records were made once, and other flags are not mixed with these runs.
+    assert len(list((output / "runs/features").glob("train-*.tf_record"))) == 1
+    with pytest.raises(ValueError, match=r"other flags: --learning_rate was 0\.005, is 0\.1"):
+        run_classifier(dataclasses.replace(options, learning_rate=0.1))
+
+
+def test_the_model_of_a_single_run_is_not_replaced(sentence_model, options):
+    with pytest.raises(ValueError, match="holds a model of a single run"):
+        run_classifier(dataclasses.replace(options, output_dir=str(sentence_model)))

@@ -1,0 +1,172 @@
+"""run_pretraining in two phases, with averages, packed rows, loss scaling, and what it refuses."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_runs import assert_bit_equal, checkpoint_arrays, pretraining_options
+
+from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.training.folder_lock import folder_lock
+from bert_tf.workflows.pretraining import run_pretraining
+
+STEPS = 8
+
+
+@pytest.fixture
+def options(records, toy_text, tmp_path):
+    made = pretraining_options(records, toy_text, tmp_path / "output")
+    return dataclasses.replace(
+        made, do_eval=False, num_train_steps=STEPS, num_warmup_steps=2, evaluate_steps=0
+    )
+
+
+def lines(folder, kind="train"):
+    found = map(json.loads, (Path(folder) / "metrics.jsonl").read_text().splitlines())
+    return [line for line in found if line["kind"] == kind]
+
+
+# ---- Phases -------------------------------------------------------------------------------------
+
+
+def test_a_second_phase_goes_on_with_weights_moments_and_step_of_the_first(options, tmp_path):
+    run_pretraining(options)
+    first = dataclasses.replace(options, output_dir=str(tmp_path / "first"), stop_step=5)
+    run_pretraining(first)
+    assert latest_checkpoint(first.output_dir).endswith("model.ckpt-5")
+    second = dataclasses.replace(
+        options,
+        output_dir=str(tmp_path / "second"),
+        init_checkpoint=first.output_dir,
+        init_optimizer=True,
+    )
+    run_pretraining(second)
+    # With the same records the two phases are the whole run, cut in two.
+    whole, phases = (
+        checkpoint_arrays(f"{folder}/model.ckpt-{STEPS}")
+        for folder in (options.output_dir, second.output_dir)
+    )
+    assert_bit_equal(phases, whole)
+
+
+def test_carrying_over_the_optimizer_needs_a_run_of_ours(options, tmp_path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(ValueError, match="--init_optimizer needs --init_checkpoint"):
+        dataclasses.replace(options, init_optimizer=True)
+    with pytest.raises((ValueError, FileNotFoundError), match=str(empty)):
+        run_pretraining(
+            dataclasses.replace(options, init_optimizer=True, init_checkpoint=str(empty))
+        )
+
+
+@pytest.mark.parametrize("changes", [{"optimizer": "lamb"}, {"ema_decay": 0.9}])
+def test_a_run_goes_on_only_with_the_optimizer_that_began_it(options, changes):
+    run_pretraining(dataclasses.replace(options, stop_step=2))
+    (name, value), *_ = changes.items()
+    before = (Path(options.output_dir) / "training.json").read_text()
+    with pytest.raises(ValueError, match=rf"another optimizer:\n  --{name}: .* there, {value} now"):
+        run_pretraining(dataclasses.replace(options, **changes))
+    assert (Path(options.output_dir) / "training.json").read_text() == before
+
+
+def test_a_change_of_what_may_change_is_warned_of(options, caplog):
+    run_pretraining(dataclasses.replace(options, stop_step=2))
+    run_pretraining(dataclasses.replace(options, stop_step=3, learning_rate=0.5))
+    assert "goes on with a change: --learning_rate: 0.005 there, 0.5 now" in caplog.text
+
+
+# ---- Kinds of steps -----------------------------------------------------------------------------
+
+
+def test_packed_rows_give_the_losses_of_padded_ones(options, toy_text, tmp_path):
+    config = json.loads((toy_text / "bert_config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    options = dataclasses.replace(
+        options, bert_config_file=str(tmp_path / "config.json"), iterations_per_loop=1
+    )
+    run_pretraining(options)
+    packed = dataclasses.replace(options, output_dir=str(tmp_path / "rows"), pack_sequences=True)
+    run_pretraining(packed)
+    padded_lines, packed_lines = lines(options.output_dir), lines(packed.output_dir)
+    assert len(packed_lines) == STEPS
+    for found, expected in zip(packed_lines, padded_lines, strict=True):
+        assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+        assert found["tokens"] == expected["tokens"]
+
+
+def test_evaluation_and_the_model_alone_have_the_averages(options):
+    options = dataclasses.replace(options, ema_decay=0.5, do_eval=True)
+    results = run_pretraining(options)
+    arrays = checkpoint_arrays(f"{options.output_dir}/model.ckpt-{STEPS}")
+    name = "bert/pooler/dense/kernel"
+    assert np.abs(arrays[name] - arrays[f"{name}/ExponentialMovingAverage"]).max() > 1e-6
+    again = run_pretraining(dataclasses.replace(options, do_train=False))
+    from_outside = dataclasses.replace(
+        options,
+        do_train=False,
+        init_checkpoint=options.output_dir,
+        output_dir=f"{options.output_dir}-evaluated",
+    )
+    for found in (again, run_pretraining(from_outside)):
+        assert found["masked_lm_loss"] == pytest.approx(results["masked_lm_loss"], rel=1e-6)
+
+
+def test_float16_trains_with_a_scaled_loss(options):
+    run_pretraining(dataclasses.replace(options, precision="mixed_float16"))
+    assert {line["loss_scale"] for line in lines(options.output_dir)} == {2.0**15}
+
+
+def test_training_ends_where_evaluations_get_no_better_and_the_best_is_kept(options):
+    options = dataclasses.replace(
+        options,
+        do_eval=True,
+        evaluate_steps=1,
+        early_stopping=2,
+        best_metric="global_step_that_is_not_there",
+    )
+    with pytest.raises(
+        ValueError, match=r"--best_metric is .*, but must be one of loss, masked_lm"
+    ):
+        run_pretraining(options)
+    options = dataclasses.replace(
+        options, best_metric=None, output_dir=f"{options.output_dir}-2", learning_rate=1e-30
+    )
+    run_pretraining(options)  # hardly anything changes, so nothing gets better
+    assert latest_checkpoint(options.output_dir).endswith("model.ckpt-3")
+    assert [line["step"] for line in lines(options.output_dir, "eval")] == [1, 2, 3]
+    assert latest_checkpoint(f"{options.output_dir}/best").endswith("model.ckpt-1")
+
+
+# ---- What is refused ----------------------------------------------------------------------------
+
+
+def test_a_batch_that_is_larger_than_the_data_set_is_refused(options):
+    message = r"--train_batch_size is 5000, but there are only \d+ examples in .*train.tf_record"
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(dataclasses.replace(options, train_batch_size=5000))
+
+
+def test_an_output_folder_that_cannot_be_written_is_refused_before_training(options, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    inside = str(tmp_path / "file" / "output")
+    with pytest.raises(ValueError, match=f"Nothing can be written into --output_dir={inside}"):
+        run_pretraining(dataclasses.replace(options, output_dir=inside))
+
+
+def test_a_second_run_in_a_folder_where_one_trains_is_refused(options):
+    Path(options.output_dir).mkdir()
+    # The lock belongs to an open file, so this process stands for another one.
+    held = folder_lock(options.output_dir)
+    refused = pytest.raises(ValueError, match=f"{options.output_dir} is in use: process")
+    with held, refused:
+        run_pretraining(options)
+
+
+def test_a_loss_that_is_lost_names_the_files_of_its_batch(options):
+    message = r"The loss is .* at step \d+. Its batch came from .*train.tf_record. Lower --learn"
+    with pytest.raises(FloatingPointError, match=message):
+        run_pretraining(dataclasses.replace(options, learning_rate=1e30, num_warmup_steps=0))
