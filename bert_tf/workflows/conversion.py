@@ -44,6 +44,7 @@ _HUGGINGFACE_PROBLEM_TYPES = {
     "multi_label": "multi_label_classification",
     "regression": "regression",
 }
+_MOST_PADDING = 128  # rows: tables are padded to a multiple of 8, 64 or 128
 _TOLERANCE = 1e-5  # of the outputs, or of their largest where that is above 1
 
 
@@ -193,13 +194,20 @@ def _vocabulary(vocab_file: str | None, checkpoint: PretrainedCheckpoint) -> Seq
             "tokens would have none. They belong to different models: give the --vocab_file of this "
             "one."
         )
+    elif len(vocab) < size - _MOST_PADDING:
+        raise ValueError(
+            f"The vocabulary {vocab_file or checkpoint.vocab_file or 'in tokenizer.json'} has "
+            f"{len(vocab)} tokens, but there are word embeddings for {size} (`vocab_size`); a table is "
+            f"padded by at most {_MOST_PADDING}. Give the --vocab_file of this model. If the rest of "
+            "the table is not used indeed, fill a copy of the vocabulary with lines [unused0], "
+            "[unused1], ..."
+        )
     elif len(vocab) < size:
         logger.warning(
-            "The vocabulary has %d tokens and there are %d word embeddings. The last %d are padding, "
-            "or this is the vocabulary of another model.",
+            "The vocabulary has %d tokens and there are %d word embeddings: padding, or tokens that "
+            "were added elsewhere.",
             len(vocab),
             size,
-            size - len(vocab),
         )
     return list(vocab) if vocab is not None else None
 
@@ -355,11 +363,11 @@ def _verify(checkpoint: PretrainedCheckpoint, head: Head, options: ConvertOption
             theirs = verification.saved_model_outputs(other, batch)
     except ImportError as error:
         logger.warning(
-            "not run on both sides: %s. Both are with `pip install transformers torch`.", error
+            "the logits were not compared: %s; `pip install transformers torch` for that", error
         )
         return
     ours = verification.own_outputs(checkpoint, head, batch)
-    difference, magnitude = verification.largest_difference(ours, theirs)
+    difference, magnitude = verification.largest_difference(ours, theirs, batch["input_mask"])
     outputs = ", ".join(ours)
     logger.info(
         "verified: largest difference to %s: %.3g (%s; largest value %.3g)",

@@ -24,6 +24,7 @@ from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.model_folder import load_model_folder, read_task
 from bert_tf.modeling.models import BertForSequenceClassification
+from bert_tf.workflows import conversion
 from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs bert-tf[hf]")
@@ -300,7 +301,14 @@ def test_vocabulary_larger_than_the_embeddings_is_an_error(tmp_path):
         convert(source, tmp_path / "out", "huggingface")
 
 
-def test_smaller_vocabulary_is_a_warning(tmp_path, caplog):
+def test_vocabulary_far_smaller_than_the_embeddings_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(conversion, "_MOST_PADDING", 4)
+    source = tf1_folder(tmp_path / "tf1", arrays_of(), TOKENS[:8])
+    with pytest.raises(ValueError, match=r"has 8 tokens, but .* for 13 .* padded by at most 4"):
+        convert(source, tmp_path / "out", "huggingface")
+
+
+def test_padded_embeddings_are_a_warning(tmp_path, caplog):
     source = tf1_folder(tmp_path / "tf1", arrays_of(), TOKENS[:-2])
     convert(source, tmp_path / "out", "huggingface")
     assert "has 11 tokens and there are 13 word embeddings" in caplog.text

@@ -137,7 +137,16 @@ def test_our_encoder_says_what_the_saved_model_says(tmp_path):
     ours = verification.own_outputs(checkpoint, head, batch)
     theirs = verification.saved_model_outputs(folder, batch)
     assert sorted(ours) == ["pooled_output", "sequence_output"]
-    assert verification.largest_difference(ours, theirs)[0] < 1e-5
+    assert verification.largest_difference(ours, theirs, batch["input_mask"])[0] < 1e-5
+
+
+def test_what_stands_at_padding_is_not_compared():
+    mask = np.array([[1, 1, 0]])
+    ours = {"logits": np.float32([[3, -4, 5]]), "pooled_output": np.float32([[1, 2]])}
+    theirs = {"logits": np.float32([[3, -4.5, 9]]), "pooled_output": np.float32([[1, 2]])}
+    assert verification.largest_difference(ours, theirs, mask) == (0.5, 4.0)
+    with pytest.raises(ValueError, match=r"logits is \(1, 3\) here, and absent there"):
+        verification.largest_difference(ours, {}, mask)
 
 
 def test_a_model_starts_from_a_saved_model(tmp_path):
