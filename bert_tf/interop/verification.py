@@ -101,7 +101,9 @@ def transformers_outputs(
     return {ours.get(name, name): value for name, value in outputs.items()}
 
 
-def saved_model_outputs(folder: str, batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def saved_model_outputs(
+    folder: str, _: Head, batch: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """What the signature of a TF Hub encoder says: `sequence_output` and `pooled_output`.
 
     Raises:

@@ -12,11 +12,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
-from bert_tf.interop import verification
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import HEADS, Head, find_head, select
 from bert_tf.interop.huggingface_export import config_values, huggingface_tensors, tokenizer_values
@@ -33,6 +31,7 @@ from bert_tf.tasks.problem_types import PROBLEM_TYPES
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows import lookup
+from bert_tf.workflows.conversion_check import verify_conversion
 from bert_tf.workflows.options import option
 
 logger = logging.getLogger(__name__)
@@ -45,7 +44,6 @@ _HUGGINGFACE_PROBLEM_TYPES = {
     "regression": "regression",
 }
 _MOST_PADDING = 128  # rows: tables are padded to a multiple of 8, 64 or 128
-_TOLERANCE = 1e-5  # of the outputs, or of their largest where that is above 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +121,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         tf.io.gfile.rmtree(temporary)
     tf.io.gfile.makedirs(temporary)
     if options.output_format == "tf1":
+        _warn_of_the_original(checkpoint)
         write_tf1(os.path.join(temporary, "bert_model.ckpt"), checkpoint.arrays)
         write_model_folder(temporary, checkpoint.config, task, vocab, do_lower_case)
     else:
@@ -134,7 +133,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     for name in sorted(tf.io.gfile.listdir(options.output_dir)):
         logger.info("  %s", name)
     if options.verify:
-        _verify(checkpoint, head, options)
+        verify_conversion(checkpoint, head, options.output_dir)
 
 
 def _describe(
@@ -231,12 +230,42 @@ def _labels(
             "names them. Give --labels with as many names, in the order of the outputs; the original "
             "run_classifier.py has the order of its processor's get_labels()."
         )
+    if (
+        stated is None
+        and task is not None
+        and task.labels
+        and checkpoint.labels
+        not in (
+            None,
+            task.labels,
+        )
+    ):
+        raise ValueError(
+            f"Beside {checkpoint.source}, task.json says that the labels are {', '.join(task.labels)}, "
+            f"and config.json that they are {', '.join(checkpoint.labels)}. Give the right ones with "
+            "--labels."
+        )
     if len(labels) != num_labels or len(set(labels)) != len(labels):
         raise ValueError(
             f"The labels are {', '.join(labels)}, but the classifier in {checkpoint.source} has "
             f"{num_labels} outputs. Give as many labels, each once."
         )
     return labels
+
+
+def _warn_of_the_original(checkpoint: PretrainedCheckpoint) -> None:
+    """Says what google-research/bert cannot do with an architecture; we can."""
+    config = checkpoint.config
+    if config.hidden_act == "gelu_erf":
+        logger.warning(
+            "`hidden_act` is gelu_erf, the exact form. We compute it; the original TF1 code knows only "
+            "the tanh form and stops at this name."
+        )
+    if config.layer_norm_eps != 1e-12:
+        logger.warning(
+            "`layer_norm_eps` is %g. We use it; the original TF1 code always uses 1e-12.",
+            config.layer_norm_eps,
+        )
 
 
 def _make_task(
@@ -318,66 +347,3 @@ def _sizes(checkpoint: PretrainedCheckpoint) -> tuple[str, ...]:
     )
     labels = checkpoint.labels
     return (*sizes, f"labels {', '.join(labels)}") if labels else sizes
-
-
-def _verify(checkpoint: PretrainedCheckpoint, head: Head, options: ConvertOptions) -> None:
-    """Compares what was written with the source, number by number and as models that run.
-
-    Raises:
-        ValueError: they differ.
-    """
-    written = read_checkpoint(options.output_dir)
-    names = set(checkpoint.arrays) | set(written.arrays)
-    differing = [
-        name
-        for name in sorted(names)
-        if name not in checkpoint.arrays
-        or name not in written.arrays
-        or not np.array_equal(checkpoint.arrays[name], written.arrays[name])
-    ]
-    if differing:
-        raise ValueError(
-            f"{options.output_dir}: {len(differing)} variables are not those of "
-            f"{checkpoint.source}: {', '.join(differing[:3])}. This is a fault of ours; please report "
-            "it."
-        )
-    logger.info("verified: all %d variables read back bit-equal", len(names))
-    if written.config != checkpoint.config:
-        raise ValueError(f"{options.output_dir}: the configuration is not the source's.")
-
-    batch = verification.example_batch(checkpoint.config, head)
-    folder = folder_of(checkpoint.source)
-    if options.output_format == "huggingface":
-        program, other = "transformers", options.output_dir
-    elif tf.io.gfile.exists(os.path.join(folder, "config.json")):
-        program, other = "transformers", folder
-    elif tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")):
-        program, other = "the SavedModel", folder
-    else:
-        logger.info("neither side is for another program that could be run here")
-        return
-    try:
-        if program == "transformers":
-            theirs = verification.transformers_outputs(other, head, batch)
-        else:
-            theirs = verification.saved_model_outputs(other, batch)
-    except ImportError as error:
-        logger.warning(
-            "the logits were not compared: %s; `pip install transformers torch` for that", error
-        )
-        return
-    ours = verification.own_outputs(checkpoint, head, batch)
-    difference, magnitude = verification.largest_difference(ours, theirs, batch["input_mask"])
-    outputs = ", ".join(ours)
-    logger.info(
-        "verified: largest difference to %s: %.3g (%s; largest value %.3g)",
-        program,
-        difference,
-        outputs,
-        magnitude,
-    )
-    if not difference <= _TOLERANCE * max(1.0, magnitude):
-        raise ValueError(
-            f"{other} says something else in {program} than here: the largest difference of {outputs} "
-            f"is {difference:.3g}, and {_TOLERANCE:g} of {magnitude:.3g} is allowed."
-        )

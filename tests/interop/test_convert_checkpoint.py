@@ -226,6 +226,28 @@ def test_other_heads_are_left_out_when_one_is_named(tmp_path, caplog):
     assert "left out, as --head=question_answering says: cls/predictions/output_bias" in caplog.text
 
 
+def test_savers_of_tensorflow_1_restore_what_is_written(tmp_path):
+    arrays = arrays_for("pretraining")
+    tensors = huggingface_tensors(arrays)
+    architectures = ["BertForPreTraining"]
+    source = write_huggingface(tmp_path / "hf", tensors, architectures=architectures)
+    prefix = str(convert(source, tmp_path / "out", "tf1") / "bert_model.ckpt")
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        variables = [v1.get_variable(name, array.shape) for name, array in arrays.items()]
+        v1.train.Saver(variables).restore(session, prefix)
+        assert_same(dict(zip(arrays, session.run(variables), strict=True)), arrays)
+
+
+def test_what_the_original_cannot_do_is_said(tmp_path, caplog):
+    source = write_huggingface(
+        tmp_path / "hf", huggingface_tensors(arrays_of()), layer_norm_eps=1e-5
+    )
+    convert(source, tmp_path / "out", "tf1")
+    assert "knows only the tanh form and stops at this name" in caplog.text
+    assert "`layer_norm_eps` is 1e-05. We use it" in caplog.text
+
+
 # ---- --verify ------------------------------------------------------------------------------------
 
 
@@ -234,7 +256,7 @@ def test_verify_runs_the_saved_model(tmp_path, caplog):
     source = save_hub_encoder(tmp_path / "hub", CONFIG, arrays_of(), TOKENS)
     convert(source, tmp_path / "out", "tf1", verify=True)
     assert f"all {len(arrays_of())} variables read back bit-equal" in caplog.text
-    assert "largest difference to the SavedModel: " in caplog.text
+    assert f"largest difference to the SavedModel ({source}): " in caplog.text
 
 
 def test_verify_says_that_nothing_else_can_be_run(tmp_path, caplog):
@@ -362,6 +384,18 @@ def test_labels_that_do_not_fit_are_an_error(tmp_path, labels):
     source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
     with pytest.raises(ValueError, match=r"has 5 outputs. Give as many labels, each once"):
         convert(source, tmp_path / "out", "tf1", head="classification", labels=labels)
+
+
+def test_labels_that_contradict_each_other_are_an_error(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
+    flags = head_flags("classification")
+    there = convert(source, tmp_path / "there", "huggingface", **flags)
+    values = json.loads((there / "config.json").read_text())
+    write_json(there / "config.json", {**values, "id2label": dict(enumerate("vwxyz"))})
+    with pytest.raises(ValueError, match=r"labels are a, b, c, d, e, and config.json .* v, w, x"):
+        convert(there, tmp_path / "back", "tf1")
+    back = convert(there, tmp_path / "back", "tf1", labels="v,w,x,y,z")
+    assert read_task(str(back)).labels == tuple("vwxyz")
 
 
 def test_two_outputs_without_names_are_huggingfaces_two(tmp_path):

@@ -135,7 +135,7 @@ def test_our_encoder_says_what_the_saved_model_says(tmp_path):
     checkpoint, head = read_checkpoint(folder), HEADS["encoder"]
     batch = verification.example_batch(CONFIG, head)
     ours = verification.own_outputs(checkpoint, head, batch)
-    theirs = verification.saved_model_outputs(folder, batch)
+    theirs = verification.saved_model_outputs(folder, head, batch)
     assert sorted(ours) == ["pooled_output", "sequence_output"]
     assert verification.largest_difference(ours, theirs, batch["input_mask"])[0] < 1e-5
 
@@ -158,8 +158,8 @@ def test_a_model_starts_from_a_saved_model(tmp_path):
 def test_saved_model_with_another_signature_cannot_be_run(tmp_path):
     tf.saved_model.save(Part(weight=variable([1.0], "weight")), str(tmp_path))
     with pytest.raises(ValueError, match=r"no signature `serving_default` that takes input_word_"):
-        verification.saved_model_outputs(
-            str(tmp_path), verification.example_batch(CONFIG, HEADS["encoder"])
-        )
+        head = HEADS["encoder"]
+        batch = verification.example_batch(CONFIG, head)
+        verification.saved_model_outputs(str(tmp_path), head, batch)
     with pytest.raises(ValueError, match="no BERT encoder of tf-models"):
         read_checkpoint(tmp_path)

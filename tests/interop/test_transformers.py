@@ -53,7 +53,9 @@ def exported(tmp_path):
 def test_every_head_loads_without_a_warning_and_says_the_same(exported, head, caplog, capfd):
     caplog.set_level(logging.INFO)
     folder = exported(head, verify=True)
-    assert "largest difference to transformers: " in caplog.text  # and --verify did not refuse it
+    assert (
+        f"largest difference to transformers ({folder}): " in caplog.text
+    )  # and --verify did not refuse it
     caplog.clear()
     capfd.readouterr()
     transformers.utils.logging.disable_progress_bar()
