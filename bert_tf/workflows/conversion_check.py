@@ -43,11 +43,8 @@ def verify_conversion(checkpoint: PretrainedCheckpoint, head: Head, output_dir: 
         )
     logger.info("verified: all %d variables read back bit-equal", len(names))
 
-    sides = [
-        side
-        for folder in (folder_of(checkpoint.source), output_dir)
-        for side in _other_programs(folder)
-    ]
+    folders = (folder_of(checkpoint.source), output_dir)
+    sides = [side for folder in folders for side in _other_programs(folder, head)]
     if not sides:
         logger.info("neither side is for another program that could be run here")
         return

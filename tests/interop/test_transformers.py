@@ -5,46 +5,26 @@ import logging
 
 import numpy as np
 import pytest
-from tiny_checkpoints import CONFIG, arrays_of, write_tf1
+from tiny_checkpoints import CONFIG
+from tiny_conversions import CASES, arrays_for, convert, head_flags, tf1_folder
 
 from bert_tf.interop import verification
 from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
 from reference import numpy_bert
 
 transformers = pytest.importorskip("transformers", reason="an optional peer")
 torch = pytest.importorskip("torch", reason="an optional peer")
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef", "##b", "ä"]
-CASES = {
-    "encoder": ((), 5),
-    "pretraining": (("masked_lm", "next_sentence"), 5),
-    "masked_lm": (("masked_lm",), 5),
-    "next_sentence": (("next_sentence",), 5),
-    "classification": (("classifier",), 5),
-    "token_classification": (("classifier",), 5),
-    "question_answering": (("span",), 5),
-    "multiple_choice": (("classifier",), 1),
-}
 
 
 @pytest.fixture
 def exported(tmp_path):
-    def export(head, output_format="huggingface", **flags):
-        heads, num_labels = CASES[head]
-        write_tf1(tmp_path / "tf1", arrays_of(*heads, num_labels=num_labels))
-        (tmp_path / "tf1" / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
-        stated = {"head": head, "labels": "a,b,c,d,e"} if heads == ("classifier",) else {}
-        options = ConvertOptions(
-            init_checkpoint=str(tmp_path / "tf1"),
-            output_dir=str(tmp_path / "out"),
-            output_format=output_format,
-            **{**stated, **flags},
-        )
-        convert_checkpoint(options)
-        return tmp_path / "out"
+    def export(head, **flags):
+        source = tf1_folder(tmp_path / "tf1", arrays_for(head), TOKENS)
+        return convert(source, tmp_path / "out", "huggingface", **{**head_flags(head), **flags})
 
     return export
 
@@ -104,8 +84,7 @@ def test_what_transformers_saves_comes_back(exported, tmp_path):
     model = transformers.BertForPreTraining.from_pretrained(folder)
     model.save_pretrained(tmp_path / "saved")
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "saved")
-    options = {"output_format": "tf1", "output_dir": str(tmp_path / "back"), "verify": True}
-    convert_checkpoint(ConvertOptions(init_checkpoint=str(tmp_path / "saved"), **options))
+    convert(tmp_path / "saved", tmp_path / "back", "tf1", verify=True)
     back, expected = read_checkpoint(tmp_path / "back"), read_checkpoint(tmp_path / "tf1")
     assert sorted(back.arrays) == sorted(expected.arrays)
     for name, array in expected.arrays.items():
