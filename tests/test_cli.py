@@ -24,7 +24,9 @@ LEAST = {
     "PretrainingOptions": ["--do_train", "--input_file=i", "--output_dir=o"],
     "CorpusPreparationOptions": ["--input_file=i", "--output_file=o"],
     "QuickstartOptions": [],
+    "NerOptions": ["--do_train", "--train_file=t", "--output_dir=o", "--init_checkpoint=c"],
     "SquadOptions": ["--do_predict", "--predict_file=p", "--output_dir=o"],
+    "SwagOptions": ["--do_train", "--train_file=t", "--output_dir=o", "--init_checkpoint=c"],
     "VocabularyOptions": ["--input_file=i", "--output_dir=o"],
 }
 
@@ -138,6 +140,10 @@ EXCEPTIONS = {
 }
 
 
+# Of other options; no script has them alone.
+BASES = ("DeviceOptions", "TrainingOptions", "FineTuningOptions")
+
+
 def all_option_classes():
     """The classes of bert_tf.workflows from which a script makes its flags, by name."""
     found = {}
@@ -146,7 +152,7 @@ def all_option_classes():
         for name, value in vars(made).items():
             if dataclasses.is_dataclass(value) and name.endswith("Options"):
                 found[name] = value
-    return {n: c for n, c in found.items() if n not in ("DeviceOptions", "TrainingOptions")}
+    return {n: c for n, c in found.items() if n not in BASES}
 
 
 OPTION_CLASSES = all_option_classes()

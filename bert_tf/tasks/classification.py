@@ -99,8 +99,8 @@ class ClassificationTask(Task):
         self.metric_names = tuple(
             self.kind.default_metrics if metric_names is None else metric_names
         )
-        self.best_metric = f"eval_{self.metric_names[0]}"
         _check_metrics(self.metric_names, self.kind, len(self.labels))
+        self.best_metric = f"eval_{self.metric_names[0]}"
         self.is_pair = is_pair
         self.class_weights = None if class_weights is None else tuple(class_weights)
         self.doc_stride = doc_stride

@@ -9,7 +9,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.features import split
 from bert_tf.data.pretraining_records import pretraining_features
 from bert_tf.modeling.models import BertForPreTraining, BertForSequenceClassification
-from bert_tf.tasks.classification import classification_features
+from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
 from bert_tf.training.strategy import make_strategy
 
@@ -43,7 +43,8 @@ def classification_batches():
     features["label_ids"] = rng.integers(0, LABELS, EXAMPLES).astype("int32")
     features["input_ids"][:, 1] = 5 + features["label_ids"]
     features["is_real_example"] = (np.arange(EXAMPLES) % BATCH != BATCH - 1).astype("int32")
-    return batches(features, classification_features(S))
+    task = ClassificationTask([str(label) for label in range(LABELS)], S)
+    return batches(features, task.features)
 
 
 def pretraining_batches():

@@ -111,7 +111,7 @@ def test_the_loss_is_the_mean_over_the_words_that_are_predicted(tmp_path):
         {"logits": tf.constant(logits)},
         {k: tf.constant(v) for k, v in batch.items()},
     )
-    value = loss.total(outputs, features) / loss.weight(features)
+    value = loss.total(outputs, features)[0] / loss.weight(features)
 
     losses = []
     for row in range(4):

@@ -2,13 +2,16 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
+import time
 
 import pytest
 from tiny_runs import read_results, script_command
 
 from bert_tf.training import strategy
+from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.workflows.options import DeviceOptions
 
 
@@ -80,6 +83,40 @@ def test_each_process_says_on_what_it_trains_and_one_shows_the_progress(runs):
     line = "MultiWorkerMirroredStrategy on CPU:0 of each of 2 processes; batch 8 = 2 x 4"
     assert [line in error for error in errors] == [True, True]
     assert ["train 12/12" in error for error in errors] == [True, False]
+
+
+def test_where_one_of_two_processes_is_told_to_end_both_end_with_the_step_saved(
+    records, toy_text, tmp_path
+):
+    output_dir = tmp_path / "output"
+    arguments = {
+        "input_file": records.train,
+        "bert_config_file": toy_text / "bert_config.json",
+        "output_dir": output_dir,
+        "do_train": True,
+        "max_seq_length": 23,
+        "max_predictions_per_seq": 4,
+        "train_batch_size": 8,
+        "num_train_steps": 1_000_000,
+        "save_checkpoints_steps": 1_000_000,
+    }
+    addresses = free_addresses(2)
+    processes = [start(index, addresses, arguments) for index in range(2)]
+    try:
+        deadline = time.monotonic() + 240
+        while not (output_dir / "metrics.jsonl").exists():  # training has begun
+            assert all(process.poll() is None for process in processes)
+            assert time.monotonic() < deadline, "no step after four minutes"
+            time.sleep(0.2)
+        processes[1].send_signal(signal.SIGTERM)  # not the one that writes
+        errors = [process.communicate(timeout=120)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [143, 143], errors
+    assert "Terminated. The same command goes on from" in errors[0]
+    steps = [json.loads(line)["step"] for line in (output_dir / "metrics.jsonl").open()]
+    assert latest_checkpoint(str(output_dir)).endswith(f"model.ckpt-{steps[-1]}")
 
 
 def test_threads_must_be_known_before_anything_is_computed():
