@@ -328,6 +328,15 @@ def _translate_huggingface(fields: Mapping[str, Any], extra: Mapping[str, Any]) 
     return {**fields, "hidden_act": _HUGGINGFACE_ACTIVATIONS[activation]}
 
 
+def huggingface_activation(hidden_act: str) -> str:
+    """Hugging Face's name of one of our activations.
+
+    >>> huggingface_activation("gelu")
+    'gelu_new'
+    """
+    return next(theirs for theirs, ours in _HUGGINGFACE_ACTIVATIONS.items() if ours == hidden_act)
+
+
 def _suggestion(name: str, known) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
     return f'; did you mean "{close[0]}"?' if close else "."

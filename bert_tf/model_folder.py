@@ -61,23 +61,30 @@ class TrainedModel:
 def write_model_folder(
     folder: str,
     config: BertConfig,
-    task: Task,
+    task: Task | None,
     vocab: Sequence[str] | None,
     do_lower_case: bool | None,
 ) -> None:
     """Writes what lies beside the checkpoints.
 
     Args:
+        task: None for weights that are not for any task of ours.
         vocab: WordPieces in the order of their ids; None where a run does not know them.
         do_lower_case: of the tokenizer; None where a run does not know it.
     """
     write_text(os.path.join(folder, "bert_config.json"), config.to_json_string())
-    write_text(os.path.join(folder, TASK_FILE), task_text(task))
-    if vocab is not None:
-        write_text(os.path.join(folder, "vocab.txt"), "".join(f"{token}\n" for token in vocab))
+    write_task_and_vocab(folder, task, vocab)
     if do_lower_case is not None:
         values = json.dumps({"do_lower_case": do_lower_case}) + "\n"
         write_text(os.path.join(folder, "tokenizer_config.json"), values)
+
+
+def write_task_and_vocab(folder: str, task: Task | None, vocab: Sequence[str] | None) -> None:
+    """Writes `task.json` and `vocab.txt`; arguments as of `write_model_folder`."""
+    if task is not None:
+        write_text(os.path.join(folder, TASK_FILE), task_text(task))
+    if vocab is not None:
+        write_text(os.path.join(folder, "vocab.txt"), "".join(f"{token}\n" for token in vocab))
 
 
 def task_text(task: Task) -> str:

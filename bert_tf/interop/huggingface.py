@@ -21,7 +21,13 @@ from bert_tf.interop.checkpoint import (
     file_beside,
     read_json,
 )
-from bert_tf.interop.huggingface_names import ALIASES, BUFFERS, modern_name, name_pairs
+from bert_tf.interop.huggingface_names import (
+    ALIASES,
+    BUFFERS,
+    POOLER_FILE,
+    modern_name,
+    name_pairs,
+)
 from bert_tf.interop.letter_case import stated_lower_case
 from bert_tf.interop.tensor_files import open_tensors, weights_file
 
@@ -67,7 +73,11 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     values = read_json(config_file)
     config = _config(values, config_file)
     architecture = next(iter(values.get("architectures") or ()), None)
-    arrays, notes = _in_reference_terms(open_tensors(file), config)
+    tensors = open_tensors(file)
+    pooler_file = file_beside(folder, POOLER_FILE)
+    if pooler_file:
+        tensors = _joined(tensors, open_tensors(pooler_file))
+    arrays, notes = _in_reference_terms(tensors, config)
     labels = None
     if architecture is None or architecture in _LABELED:
         labels = _labels(values, arrays, config_file)
@@ -114,6 +124,12 @@ def _config(values: Mapping[str, Any], config_file: str) -> BertConfig:
     # Let BertConfig say what it wants to read: the other keys of a foreign model are no typos.
     relevant = {"vocab_size": values.get("vocab_size", 1), "model_type": values["model_type"]}
     return config_from_values(relevant, config_file)
+
+
+def _joined(first: LazyArrays, second: LazyArrays) -> LazyArrays:
+    """Both, the first where they have one name."""
+    shapes = {name: part.shape(name) for part in (second, first) for name in part}
+    return LazyArrays(shapes, lambda name: (first if name in first else second)[name])
 
 
 def _in_reference_terms(

@@ -11,6 +11,10 @@ ALIASES = {
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
 
+# Beside model.safetensors in what we write: the pooler of a model whose class there has none (spans,
+# tokens, masked words). The reference's checkpoints have one for every head.
+POOLER_FILE = "pooler.safetensors"
+
 _LAYER_DENSES = (
     "attention.self.query",
     "attention.self.key",

@@ -14,15 +14,18 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
+from bert_tf.interop.hub import SCHEME, local_path
 from bert_tf.interop.huggingface import read_huggingface
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
-from bert_tf.interop.tf1 import data_files, is_part, prefixes_in, read_tf1
+from bert_tf.interop.tf1 import checkpoint_prefix, data_files, is_part, prefixes_in, read_tf1
+from bert_tf.interop.tf2 import is_object_based, read_saved_model, read_tf2
 
 logger = logging.getLogger(__name__)
 
 SUPPORTED = (
-    "a TensorFlow 1 checkpoint or one of our own (folder, prefix or .index file), or a Hugging Face "
-    "or sentence-transformers folder (config.json with model.safetensors or pytorch_model.bin)"
+    "a TensorFlow 1 checkpoint or one of our own (folder, prefix or .index file), a Hugging Face or "
+    "sentence-transformers folder (config.json with model.safetensors or pytorch_model.bin) or "
+    "hf://org/name, an object-based checkpoint or a SavedModel of a tf-models-official encoder"
 )
 
 # Heads that share the names `output_weights` and `output_bias` but answer different questions.
@@ -76,7 +79,7 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
     """Reads any supported checkpoint.
 
     A folder that holds both kinds is read as Hugging Face's, unless it has the file `checkpoint` that
-    training writes.
+    training writes. hf://org/name is downloaded first.
 
     Raises:
         FileNotFoundError: nothing lies there; close matches are offered.
@@ -84,15 +87,15 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
         ValueError: what lies there is not supported, or damaged.
     """
     path = os.fspath(path)
-    if path.startswith("hf://"):
-        raise ValueError(f"{path}: download the model first, and name the folder it lies in.")
+    if path.startswith(SCHEME):
+        return read_huggingface(local_path(path))
     if tf.io.gfile.isdir(path):
         return _read_folder(path)
     exists = tf.io.gfile.exists(path)
     if exists and is_weights_file(path):
         return read_huggingface(path)
     if is_part(path) if exists else (tf.io.gfile.exists(f"{path}.index") or data_files(path)):
-        return read_tf1(path)
+        return _read_tensorflow(path)
     if exists:
         raise ValueError(f"{path} is not a checkpoint that can be read. Supported: {SUPPORTED}.")
     raise _nothing_at(path)
@@ -251,10 +254,10 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
     if not trained and (has_weights or "modules.json" in names):
         return read_huggingface(folder)
     if trained or prefixes_in(folder):
-        return read_tf1(folder)
+        return _read_tensorflow(folder)
     if "saved_model.pb" in names:
-        found = "a SavedModel, which is for serving and not for training on"
-    elif "config.json" in names:
+        return read_saved_model(folder)
+    if "config.json" in names:
         return read_huggingface(folder)  # it says what is missing
     else:
         found = f"{_listing(sorted(names), 5)}" if names else "nothing"
@@ -265,6 +268,17 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
     ]
     hint = f" Did you mean {tf.io.gfile.join(folder, inside[0])}?" if inside else ""
     raise ValueError(f"{folder} holds {found}, and no checkpoint.{hint} Supported: {SUPPORTED}.")
+
+
+def _read_tensorflow(path: str) -> PretrainedCheckpoint:
+    prefix = checkpoint_prefix(path)
+    return read_tf2(prefix) if is_object_based(prefix) else read_tf1(prefix)
+
+
+def folder_of(path: str | os.PathLike) -> str:
+    """The folder in which a checkpoint lies that --init_checkpoint names."""
+    path = local_path(path)
+    return path if tf.io.gfile.isdir(path) else os.path.dirname(path)
 
 
 def _holds_checkpoint(folder: str) -> bool:

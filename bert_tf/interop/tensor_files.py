@@ -1,4 +1,7 @@
-"""The files that hold Hugging Face's tensors: safetensors and PyTorch's, whole or in shards."""
+"""The files that hold Hugging Face's tensors: safetensors and PyTorch's, whole or in shards.
+
+All of them are read; safetensors are written.
+"""
 
 from __future__ import annotations
 
@@ -113,6 +116,23 @@ def _read_bfloat16(path: str, name: str) -> np.ndarray:
         file.seek(8 + header_size + start)
         upper = np.frombuffer(file.read(end - start), dtype="<u2")
     return (upper.astype(np.uint32) << 16).view(np.float32).reshape(entry["shape"])
+
+
+def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Writes one file of tensors, under a temporary name first.
+
+    Raises:
+        ImportError: the safetensors library is not installed.
+    """
+    try:
+        from safetensors.numpy import save_file
+    except ImportError as error:
+        raise ImportError(
+            f"Writing {path} needs the safetensors library: pip install 'bert-tf[hf]'"
+        ) from error
+    temporary = f"{path}.tmp"
+    save_file(dict(tensors), temporary, metadata={"format": "pt"})  # transformers wants to know
+    os.replace(temporary, path)
 
 
 def _open_torch(path: str) -> LazyArrays:

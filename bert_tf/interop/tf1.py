@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -81,6 +82,22 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
         do_lower_case=stated_lower_case(folder),
         step=int(read("global_step")) if "global_step" in shapes else None,
         notes=("the weights are the moving averages of those trained",) if averaged else (),
+    )
+
+
+def write_tf1(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes a name-based checkpoint that the reference's code reads too.
+
+    Args:
+        prefix: such as `folder/bert_model.ckpt`; the folder must be there.
+        arrays: variable name -> array.
+    """
+    names = sorted(arrays)
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[np.ascontiguousarray(arrays[name]) for name in names],
     )
 
 

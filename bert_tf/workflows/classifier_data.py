@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
 from collections.abc import Sequence
 
-import tensorflow as tf
-
+from bert_tf.interop.initial import folder_of
 from bert_tf.model_folder import read_task
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
@@ -31,8 +29,7 @@ def trained_task(options: ClassifierOptions) -> ClassificationTask | None:
     if checkpoints.latest_checkpoint(folder) is None:
         if options.do_train or not options.init_checkpoint:
             return None
-        folder = options.init_checkpoint
-        folder = folder if tf.io.gfile.isdir(folder) else os.path.dirname(folder)
+        folder = folder_of(options.init_checkpoint)
     task = read_task(folder)
     return task if isinstance(task, ClassificationTask) else None
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.initial import folder_of
 from bert_tf.model_folder import read_task, write_model_folder
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
@@ -131,8 +132,7 @@ def trained_task(options: FineTuningOptions, kind: type[KindOfTask]) -> KindOfTa
     if not resumes:
         if options.do_train or not options.init_checkpoint:
             return None
-        folder = options.init_checkpoint
-        folder = folder if tf.io.gfile.isdir(folder) else os.path.dirname(folder)
+        folder = folder_of(options.init_checkpoint)
     task = read_task(folder)
     if task is None or isinstance(task, kind):
         return task

@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.interop.hub import SCHEME
 from bert_tf.training import strategy
 from bert_tf.training.optimization import OPTIMIZERS, parse_frozen
 from bert_tf.training.schedules import SCHEDULES
@@ -85,8 +86,9 @@ class TrainingOptions(DeviceOptions):
 
     output_dir: str = option("Folder for checkpoints and results.")
     init_checkpoint: str | None = option(
-        "Weights to start from: a TF1 checkpoint, a folder that a run of ours wrote, or a Hugging "
-        "Face folder. Not needed to resume: a run goes on from the checkpoints in --output_dir.",
+        "Weights to start from: a TF1 checkpoint, a folder that a run of ours wrote, a Hugging Face "
+        "folder or hf://org/name, or an encoder of tf-models-official or TF Hub. Not "
+        "needed to resume: a run goes on from the checkpoints in --output_dir.",
         default=None,
     )
     init_optimizer: bool = option(
@@ -232,7 +234,7 @@ class TrainingOptions(DeviceOptions):
                     f"--{name}={getattr(self, name)} needs evaluations while training: give "
                     "--evaluate_steps."
                 )
-        if self.init_optimizer and not self.init_checkpoint:
+        if self.init_optimizer and (self.init_checkpoint or SCHEME).startswith(SCHEME):
             raise ValueError("--init_optimizer needs --init_checkpoint, the run to go on from.")
 
     @property

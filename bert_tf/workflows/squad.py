@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import tensorflow as tf
-
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.data.squad import Findings, SquadExample, examples_to_train, read_squad
+from bert_tf.interop.initial import folder_of
 from bert_tf.model_folder import read_task, write_model_folder
 from bert_tf.tasks.answer_ensemble import NBEST_FILE, combine, read_nbest
 from bert_tf.tasks.answers import AnswerSettings, Prediction
@@ -194,8 +193,7 @@ def read_trained_task(options: SquadOptions) -> QuestionAnsweringTask | None:
     if checkpoints.latest_checkpoint(folder) is None:
         if options.do_train or not options.init_checkpoint:
             return None
-        folder = options.init_checkpoint
-        folder = folder if tf.io.gfile.isdir(folder) else os.path.dirname(folder)
+        folder = folder_of(options.init_checkpoint)
     task = read_task(folder)
     return task if isinstance(task, QuestionAnsweringTask) else None
 

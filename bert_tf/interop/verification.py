@@ -1,0 +1,148 @@
+"""Runs one model here and in the program it came from or goes to, and compares what they say.
+
+Shapes: B batch, S sequence, K choices.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.heads import Head
+from bert_tf.interop.initial import initialize
+from bert_tf.modeling import models
+from bert_tf.modeling.bert import BertModel
+
+_NUM_CHOICES = 3
+# Ours -> the name of the same output there.
+_HUGGINGFACE_OUTPUTS = {
+    "sequence_output": "last_hidden_state",
+    "pooled_output": "pooler_output",
+    "next_sentence_logits": "seq_relationship_logits",
+    "masked_lm_logits": "prediction_logits",
+}
+
+
+def example_batch(config: BertConfig, head: Head, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random ids of three lengths, with padding: int32 [B, S], or [B, K, S] for choices."""
+    rng = np.random.default_rng(seed)
+    length = min(config.max_position_embeddings, 48)
+    lengths = np.array([length, max(1, length // 2), max(1, length // 5)])
+    choices = (_NUM_CHOICES,) if head.name == "multiple_choice" else ()
+    shape = (len(lengths), *choices, length)
+    mask = np.arange(length) < lengths.reshape(-1, *(1 for _ in shape[1:]))
+    return {
+        "input_ids": rng.integers(0, config.vocab_size, shape).astype(np.int32),
+        "input_mask": np.ascontiguousarray(np.broadcast_to(mask, shape), np.int32),
+        "segment_ids": rng.integers(0, config.type_vocab_size, shape).astype(np.int32),
+    }
+
+
+def own_outputs(
+    checkpoint: PretrainedCheckpoint, head: Head, batch: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """What our model says: name of the output -> float32 array. Every position counts as masked."""
+    config = checkpoint.config
+    inputs = dict(batch)
+    if head.name == "encoder":
+        model = BertModel(config)
+    elif head.name in ("pretraining", "masked_lm", "next_sentence"):
+        model = models.BertForPreTraining(config)
+        count, length = batch["input_ids"].shape
+        inputs["masked_lm_positions"] = np.tile(np.arange(length, dtype=np.int32), (count, 1))
+    elif head.has_labels:
+        num_labels = len(checkpoint.labels)
+        model = getattr(models, head.architecture)(config, num_labels)
+    else:
+        model = getattr(models, head.architecture)(config)
+    initialize(model, checkpoint)
+    outputs = {name: np.asarray(value) for name, value in model(inputs).items()}
+    wanted = {
+        "encoder": ("sequence_output", "pooled_output"),
+        "masked_lm": ("masked_lm_logits",),
+        "next_sentence": ("next_sentence_logits",),
+    }.get(head.name, tuple(outputs))
+    has_pooler = "bert/pooler/dense/kernel" in checkpoint.arrays
+    return {n: outputs[n] for n in wanted if has_pooler or n != "pooled_output"}
+
+
+def transformers_outputs(
+    folder: str, head: Head, batch: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """What the model in a Hugging Face folder says in `transformers`, under our names.
+
+    Raises:
+        ImportError: `transformers` or PyTorch is not installed.
+    """
+    import torch
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the libraries that it imports
+        model = getattr(transformers, head.architecture).from_pretrained(folder)
+    model = model.eval().float()
+    names = {
+        "input_ids": "input_ids",
+        "attention_mask": "input_mask",
+        "token_type_ids": "segment_ids",
+    }
+    inputs = {name: torch.tensor(batch[ours]).long() for name, ours in names.items()}
+    with torch.no_grad():
+        outputs = {name: value.numpy() for name, value in model(**inputs).items()}
+    ours = {theirs: name for name, theirs in _HUGGINGFACE_OUTPUTS.items()}
+    if head.name in ("masked_lm", "next_sentence"):
+        ours["logits"] = f"{head.name}_logits"
+    return {ours.get(name, name): value for name, value in outputs.items()}
+
+
+def saved_model_outputs(
+    folder: str, _: Head, batch: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """What the signature of a TF Hub encoder says: `sequence_output` and `pooled_output`.
+
+    Raises:
+        ValueError: its signature is another one.
+    """
+    signature = tf.saved_model.load(folder).signatures.get("serving_default")
+    named = {
+        "input_word_ids": batch["input_ids"],
+        "input_mask": batch["input_mask"],
+        "input_type_ids": batch["segment_ids"],
+    }
+    taken = set(signature.structured_input_signature[1]) if signature else set()
+    if taken != set(named):
+        raise ValueError(
+            f"{folder} has no signature `serving_default` that takes {', '.join(named)} (it takes "
+            f"{', '.join(sorted(taken)) or 'nothing'}), so it cannot be run for --verify."
+        )
+    outputs = signature(**{name: tf.constant(value) for name, value in named.items()})
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+def largest_difference(
+    ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], input_mask: np.ndarray
+) -> tuple[float, float]:
+    """Over all of our outputs: the largest difference, and the largest magnitude.
+
+    What stands at padding is left out: both sides round there, and nobody reads it.
+
+    Raises:
+        ValueError: an output is not there, or of another shape.
+    """
+    difference = magnitude = 0.0
+    for name, value in ours.items():
+        if name not in theirs or theirs[name].shape != value.shape:
+            found = theirs[name].shape if name in theirs else "absent"
+            raise ValueError(f"{name} is {value.shape} here, and {found} there.")
+        other = theirs[name]
+        if value.shape[: input_mask.ndim] == input_mask.shape:
+            value, other = value[input_mask == 1], other[input_mask == 1]
+        difference = max(difference, float(np.abs(value - other).max()))
+        magnitude = max(magnitude, float(np.abs(value).max()))
+    return difference, magnitude

@@ -1,0 +1,349 @@
+"""convert_checkpoint: a checkpoint of any kind as one of TensorFlow 1's kind, or for Hugging Face.
+
+Ours are of the former kind: the same names, with the optimizer's moments beside the weights. What is
+written has no moments.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import tensorflow as tf
+
+from bert_tf.data.files import write_text
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
+from bert_tf.interop.heads import HEADS, Head, find_head, select
+from bert_tf.interop.huggingface_export import config_values, huggingface_tensors, tokenizer_values
+from bert_tf.interop.huggingface_names import POOLER_FILE, name_pairs
+from bert_tf.interop.initial import folder_of, read_checkpoint
+from bert_tf.interop.tensor_files import write_safetensors
+from bert_tf.interop.tf1 import write_tf1
+from bert_tf.model_folder import read_task, write_model_folder, write_task_and_vocab
+from bert_tf.tasks.base import Task
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.tasks.problem_types import PROBLEM_TYPES
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.workflows import lookup
+from bert_tf.workflows.conversion_check import verify_conversion
+from bert_tf.workflows.options import option
+
+logger = logging.getLogger(__name__)
+
+FORMATS = ("tf1", "huggingface")
+# Of task.json -> of Hugging Face's config.json.
+_HUGGINGFACE_PROBLEM_TYPES = {
+    "single_label": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
+_MOST_PADDING = 128  # rows: tables are padded to a multiple of 8, 64 or 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions:
+    """The flags of convert_checkpoint."""
+
+    init_checkpoint: str = option(
+        "What to convert: a TF1 checkpoint or a run of ours, a Hugging Face folder or hf://org/name, an "
+        "object-based checkpoint of tf-models-official, or a SavedModel encoder of TF Hub."
+    )
+    output_dir: str = option("New folder.")
+    output_format: str = option(
+        "tf1: bert_model.ckpt with bert_config.json and vocab.txt, which we and the original read. "
+        "huggingface: config.json, model.safetensors and the files of the tokenizer.",
+        choices=FORMATS,
+    )
+    head: str | None = option(
+        "The head to write, where the checkpoint does not say or has several; variables besides are "
+        "left out then. Default: all that there is.",
+        default=None,
+        choices=tuple(HEADS),
+    )
+    labels: str | None = option(
+        "Comma list of the classifier's labels, in the order of its outputs. Default: those that lie "
+        "beside the checkpoint.",
+        default=None,
+    )
+    bert_config_file: str | None = option(
+        "Architecture. Default: the one beside the checkpoint.", default=None
+    )
+    vocab_file: str | None = option(
+        "Vocabulary. Default: the one beside the checkpoint.", default=None
+    )
+    do_lower_case: bool | None = option(
+        "Whether text is lower-cased. Default: what lies beside the checkpoint says so, else the "
+        "vocabulary.",
+        default=None,
+    )
+    max_seq_length: int | None = option(
+        "Tokens of an example, for task.json. Default: as many as there are positions.",
+        default=None,
+    )
+    is_pair: bool = option("The classifier takes pairs of sentences, for task.json.", default=False)
+    num_choices: int = option("Choices of a question, for task.json.", default=4)
+    verify: bool = option(
+        "Read back what was written, and run the model on both sides (`transformers` or the "
+        "SavedModel, where there is one); prints the largest difference.",
+        default=False,
+    )
+
+
+def convert_checkpoint(options: ConvertOptions) -> None:
+    """Writes --output_dir, which appears whole or not at all.
+
+    Raises:
+        ValueError: what is to be converted is damaged or incomplete, or its parts do not fit each
+            other; or, with --verify, the two sides differ.
+    """
+    _check_new_folder(options.output_dir)
+    source = read_checkpoint(options.init_checkpoint)
+    checkpoint, head, task, left_out = _describe(source, options)
+    vocab = _vocabulary(options.vocab_file, checkpoint)
+    do_lower_case = lookup.find_case(options.do_lower_case, checkpoint, vocab)
+    if do_lower_case is None and vocab is not None:
+        do_lower_case = True
+        logger.warning("Nothing says whether text is lower-cased; --do_lower_case=true is assumed.")
+
+    logger.info("%s: %s", source.source, ", ".join((head.name, *_sizes(checkpoint))))
+    for note in source.notes:
+        logger.warning("%s", note)
+    if left_out:
+        logger.warning("left out, as --head=%s says: %s", head.name, ", ".join(left_out))
+    temporary = f"{options.output_dir.rstrip('/')}.tmp"
+    if tf.io.gfile.exists(temporary):  # of a run that was killed
+        tf.io.gfile.rmtree(temporary)
+    tf.io.gfile.makedirs(temporary)
+    if options.output_format == "tf1":
+        _warn_of_the_original(checkpoint)
+        write_tf1(os.path.join(temporary, "bert_model.ckpt"), checkpoint.arrays)
+        write_model_folder(temporary, checkpoint.config, task, vocab, do_lower_case)
+    else:
+        _write_huggingface(temporary, checkpoint, head, task, vocab, do_lower_case)
+    if tf.io.gfile.exists(options.output_dir):  # it is empty
+        tf.io.gfile.rmtree(options.output_dir)
+    tf.io.gfile.rename(temporary, options.output_dir)
+    logger.info("Wrote %s", options.output_dir)
+    for name in sorted(tf.io.gfile.listdir(options.output_dir)):
+        logger.info("  %s", name)
+    if options.verify:
+        verify_conversion(checkpoint, head, options.output_dir)
+
+
+def _describe(
+    source: PretrainedCheckpoint, options: ConvertOptions
+) -> tuple[PretrainedCheckpoint, Head, Task | None, tuple[str, ...]]:
+    """The checkpoint with all that is known of it, its head, its task, and what is left out."""
+    config = lookup.find_config(options.bert_config_file, source)
+    task = read_task(folder_of(source.source))
+    stated = options.head or (task.name if task else None)
+    head = find_head(source.arrays, stated, source.architecture, source.source)
+    known = (ours for ours, _ in name_pairs(config.num_hidden_layers).values())
+    arrays, left_out = select(source.arrays, head, known, options.head is not None)
+    if task is not None and task.name != head.name:
+        task = None
+    checkpoint = replace(source, arrays=arrays, config=config, architecture=head.architecture)
+    _check_rows(checkpoint)
+    if head.has_labels:
+        labels = _labels(checkpoint, task, options.labels)
+        checkpoint = replace(checkpoint, labels=labels)
+        if task is not None and task.labels and task.labels != labels:
+            task = type(task)(**{**task.arguments(), "labels": labels})
+    if task is None:
+        task = _make_task(head, checkpoint, options)
+    return checkpoint, head, task, left_out
+
+
+def _check_rows(checkpoint: PretrainedCheckpoint) -> None:
+    """Refuses a configuration of other sizes than the embeddings have."""
+    config = checkpoint.config
+    for name, rows in (
+        ("word_embeddings", "vocab_size"),
+        ("position_embeddings", "max_position_embeddings"),
+        ("token_type_embeddings", "type_vocab_size"),
+    ):
+        found = shape_of(checkpoint.arrays, f"bert/embeddings/{name}")
+        if found != (getattr(config, rows), config.hidden_size):
+            raise ValueError(
+                f"bert/embeddings/{name} in {checkpoint.source} is {list(found)}, but the configuration "
+                f"says [{getattr(config, rows)}, {config.hidden_size}] (`{rows}`, `hidden_size`). They "
+                "belong to different models: name the right one with --bert_config_file."
+            )
+
+
+def _vocabulary(vocab_file: str | None, checkpoint: PretrainedCheckpoint) -> Sequence[str] | None:
+    """The WordPieces, after a look at whether they are as many as the word embeddings."""
+    vocab = lookup.find_vocabulary(vocab_file, checkpoint)
+    size = checkpoint.config.vocab_size
+    if vocab is None:
+        logger.warning(
+            "There is no vocabulary beside %s, so none is written; --vocab_file names one.",
+            checkpoint.source,
+        )
+    elif len(vocab) > size:
+        raise ValueError(
+            f"The vocabulary {vocab_file or checkpoint.vocab_file or 'in tokenizer.json'} has "
+            f"{len(vocab)} tokens, but there are word embeddings for {size} (`vocab_size`), so some "
+            "tokens would have none. They belong to different models: give the --vocab_file of this "
+            "one."
+        )
+    elif len(vocab) < size - _MOST_PADDING:
+        raise ValueError(
+            f"The vocabulary {vocab_file or checkpoint.vocab_file or 'in tokenizer.json'} has "
+            f"{len(vocab)} tokens, but there are word embeddings for {size} (`vocab_size`); a table is "
+            f"padded by at most {_MOST_PADDING}. Give the --vocab_file of this model. If the rest of "
+            "the table is not used indeed, fill a copy of the vocabulary with lines [unused0], "
+            "[unused1], ..."
+        )
+    elif len(vocab) < size:
+        logger.warning(
+            "The vocabulary has %d tokens and there are %d word embeddings: padding, or tokens that "
+            "were added elsewhere.",
+            len(vocab),
+            size,
+        )
+    return list(vocab) if vocab is not None else None
+
+
+def _labels(
+    checkpoint: PretrainedCheckpoint, task: Task | None, stated: str | None
+) -> tuple[str, ...]:
+    """The names of the classifier's outputs: of the flag, else of task.json, else of config.json."""
+    num_labels = shape_of(checkpoint.arrays, "output_weights")[0]
+    if stated is not None:
+        labels = tuple(label.strip() for label in stated.split(","))
+    else:
+        labels = task.labels if task is not None else checkpoint.labels
+    is_huggingface = "model_type" in checkpoint.config.extra
+    # What transformers itself says then. A single output is a number, which needs no name.
+    if not labels and (num_labels == 1 or (num_labels == 2 and is_huggingface)):
+        labels = tuple(f"LABEL_{index}" for index in range(num_labels))
+    if not labels:
+        raise ValueError(
+            f"The classifier in {checkpoint.source} has {num_labels} outputs, but nothing beside it "
+            "names them. Give --labels with as many names, in the order of the outputs; the original "
+            "run_classifier.py has the order of its processor's get_labels()."
+        )
+    if (
+        stated is None
+        and task is not None
+        and task.labels
+        and checkpoint.labels
+        not in (
+            None,
+            task.labels,
+        )
+    ):
+        raise ValueError(
+            f"Beside {checkpoint.source}, task.json says that the labels are {', '.join(task.labels)}, "
+            f"and config.json that they are {', '.join(checkpoint.labels)}. Give the right ones with "
+            "--labels."
+        )
+    if len(labels) != num_labels or len(set(labels)) != len(labels):
+        raise ValueError(
+            f"The labels are {', '.join(labels)}, but the classifier in {checkpoint.source} has "
+            f"{num_labels} outputs. Give as many labels, each once."
+        )
+    return labels
+
+
+def _warn_of_the_original(checkpoint: PretrainedCheckpoint) -> None:
+    """Says what google-research/bert cannot do with an architecture; we can."""
+    config = checkpoint.config
+    if config.hidden_act == "gelu_erf":
+        logger.warning(
+            "`hidden_act` is gelu_erf, the exact form. We compute it; the original TF1 code knows only "
+            "the tanh form and stops at this name."
+        )
+    if config.layer_norm_eps != 1e-12:
+        logger.warning(
+            "`layer_norm_eps` is %g. We use it; the original TF1 code always uses 1e-12.",
+            config.layer_norm_eps,
+        )
+
+
+def _make_task(
+    head: Head, checkpoint: PretrainedCheckpoint, options: ConvertOptions
+) -> Task | None:
+    """The task of a model that no run of ours made; None where we have no task for the head."""
+    length = options.max_seq_length or checkpoint.config.max_position_embeddings
+    lookup.check_sequence_length(length, checkpoint.config)
+    if head.name == "pretraining":
+        return PretrainingTask(length, max_predictions_per_seq=min(20, length))
+    if head.name == "multiple_choice":
+        return MultipleChoiceTask(options.num_choices, length)
+    if head.name == "question_answering":
+        return QuestionAnsweringTask(length, max_query_length=max(1, min(64, length - 4)))
+    if head.name == "token_classification":
+        return TokenClassificationTask(checkpoint.labels, length)
+    if head.name != "classification":
+        return None
+    kind = _problem_type(checkpoint, None)
+    labels = checkpoint.labels if PROBLEM_TYPES[kind].has_labels else ()
+    if kind == "regression" and len(checkpoint.labels) > 1:
+        logger.warning("No task.json is written: we have no task that predicts several numbers.")
+        return None
+    return ClassificationTask(labels, length, is_pair=options.is_pair, problem_type=kind)
+
+
+def _problem_type(checkpoint: PretrainedCheckpoint, task: Task | None) -> str:
+    """What a classifier of sentences learns, in our words; where nobody says, one output is a number."""
+    if isinstance(task, ClassificationTask):
+        return task.kind.name
+    ours = {theirs: name for name, theirs in _HUGGINGFACE_PROBLEM_TYPES.items()}
+    default = "regression" if len(checkpoint.labels) == 1 else "single_label"
+    return ours.get(checkpoint.config.extra.get("problem_type"), default)
+
+
+def _write_huggingface(
+    folder: str,
+    checkpoint: PretrainedCheckpoint,
+    head: Head,
+    task: Task | None,
+    vocab: Sequence[str] | None,
+    do_lower_case: bool | None,
+) -> None:
+    config = checkpoint.config
+    problem_type = None
+    if head.name == "classification":
+        problem_type = _HUGGINGFACE_PROBLEM_TYPES[_problem_type(checkpoint, task)]
+    values = config_values(config, head, checkpoint.labels, vocab, problem_type)
+    files = {"config.json": values}
+    tensors, beside = huggingface_tensors(checkpoint.arrays, config, head)
+    write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
+    if beside:
+        write_safetensors(os.path.join(folder, POOLER_FILE), beside)
+    write_task_and_vocab(folder, task, vocab)
+    if vocab is not None:
+        files |= tokenizer_values(vocab, do_lower_case, config.max_position_embeddings)
+    for name, values in files.items():
+        text = json.dumps(values, indent=2, ensure_ascii=False)
+        write_text(os.path.join(folder, name), text + "\n")
+
+
+def _check_new_folder(output_dir: str) -> None:
+    if tf.io.gfile.exists(output_dir) and (
+        not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir)
+    ):
+        raise ValueError(
+            f"--output_dir={output_dir} exists already and is no empty folder. Name a new folder, so "
+            "that nothing is overwritten."
+        )
+
+
+def _sizes(checkpoint: PretrainedCheckpoint) -> tuple[str, ...]:
+    config = checkpoint.config
+    sizes = (
+        f"{len(checkpoint.arrays)} variables",
+        f"{config.num_hidden_layers} layers",
+        f"hidden size {config.hidden_size}",
+        f"{config.vocab_size} WordPieces",
+    )
+    labels = checkpoint.labels
+    return (*sizes, f"labels {', '.join(labels)}") if labels else sizes

@@ -1,0 +1,170 @@
+"""convert_checkpoint: what it refuses, and that nothing is lost or overwritten then."""
+
+import dataclasses
+import json
+import sys
+
+import numpy as np
+import pytest
+from tiny_checkpoints import CONFIG, arrays_of, huggingface_tensors, write_huggingface, write_json
+from tiny_conversions import (
+    TOKENS,
+    arrays_for,
+    convert,
+    head_flags,
+    tf1_folder,
+)
+
+from bert_tf.model_folder import read_task
+from bert_tf.workflows import conversion
+
+pytest.importorskip("safetensors.numpy", reason="needs bert-tf[hf]")
+
+
+def test_existing_folder_is_not_overwritten(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_of())
+    for target in (source, source / "vocab.txt"):
+        with pytest.raises(ValueError, match=r"exists already and is no empty folder"):
+            convert(source, target, "huggingface")
+
+
+def test_failure_leaves_no_folder(tmp_path, monkeypatch):
+    source = tf1_folder(tmp_path / "tf1", arrays_of())
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(ImportError, match=r"Writing .* pip install 'bert-tf\[hf\]'"):
+        convert(source, tmp_path / "out", "huggingface")
+    assert not (tmp_path / "out").exists()
+
+
+def test_directory_that_is_no_checkpoint_is_an_error(tmp_path):
+    (tmp_path / "notes.md").write_text("")
+    with pytest.raises(ValueError, match=r"holds notes.md, and no checkpoint"):
+        convert(tmp_path, tmp_path / "out", "tf1")
+
+
+def test_truncated_safetensors_are_an_error(tmp_path):
+    source = write_huggingface(tmp_path / "hf", huggingface_tensors(arrays_of()))
+    file = tmp_path / "hf" / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-50])
+    with pytest.raises(ValueError, match=r"damaged or not fully downloaded"):
+        convert(source, tmp_path / "out", "tf1")
+    assert not (tmp_path / "out").exists()
+
+
+def test_vocabulary_larger_than_the_embeddings_is_an_error(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_of(), [*TOKENS, "i", "j"])
+    with pytest.raises(ValueError, match=r"vocab.txt has 15 tokens, but .* embeddings for 13"):
+        convert(source, tmp_path / "out", "huggingface")
+
+
+def test_vocabulary_far_smaller_than_the_embeddings_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(conversion, "_MOST_PADDING", 4)
+    source = tf1_folder(tmp_path / "tf1", arrays_of(), TOKENS[:8])
+    with pytest.raises(ValueError, match=r"has 8 tokens, but .* for 13 .* padded by at most 4"):
+        convert(source, tmp_path / "out", "huggingface")
+
+
+def test_padded_embeddings_are_a_warning(tmp_path, caplog):
+    source = tf1_folder(tmp_path / "tf1", arrays_of(), TOKENS[:-2])
+    convert(source, tmp_path / "out", "huggingface")
+    assert "has 11 tokens and there are 13 word embeddings" in caplog.text
+
+
+def test_configuration_of_another_size_is_an_error(tmp_path):
+    other = dataclasses.replace(CONFIG, vocab_size=14)
+    source = tf1_folder(tmp_path / "tf1", arrays_of(), config=other)
+    with pytest.raises(
+        ValueError, match=r"word_embeddings in .* is \[13, 8\], but .* says \[14, 8"
+    ):
+        convert(source, tmp_path / "out", "huggingface")
+
+
+def test_configuration_with_more_layers_is_an_error(tmp_path):
+    other = dataclasses.replace(CONFIG, num_hidden_layers=3)
+    source = tf1_folder(tmp_path / "tf1", arrays_of(), config=other)
+    with pytest.raises(ValueError, match=r"encoder is incomplete: 16 variables .*encoder/layer_2"):
+        convert(source, tmp_path / "out", "huggingface")
+
+
+def test_configuration_with_fewer_layers_is_an_error(tmp_path):
+    other = dataclasses.replace(CONFIG, num_hidden_layers=1)
+    source = tf1_folder(tmp_path / "tf1", arrays_of(), config=other)
+    with pytest.raises(ValueError, match=r"16 variables belong neither .*bert/encoder/layer_1"):
+        convert(source, tmp_path / "out", "huggingface")
+
+
+def test_missing_configuration_is_an_error(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_of(), config=None)
+    with pytest.raises(ValueError, match=r"no bert_config.json beside .*--bert_config_file"):
+        convert(source, tmp_path / "out", "huggingface")
+
+
+def test_classifier_that_says_nothing_of_itself_is_an_error(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
+    with pytest.raises(ValueError, match=r"nothing beside it says what it classifies. Give --head"):
+        convert(source, tmp_path / "out", "huggingface")
+
+
+def test_missing_labels_are_an_error(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
+    with pytest.raises(
+        ValueError, match=r"5 outputs, but nothing beside it names them. Give --lab"
+    ):
+        convert(source, tmp_path / "out", "huggingface", head="classification")
+
+
+@pytest.mark.parametrize("labels", ["a,b", "a,b,c,d,d"])
+def test_labels_that_do_not_fit_are_an_error(tmp_path, labels):
+    source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
+    with pytest.raises(ValueError, match=r"has 5 outputs. Give as many labels, each once"):
+        convert(source, tmp_path / "out", "tf1", head="classification", labels=labels)
+
+
+def test_labels_that_contradict_each_other_are_an_error(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
+    flags = head_flags("classification")
+    there = convert(source, tmp_path / "there", "huggingface", **flags)
+    values = json.loads((there / "config.json").read_text())
+    write_json(there / "config.json", {**values, "id2label": dict(enumerate("vwxyz"))})
+    with pytest.raises(ValueError, match=r"labels are a, b, c, d, e, and config.json .* v, w, x"):
+        convert(there, tmp_path / "back", "tf1")
+    back = convert(there, tmp_path / "back", "tf1", labels="v,w,x,y,z")
+    assert read_task(str(back)).labels == tuple("vwxyz")
+
+
+def test_two_outputs_without_names_are_huggingfaces_two(tmp_path):
+    tensors = huggingface_tensors(arrays_of("classifier", num_labels=2))
+    architecture = ["BertForTokenClassification"]
+    source = write_huggingface(tmp_path / "hf", tensors, architectures=architecture)
+    ours = convert(source, tmp_path / "ours", "tf1")
+    assert read_task(str(ours)).labels == ("LABEL_0", "LABEL_1")
+
+
+def test_head_that_is_not_there_is_an_error(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_for("masked_lm"))
+    with pytest.raises(ValueError, match=r"variables cls/squad/..., but .* has none"):
+        convert(source, tmp_path / "out", "tf1", head="question_answering")
+
+
+def test_variables_of_no_bert_are_an_error_unless_the_head_is_named(tmp_path, caplog):
+    arrays = {**arrays_of(), "crf/transitions": np.ones((3, 3), np.float32)}
+    source = tf1_folder(tmp_path / "tf1", arrays)
+    with pytest.raises(ValueError, match=r"1 variables belong neither .* crf/transitions"):
+        convert(source, tmp_path / "out", "huggingface")
+    convert(source, tmp_path / "out", "huggingface", head="encoder")
+    assert "left out, as --head=encoder says: crf/transitions" in caplog.text
+
+
+def test_left_to_right_model_has_no_counterpart(tmp_path):
+    config = dataclasses.replace(CONFIG, attention_direction="left_to_right")
+    source = tf1_folder(tmp_path / "tf1", arrays_of(), config=config)
+    with pytest.raises(ValueError, match=r"`attention_direction` is 'left_to_right'"):
+        convert(source, tmp_path / "out", "huggingface")
+    assert not (tmp_path / "out").exists()
+
+
+def test_left_over_of_a_killed_run_is_replaced(tmp_path):
+    write_json(tmp_path / "out.tmp" / "rest.json", {})
+    there = convert(tf1_folder(tmp_path / "tf1", arrays_of()), tmp_path / "out", "huggingface")
+    assert not (there / "rest.json").exists()
+    assert not (tmp_path / "out.tmp").exists()

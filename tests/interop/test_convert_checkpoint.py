@@ -1,0 +1,253 @@
+"""convert_checkpoint: every head in every direction, and --verify."""
+
+import dataclasses
+import json
+import logging
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_checkpoints import (
+    CONFIG,
+    arrays_of,
+    assert_same,
+    huggingface_tensors,
+    with_adam,
+    write_huggingface,
+)
+from tiny_conversions import (
+    CASES,
+    LABELS,
+    TOKENS,
+    arrays_for,
+    convert,
+    head_flags,
+    tf1_folder,
+)
+from tiny_tf2 import Encoder, save_hub_encoder
+
+from bert_tf.interop import verification
+from bert_tf.interop.heads import HEADS
+from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.model_folder import load_model_folder, read_task
+from bert_tf.modeling.models import BertForSequenceClassification
+
+safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs bert-tf[hf]")
+
+
+def same_files(first, second):
+    assert sorted(p.name for p in first.iterdir()) == sorted(p.name for p in second.iterdir())
+    for path in first.iterdir():
+        assert path.read_bytes() == (second / path.name).read_bytes(), path.name
+
+
+# ---- Directions ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", CASES)
+def test_round_trips_are_bit_equal(tmp_path, head):
+    arrays = arrays_for(head)
+    source = tf1_folder(tmp_path / "tf1", with_adam(arrays))
+    there = convert(source, tmp_path / "there", "huggingface", **head_flags(head))
+    back = convert(there, tmp_path / "back", "tf1")
+    assert_same(read_checkpoint(back).arrays, arrays)
+    assert (back / "bert_config.json").read_text() == CONFIG.to_json_string()
+    assert (back / "vocab.txt").read_bytes() == (source / "vocab.txt").read_bytes()
+    same_files(there, convert(back, tmp_path / "there_again", "huggingface"))
+    assert {name for name, _ in tf.train.list_variables(f"{back}/bert_model.ckpt")} == set(
+        arrays
+    )  # no moments
+
+
+@pytest.mark.parametrize("head", CASES)
+def test_head_and_labels_are_carried_along(tmp_path, head):
+    source = tf1_folder(tmp_path / "tf1", arrays_for(head))
+    there = convert(source, tmp_path / "there", "huggingface", **head_flags(head))
+    values = json.loads((there / "config.json").read_text())
+    assert values["architectures"] == [HEADS[head].architecture]
+    assert (values["model_type"], values["hidden_act"]) == ("bert", "gelu_new")
+    checkpoint = read_checkpoint(there)
+    assert checkpoint.config == CONFIG
+    assert checkpoint.do_lower_case is True
+    if HEADS[head].has_labels:
+        assert checkpoint.labels == tuple(LABELS.split(","))
+        assert values["label2id"] == {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}
+    problem_type = "single_label_classification" if head == "classification" else None
+    assert values.get("problem_type") == problem_type
+
+
+def test_what_huggingface_wrote_comes_back_bit_equal(tmp_path):
+    arrays = arrays_of("masked_lm", "next_sentence")
+    tensors = huggingface_tensors(arrays)
+    source = write_huggingface(
+        tmp_path / "hf", tensors, architectures=["BertForPreTraining"], layer_norm_eps=1e-7
+    )
+    (tmp_path / "hf" / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
+    ours = convert(source, tmp_path / "ours", "tf1", do_lower_case=False)
+    back = convert(ours, tmp_path / "back", "huggingface")
+    found = safetensors_numpy.load_file(back / "model.safetensors")
+    assert sorted(found) == sorted(tensors)
+    assert all(np.array_equal(found[name], tensors[name]) for name in tensors)
+    values = json.loads((back / "config.json").read_text())
+    assert (values["hidden_act"], values["layer_norm_eps"]) == ("gelu", 1e-7)
+    tokenizer = json.loads((back / "tokenizer_config.json").read_text())
+    assert (tokenizer["do_lower_case"], tokenizer["cls_token"]) == (False, "[CLS]")
+    assert tokenizer["model_max_length"] == CONFIG.max_position_embeddings
+
+
+def test_pooler_that_the_class_has_no_place_for_stands_in_a_file_of_its_own(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_for("question_answering"))
+    there = convert(source, tmp_path / "there", "huggingface")
+    assert not any("pooler" in n for n in safetensors_numpy.load_file(there / "model.safetensors"))
+    beside = safetensors_numpy.load_file(there / "pooler.safetensors")
+    assert sorted(beside) == ["bert.pooler.dense.bias", "bert.pooler.dense.weight"]
+
+
+def test_our_run_goes_to_huggingface_and_back_with_its_task(tmp_path, sentence_model):
+    there = convert(sentence_model, tmp_path / "there", "huggingface")
+    back = convert(there, tmp_path / "back", "tf1")
+    expected, found = load_model_folder(str(sentence_model)), load_model_folder(str(back))
+    assert found.task.arguments() == expected.task.arguments()
+    assert found.tokenizer.vocab == expected.tokenizer.vocab
+    for ours, theirs in zip(found.model.weights, expected.model.weights, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
+
+
+def test_classifier_of_huggingface_becomes_a_model_that_can_be_exported(tmp_path):
+    tensors = huggingface_tensors(arrays_for("classification"))
+    source = write_huggingface(
+        tmp_path / "hf",
+        tensors,
+        architectures=["BertForSequenceClassification"],
+        id2label=dict(enumerate(LABELS.split(","))),
+    )
+    (tmp_path / "hf" / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
+    ours = convert(source, tmp_path / "ours", "tf1", is_pair=True, max_seq_length=7)
+    trained = load_model_folder(str(ours))
+    assert trained.task.labels == tuple(LABELS.split(","))
+    assert (trained.task.is_pair, trained.max_seq_length) == (True, 7)
+    config = read_checkpoint(ours).config
+    assert config == dataclasses.replace(CONFIG, hidden_act="gelu_erf")
+    report = initialize(BertForSequenceClassification(config, 5), str(ours))
+    assert (report.missing, report.unexpected) == ((), ())
+
+
+@pytest.mark.parametrize(
+    "stated, labels, kind",
+    [
+        (None, "a", "regression"),
+        ("regression", "a", "regression"),
+        (None, "a,b,c", "single_label"),
+        ("single_label_classification", "a,b,c", "single_label"),
+        ("multi_label_classification", "a,b,c", "multi_label"),
+    ],
+)
+def test_problem_type_is_carried_along(tmp_path, stated, labels, kind):
+    names = labels.split(",")
+    tensors = huggingface_tensors(arrays_of("classifier", num_labels=len(names)))
+    source = write_huggingface(
+        tmp_path / "hf",
+        tensors,
+        architectures=["BertForSequenceClassification"],
+        id2label=dict(enumerate(names)),
+        problem_type=stated,
+    )
+    ours = convert(source, tmp_path / "ours", "tf1")
+    task = read_task(str(ours))
+    assert (task.kind.name, task.labels) == (kind, () if kind == "regression" else tuple(names))
+    back = json.loads((convert(ours, tmp_path / "b", "huggingface") / "config.json").read_text())
+    assert back["problem_type"].split("_")[0] == kind.split("_")[0]
+    found = list(back["id2label"].values())
+    assert found == (["LABEL_0"] if kind == "regression" else names)
+
+
+def test_several_numbers_have_no_task(tmp_path, caplog):
+    tensors = huggingface_tensors(arrays_of("classifier", num_labels=2))
+    architectures = ["BertForSequenceClassification"]
+    source = write_huggingface(
+        tmp_path / "hf", tensors, architectures=architectures, problem_type="regression"
+    )
+    assert read_task(str(convert(source, tmp_path / "ours", "tf1"))) is None
+    assert "no task that predicts several numbers" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "saved_model"])
+@pytest.mark.parametrize("output_format", ["tf1", "huggingface"])
+def test_tensorflow_2_encoders_go_everywhere(tmp_path, kind, output_format):
+    arrays = arrays_of()
+    if kind == "saved_model":
+        source = save_hub_encoder(tmp_path / "hub", CONFIG, arrays, TOKENS, do_lower_case=False)
+    else:
+        source = tf.train.Checkpoint(encoder=Encoder(CONFIG, arrays)).write(str(tmp_path / "ckpt"))
+    checkpoint = read_checkpoint(convert(source, tmp_path / "out", output_format))
+    assert_same(checkpoint.arrays, arrays)
+    assert checkpoint.config == CONFIG
+    assert checkpoint.do_lower_case is (False if kind == "saved_model" else None)
+
+
+def test_other_heads_are_left_out_when_one_is_named(tmp_path, caplog):
+    source = tf1_folder(tmp_path / "tf1", arrays_of("masked_lm", "span"))
+    with pytest.raises(ValueError, match=r"has several heads \(cls/predictions/, cls/squad/\)"):
+        convert(source, tmp_path / "there", "huggingface")
+    there = convert(source, tmp_path / "there", "huggingface", head="question_answering")
+    assert sorted(read_checkpoint(there).arrays) == sorted(arrays_of("span"))
+    assert "left out, as --head=question_answering says: cls/predictions/output_bias" in caplog.text
+
+
+def test_savers_of_tensorflow_1_restore_what_is_written(tmp_path):
+    arrays = arrays_for("pretraining")
+    tensors = huggingface_tensors(arrays)
+    architectures = ["BertForPreTraining"]
+    source = write_huggingface(tmp_path / "hf", tensors, architectures=architectures)
+    prefix = str(convert(source, tmp_path / "out", "tf1") / "bert_model.ckpt")
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        variables = [v1.get_variable(name, array.shape) for name, array in arrays.items()]
+        v1.train.Saver(variables).restore(session, prefix)
+        assert_same(dict(zip(arrays, session.run(variables), strict=True)), arrays)
+
+
+def test_what_the_original_cannot_do_is_said(tmp_path, caplog):
+    source = write_huggingface(
+        tmp_path / "hf", huggingface_tensors(arrays_of()), layer_norm_eps=1e-5
+    )
+    convert(source, tmp_path / "out", "tf1")
+    assert "knows only the tanh form and stops at this name" in caplog.text
+    assert "`layer_norm_eps` is 1e-05. We use it" in caplog.text
+
+
+# ---- --verify ------------------------------------------------------------------------------------
+
+
+def test_verify_runs_the_saved_model(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    source = save_hub_encoder(tmp_path / "hub", CONFIG, arrays_of(), TOKENS)
+    convert(source, tmp_path / "out", "tf1", verify=True)
+    assert f"all {len(arrays_of())} variables read back bit-equal" in caplog.text
+    assert f"largest difference to the SavedModel ({source}): " in caplog.text
+
+
+def test_verify_says_that_nothing_else_can_be_run(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    convert(tf1_folder(tmp_path / "tf1", arrays_of()), tmp_path / "out", "tf1", verify=True)
+    assert "neither side is for another program" in caplog.text
+
+
+def test_verify_without_transformers_says_what_is_missing(tmp_path, caplog, monkeypatch):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    source = tf1_folder(tmp_path / "tf1", arrays_of())
+    convert(source, tmp_path / "out", "huggingface", verify=True)
+    assert "pip install transformers torch" in caplog.text
+
+
+def test_verify_refuses_sides_that_differ(tmp_path, monkeypatch):
+    source = save_hub_encoder(tmp_path / "hub", CONFIG, arrays_of(), TOKENS)
+    right = verification.saved_model_outputs
+    monkeypatch.setattr(
+        verification,
+        "saved_model_outputs",
+        lambda *args: {name: value + 1e-3 for name, value in right(*args).items()},
+    )
+    with pytest.raises(ValueError, match=r"says something else in the SavedModel .* is 0\.001"):
+        convert(source, tmp_path / "out", "tf1", verify=True)

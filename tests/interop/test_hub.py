@@ -1,0 +1,106 @@
+"""hf://org/name, with a huggingface_hub that copies from a folder of this machine."""
+
+import fnmatch
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+from tiny_checkpoints import arrays_of, assert_same, huggingface_tensors, write_huggingface
+
+from bert_tf.interop import hub
+from bert_tf.interop.initial import folder_of, read_checkpoint
+from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
+
+pytest.importorskip("safetensors", reason="needs bert-tf[hf]")
+
+ARRAYS = arrays_of("masked_lm", "next_sentence")
+
+
+@pytest.fixture
+def fake_hub(tmp_path, monkeypatch):
+    """The folder that stands for the Hub, and the calls that reached it."""
+    online, calls = tmp_path / "online", []
+
+    def snapshot_download(name, *, revision=None, allow_patterns):
+        calls.append((name, revision))
+        source, target = online / name, tmp_path / "cache" / name
+        if not source.is_dir():
+            raise OSError(f"404: Repository Not Found: {name}")
+        for file in source.rglob("*"):
+            path = file.relative_to(source)
+            if any(fnmatch.fnmatch(str(path), pattern) for pattern in allow_patterns):
+                (target / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(file, target / path)
+        return str(target)
+
+    module = SimpleNamespace(snapshot_download=snapshot_download)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", module)
+    hub._download.cache_clear()
+    write_huggingface(online / "org" / "tiny", huggingface_tensors(ARRAYS))
+    (online / "org" / "tiny" / "vocab.txt").write_text("[PAD]\n[UNK]\n")
+    (online / "org" / "tiny" / "tf_model.h5").write_text("")
+    return SimpleNamespace(online=online, calls=calls)
+
+
+def test_model_is_downloaded_once_and_read(fake_hub, tmp_path):
+    checkpoint = read_checkpoint("hf://org/tiny")
+    assert_same(checkpoint.arrays, ARRAYS)
+    folder = tmp_path / "cache" / "org" / "tiny"
+    assert checkpoint.vocab_file == str(folder / "vocab.txt")
+    assert folder_of("hf://org/tiny/") == str(folder)
+    assert not (folder / "tf_model.h5").exists()
+    assert fake_hub.calls == [("org/tiny", None)] * 2  # "/" at the end makes it another name
+
+
+def test_revision_is_passed_on(fake_hub):
+    hub.local_path("hf://org/tiny@refs/pr/1")
+    assert fake_hub.calls == [("org/tiny", "refs/pr/1")]
+
+
+def test_pickles_are_fetched_only_where_there_is_nothing_else(fake_hub, tmp_path):
+    for name in ("both", "old"):
+        shutil.copytree(fake_hub.online / "org" / "tiny", fake_hub.online / "org" / name)
+        (fake_hub.online / "org" / name / "pytorch_model.bin").write_text("")
+    (fake_hub.online / "org" / "old" / "model.safetensors").unlink()
+    folders = {name: tmp_path / "cache" / "org" / name for name in ("both", "old")}
+    assert hub.local_path("hf://org/both") == str(folders["both"])
+    assert not (folders["both"] / "pytorch_model.bin").exists()
+    assert hub.local_path("hf://org/old") == str(folders["old"])
+    assert (folders["old"] / "pytorch_model.bin").exists()
+
+
+def test_it_is_converted_from_the_hub(fake_hub, tmp_path):
+    convert_checkpoint(
+        ConvertOptions(
+            init_checkpoint="hf://org/tiny",
+            output_dir=str(tmp_path / "out"),
+            output_format="tf1",
+            do_lower_case=True,
+        )
+    )
+    assert_same(read_checkpoint(tmp_path / "out").arrays, ARRAYS)
+
+
+def test_other_paths_stay_as_they_are(fake_hub):
+    assert hub.local_path("org/tiny") == "org/tiny"
+    assert fake_hub.calls == []
+
+
+def test_missing_library_is_an_error_with_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    hub._download.cache_clear()
+    with pytest.raises(ImportError, match=r"hf://org/other needs .* pip install 'bert-tf\[hf\]'"):
+        read_checkpoint("hf://org/other")
+
+
+def test_model_that_is_not_there_is_an_error(fake_hub):
+    with pytest.raises(ValueError, match=r"hf://org/tinny cannot be downloaded: 404"):
+        read_checkpoint("hf://org/tinny")
+
+
+@pytest.mark.parametrize("path", ["hf://", "hf://a/b/c", "hf://org/na me", "hf:///x"])
+def test_other_forms_are_an_error(fake_hub, path):
+    with pytest.raises(ValueError, match=r"does not name a model. The form is hf://org/name"):
+        hub.local_path(path)
+    assert fake_hub.calls == []

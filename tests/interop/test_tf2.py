@@ -1,0 +1,165 @@
+"""Encoders of tf-models-official, in imitations made of its documented attributes and names."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_checkpoints import CONFIG, arrays_of, assert_same, write_json, write_tf1
+from tiny_tf2 import Encoder, Part, masked_lm, next_sentence, save_hub_encoder, variable
+
+from bert_tf.interop import verification
+from bert_tf.interop.heads import HEADS
+from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.tf1 import read_tf1
+from bert_tf.modeling.bert import BertModel
+
+ARRAYS = arrays_of("masked_lm", "next_sentence")
+ENCODER = {name: array for name, array in ARRAYS.items() if name.startswith("bert/")}
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
+
+
+def save(folder, **objects):
+    return tf.train.Checkpoint(**objects).write(str(folder / "ckpt"))
+
+
+@pytest.mark.parametrize("owner", ["encoder", "model"])
+def test_encoder_is_found_under_every_name(tmp_path, owner):
+    checkpoint = read_checkpoint(save(tmp_path, **{owner: Encoder(CONFIG, ENCODER)}))
+    assert_same(checkpoint.arrays, ENCODER)
+    assert checkpoint.config == CONFIG
+    assert "sizes were read off the shapes" in checkpoint.notes[0]
+
+
+def test_configuration_and_vocabulary_beside_it_are_used(tmp_path):
+    stated = dataclasses.replace(CONFIG, hidden_act="relu")
+    stated.to_json_file(tmp_path / "bert_config.json")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n")
+    checkpoint = read_checkpoint(save(tmp_path, encoder=Encoder(CONFIG, ENCODER)))
+    assert checkpoint.config == stated
+    assert checkpoint.vocab_file == str(tmp_path / "vocab.txt")
+    assert checkpoint.notes == ()
+
+
+def test_configuration_with_another_number_of_heads_is_an_error(tmp_path):
+    write_json(tmp_path / "bert_config.json", {**CONFIG.to_dict(), "num_attention_heads": 4})
+    with pytest.raises(ValueError, match=r"is 4, but the kernels in .* have 2 heads"):
+        read_checkpoint(save(tmp_path, encoder=Encoder(CONFIG, ENCODER)))
+
+
+def test_pretraining_has_its_heads_and_the_pooler_that_was_trained(tmp_path):
+    encoder, head = Encoder(CONFIG, ENCODER), next_sentence(ARRAYS)
+    encoder._pooler_layer.kernel.assign_add(tf.ones_like(encoder._pooler_layer.kernel))
+    pretrainer = Part(encoder_network=encoder, classification_heads=[head])
+    items = {"next_sentence.pooler_dense": head.dense, "masked_lm": masked_lm(ARRAYS)}
+    checkpoint = read_checkpoint(save(tmp_path, model=pretrainer, encoder=encoder, **items))
+    assert_same(checkpoint.arrays, ARRAYS)
+    assert "the pooler is that of the next-sentence head" in checkpoint.notes[0]
+
+
+def test_variables_are_known_by_their_names_where_attributes_say_nothing(tmp_path):
+    variables = {v.name.removesuffix(":0"): v for v in Encoder(CONFIG, ENCODER).variables}
+    slots = {f"Adam/m/{name}": variable(v * 0, f"Adam/m/{name}") for name, v in variables.items()}
+    model = Part(weights=list(variables.values()))
+    checkpoint = read_checkpoint(
+        save(tmp_path, model=model, optimizer=Part(_variables=list(slots.values())))
+    )
+    assert_same(checkpoint.arrays, ENCODER)
+
+
+def test_two_encoders_are_an_error(tmp_path):
+    encoders = {name: Encoder(CONFIG, ENCODER) for name in ("query", "passage")}
+    with pytest.raises(ValueError, match="holds 2 encoders"):
+        read_checkpoint(save(tmp_path, **encoders))
+
+
+def test_two_variables_of_one_name_are_an_error(tmp_path):
+    tables = [
+        variable(ENCODER["bert/embeddings/word_embeddings"], "word_embeddings/embeddings")
+        for _ in range(2)
+    ]
+    with pytest.raises(ValueError, match=r"two variables are called 'word_embeddings/embeddings'"):
+        read_checkpoint(save(tmp_path, model=Part(tables=tables)))
+
+
+def test_object_based_checkpoint_of_something_else_is_an_error(tmp_path):
+    prefix = save(tmp_path, net=Part(kernel=variable([1.0], "dense/kernel")))
+    with pytest.raises(ValueError, match=r"no BERT encoder of tf-models.*variables: dense/kernel"):
+        read_checkpoint(prefix)
+
+
+def test_encoder_without_its_layers_is_an_error(tmp_path):
+    encoder = Encoder(CONFIG, ENCODER)
+    encoder._transformer_layers = []
+    with pytest.raises(ValueError, match=r"encoder is incomplete: .*layer_0/attention/self/query"):
+        read_checkpoint(save(tmp_path, encoder=encoder))
+
+
+def test_projected_embeddings_are_another_architecture(tmp_path):
+    encoder = Encoder(CONFIG, ENCODER)
+    encoder._embedding_layer.embeddings = variable(np.ones((13, 6)), "word_embeddings/embeddings")
+    with pytest.raises(ValueError, match=r"the word embeddings are 6 wide .* other architectures"):
+        read_checkpoint(save(tmp_path, encoder=encoder))
+
+
+def test_truncated_values_are_an_error_when_they_are_read(tmp_path):
+    prefix = save(tmp_path, encoder=Encoder(CONFIG, ENCODER))
+    data = tmp_path / "ckpt.data-00000-of-00001"
+    content = data.read_bytes()
+    checkpoint = read_checkpoint(prefix)
+    data.write_bytes(content[: len(content) // 4])
+    with pytest.raises(ValueError, match=r"cannot be read"):
+        for name in checkpoint.arrays:
+            checkpoint.arrays[name]
+
+
+def test_name_based_checkpoints_are_still_read_as_such(tmp_path):
+    prefix = write_tf1(tmp_path, ENCODER)
+    assert_same(read_checkpoint(prefix).arrays, read_tf1(prefix).arrays)
+
+
+# ---- SavedModels ---------------------------------------------------------------------------------
+
+
+def test_saved_model_has_weights_vocabulary_and_case(tmp_path):
+    folder = save_hub_encoder(tmp_path / "hub", CONFIG, ENCODER, TOKENS, do_lower_case=False)
+    checkpoint = read_checkpoint(folder)
+    assert_same(checkpoint.arrays, ENCODER)
+    assert checkpoint.config == CONFIG
+    assert checkpoint.vocab_file == f"{folder}/assets/vocab.txt"
+    assert checkpoint.do_lower_case is False
+
+
+def test_our_encoder_says_what_the_saved_model_says(tmp_path):
+    folder = save_hub_encoder(tmp_path / "hub", CONFIG, ENCODER, TOKENS)
+    checkpoint, head = read_checkpoint(folder), HEADS["encoder"]
+    batch = verification.example_batch(CONFIG, head)
+    ours = verification.own_outputs(checkpoint, head, batch)
+    theirs = verification.saved_model_outputs(folder, head, batch)
+    assert sorted(ours) == ["pooled_output", "sequence_output"]
+    assert verification.largest_difference(ours, theirs, batch["input_mask"])[0] < 1e-5
+
+
+def test_what_stands_at_padding_is_not_compared():
+    mask = np.array([[1, 1, 0]])
+    ours = {"logits": np.float32([[3, -4, 5]]), "pooled_output": np.float32([[1, 2]])}
+    theirs = {"logits": np.float32([[3, -4.5, 9]]), "pooled_output": np.float32([[1, 2]])}
+    assert verification.largest_difference(ours, theirs, mask) == (0.5, 4.0)
+    with pytest.raises(ValueError, match=r"logits is \(1, 3\) here, and absent there"):
+        verification.largest_difference(ours, {}, mask)
+
+
+def test_a_model_starts_from_a_saved_model(tmp_path):
+    folder = save_hub_encoder(tmp_path / "hub", CONFIG, ENCODER, TOKENS)
+    report = initialize(BertModel(CONFIG), folder)
+    assert (report.missing, report.unexpected) == ((), ())
+
+
+def test_saved_model_with_another_signature_cannot_be_run(tmp_path):
+    tf.saved_model.save(Part(weight=variable([1.0], "weight")), str(tmp_path))
+    with pytest.raises(ValueError, match=r"no signature `serving_default` that takes input_word_"):
+        head = HEADS["encoder"]
+        batch = verification.example_batch(CONFIG, head)
+        verification.saved_model_outputs(str(tmp_path), head, batch)
+    with pytest.raises(ValueError, match="no BERT encoder of tf-models"):
+        read_checkpoint(tmp_path)
