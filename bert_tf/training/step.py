@@ -19,7 +19,8 @@ from bert_tf.training.loss_scale import LossScale
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AdamByPath
 
-# auto: the element-wise parts on CPUs (modeling/fused.py), everything on other devices.
+# auto: the element-wise parts on CPUs (modeling/fused.py), forward and backward on other devices; and
+# the optimizer's update. false: nothing.
 COMPILATIONS = ("auto", "true", "false")
 
 Tensors = Mapping[str, Any]
@@ -70,6 +71,9 @@ class TrainingStep:
         self._fused = jit_compile == "auto" and kinds == {"CPU"}
         # A TPU compiles whatever it runs.
         self._whole = jit_compile == "true" or (jit_compile == "auto" and kinds == {"GPU"})
+        self._updates_at_once = jit_compile != "false" and isinstance(
+            strategy, tf.distribute.OneDeviceStrategy
+        )
         self.loss_scale = LossScale() if _computes_in_float16(model) else None
 
     @property
@@ -97,7 +101,7 @@ class TrainingStep:
         values["learning_rate"] = tf.convert_to_tensor(self._optimizer.learning_rate)
         norm, scale = self._clipping(gradients, values)
         values["gradient_norm"] = norm
-        if isinstance(self._strategy, tf.distribute.OneDeviceStrategy):
+        if self._updates_at_once:
             self._optimizer.apply_at_once(gradients, used, scale)
         else:
             # Keras' optimizers add up the replicas' gradients once more; each holds the whole sum.

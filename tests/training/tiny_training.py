@@ -62,7 +62,11 @@ def strategy_on(num_devices: int) -> tf.distribute.Strategy:
 
 
 def pretrainer(devices=ONE, dropout=0.0, init_seed=1, rate=None, **kwargs) -> Trainer:
-    """Of a tiny BERT; `rate` is by default a schedule of 25 steps."""
+    """Of a tiny BERT; `rate` is by default a schedule of 25 steps.
+
+    Not compiled, because that takes longer than the training; test_step.py compares.
+    """
+    kwargs = {"jit_compile": "false", **kwargs}
     task = PretrainingTask(S, P)
     keras.utils.set_random_seed(init_seed)
     strategy = strategy_on(devices)
@@ -103,7 +107,14 @@ def linear_trainer(devices=ONE, rate=0.1, **kwargs) -> Trainer:
     strategy = strategy_on(devices)
     with strategy.scope():
         model, optimizer = Linear(), AdamWeightDecay(rate, **kwargs)
-    return Trainer(model, [loss], strategy=strategy, input_names=["x"], optimizer=optimizer)
+    return Trainer(
+        model,
+        [loss],
+        strategy=strategy,
+        input_names=["x"],
+        optimizer=optimizer,
+        jit_compile="false",
+    )
 
 
 def linear_rows(count: int, seed: int = 0) -> dict[str, np.ndarray]:
