@@ -85,6 +85,7 @@ def test_it_leaves_records_checkpoint_results_predictions_and_all_that_the_model
         "tokenizer_config.json",
         "train.tf_record",
         "train.tf_record.json",
+        "training.json",
         "vocab.txt",
     ]
 

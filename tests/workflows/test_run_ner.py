@@ -36,6 +36,7 @@ def test_it_leaves_all_that_the_docstring_promises(ner_model):
         "test_results.txt",
         "tokenizer_config.json",
         "train.tf_record",
+        "training.json",
         "vocab.txt",
     ]
     assert (ner_model / "labels.txt").read_text() == "O\nB-A\nI-A\nB-B\nI-B\n"
