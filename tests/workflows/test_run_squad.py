@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ def test_it_leaves_records_checkpoint_answers_and_all_that_the_model_needs(
     assert files == {
         *("bert_config.json", "vocab.txt", "tokenizer_config.json", "task.json", "checkpoint"),
         *("train.tf_record", "eval.tf_record", "metrics.jsonl", "eval_results.txt"),
-        *("predictions.json", "nbest_predictions.json"),
+        *("predictions.json", "nbest_predictions.json", "training.json", "best"),
         *("model.ckpt-100.index", "model.ckpt-100.data-00000-of-00001"),
     }
     assert {path.name for path in squad2_model.iterdir()} - {"null_odds.json"} == files
@@ -370,8 +371,7 @@ def test_the_commands_of_the_reference_are_understood(version):
 def test_without_training_the_weights_are_those_in_output_dir_whatever_init_checkpoint_says(
     pretrained, squad_model, squad_sets, tmp_path
 ):
-    for path in squad_model.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
+    shutil.copytree(squad_model, tmp_path, dirs_exist_ok=True)
     results = run_squad(
         squad_options(
             tmp_path,
