@@ -17,6 +17,7 @@ from bert_tf import cli, workflows
 # Flags without which an option class refuses to be made, or that it needs for others.
 LEAST = {
     "ClassifierOptions": ["--do_eval", "--task_name=mrpc", "--data_dir=d", "--output_dir=o"],
+    "ConvertOptions": ["--init_checkpoint=c", "--output_dir=o", "--output_format=tf1"],
     "ExportOptions": ["--model_dir=m", "--export_dir=e"],
     "ExtractionOptions": ["--input_file=i", "--output_file=o", "--init_checkpoint=c"],
     "PredictionOptions": ["--model_dir=m"],
@@ -141,7 +142,7 @@ EXCEPTIONS = {
 
 
 # Of other options; no script has them alone.
-BASES = ("DeviceOptions", "TrainingOptions", "FineTuningOptions")
+BASES = ("DeviceOptions", "TrainingOptions", "FineTuningOptions", "ThreeFilesOptions")
 
 
 def all_option_classes():
@@ -192,7 +193,7 @@ def test_flags_are_the_fields(name):
         if "choices" in field.metadata:
             expected_help = f"<{'|'.join(field.metadata['choices'])}>: {expected_help}"
             assert flag.parser.enum_values == list(field.metadata["choices"])
-            assert field.default in (None, *field.metadata["choices"])
+            assert required or field.default in (None, *field.metadata["choices"])
         assert flag.help.split() == expected_help.split()
         kinds = {"string": str, "bool": bool, "int": int, "float": float, "string enum": str}
         kind = kinds[flag.parser.flag_type()]

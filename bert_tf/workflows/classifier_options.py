@@ -8,7 +8,8 @@ from bert_tf.data.readers import TABLE_FORMATS
 from bert_tf.tasks.classification import POOLINGS
 from bert_tf.tasks.glue import GLUE_TASKS
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
-from bert_tf.workflows.options import TrainingOptions, option, require_one_of
+from bert_tf.workflows.fine_tuning import FineTuningOptions
+from bert_tf.workflows.options import option
 
 # Name of the split, flag that asks for it, flag of its table.
 SPLITS = (
@@ -19,7 +20,7 @@ SPLITS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierOptions(TrainingOptions):
+class ClassifierOptions(FineTuningOptions):
     """The flags of run_classifier."""
 
     data_dir: str | None = option("Folder of a GLUE data set, for --task_name.", default=None)
@@ -75,15 +76,6 @@ class ClassifierOptions(TrainingOptions):
         "label=weight,label=weight, others 1.",
         default=None,
     )
-    bert_config_file: str | None = option(
-        "Architecture. Default: the one beside --init_checkpoint or in --output_dir.", default=None
-    )
-    vocab_file: str | None = option(
-        "Vocabulary. Default: the one beside --init_checkpoint or in --output_dir.", default=None
-    )
-    do_lower_case: bool | None = option(
-        "Lower-case the text. Default: as the checkpoint says, else true.", default=None
-    )
     max_seq_length: int | None = option(
         "Longer inputs are cut. Default: as the model in --output_dir was trained, else 128 (or all "
         "that the model has positions for).",
@@ -112,10 +104,6 @@ class ClassifierOptions(TrainingOptions):
         "Folder where records are kept for other runs on the same data. Default: --output_dir.",
         default=None,
     )
-    do_predict: bool = option("Predict the test set.", default=False)
-    predict_batch_size: int = option("Examples per prediction batch.", default=8)
-    num_train_epochs: float = option("Passes over the training set.", default=3.0)
-    warmup_proportion: float = option("Share of the steps that warm up, 0 to 1.", default=0.1)
     seeds: int = option(
         "Train so many times, with --seed and the numbers after it; the best model is kept, and the "
         "mean and standard deviation are told. Needs --do_train and --do_eval.",
@@ -133,14 +121,8 @@ class ClassifierOptions(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_one_of(self, ("do_train", "do_eval", "do_predict"))
         self._check_data()
-        if not 0.0 <= self.warmup_proportion <= 1.0:
-            raise ValueError(
-                f"--warmup_proportion is {self.warmup_proportion}, but must be from 0 to 1."
-            )
         for name, least in (
-            ("predict_batch_size", 1),
             ("seeds", 1),
             ("doc_stride", 1),
             ("num_workers", 1),
@@ -170,6 +152,4 @@ class ClassifierOptions(TrainingOptions):
                         f"--{name} is for tables of your own; --task_name={self.task_name} has one."
                     )
             return
-        for _, wanted, file in SPLITS:
-            if getattr(self, wanted) and not getattr(self, file):
-                raise ValueError(f"--{wanted} needs --{file}.")
+        self.require_files((wanted, file) for _, wanted, file in SPLITS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -39,11 +39,10 @@ SPLITS = (
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuningOptions(TrainingOptions):
-    """Flags of every program that fine-tunes on files of a training, a dev and a test set."""
+    """Flags of every program that fine-tunes."""
 
-    train_file: str | None = option("File to train on.", default=None)
-    eval_file: str | None = option("File to evaluate on.", default=None)
-    test_file: str | None = option("File to predict.", default=None)
+    actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict")
+
     bert_config_file: str | None = option(
         "Architecture. Default: the one beside --init_checkpoint or in --output_dir.", default=None
     )
@@ -65,7 +64,7 @@ class FineTuningOptions(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_one_of(self, ("do_train", "do_eval", "do_predict"))
+        require_one_of(self, self.actions)
         if not 0.0 <= self.warmup_proportion <= 1.0:
             raise ValueError(
                 f"--warmup_proportion is {self.warmup_proportion}, but must be from 0 to 1."
@@ -75,15 +74,27 @@ class FineTuningOptions(TrainingOptions):
                 f"--predict_batch_size is {self.predict_batch_size}, but must be 1 or more."
             )
 
-    def require_files(self) -> None:
+    def require_files(self, files: Iterable[tuple[str, str]]) -> None:
         """What is to be done needs its file.
+
+        Args:
+            files: pairs of the flag that asks and the flag of the file.
 
         Raises:
             ValueError: a file is not given; the message names its flag.
         """
-        for _, wanted, file in SPLITS:
+        for wanted, file in files:
             if getattr(self, wanted) and not getattr(self, file):
                 raise ValueError(f"--{wanted} needs --{file}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThreeFilesOptions(FineTuningOptions):
+    """Flags of a program that reads a training, a dev and a test set from a file each."""
+
+    train_file: str | None = option("File to train on.", default=None)
+    eval_file: str | None = option("File to evaluate on.", default=None)
+    test_file: str | None = option("File to predict.", default=None)
 
 
 class Start(NamedTuple):

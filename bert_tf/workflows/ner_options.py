@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from bert_tf.data.label_schemes import SCHEMES
 from bert_tf.modeling.feature_based import BILSTM_UNITS, FEATURE_LAYERS
-from bert_tf.workflows.fine_tuning import FineTuningOptions
+from bert_tf.workflows.fine_tuning import SPLITS, ThreeFilesOptions
 from bert_tf.workflows.options import option
 
 
 @dataclass(frozen=True, kw_only=True)
-class NerOptions(FineTuningOptions):
+class NerOptions(ThreeFilesOptions):
     """The flags of run_ner."""
 
     data_dir: str | None = option(
@@ -62,7 +62,7 @@ class NerOptions(FineTuningOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.data_dir is None:
-            self.require_files()
+            self.require_files((wanted, file) for _, wanted, file in SPLITS)
         if not self.bilstm_learning_rate > 0:
             raise ValueError(
                 f"--bilstm_learning_rate is {self.bilstm_learning_rate}, but must be above 0."

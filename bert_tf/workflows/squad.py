@@ -12,7 +12,7 @@ import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
@@ -33,7 +33,8 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
 from bert_tf.training.trainer import Trainer
 from bert_tf.workflows import lookup, training
-from bert_tf.workflows.options import TrainingOptions, option, require_one_of
+from bert_tf.workflows.fine_tuning import FineTuningOptions
+from bert_tf.workflows.options import option
 from bert_tf.workflows.trainer_setup import make_trainer
 
 logger = logging.getLogger(__name__)
@@ -43,20 +44,13 @@ _SHUFFLE_SEED = 12345  # the reference's, of the order of the questions in train
 
 
 @dataclass(frozen=True, kw_only=True)
-class SquadOptions(TrainingOptions):
+class SquadOptions(FineTuningOptions):
     """The flags of run_squad."""
 
-    bert_config_file: str | None = option(
-        "Architecture. Default: the one beside --init_checkpoint or in --output_dir.", default=None
-    )
-    vocab_file: str | None = option(
-        "Vocabulary. Default: the one beside --init_checkpoint or in --output_dir.", default=None
-    )
+    actions: ClassVar[tuple[str, ...]] = (*FineTuningOptions.actions, "predictions")
+
     train_file: str | None = option("SQuAD JSON to train on.", default=None)
     predict_file: str | None = option("SQuAD JSON to answer.", default=None)
-    do_lower_case: bool | None = option(
-        "Lower-case the text. Default: as the checkpoint says, else true.", default=None
-    )
     max_seq_length: int | None = option(
         "Tokens of a question and a window of its passage. Default: as the model in --output_dir was "
         "trained, else 384 (or all that the model has positions for).",
@@ -69,8 +63,6 @@ class SquadOptions(TrainingOptions):
         default=False,
     )
     predict_batch_size: int = option("Windows per prediction batch.", default=8)
-    num_train_epochs: float = option("Passes over the training set.", default=3.0)
-    warmup_proportion: float = option("Share of the steps that warm up, 0 to 1.", default=0.1)
     n_best_size: int = option("Answers in nbest_predictions.json.", default=20)
     max_answer_length: int = option("Longest answer, in tokens.", default=30)
     verbose_logging: bool = option(
@@ -90,28 +82,17 @@ class SquadOptions(TrainingOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_one_of(self, ("do_train", "do_eval", "do_predict", "predictions"))
         if self.predictions and self.do_train:
             raise ValueError(
                 "--predictions combines runs that are finished, and cannot be given with --do_train."
             )
-        for wanted, file in (
-            ("do_train", "train_file"),
-            ("do_predict", "predict_file"),
-            ("do_eval", "predict_file"),
-            ("predictions", "predict_file"),
-        ):
-            if getattr(self, wanted) and not getattr(self, file):
-                raise ValueError(f"--{wanted} needs --{file}.")
-        for name in ("predict_batch_size", "n_best_size", "max_answer_length"):
+        asking = ("do_predict", "do_eval", "predictions")
+        self.require_files([("do_train", "train_file"), *((ask, "predict_file") for ask in asking)])
+        for name in ("n_best_size", "max_answer_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
         if self.evaluate_steps and not (self.do_train and self.asks):
             raise ValueError("--evaluate_steps needs --do_train, and --do_eval or --do_predict.")
-        if not 0.0 <= self.warmup_proportion <= 1.0:
-            raise ValueError(
-                f"--warmup_proportion is {self.warmup_proportion}, but must be from 0 to 1."
-            )
         if math.isnan(self.null_score_diff_threshold):
             raise ValueError("--null_score_diff_threshold is nan, but must be a number.")
 

@@ -21,8 +21,8 @@ from bert_tf.training.trainer import Trainer
 from bert_tf.workflows import training
 from bert_tf.workflows.fine_tuning import (
     SPLITS,
-    FineTuningOptions,
     Start,
+    ThreeFilesOptions,
     count_steps,
     make_trainer,
     prepare,
@@ -36,7 +36,7 @@ Splits = dict[str, list[Question]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SwagOptions(FineTuningOptions):
+class SwagOptions(ThreeFilesOptions):
     """The flags of run_swag. Files: .csv (SWAG, ARC), .jsonl, or a folder of RACE."""
 
     skip_bad_rows: bool = option(
@@ -47,7 +47,7 @@ class SwagOptions(FineTuningOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require_files()
+        self.require_files((wanted, file) for _, wanted, file in SPLITS)
 
 
 def run_swag(options: SwagOptions) -> dict[str, float]:
