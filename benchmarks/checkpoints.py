@@ -1,0 +1,77 @@
+"""What writing a checkpoint costs a training that goes on meanwhile.
+
+    python benchmarks/checkpoints.py --size=base --steps=20
+
+Trains on random examples, in turns without and with one checkpoint at the first step of the turn, written
+by the thread that `Trainer.train` uses; and for comparison with the training waiting until it is written.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import tensorflow as tf
+from training import PREDICTIONS, SIZES, VOCAB_SIZE, make_batch
+
+from bert_tf.config import BertConfig
+from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.training.checkpoints import BackgroundSaver
+from bert_tf.training.optimization import AdamW
+from bert_tf.training.strategy import make_strategy
+from bert_tf.training.trainer import Trainer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--size", choices=SIZES, default="base")
+    parser.add_argument("--batch_size", type=int, default=16)
+    parser.add_argument("--max_seq_length", type=int, default=128)
+    parser.add_argument("--steps", type=int, default=20, help="of a turn")
+    parser.add_argument("--turns", type=int, default=2)
+    arguments = parser.parse_args()
+
+    task = PretrainingTask(arguments.max_seq_length, PREDICTIONS)
+    strategy = make_strategy()
+    config = BertConfig.from_name(arguments.size, vocab_size=VOCAB_SIZE)
+    with strategy.scope():
+        model, optimizer = task.build_model(config, dtype="mixed_bfloat16"), AdamW(1e-4)
+    trainer = Trainer(
+        model, task.losses, strategy=strategy, input_names=task.input_names, optimizer=optimizer
+    )
+    batch = make_batch("pretraining", arguments.batch_size, arguments.max_seq_length)
+    iterator = iter(
+        strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors(batch).repeat())
+    )
+    trainer._call(iterator, 2, False)
+    seconds: dict[str, list[float]] = {"without": [], "in the background": [], "waiting": []}
+    for _ in range(arguments.turns):
+        for kind, turns in seconds.items():
+            with tempfile.TemporaryDirectory() as folder:
+                saver = BackgroundSaver(folder)
+                start = time.perf_counter()
+                if kind != "without":
+                    saver.save(trainer._variables(), trainer.step)
+                if kind == "waiting":
+                    saver.wait()
+                for _ in range(arguments.steps):
+                    trainer._call(iterator, 1, False)
+                turns.append(time.perf_counter() - start)
+                saver.wait()
+    plain = median(seconds["without"])
+    for kind, turns in seconds.items():
+        extra = median(turns) - plain
+        print(
+            f"{kind:18} {median(turns):7.2f} s for {arguments.steps} steps, {extra:5.2f} s more: "
+            f"{extra / plain * arguments.steps:.1f} steps"
+        )
+
+
+if __name__ == "__main__":
+    main()
