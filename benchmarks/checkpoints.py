@@ -2,8 +2,8 @@
 
     python benchmarks/checkpoints.py --size=base --steps=20
 
-Trains on random examples, in turns without and with one checkpoint at the first step of the turn, written
-by the thread that `Trainer.train` uses; and for comparison with the training waiting until it is written.
+Trains on random examples, in turns without and with one checkpoint at the first step of the turn,
+written by the thread that `Trainer.train` uses; and for comparison with the training waiting for it.
 """
 
 import argparse
