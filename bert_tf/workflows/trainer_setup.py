@@ -22,6 +22,7 @@ from bert_tf.tasks.base import Task
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.optimization import OPTIMIZERS, freeze, layer_learning_rate_factors
 from bert_tf.training.schedules import SCHEDULES
+from bert_tf.training.strategy import is_chief
 from bert_tf.training.trainer import Trainer
 from bert_tf.workflows.options import TrainingOptions
 
@@ -61,9 +62,10 @@ def make_trainer(
             optimizer = make_optimizer(
                 options, config.num_hidden_layers, num_train_steps, num_warmup_steps
             )
-            check_same_training(options)
     if num_train_steps:
-        _refuse_unwritable(options.output_dir)
+        check_same_training(options, options.output_dir)
+        if is_chief(devices):  # the others write elsewhere
+            _refuse_unwritable(options.output_dir)
     trainer = Trainer(
         model,
         task.losses,
@@ -106,6 +108,7 @@ def _refuse_unwritable(folder: str) -> None:
 def _carry_over(trainer: Trainer, options: TrainingOptions) -> None:
     """Weights, moments and step of another run."""
     folder = options.init_checkpoint
+    check_same_training(options, folder)
     if trainer.resume(folder) is None:
         raise ValueError(
             f"--init_optimizer goes on from a run of ours, but there is no checkpoint of one in "
@@ -121,14 +124,14 @@ _NOTED = ("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed
 _TRAINING_FILE = "training.json"
 
 
-def check_same_training(options: TrainingOptions) -> None:
-    """Refuses to go on with another optimizer than the one that wrote the checkpoints of the folder.
+def check_same_training(options: TrainingOptions, folder: str) -> None:
+    """Refuses to go on with another optimizer than the one that wrote the checkpoints of `folder`.
 
     Raises:
         ValueError: they differ.
     """
-    path = os.path.join(options.output_dir, _TRAINING_FILE)
-    if latest_checkpoint(options.output_dir) is None or not tf.io.gfile.exists(path):
+    path = os.path.join(folder, _TRAINING_FILE)
+    if latest_checkpoint(folder) is None or not tf.io.gfile.exists(path):
         return
     there = read_json(path)
     changed = {
@@ -139,7 +142,7 @@ def check_same_training(options: TrainingOptions) -> None:
     refused = [text for name, text in changed.items() if name in _SAME_TRAINING]
     if refused:
         raise ValueError(
-            f"{options.output_dir} holds checkpoints of a run with another optimizer:\n  "
+            f"{folder} holds checkpoints of a run with another optimizer:\n  "
             + "\n  ".join(refused)
             + "\nKeep to it, or use another --output_dir; to start from its weights, name it in "
             "--init_checkpoint."

@@ -110,6 +110,9 @@ def train(
         ).prefetch(tf.data.AUTOTUNE)
 
     evaluations = _Evaluations(trainer, task, options, evaluate)
+    if evaluations.are_over:
+        logger.info("Training has ended early, at step %d", trainer.step)
+        num_train_steps = min(num_train_steps, trainer.step)
     config = trainer.model.config
     flops = flops_per_token(config, task.max_seq_length, task.predictions_per_token)
     with naming_damaged_file(files):
@@ -152,7 +155,7 @@ class _Evaluations:
         results = self._evaluate()
         self._last = self._trainer.step, results
         self._best.offer(results, self._trainer)
-        if self._patience and self._best.evaluations_since >= self._patience:
+        if self.are_over:
             logger.warning(
                 "Training ends at step %d: the last %d evaluations were not better than the best, "
                 "which is in %s",
@@ -162,6 +165,13 @@ class _Evaluations:
             )
             raise StopTraining(results)
         return results
+
+    @property
+    def are_over(self) -> bool:
+        """Whether the last ones, of this process or one before, were no better for long enough."""
+        if self._best is None or not self._patience:
+            return False
+        return self._best.evaluations_since >= self._patience
 
     def at(self, step: int) -> Mapping[str, float] | None:
         """Results of the model as it is at the last step, evaluated now if they can be the best."""

@@ -78,6 +78,20 @@ def test_a_change_of_what_may_change_is_warned_of(options, caplog):
     assert "goes on with a change: --learning_rate: 0.005 there, 0.5 now" in caplog.text
 
 
+def test_the_second_phase_keeps_to_the_optimizer_of_the_first(options, tmp_path):
+    run_pretraining(dataclasses.replace(options, stop_step=2))
+    second = dataclasses.replace(
+        options,
+        output_dir=str(tmp_path / "second"),
+        init_checkpoint=options.output_dir,
+        init_optimizer=True,
+        optimizer="lamb",
+    )
+    message = rf"{options.output_dir} holds checkpoints of a run with another optimizer"
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(second)
+
+
 # ---- Kinds of steps -----------------------------------------------------------------------------
 
 
@@ -139,6 +153,11 @@ def test_training_ends_where_evaluations_get_no_better_and_the_best_is_kept(opti
     assert latest_checkpoint(options.output_dir).endswith("model.ckpt-3")
     assert [line["step"] for line in lines(options.output_dir, "eval")] == [1, 2, 3]
     assert latest_checkpoint(f"{options.output_dir}/best").endswith("model.ckpt-1")
+
+    before = len(lines(options.output_dir))
+    run_pretraining(options)  # the same command again
+    assert latest_checkpoint(options.output_dir).endswith("model.ckpt-3")
+    assert len(lines(options.output_dir)) == before
 
 
 # ---- What is refused ----------------------------------------------------------------------------
