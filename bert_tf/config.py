@@ -134,6 +134,8 @@ class BertConfig:
         layer_norm_eps: added to the variance in LayerNorm; 1e-12 in the reference.
         attention_direction: "bidirectional", or "left_to_right" for the paper's ablation (section
             5.1), where a token sees itself and those before it.
+        num_bilstm_layers: BiLSTM layers on top of the encoder, H / 2 units in each direction; the
+            paper's ablation "+ BiLSTM" (section 5.1). 0 in the reference.
         extra: keys of public files that do not describe this architecture (`directionality`,
             `pooler_*`, Hugging Face's); kept, written back, and not compared.
 
@@ -159,6 +161,7 @@ class BertConfig:
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
     attention_direction: str = "bidirectional"
+    num_bilstm_layers: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -191,6 +194,14 @@ class BertConfig:
             raise ValueError(
                 f"`attention_direction` is {self.attention_direction!r}, but must be one of "
                 f"{', '.join(ATTENTION_DIRECTIONS)}."
+            )
+        layers = self.num_bilstm_layers
+        if isinstance(layers, bool) or not isinstance(layers, int) or layers < 0:
+            raise ValueError(f"`num_bilstm_layers` is {layers!r}, but must be 0 or more.")
+        if layers and self.hidden_size % 2:
+            raise ValueError(
+                f"`hidden_size` is {self.hidden_size}, but must be even with `num_bilstm_layers` = "
+                f"{layers}: half of it are the units of each direction."
             )
 
     @property
@@ -263,9 +274,9 @@ class BertConfig:
     def to_dict(self) -> dict[str, Any]:
         """All fields and the extra keys, as they stand in `bert_config.json`.
 
-        `layer_norm_eps` and `attention_direction` are left out at the reference's values, so that the
-        reference can read the file; Hugging Face's keys are left out because our values are in the
-        reference's dialect.
+        `layer_norm_eps`, `attention_direction` and `num_bilstm_layers` are left out at the
+        reference's values, so that the reference can read the file; Hugging Face's keys are left out
+        because our values are in the reference's dialect.
         """
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         extra = values.pop("extra")
@@ -273,6 +284,8 @@ class BertConfig:
             del values["layer_norm_eps"]
         if self.attention_direction == "bidirectional":
             del values["attention_direction"]
+        if not self.num_bilstm_layers:
+            del values["num_bilstm_layers"]
         return values | {k: v for k, v in extra.items() if k in _REFERENCE_EXTRAS}
 
     def to_json_string(self) -> str:

@@ -75,6 +75,11 @@ def config_values(
             f"`attention_direction` is {config.attention_direction!r}, which Hugging Face's BERT "
             "encoder cannot express; only bidirectional models can be written in its format."
         )
+    if config.num_bilstm_layers:
+        raise ValueError(
+            f"`num_bilstm_layers` is {config.num_bilstm_layers}, but Hugging Face's BERT has no BiLSTM "
+            "on top of the encoder; only models without one can be written in its format."
+        )
     values = config.to_dict()
     carried = {key: config.extra[key] for key in _CARRIED if config.extra.get(key) is not None}
     pad = vocab.index("[PAD]") if vocab is not None and "[PAD]" in vocab else 0

@@ -44,6 +44,13 @@ _ROWS = {
 }
 
 
+# Parts of the encoder that a checkpoint may lack as a whole, and what that means.
+_MAY_BE_NEW = {
+    "pooler/": "The checkpoint has no pooler, so pooled_output is random until it is trained.",
+    "bilstm_": "The checkpoint has no BiLSTM, so the outputs are random until it is trained.",
+}
+
+
 @dataclass(frozen=True)
 class LoadReport:
     """What loading a checkpoint did, by variable name.
@@ -151,8 +158,9 @@ def assign(
 
     Raises:
         ValueError: a variable of the encoder ("bert/...") is missing or of another shape, or two
-            variables have one path. The pooler alone may be missing, since a masked-LM or span model
-            may have none; a head may be missing or of another shape. Those keep their values.
+            variables have one path. The pooler may be missing as a whole, since a masked-LM or span
+            model may have none, and so may a BiLSTM on top of the encoder; a head may be missing or of
+            another shape. Those keep their values.
     """
     by_name = {}
     for variable in variables:
@@ -177,12 +185,11 @@ def assign(
     loaded = tuple(name for name in usable if name not in reshaped)
     missing = tuple(name for name in by_name if name not in loaded)
     encoder_missing = [name for name in missing if name.startswith("bert/")]
-    pooler = [name for name in by_name if name.startswith("bert/pooler/")]
-    if pooler and encoder_missing == pooler:
-        notes.append(
-            "The checkpoint has no pooler, so pooled_output is random until it is trained."
-        )
-        encoder_missing = []
+    for part, note in _MAY_BE_NEW.items():
+        names = [name for name in by_name if name.startswith(f"bert/{part}")]
+        if names and not set(names) - set(encoder_missing):
+            notes.append(note)
+            encoder_missing = [name for name in encoder_missing if name not in names]
     if refused or encoder_missing:
         raise ValueError(_refusal(refused, encoder_missing, arrays, source))
 

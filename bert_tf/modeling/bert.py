@@ -75,9 +75,10 @@ class BertModel(ConfiguredModel):
         training: whether dropout is active.
 
     Returns:
-        dict: `sequence_output` [B, S, H] of the last layer; `pooled_output` [B, H], the tanh layer on
-        [CLS] (in a left-to-right model on the last real token, the only one that has seen all the
-        others); `all_encoder_layers`, a list of [B, S, H] from the first layer to the last;
+        dict: `sequence_output` [B, S, H] of the last layer, or of the BiLSTM on top of it, if the
+        configuration has one; `pooled_output` [B, H], the tanh layer on [CLS] (in a left-to-right
+        model without a BiLSTM on the last real token, the only one that has seen all the others);
+        `all_encoder_layers`, a list of [B, S, H] from the first layer to the last;
         `embedding_output` [B, S, H]; with `output_attentions`, `attention_probs`, a list of
         [B, N, F, T].
 
@@ -102,6 +103,16 @@ class BertModel(ConfiguredModel):
             TransformerBlock(config, name=f"layer_{index}", dtype=policy)
             for index in range(config.num_hidden_layers)
         ]
+        self.bilstm = [
+            keras.layers.Bidirectional(
+                keras.layers.LSTM(
+                    config.hidden_size // 2, return_sequences=True, dtype=policy, name="lstm"
+                ),
+                name=f"bilstm_{index}",
+                dtype=policy,
+            )
+            for index in range(config.num_bilstm_layers)
+        ]
         self.pooler = keras.layers.Dense(
             config.hidden_size,
             activation="tanh",
@@ -116,6 +127,8 @@ class BertModel(ConfiguredModel):
         with keras.name_scope("encoder"):
             for layer in self.encoder_layers:
                 layer.build()
+        for layer in self.bilstm:
+            layer.build((None, None, self.config.hidden_size))
         with keras.name_scope("pooler"):
             self.pooler.build((None, self.config.hidden_size))
 
@@ -148,7 +161,10 @@ class BertModel(ConfiguredModel):
             ]
             embedding_output = _unpacked(embedding_output, packed_positions)
             hidden = all_encoder_layers[-1]
-        summary = _last_real(hidden, input_mask) if left_to_right else hidden[:, 0]
+        for layer in self.bilstm:
+            hidden = layer(hidden, mask=ops.greater(_real(input_mask), 0), training=training)
+        is_last = left_to_right and not self.bilstm  # a BiLSTM has read all wherever it is
+        summary = _last_real(hidden, input_mask) if is_last else hidden[:, 0]
         outputs = {
             "sequence_output": hidden,
             "pooled_output": self.pooler(summary),
@@ -176,10 +192,14 @@ def _unpacked(rows, packed_positions):
     return ops.take(flat, packed_positions, axis=0)
 
 
+def _real(input_mask):
+    """1 where a token is no padding, that is where any may attend to it: int32 [B, S]."""
+    mask = ops.cast(input_mask, "int32")
+    return ops.max(mask, axis=1) if len(mask.shape) == 3 else mask
+
+
 def _last_real(hidden, input_mask):
     """The vector of the last token that is no padding (that any may attend to), [B, H]."""
-    mask = ops.cast(input_mask, "int32")
-    if len(mask.shape) == 3:
-        mask = ops.max(mask, axis=1)
+    mask = _real(input_mask)
     last = ops.max(mask * ops.arange(ops.shape(mask)[1], dtype="int32"), axis=1)
     return gather_positions(hidden, last[:, None])

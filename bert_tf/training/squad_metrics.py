@@ -54,17 +54,45 @@ def best_score(scorer: Scorer, prediction: str, answers: Sequence[str]) -> float
     return max(scorer(prediction, answer) for answer in answers)
 
 
+class QuestionScore(NamedTuple):
+    """Of one question: 0 to 1."""
+
+    exact_match: float
+    f1: float
+
+
+def scores_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, QuestionScore]:
+    """The scores of SQuAD 1.1 of each question; one without a prediction is wrong."""
+    return {
+        name: QuestionScore(
+            best_score(exact_match, predictions[name], texts),
+            best_score(_f1_of_version_1, predictions[name], texts),
+        )
+        if name in predictions
+        else QuestionScore(0.0, 0.0)
+        for name, texts in answers.items()
+    }
+
+
+def scores_v2(answers: Answers, predictions: Mapping[str, str]) -> dict[str, QuestionScore]:
+    """The scores of SQuAD 2.0 of each question, each of which has a prediction; "" is no answer."""
+    scores = {}
+    for name, texts in answers.items():
+        golds = [text for text in texts if normalize_answer(text)] or [""]
+        scores[name] = QuestionScore(
+            best_score(exact_match, predictions[name], golds),
+            best_score(f1, predictions[name], golds),
+        )
+    return scores
+
+
 def evaluate_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
     """`exact_match` and `f1` of SQuAD 1.1; a question without a prediction counts as wrong."""
-    results = {}
-    for name, scorer in (("exact_match", exact_match), ("f1", _f1_of_version_1)):
-        scores = [
-            best_score(scorer, predictions[name], texts)
-            for name, texts in answers.items()
-            if name in predictions
-        ]
-        results[name] = _percent(sum(scores), len(answers))
-    return results
+    scores = scores_v1(answers, predictions).values()
+    return {
+        name: _percent(sum(getattr(score, name) for score in scores), len(answers))
+        for name in QuestionScore._fields
+    }
 
 
 def _f1_of_version_1(prediction: str, answer: str) -> float:
@@ -93,23 +121,21 @@ def evaluate_v2(
         best_answers: what would be answered if something had to be.
         null_odds: how much better "no answer" is than that answer.
     """
-    golds = {
-        name: [t for t in texts if normalize_answer(t)] or [""] for name, texts in answers.items()
-    }
+    given, forced = scores_v2(answers, predictions), scores_v2(answers, best_answers)
+    has_answer = {name: bool(texts) for name, texts in answers.items()}
     groups = {
         "": list(answers),
-        "HasAns_": [name for name, texts in answers.items() if texts],
-        "NoAns_": [name for name, texts in answers.items() if not texts],
+        "HasAns_": [name for name, has in has_answer.items() if has],
+        "NoAns_": [name for name, has in has_answer.items() if not has],
     }
     results: dict[str, float] = {}
-    for key, scorer in (("exact", exact_match), ("f1", f1)):
-        scores = {n: best_score(scorer, predictions[n], texts) for n, texts in golds.items()}
+    for index, key in enumerate(("exact", "f1")):
         for prefix, names in groups.items():
             if names:
-                results[f"{prefix}{key}"] = _percent(sum(map(scores.get, names)), len(names))
+                total = sum(given[name][index] for name in names)
+                results[f"{prefix}{key}"] = _percent(total, len(names))
                 results[f"{prefix}total"] = len(names)
-        scores = {n: best_score(scorer, best_answers[n], texts) for n, texts in golds.items()}
-        has_answer = {name: bool(texts) for name, texts in answers.items()}
+        scores = {name: score[index] for name, score in forced.items()}
         best = find_best_threshold(best_answers, scores, null_odds, has_answer)
         results[f"best_{key}"], results[f"best_{key}_thresh"] = best
     return results

@@ -9,7 +9,7 @@ import functools
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -17,22 +17,25 @@ import tensorflow as tf
 from bert_tf.data.files import write_text
 from bert_tf.data.parallel import usable_cores
 from bert_tf.data.record_cache import make_once
-from bert_tf.model_folder import write_model_folder
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import find_glue_task, submission_lines
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.trainer import Trainer
-from bert_tf.workflows import lookup, training
-from bert_tf.workflows.classifier_data import read_data, trained_task
+from bert_tf.workflows import training
+from bert_tf.workflows.classifier_data import read_data
 from bert_tf.workflows.classifier_options import ClassifierOptions
 from bert_tf.workflows.classifier_report import evaluation_sections
 from bert_tf.workflows.classifier_runs import run_all
+from bert_tf.workflows.fine_tuning import (
+    count_steps,
+    make_trainer,
+    prepare,
+    write_beside_checkpoints,
+)
 from bert_tf.workflows.report import Section, write_report
-from bert_tf.workflows.trainer_setup import make_trainer
 
 logger = logging.getLogger(__name__)
 
-_MAX_SEQ_LENGTH = 128  # the reference's default
 _EXAMPLES_PER_WORKER = 100_000  # below that, starting a process takes longer than it saves
 
 
@@ -103,36 +106,19 @@ def run_once(
         devices: of `options.make_strategy()`.
         further: sections for the report.
     """
-    lookup.trained_weights_needed(options)
-    checkpoint = lookup.read_initial_checkpoint(options)
-    config = lookup.find_config(options.bert_config_file, checkpoint)
-    lookup.check_same_architecture(options.output_dir, config)
-    trained = trained_task(options)
-    if options.max_seq_length is None:
-        default = min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
-        options = replace(options, max_seq_length=trained.max_seq_length if trained else default)
-    lookup.check_sequence_length(options.max_seq_length, config)
-    tokenizer = lookup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
+    options, start, trained = prepare(options, ClassificationTask, devices)
     task, splits = read_data(options, trained)
     num_train_steps = num_warmup_steps = 0
-    if options.do_train:
-        num_train_steps = count_steps(task, splits["train"], tokenizer, options)
-        num_warmup_steps = int(num_train_steps * options.warmup_proportion)
-    trainer = make_trainer(
-        task, config, options, devices, checkpoint, num_train_steps, num_warmup_steps
-    )
-    logger.info("%s", training.describe_model(trainer.model))
-    options = replace(options, output_dir=training.folder_to_write(trainer, options.output_dir))
-    run = Run(trainer, task, tokenizer, options)
+    if options.do_train:  # an epoch is every example once, or with --doc_stride every window
+        num_records = task.count_records(splits["train"], start.tokenizer)
+        num_train_steps, num_warmup_steps = count_steps(num_records, options)
+    trainer, options = make_trainer(task, start, options, num_train_steps, num_warmup_steps)
+    run = Run(trainer, task, start.tokenizer, options)
 
     results: dict[str, float] = {}
     if options.do_train:
-        write_model_folder(
-            options.output_dir, config, task, list(tokenizer.vocab), tokenizer.do_lower_case
-        )
-        if task.kind.has_labels:
-            labels = "".join(f"{label}\n" for label in task.labels)
-            write_text(os.path.join(options.output_dir, "labels.txt"), labels)
+        labels = task.labels if task.kind.has_labels else ()
+        write_beside_checkpoints(options.output_dir, start, task, labels)
         path = run.records(splits["train"], "train")
         logger.info("%d examples, %d steps", len(splits["train"]), num_train_steps)
 
@@ -155,28 +141,6 @@ def run_once(
         if split.startswith("test"):
             predict(run, examples, split)
     return results
-
-
-def count_steps(
-    task: ClassificationTask,
-    examples: Sequence[InputExample],
-    tokenizer: FullTokenizer,
-    options: ClassifierOptions,
-) -> int:
-    """Training steps; an epoch is every example once, or with --doc_stride every window.
-
-    Raises:
-        ValueError: there is not one.
-    """
-    num_records = task.count_records(examples, tokenizer)
-    steps = int(num_records / options.train_batch_size * options.num_train_epochs)
-    if steps == 0:
-        raise ValueError(
-            f"{num_records} examples make no step: --train_batch_size is "
-            f"{options.train_batch_size} and --num_train_epochs {options.num_train_epochs}. "
-            "Lower the batch size or raise the number of epochs."
-        )
-    return steps
 
 
 def lengths_of(options: ClassifierOptions) -> str:
@@ -210,7 +174,6 @@ def evaluate(
     if run.options.report:
         path = os.path.join(folder, "report.html")
         write_report(path, title_of(run.options), results, [*further, *sections])
-        logger.info("Wrote %s", path)
     return results
 
 

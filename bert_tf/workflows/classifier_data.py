@@ -6,32 +6,15 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from bert_tf.interop.initial import folder_of
-from bert_tf.model_folder import read_task
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
 from bert_tf.tasks.tables import TableLayout, infer_labels, read_examples
-from bert_tf.training import checkpoints
 from bert_tf.workflows.classifier_options import SPLITS, ClassifierOptions
 
 logger = logging.getLogger(__name__)
 
 Splits = dict[str, list[InputExample]]
-
-
-def trained_task(options: ClassifierOptions) -> ClassificationTask | None:
-    """What the model was trained for, which a run that goes on or only evaluates keeps to.
-
-    None for a new model, and where nobody noted it.
-    """
-    folder = options.output_dir
-    if checkpoints.latest_checkpoint(folder) is None:
-        if options.do_train or not options.init_checkpoint:
-            return None
-        folder = folder_of(options.init_checkpoint)
-    task = read_task(folder)
-    return task if isinstance(task, ClassificationTask) else None
 
 
 def read_data(
@@ -41,7 +24,7 @@ def read_data(
 
     Args:
         options: with a `max_seq_length`.
-        trained: of `trained_task`.
+        trained: what the model was trained for, if anything.
 
     Returns:
         The splits are "train", "dev" and "test"; of MNLI also "dev_mismatched" and

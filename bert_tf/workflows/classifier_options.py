@@ -115,9 +115,6 @@ class ClassifierOptions(FineTuningOptions):
         "kept. Needs --do_train and --do_eval.",
         default=None,
     )
-    report: bool = option(
-        "After --do_eval write report.html: what was learned, and where it errs.", default=True
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

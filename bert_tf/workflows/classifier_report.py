@@ -13,11 +13,15 @@ from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.training import metrics
 from bert_tf.workflows.report import Section
 from bert_tf.workflows.report_charts import bars, line_chart, matrix, table
+from bert_tf.workflows.report_sections import (
+    MOST_ERRORS,
+    calibration,
+    hardest_errors,
+    most_common,
+    shortened,
+)
 
 _MOST_LABELS = 15  # of a matrix; beyond that the commonest confusions are listed
-_MOST_ERRORS = 25
-_MOST_CHARACTERS = 400  # of a text
-_BINS = 10
 
 
 def evaluation_sections(
@@ -55,7 +59,7 @@ def _of_one_label(task, examples, logits, labels) -> list[Section]:
     confidence = probabilities.max(axis=-1)
     return [
         _confusions(task.labels, predictions, labels),
-        Section("F1 by label", bars(_most_common(scores), "F1, and examples of the label")),
+        Section("F1 by label", bars(most_common(scores), "F1, and examples of the label")),
         calibration(confidence, predictions == labels),
         _hardest(
             examples,
@@ -82,7 +86,7 @@ def _of_labels(task, examples, logits, labels) -> list[Section]:
         rows.append([label, int(actual.sum()), int(predicted.sum()), right])
     losses = np.where(labels == 1, probabilities, 1 - probabilities)
     return [
-        Section("F1 by label", bars(_most_common(scores), "F1, and examples of the label")),
+        Section("F1 by label", bars(most_common(scores), "F1, and examples of the label")),
         Section("Counts by label", table(["label", "known", "predicted", "both"], rows)),
         calibration(probabilities.ravel(), labels.ravel() == 1, low=0.0),
         _hardest(
@@ -132,41 +136,6 @@ def _sample(series: Mapping[str, list]) -> dict[str, list]:
     return {name: points[:: -(-len(points) // 300) or 1] for name, points in series.items()}
 
 
-def calibration(
-    probabilities: np.ndarray, happened: np.ndarray, low: float | None = None
-) -> Section:
-    """How often what was given a probability came true.
-
-    Args:
-        probabilities: of each prediction, from 0 to 1.
-        happened: whether it came true.
-        low: of the axes; default: the least probability, rounded down.
-    """
-    bins = np.minimum((probabilities * _BINS).astype(int), _BINS - 1)
-    points, gaps = [], 0.0
-    for index in range(_BINS):
-        inside = bins == index
-        if inside.any():
-            expected, found = float(probabilities[inside].mean()), float(happened[inside].mean())
-            points.append((expected, found))
-            gaps += abs(expected - found) * float(inside.mean())
-    low = np.floor(probabilities.min() * _BINS) / _BINS if low is None else low
-    low = min(low, 0.9)
-    return Section(
-        "Calibration",
-        line_chart(
-            {"model": points},
-            "probability given",
-            "share that came true",
-            x_range=(low, 1.0),
-            y_range=(0.0, 1.0),
-            diagonal=True,
-        ),
-        "A model that knows how sure it is lies on the dashed line; below it is too sure. "
-        f"Mean distance (expected calibration error): {gaps:.3f}.",
-    )
-
-
 def _confusions(names: Sequence[str], predictions: np.ndarray, labels: np.ndarray) -> Section:
     counts = np.zeros((len(names), len(names)), int)
     np.add.at(counts, (labels, predictions), 1)
@@ -190,30 +159,13 @@ def _hardest(
     """The errors of which the model was surest."""
     order = [index for index in np.argsort(-losses, kind="stable") if is_wrong[index]]
     rows = []
-    for index in order[:_MOST_ERRORS]:
+    for index in order[:MOST_ERRORS]:
         example = examples[index]
         texts = (example.text_a, example.text_b)
-        text = " ‖ ".join(_shortened(part) for part in texts if part is not None)
+        text = " ‖ ".join(shortened(part) for part in texts if part is not None)
         rows.append([text, known[index], predicted[index], example.origin or example.guid])
-    if not rows:
-        return Section("Hardest errors", "<p>There is no error.</p>", wide=True)
-    return Section(
-        "Hardest errors",
-        table(["text", "label", "predicted", "where"], rows),
-        f"{len(rows)} of {len(order)}, the worst first. A wrong label in the data shows here too.",
-        wide=True,
-    )
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"
+    return hardest_errors(["text", "label", "predicted", "where"], rows, len(order))
 
 
 def _names(labels: Sequence[str], row: np.ndarray) -> str:
     return ", ".join(label for label, value in zip(labels, row, strict=True) if value) or "(none)"
-
-
-def _most_common(scores: Mapping[str, tuple[float, int]]) -> dict[str, tuple[float, int]]:
-    """The labels with the most examples, in the order of the labels."""
-    kept = sorted(scores, key=lambda label: -scores[label][1])[: 2 * _MOST_LABELS]
-    return {label: score for label, score in scores.items() if label in kept}

@@ -27,8 +27,6 @@ logger = logging.getLogger(__name__)
 KindOfTask = TypeVar("KindOfTask", bound=Task)
 Options = TypeVar("Options", bound="FineTuningOptions")
 
-_MAX_SEQ_LENGTH = 128  # the reference's default
-
 # Name of the split, flag that asks for it, flag of its file.
 SPLITS = (
     ("train", "do_train", "train_file"),
@@ -61,6 +59,14 @@ class FineTuningOptions(TrainingOptions):
     predict_batch_size: int = option("Examples per prediction batch.", default=8)
     num_train_epochs: float = option("Passes over the training set.", default=3.0)
     warmup_proportion: float = option("Share of the steps that warm up, 0 to 1.", default=0.1)
+    num_bilstm_layers: int | None = option(
+        "BiLSTM layers between the encoder and the head, as in the paper's ablation; noted in the "
+        "bert_config.json of --output_dir. Default: what --bert_config_file says.",
+        default=None,
+    )
+    report: bool = option(
+        "After an evaluation write report.html: what was learned, and where it errs.", default=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,24 +112,33 @@ class Start(NamedTuple):
     tokenizer: FullTokenizer
 
 
-def prepare(options: Options, kind: type[KindOfTask]) -> tuple[Options, Start, KindOfTask | None]:
+def prepare(
+    options: Options,
+    kind: type[KindOfTask],
+    devices: tf.distribute.Strategy | None = None,
+    default_length: int = 128,
+) -> tuple[Options, Start, KindOfTask | None]:
     """Looks up what the flags leave open.
 
     Args:
         kind: of the task.
+        devices: of `options.make_strategy()`, if it was made before.
+        default_length: tokens, where neither the flags nor an earlier training say it.
 
     Returns:
         The options with a `max_seq_length`; the start; and the task that the model was trained for,
         None for a new model.
     """
-    devices = options.make_strategy()
+    devices = options.make_strategy() if devices is None else devices
     lookup.trained_weights_needed(options)
     checkpoint = lookup.read_initial_checkpoint(options)
     config = lookup.find_config(options.bert_config_file, checkpoint)
+    if options.num_bilstm_layers is not None:
+        config = replace(config, num_bilstm_layers=options.num_bilstm_layers)
     lookup.check_same_architecture(options.output_dir, config)
     trained = trained_task(options, kind)
     if options.max_seq_length is None:
-        default = min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
+        default = min(default_length, config.max_position_embeddings)
         options = replace(options, max_seq_length=trained.max_seq_length if trained else default)
     lookup.check_sequence_length(options.max_seq_length, config)
     tokenizer = lookup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)

@@ -28,6 +28,8 @@ from bert_tf.workflows.fine_tuning import (
 )
 from bert_tf.workflows.ner_data import columns_of, find_files, read_data
 from bert_tf.workflows.ner_options import NerOptions
+from bert_tf.workflows.ner_report import entity_sections
+from bert_tf.workflows.report import write_report
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ def run_ner(options: NerOptions) -> dict[str, float]:
 
         eval_results.txt        "key = value" lines: loss, accuracy, precision, recall and F1, 0 to 1
         eval_report.txt         what conlleval prints, in per cent
+        report.html             which types are found, what is taken for what, where it errs
         eval_predictions.txt    the rows of --eval_file and the prediction as one more column: the
                                 input of conlleval
         test_predictions.txt    the lines of --test_file with predictions in the place of the labels
@@ -90,7 +93,13 @@ def evaluate(
     logger.info("  Num sentences = %d", len(sentences))
     kept = _run(trainer, task, sentences, start, options, "eval")
     _write_predictions(task, kept, options.eval_file, options, "eval", append=True)
-    return _write_scores(trainer, task, kept, options, "eval")
+    results = _write_scores(trainer, task, kept, options, "eval")
+    if options.report:
+        actual, predicted = (task.sentence_labels(kept, n) for n in ("label_ids", "predictions"))
+        sections = entity_sections(sentences, actual, predicted, task.scores(kept))
+        title = f"Entities of {os.path.basename(options.eval_file)}"
+        write_report(os.path.join(options.output_dir, "report.html"), title, results, sections)
+    return results
 
 
 def predict(

@@ -87,6 +87,7 @@ def write_report(
         f"<title>{escape(title)}</title>\n<style>{_STYLE}</style></head>\n"
         f"<body><h1>{escape(title)}</h1>\n<dl>{figures}</dl>\n<main>{body}</main></body>\n</html>\n",
     )
+    logger.info("Wrote %s", path)
 
 
 def learning_curve(metrics_file: str) -> list[Section]:

@@ -11,14 +11,11 @@ import math
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.data.squad import Findings, SquadExample, examples_to_train, read_squad
-from bert_tf.interop.initial import folder_of
-from bert_tf.model_folder import read_task, write_model_folder
 from bert_tf.tasks.answer_ensemble import NBEST_FILE, combine, read_nbest
 from bert_tf.tasks.answers import AnswerSettings, Prediction
 from bert_tf.tasks.question_answering import (
@@ -30,12 +27,18 @@ from bert_tf.tasks.question_answering import (
     official_metrics,
 )
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training import checkpoints
 from bert_tf.training.trainer import Trainer
-from bert_tf.workflows import lookup, training
-from bert_tf.workflows.fine_tuning import FineTuningOptions
+from bert_tf.workflows import training
+from bert_tf.workflows.fine_tuning import (
+    FineTuningOptions,
+    count_steps,
+    make_trainer,
+    prepare,
+    write_beside_checkpoints,
+)
 from bert_tf.workflows.options import option
-from bert_tf.workflows.trainer_setup import make_trainer
+from bert_tf.workflows.report import write_report
+from bert_tf.workflows.squad_report import answer_sections
 
 logger = logging.getLogger(__name__)
 
@@ -115,68 +118,37 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     """Trains and answers, as the flags say; the official metrics, if there is something to compare with.
 
     Writes `train.tf_record`, `eval.tf_record`, `model.ckpt-N`, `metrics.jsonl`, `predictions.json`,
-    `nbest_predictions.json`, `null_odds.json` (SQuAD 2.0), `eval_results.txt` and what model_folder.py
-    lists.
+    `nbest_predictions.json`, `null_odds.json` (SQuAD 2.0), `eval_results.txt`, `report.html` and what
+    model_folder.py lists.
     """
     if options.predictions:
         return combine_runs(options)
-    devices = options.make_strategy()
-    lookup.trained_weights_needed(options)
-    checkpoint = lookup.read_initial_checkpoint(options)
-    config = lookup.find_config(options.bert_config_file, checkpoint)
-    lookup.check_same_architecture(options.output_dir, config)
-    task = make_task(options, config)
-    lookup.check_sequence_length(task.max_seq_length, config)
-    tokenizer = lookup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
-
+    options, start, _ = prepare(options, QuestionAnsweringTask, default_length=_MAX_SEQ_LENGTH)
+    tokenizer = start.tokenizer
+    task = QuestionAnsweringTask(
+        options.max_seq_length,
+        options.doc_stride,
+        options.max_query_length,
+        options.version_2_with_negative,
+    )
     asked_task = questions = None
     if options.asks:
         asked_task = task.to_predict(read_questions(options, task, tokenizer))
     num_train_steps = num_warmup_steps = 0
     if options.do_train:
         questions = read_training_set(options, tokenizer)
-        num_train_steps = count_steps(len(questions), options)
-        num_warmup_steps = int(num_train_steps * options.warmup_proportion)
-    trainer = make_trainer(
-        task, config, options, devices, checkpoint, num_train_steps, num_warmup_steps
-    )
-    logger.info("%s", training.describe_model(trainer.model))
-    options = replace(options, output_dir=training.folder_to_write(trainer, options.output_dir))
-
+        # As the reference counts: by questions, of which each may be several windows.
+        num_train_steps, num_warmup_steps = count_steps(len(questions), options)
+    trainer, options = make_trainer(task, start, options, num_train_steps, num_warmup_steps)
     evaluate = None
     if asked_task is not None:
         path = os.path.join(options.output_dir, "eval.tf_record")
         asked_task.write_records(asked_task.asked.by_length, tokenizer, path)
         evaluate = evaluation(trainer, asked_task, path, options)
     if options.do_train:
-        write_model_folder(
-            options.output_dir, config, task, list(tokenizer.vocab), tokenizer.do_lower_case
-        )
+        write_beside_checkpoints(options.output_dir, start, task)
         train(trainer, task, questions, tokenizer, options, num_train_steps, evaluate)
     return answer(trainer, asked_task, options) if asked_task is not None else {}
-
-
-def make_task(options: SquadOptions, config: BertConfig) -> QuestionAnsweringTask:
-    """The task of the flags; a model that was trained before is asked at the length of its training."""
-    length = options.max_seq_length
-    if length is None:
-        trained = read_trained_task(options)
-        default = min(_MAX_SEQ_LENGTH, config.max_position_embeddings)
-        length = trained.max_seq_length if trained else default
-    return QuestionAnsweringTask(
-        length, options.doc_stride, options.max_query_length, options.version_2_with_negative
-    )
-
-
-def read_trained_task(options: SquadOptions) -> QuestionAnsweringTask | None:
-    """What the model was trained for; None for a new one, and where nobody noted it."""
-    folder = options.output_dir
-    if checkpoints.latest_checkpoint(folder) is None:
-        if options.do_train or not options.init_checkpoint:
-            return None
-        folder = folder_of(options.init_checkpoint)
-    task = read_task(folder)
-    return task if isinstance(task, QuestionAnsweringTask) else None
 
 
 def read_training_set(options: SquadOptions, tokenizer: FullTokenizer) -> list[LabeledQuestion]:
@@ -246,22 +218,6 @@ def _log_findings(path: str, total: int, findings: Findings, options: SquadOptio
         logger.warning("%s: of %d questions, %s", path, total, line)
 
 
-def count_steps(num_examples: int, options: SquadOptions) -> int:
-    """As the reference counts: by questions, of which each may be several windows.
-
-    Raises:
-        ValueError: there are too few questions for a step.
-    """
-    steps = int(num_examples / options.train_batch_size * options.num_train_epochs)
-    if steps == 0:
-        raise ValueError(
-            f"{num_examples} questions make no step: --train_batch_size is "
-            f"{options.train_batch_size} and --num_train_epochs {options.num_train_epochs}. Lower the "
-            "batch size or raise the number of epochs."
-        )
-    return steps
-
-
 def train(
     trainer: Trainer,
     task: QuestionAnsweringTask,
@@ -322,7 +278,8 @@ def write_answers(
     options: SquadOptions,
     about: Mapping[str, Any],
 ) -> dict[str, float]:
-    """Writes the reference's three files, and `eval_results.txt` if there are answers to compare with.
+    """Writes the reference's three files; if there are answers to compare with, `eval_results.txt` and
+    `report.html` too.
 
     Returns:
         What stands in `eval_results.txt`.
@@ -344,4 +301,8 @@ def write_answers(
     results = {**about, **metrics}
     path = os.path.join(options.output_dir, "eval_results.txt")
     training.write_results(path, results, "Eval results")
+    if options.report:
+        sections = answer_sections(examples, predictions, options.version_2_with_negative)
+        title = f"Answers to {os.path.basename(options.predict_file)}"
+        write_report(os.path.join(options.output_dir, "report.html"), title, results, sections)
     return results

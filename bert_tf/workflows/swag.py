@@ -29,6 +29,8 @@ from bert_tf.workflows.fine_tuning import (
     write_beside_checkpoints,
 )
 from bert_tf.workflows.options import option
+from bert_tf.workflows.report import write_report
+from bert_tf.workflows.swag_report import choice_sections
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
     model_folder.py lists, and
 
         eval_results.txt           "key = value" lines: accuracy and loss
+        report.html                how sure the model is, and where it errs
         eval_predictions.jsonl     {"id", "prediction": index from 0, "probabilities": [one per choice]}
         test_predictions.jsonl     the same of --test_file
         test_results.txt           if every question of --test_file has an answer
@@ -143,6 +146,10 @@ def answer(
     results = {"global_step": trainer.step, **_named(task.metrics(kept), name)}
     path = os.path.join(options.output_dir, f"{name}_results.txt")
     training.write_results(path, results, f"{name.capitalize()} results")
+    if options.report and name == "eval":
+        sections = choice_sections(questions, kept["logits"])
+        title = f"Choices of {os.path.basename(options.eval_file)}"
+        write_report(os.path.join(options.output_dir, "report.html"), title, results, sections)
     return results
 
 

@@ -12,9 +12,11 @@ import pytest
 from tiny_runs import BAD, GOOD, PLACES, classifier_options, moods, pairs, read_results, write_mrpc
 
 from bert_tf.predictor import SavedClassifier
+from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.workflows.classifier import lengths_of, run_classifier, warn_of_collapse
-from bert_tf.workflows.classifier_data import read_data, trained_task
+from bert_tf.workflows.classifier_data import read_data
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
+from bert_tf.workflows.fine_tuning import trained_task
 
 NLI = ("contradiction", "entailment", "neutral")
 
@@ -129,7 +131,7 @@ def test_a_model_of_another_problem_type_is_refused(kinds):
     with pytest.raises(
         ValueError, match=r"data is multi_label, but the model was trained for regression"
     ):
-        read_data(options, trained_task(options))
+        read_data(options, trained_task(options, ClassificationTask))
 
 
 def test_exported_they_answer_raw_text_as_the_run_predicted(kinds, tmp_path):

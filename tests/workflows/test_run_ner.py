@@ -29,6 +29,7 @@ def test_it_leaves_all_that_the_docstring_promises(ner_model):
         "eval_results.txt",
         "labels.txt",
         "metrics.jsonl",
+        "report.html",
         "task.json",
         "test.tf_record",
         "test_predictions.txt",

@@ -1,0 +1,125 @@
+"""What report.html says about named entities: which types are found, and what is taken for what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from bert_tf.data.conll import Sentence
+from bert_tf.training.conlleval import Entity, Scores, entities
+from bert_tf.workflows.report import Section
+from bert_tf.workflows.report_charts import bars, matrix, table
+from bert_tf.workflows.report_sections import MOST_ERRORS, most_common, shortened
+
+_NOTHING = "(none)"
+_BOUNDS = "other words"
+_MOST_TYPES = 15  # of a matrix
+
+
+def entity_sections(
+    sentences: Sequence[Sentence],
+    actual: Sequence[Sequence[str]],
+    predicted: Sequence[Sequence[str]],
+    scores: Scores,
+) -> list[Section]:
+    """The sections of one set of sentences.
+
+    Args:
+        actual, predicted: the labels of each sentence.
+        scores: what conlleval says of them.
+    """
+    by_type = {kind: (counts.f1, counts.actual) for kind, counts in scores.by_type.items()}
+    rows = [
+        [kind, c.precision, c.recall, c.f1, c.actual, c.predicted, c.correct]
+        for kind, c in scores.by_type.items()
+    ]
+    header = ["type", "precision", "recall", "F1", "in the data", "predicted", "right"]
+    sections = [
+        Section("F1 by entity type", bars(most_common(by_type), "F1, and entities in the data")),
+        Section("Counts by entity type", table(header, rows)),
+    ]
+    pairs = [
+        entities_side_by_side(entities(there), entities(guessed))
+        for there, guessed in zip(actual, predicted, strict=True)
+    ]
+    kinds = list(scores.by_type)
+    if len(kinds) <= _MOST_TYPES:
+        sections.append(_confusions(kinds, [pair for found in pairs for pair in found]))
+    return [*sections, _errors(sentences, pairs)]
+
+
+def entities_side_by_side(
+    actual: Sequence[Entity], predicted: Sequence[Entity]
+) -> list[tuple[Entity | None, Entity | None]]:
+    """Each entity with the first on the other side that shares a word with it; None where none does.
+
+    >>> entities_side_by_side([Entity("PER", 0, 2)], [Entity("LOC", 1, 2), Entity("PER", 4, 5)])
+    ... # doctest: +NORMALIZE_WHITESPACE
+    [(Entity(type='PER', start=0, end=2), Entity(type='LOC', start=1, end=2)),
+     (None, Entity(type='PER', start=4, end=5))]
+    """
+    left = list(predicted)
+    pairs: list[tuple[Entity | None, Entity | None]] = []
+    for entity in actual:
+        shares = (o for o in left if o.start < entity.end and o.end > entity.start)
+        other = entity if entity in left else next(shares, None)
+        if other is not None:
+            left.remove(other)
+        pairs.append((entity, other))
+    return pairs + [(None, other) for other in left]
+
+
+def _confusions(
+    kinds: Sequence[str], pairs: Sequence[tuple[Entity | None, Entity | None]]
+) -> Section:
+    counts = Counter(
+        (there.type if there else _NOTHING, _said(there, guessed)) for there, guessed in pairs
+    )
+    columns = [*kinds, _BOUNDS, _NOTHING]
+    rows = [*kinds, _NOTHING]
+    cells = [[counts[row, column] for column in columns] for row in rows]
+    return Section(
+        "What is taken for what",
+        matrix(rows, columns, cells),
+        f'Rows are the entities in the data, columns what the model said. "{_BOUNDS}": the type is '
+        "right, the first or last word is not.",
+    )
+
+
+def _said(there: Entity | None, guessed: Entity | None) -> str:
+    if guessed is None:
+        return _NOTHING
+    right_type = there is not None and there.type == guessed.type
+    return _BOUNDS if right_type and there != guessed else guessed.type
+
+
+def _errors(
+    sentences: Sequence[Sentence],
+    pairs: Sequence[Sequence[tuple[Entity | None, Entity | None]]],
+) -> Section:
+    """The sentences with the most errors."""
+    wrong = [
+        (sentence, [pair for pair in found if pair[0] != pair[1]])
+        for sentence, found in zip(sentences, pairs, strict=True)
+    ]
+    wrong = sorted((row for row in wrong if row[1]), key=lambda row: -len(row[1]))
+    rows = [
+        [
+            shortened(" ".join(sentence.words)),
+            "; ".join(_names(sentence, (there for there, _ in errors))),
+            "; ".join(_names(sentence, (guessed for _, guessed in errors))),
+            sentence.place(0),
+        ]
+        for sentence, errors in wrong[:MOST_ERRORS]
+    ]
+    if not rows:
+        return Section("Errors", "<p>There is no error.</p>", wide=True)
+    note = f"{len(rows)} of {len(wrong)} sentences with an error, those with the most first."
+    header = ["sentence", "entities", "predicted", "where"]
+    return Section("Errors", table(header, rows), note, wide=True)
+
+
+def _names(sentence: Sentence, found: Iterator[Entity | None]) -> Iterator[str]:
+    for entity in found:
+        if entity is not None:
+            yield f"{' '.join(sentence.words[entity.start : entity.end])} [{entity.type}]"

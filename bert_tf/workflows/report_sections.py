@@ -1,0 +1,84 @@
+"""Sections that the reports of several tasks have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from bert_tf.workflows.report import Section
+from bert_tf.workflows.report_charts import line_chart, table
+
+MOST_ERRORS = 25
+_MOST_GROUPS = 30  # of a chart with a bar for each
+_MOST_CHARACTERS = 400  # of a text
+_BINS = 10  # of a calibration
+
+
+def calibration(
+    probabilities: np.ndarray, happened: np.ndarray, low: float | None = None
+) -> Section:
+    """How often what was given a probability came true.
+
+    Args:
+        probabilities: of each prediction, from 0 to 1.
+        happened: whether it came true.
+        low: of the axes; default: the least probability, rounded down.
+    """
+    bins = np.minimum((probabilities * _BINS).astype(int), _BINS - 1)
+    points, gaps = [], 0.0
+    for index in range(_BINS):
+        inside = bins == index
+        if inside.any():
+            expected, found = float(probabilities[inside].mean()), float(happened[inside].mean())
+            points.append((expected, found))
+            gaps += abs(expected - found) * float(inside.mean())
+    low = np.floor(probabilities.min() * _BINS) / _BINS if low is None else low
+    low = min(low, 0.9)
+    return Section(
+        "Calibration",
+        line_chart(
+            {"model": points},
+            "probability given",
+            "share that came true",
+            x_range=(low, 1.0),
+            y_range=(0.0, 1.0),
+            diagonal=True,
+        ),
+        "A model that knows how sure it is lies on the dashed line; below it is too sure. "
+        f"Mean distance (expected calibration error): {gaps:.3f}.",
+    )
+
+
+def hardest_errors(
+    header: Sequence[str], rows: Sequence[Sequence[object]], num_errors: int
+) -> Section:
+    """The errors of which the model was surest.
+
+    Args:
+        rows: at most `MOST_ERRORS`, the worst first.
+        num_errors: how many there are.
+    """
+    if not rows:
+        return Section("Hardest errors", "<p>There is no error.</p>", wide=True)
+    return Section(
+        "Hardest errors",
+        table(header, rows),
+        f"{len(rows)} of {num_errors}, the worst first. A wrong label in the data shows here too.",
+        wide=True,
+    )
+
+
+def most_common(scores: Mapping[str, tuple[float, int]]) -> dict[str, tuple[float, int]]:
+    """The groups with the most examples, in the order of the groups.
+
+    Args:
+        scores: group -> (score, number of examples).
+    """
+    kept = sorted(scores, key=lambda name: -scores[name][1])[:_MOST_GROUPS]
+    return {name: score for name, score in scores.items() if name in kept}
+
+
+def shortened(text: str) -> str:
+    """A text that fits into a table."""
+    return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"

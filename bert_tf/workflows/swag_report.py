@@ -1,0 +1,54 @@
+"""What report.html says about choices: how sure the model is, and where it errs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.data.multiple_choice import Question
+from bert_tf.training.metrics import softmax
+from bert_tf.workflows.report import Section
+from bert_tf.workflows.report_charts import bars
+from bert_tf.workflows.report_sections import (
+    MOST_ERRORS,
+    calibration,
+    hardest_errors,
+    shortened,
+)
+
+
+def choice_sections(questions: Sequence[Question], logits: np.ndarray) -> list[Section]:
+    """The sections of one set of questions.
+
+    Args:
+        questions: each with its answer.
+        logits: float32 [questions, K], of which a question has as many as it has choices.
+    """
+    probabilities = softmax(logits)
+    predictions = probabilities.argmax(axis=-1)
+    confidence = probabilities.max(axis=-1)
+    right = predictions == np.array([question.label for question in questions])
+    counts = np.array([len(question.choices) for question in questions])
+    groups = {
+        f"{count} choices": (float(right[counts == count].mean()), int((counts == count).sum()))
+        for count in sorted(set(counts.tolist()))
+    }
+    wrong = [index for index in np.argsort(-confidence, kind="stable") if not right[index]]
+    rows = []
+    for index in wrong[:MOST_ERRORS]:
+        question = questions[index]
+        said = question.choices[predictions[index]]
+        rows.append(
+            [
+                shortened(question.text_a),
+                shortened(question.choices[question.label]),
+                f"{shortened(said)} ({confidence[index]:.2f})",
+                question.origin or question.guid,
+            ]
+        )
+    return [
+        Section("By number of choices", bars(groups, "accuracy, and questions")),
+        calibration(confidence, right, low=0.0),
+        hardest_errors(["question", "answer", "predicted", "where"], rows, len(wrong)),
+    ]

@@ -1,0 +1,172 @@
+"""What the reports of question answering, named entities and multiple choice say."""
+
+import re
+
+import numpy as np
+import pytest
+
+from bert_tf.data.conll import Sentence
+from bert_tf.data.multiple_choice import Question
+from bert_tf.data.squad import Passage, SquadAnswer, SquadExample
+from bert_tf.tasks.answers import Candidate, Prediction
+from bert_tf.training.conlleval import conlleval
+from bert_tf.workflows.ner_report import entity_sections
+from bert_tf.workflows.squad_report import answer_sections, question_word
+from bert_tf.workflows.swag_report import choice_sections
+
+
+def bodies(sections):
+    return {section.title: section.body for section in sections}
+
+
+def cells(html):
+    """Of each row of a table the texts."""
+    return [
+        [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)]
+        for row in re.findall("<tr>(.*?)</tr>", html)
+        if "<td" in row
+    ]
+
+
+def bar(html, name):
+    """Score and number of a group."""
+    text = re.sub("<title>.*?</title>", "", html)
+    score, count = re.search(rf">{name}</text>.*?>([0-9.]+) <tspan[^>]*>of (\d+)<", text).groups()
+    return float(score), int(count)
+
+
+# ---- Questions ----------------------------------------------------------------------------------
+
+
+def question(name, text, *answers):
+    passage = Passage("The tower was built by Ann Lee in 1889.")
+    found = tuple(SquadAnswer(a, passage.text.index(a)) for a in answers)
+    return SquadExample(name, text, passage, found, is_impossible=not answers, place=f"f:{name}")
+
+
+def predicted(text, probability, best=None, odds=None):
+    nbest = (Candidate(text, 1.0, 1.0, probability), Candidate("x", 0.0, 0.0, 1 - probability))
+    return Prediction(text, nbest, text if best is None else best, odds)
+
+
+@pytest.fixture
+def asked():
+    examples = [
+        question("a", "When was it built?", "1889", "in 1889"),
+        question("b", "Who built it?", "Ann Lee"),
+        question("c", "In whose time, and who was he?", "built by Ann Lee"),
+        question("d", "Name the material."),
+    ]
+    predictions = {
+        "a": predicted("1889", 0.9, odds=-5.0),
+        "b": predicted("The <tower>", 0.8, odds=-1.0),
+        "c": predicted("Ann Lee", 0.7, odds=0.5),
+        "d": predicted("", 0.6, best="tower", odds=2.0),
+    }
+    return examples, predictions
+
+
+def test_answers_are_grouped_by_question_word_and_by_length(asked):
+    found = bodies(answer_sections(*asked, version_2_with_negative=True))
+    words = found["By question word"]
+    assert bar(words, "when") == (1, 1)
+    assert bar(words, "who") == (0, 1)
+    # Two of three words are common: precision 1, recall 1/2 (of "built by Ann Lee" 2 of 4).
+    assert bar(words, "whose") == (pytest.approx(2 / 3, abs=1e-4), 1)
+    assert bar(words, "other") == (1, 1)
+    lengths = found["By length of the answer"]
+    assert bar(lengths, "2 words") == (0, 1)
+    assert bar(lengths, r"\(no answer\)") == (1, 1)
+
+
+def test_an_error_shows_question_answers_passage_and_how_sure_the_model_was(asked):
+    found = bodies(answer_sections(*asked, version_2_with_negative=True))
+    [row] = cells(found["Hardest errors"])
+    assert row == [
+        "Who built it?",
+        "Ann Lee",
+        "The &lt;tower&gt; (0.80)",
+        "The tower was built by Ann Lee in 1889.",
+        "b",
+    ]
+
+
+def test_only_version_2_has_thresholds(asked):
+    examples, predictions = asked
+    assert "By threshold" in bodies(answer_sections(*asked, version_2_with_negative=True))
+    found = bodies(answer_sections(examples[:3], predictions, version_2_with_negative=False))
+    assert "By threshold" not in found
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("How many people?", "how many"),
+        ("HOW did it end?", "how"),
+        ("To whom was it given?", "whom"),
+        ("Somewhat old?", "other"),
+        ("What's the time?", "what"),
+        ("", "other"),
+    ],
+)
+def test_the_question_word_is_a_word_of_its_own(text, word):
+    assert question_word(text) == word
+
+
+# ---- Entities -----------------------------------------------------------------------------------
+
+
+def test_entities_are_shown_by_type_with_what_was_taken_for_what():
+    words = ("Ann", "Lee", "of", "Rome", "and", "Bob")
+    actual = ["B-PER", "I-PER", "O", "B-LOC", "O", "B-PER"]
+    guessed = ["B-PER", "O", "O", "B-PER", "O", "O"]
+    sentence = Sentence(words, tuple(actual), 0, "dev.txt", 3)
+    scores = conlleval([actual], [guessed])
+    found = bodies(entity_sections([sentence], [actual], [guessed], scores))
+    assert bar(found["F1 by entity type"], "PER") == (0, 2)
+    assert [row[0] for row in cells(found["Counts by entity type"])] == ["LOC", "PER"]
+    numbers = [
+        [int(cell) for cell in row]
+        for row in cells(re.sub("<small>.*?</small>", "", found["What is taken for what"]))
+    ]
+    assert numbers == [
+        # LOC, PER, other words, (none)
+        [0, 1, 0, 0],  # Rome
+        [0, 0, 1, 1],  # Ann Lee, Bob
+        [0, 0, 0, 0],
+    ]
+    assert cells(found["Errors"]) == [
+        [
+            "Ann Lee of Rome and Bob",
+            "Ann Lee [PER]; Rome [LOC]; Bob [PER]",
+            "Ann [PER]; Rome [PER]",
+            "dev.txt:3",
+        ]
+    ]
+
+
+def test_where_all_entities_are_right_the_report_says_so():
+    labels = ["O", "B-X"]
+    sentence = Sentence(("a", "b"), tuple(labels), 0, "f", 1)
+    found = bodies(entity_sections([sentence], [labels], [labels], conlleval([labels], [labels])))
+    assert found["Errors"] == "<p>There is no error.</p>"
+
+
+# ---- Choices ------------------------------------------------------------------------------------
+
+
+def test_choices_are_shown_by_their_number_and_errors_with_their_texts():
+    questions = [
+        Question("1", "Why?", ("so", "no"), 0, "q.csv:2"),
+        Question("2", "Who?", ("Ann", "Bob", "<Eve>"), 0, "q.csv:3"),
+        Question("3", "When?", ("now", "then", "never"), 1, "q.csv:4"),
+    ]
+    low = -1e9
+    logits = np.float32([[2, 1, low], [0, 0, 3], [0, 1, 0]])
+    found = bodies(choice_sections(questions, logits))
+    assert bar(found["By number of choices"], "2 choices") == (1, 1)
+    assert bar(found["By number of choices"], "3 choices") == (0.5, 2)
+    sure = np.exp(3) / (np.exp(3) + 2)
+    assert cells(found["Hardest errors"]) == [
+        ["Who?", "Ann", f"&lt;Eve&gt; ({sure:.2f})", "q.csv:3"]
+    ]
