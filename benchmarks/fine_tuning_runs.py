@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,28 +36,37 @@ def init_checkpoint(args: argparse.Namespace) -> str:
 def run_script(
     name: str, flags: Mapping[str, object], args: argparse.Namespace, seed: int
 ) -> dict[str, float]:
-    """Runs run_scripts/<name>.py as a user would; what its `*_results.txt` say, and the seconds.
+    """Fine-tunes with run_scripts/<name>.py as a user would; what it wrote, and the seconds.
 
     `args.script_flags` (a list of `--name=value`) go to the script as they are.
     """
     with tempfile.TemporaryDirectory() as temporary:
         output_dir = Path(args.output_dir or temporary) / f"seed_{seed}"
         given = {"init_checkpoint": init_checkpoint(args), "output_dir": output_dir, "seed": seed}
-        command = [sys.executable, str(ROOT / "run_scripts" / f"{name}.py")]
-        command += [f"--{key}={value}" for key, value in (given | dict(flags)).items()]
-        command += args.script_flags
-        paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         start, start_cpu = time.time(), _seconds_of_children()
-        subprocess.run(
-            command, check=True, stdout=sys.stderr, env=os.environ | {"PYTHONPATH": paths}
-        )
-        results = {
+        execute(name, given | dict(flags), args.script_flags)
+        return {
             "seconds": round(time.time() - start, 1),
             "cpu_seconds": round(_seconds_of_children() - start_cpu, 1),
+            **read_results(output_dir),
         }
-        for file in sorted(output_dir.glob("*_results.txt")):
-            lines = (line.split(" = ") for line in file.read_text().splitlines())
-            results |= {key: float(value) for key, value in lines}
+
+
+def execute(name: str, flags: Mapping[str, object], further: Sequence[str] = ()) -> None:
+    """Runs run_scripts/<name>.py; what it says goes to standard error."""
+    command = [sys.executable, str(ROOT / "run_scripts" / f"{name}.py")]
+    command += [f"--{key}={value}" for key, value in flags.items()]
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": paths}  # a checkout works without installing it
+    subprocess.run([*command, *further], check=True, stdout=sys.stderr, env=environment)
+
+
+def read_results(output_dir: Path) -> dict[str, float]:
+    """What a run wrote into its `*_results.txt`."""
+    results = {}
+    for file in sorted(output_dir.glob("*_results.txt")):
+        lines = (line.split(" = ") for line in file.read_text().splitlines())
+        results |= {key: float(value) for key, value in lines}
     return results
 
 

@@ -1,0 +1,256 @@
+"""The paper's ablations, small: what each part of the pre-training is worth to the fine-tuned model.
+
+    python benchmarks/ablations.py --output_dir=/tmp/ablations
+    python benchmarks/ablations.py --output_dir=/tmp/ablations --tables=masking --num_train_steps=20000
+
+Pre-trains a model per row on the first --megabytes of English Wikipedia, fine-tunes it on data in
+../shared/data, and prints three tables, the paper's figures beside ours:
+
+    objectives   table 5: without next sentence; left-to-right; left-to-right with a BiLSTM on top
+    sizes        table 6: layers, hidden size, heads
+    masking      table 8: shares of [MASK], the same word, a random word
+
+Scale: the paper's models have 110 million parameters and saw 128,000 million tokens; these have two
+million and see 40 million by default. Differences of a point or two are noise here: the spread over the
+seeds of the fine-tuning stands beside each figure. Started again with the same --output_dir it goes on
+where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, stdev
+
+from fine_tuning_runs import ROOT, execute, read_results
+
+VOCAB_SIZE, HELD_OUT_SHARE = 8000, 0.05
+NO_NSP = {"objective": "mlm"}
+LEFT_TO_RIGHT = {**NO_NSP, "attention": "left_to_right"}
+FEATURE_BASED = {"feature_based": True, "feature_layers": "last_hidden", "bilstm_units": 64}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model of a table.
+
+    Args:
+        name: as in the paper.
+        paper: its figures, in the order of the table's columns.
+        pretraining: flags of run_pretraining (`objective` also chooses the records).
+        fine_tuning: flags of the scripts that fine-tune.
+        size: (layers, hidden, heads); default: that of --size.
+    """
+
+    name: str
+    paper: tuple[float, ...]
+    pretraining: Mapping[str, object] = field(default_factory=dict)
+    fine_tuning: Mapping[str, object] = field(default_factory=dict)
+    size: tuple[int, int, int] | None = None
+
+
+def masking_row(mask: int, same: int, random: int, *paper: float) -> Row:
+    shares = {"mask_token_prob": mask / 100, "random_token_prob": random / 100}
+    return Row(f"{mask} / {same} / {random}", paper, shares)
+
+
+# Table -> its columns (task, and what is different about it), and its rows. The paper's figures are
+# those of its dev sets: MRPC and SST-2 accuracy, perplexity, span F1 of CoNLL-2003.
+TABLES = {
+    "objectives": (
+        {"MRPC": ("mrpc", {}), "SST-2": ("sst-2", {})},
+        (
+            Row("BERT", (86.7, 92.7)),
+            Row("no NSP", (86.5, 92.6), NO_NSP),
+            Row("LTR and no NSP", (77.5, 92.1), LEFT_TO_RIGHT),
+            Row("+ BiLSTM", (75.7, 91.6), LEFT_TO_RIGHT, {"num_bilstm_layers": 2}),
+        ),
+    ),
+    "sizes": (
+        {"perplexity": ("perplexity", {}), "MRPC": ("mrpc", {}), "SST-2": ("sst-2", {})},
+        (
+            Row("3, 768, 12", (5.84, 79.8, 88.4), size=(2, 64, 2)),
+            Row("6, 768, 12", (4.68, 84.8, 91.3), size=(2, 128, 2)),
+            Row("12, 768, 12", (3.99, 86.7, 92.9), size=(4, 128, 2)),
+            Row("12, 1024, 16", (3.54, 86.9, 93.3), size=(4, 256, 4)),
+        ),
+    ),
+    "masking": (
+        {"NER": ("ner", {}), "NER, feature-based": ("ner", FEATURE_BASED)},
+        (
+            masking_row(80, 10, 10, 95.4, 94.9),
+            masking_row(100, 0, 0, 94.9, 94.0),
+            masking_row(80, 0, 20, 95.2, 94.6),
+            masking_row(80, 20, 0, 95.2, 94.7),
+            masking_row(0, 20, 80, 94.8, 94.6),
+            masking_row(0, 0, 100, 94.6, 94.6),
+        ),
+    ),
+}
+
+
+def make_data(args: argparse.Namespace, folder: Path) -> None:
+    """The vocabulary, and the records of both objectives, without masks."""
+    text = Path(args.text).read_text(encoding="utf-8")[: int(args.megabytes * 1e6)]
+    documents = text.split("\n\n")[:-1]  # the last is cut
+    num_held_out = max(1, int(HELD_OUT_SHARE * len(documents)))
+    parts = {"held": documents[:num_held_out], "train": documents[num_held_out:]}
+    for name, part in parts.items():
+        (folder / f"{name}.txt").write_text("\n\n".join(part) + "\n", encoding="utf-8")
+    vocab_file = folder / "vocab.txt"
+    if not vocab_file.exists():
+        flags = {"input_file": folder / "train.txt", "output_file": vocab_file}
+        execute("create_vocab", flags | {"vocab_size": VOCAB_SIZE})
+    for objective in ("mlm_nsp", "mlm"):
+        for name in parts:
+            output_file = folder / f"{objective}_{name}.tf_record"
+            if not output_file.exists():
+                flags = {
+                    "input_file": folder / f"{name}.txt",
+                    "output_file": output_file,
+                    "vocab_file": vocab_file,
+                    "objective": objective,
+                    "masking": "none",
+                    "dupe_factor": 1,
+                    "max_seq_length": args.max_seq_length,
+                }
+                execute("create_pretraining_data", flags)
+
+
+def pretrain(row: Row, args: argparse.Namespace, folder: Path) -> Path:
+    """The folder of the model, which is made unless it is there."""
+    from bert_tf.config import BertConfig
+
+    vocab_file = folder / "vocab.txt"
+    layers, hidden, heads = row.size or tuple(map(int, args.size.split(",")))
+    config = BertConfig(
+        vocab_size=len(vocab_file.read_text(encoding="utf-8").splitlines()),
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+        max_position_embeddings=max(128, args.max_seq_length),
+        type_vocab_size=2,
+    )
+    flags = {"objective": "mlm_nsp", **row.pretraining}
+    named = "_".join(f"{key}={value}" for key, value in sorted(flags.items()))
+    output_dir = folder / f"L{layers}_H{hidden}_A{heads}_{named}_{args.num_train_steps}"
+    if read_results(output_dir):
+        return output_dir
+    output_dir.mkdir(parents=True, exist_ok=True)
+    config_file = folder / f"{output_dir.name}.json"
+    config.to_json_file(config_file)
+    flags |= {
+        "input_file": folder / f"{flags['objective']}_train.tf_record",
+        "eval_file": folder / f"{flags['objective']}_held.tf_record",
+        "output_dir": output_dir,
+        "bert_config_file": config_file,
+        "vocab_file": vocab_file,
+        "do_train": True,
+        "do_eval": True,
+        "max_seq_length": args.max_seq_length,
+        "max_predictions_per_seq": args.max_seq_length * 15 // 100 + 1,
+        "train_batch_size": args.batch_size,
+        "eval_batch_size": args.batch_size,
+        "num_train_steps": args.num_train_steps,
+        "num_warmup_steps": args.num_train_steps // 10,
+        "learning_rate": args.learning_rate,
+        "optimizer": "adamw",
+        "adam_beta2": 0.98,
+        "precision": args.precision,
+    }
+    execute("run_pretraining", flags)
+    return output_dir
+
+
+def fine_tune(
+    model_dir: Path, task: str, flags: Mapping[str, object], args: argparse.Namespace, seed: int
+) -> float:
+    """The figure of a task on its dev set, in percent."""
+    output_dir = model_dir / "_".join([task, *map(str, flags.values()), f"seed_{seed}"])
+    flags = {
+        **flags,
+        "init_checkpoint": model_dir,
+        "output_dir": output_dir,
+        "do_train": True,
+        "do_eval": True,
+        "max_seq_length": args.max_seq_length,
+        "train_batch_size": 32,
+        "learning_rate": 3e-4,
+        "seed": seed,
+        "precision": args.precision,
+        "report": False,
+    }
+    data = Path(args.data_dir)
+    if task == "ner":
+        name, key = "run_ner", "eval_f1"
+        flags |= {"data_dir": data / "ner/wnut17", "num_train_epochs": 3}
+    else:
+        name, key = "run_classifier", "eval_accuracy"
+        folder = {"mrpc": "MRPC", "sst-2": "SST-2"}[task]
+        flags |= {"task_name": task, "data_dir": data / "glue" / folder}
+        flags["num_train_epochs"] = 3 if task == "mrpc" else args.sst2_epochs
+    if key not in read_results(output_dir):
+        execute(name, flags)
+    return 100 * read_results(output_dir)[key]
+
+
+def run_table(table: str, args: argparse.Namespace, folder: Path) -> Iterator[str]:
+    """The lines of a table in Markdown."""
+    columns, rows = TABLES[table]
+    header = [f"{name}, {whose}" for name in columns for whose in ("paper", "here")]
+    yield f"| | {' | '.join(header)} |"
+    yield "|---" * (len(header) + 1) + "|"
+    for row in rows:
+        model_dir = pretrain(row, args, folder)
+        cells = []
+        for (task, flags), paper in zip(columns.values(), row.paper, strict=True):
+            if task == "perplexity":
+                cells += [paper, f"{read_results(model_dir)['masked_lm_perplexity']:.1f}"]
+                continue
+            values = [
+                fine_tune(model_dir, task, {**row.fine_tuning, **flags}, args, seed)
+                for seed in map(int, args.seeds.split(","))
+            ]
+            spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
+            cells += [paper, f"{mean(values):.1f}{spread}"]
+            about = {"table": table, "row": row.name, "task": task, "values": values}
+            print(json.dumps(about | {"flags": flags}), file=sys.stderr)
+        name = row.name if row.size is None else f"{row.name}; here {', '.join(map(str, row.size))}"
+        yield f"| {name} | " + " | ".join(map(str, cells)) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output_dir", required=True, help="kept; several gigabytes")
+    parser.add_argument("--tables", default=",".join(TABLES), help="comma list")
+    parser.add_argument("--text", default=str(ROOT.parent / "shared/data/text/enwiki_30mb.txt"))
+    parser.add_argument("--data_dir", default=str(ROOT.parent / "shared/data"))
+    parser.add_argument("--megabytes", type=float, default=30.0, help="of the text")
+    parser.add_argument("--size", default="4,128,2", help="layers, hidden size, heads")
+    parser.add_argument("--max_seq_length", type=int, default=64)
+    parser.add_argument("--batch_size", type=int, default=64)
+    parser.add_argument("--num_train_steps", type=int, default=10_000)
+    parser.add_argument("--learning_rate", type=float, default=1e-3)
+    parser.add_argument("--precision", default="mixed_bfloat16")
+    parser.add_argument("--sst2_epochs", type=float, default=1.0)
+    parser.add_argument("--seeds", default="1,2,3", help="of the fine-tuning, comma list")
+    args = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
+    folder = Path(args.output_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    make_data(args, folder)
+    for table in args.tables.split(","):
+        print(f"\n{table}", flush=True)
+        for line in run_table(table, args, folder):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
