@@ -231,6 +231,7 @@ def score_of(results: Mapping[str, float], metric: str) -> float:
 def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str) -> None:
     """Moves the run's model up if it is better than the one there, else removes it.
 
+    A folder `best`, of --evaluate_steps, stays where it is.
     The note is written last: after a kill in between, the model is still there and is compared again.
     """
     folder = run.options.output_dir
@@ -243,8 +244,9 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
             if name.startswith("model.ckpt-"):
                 tf.io.gfile.remove(os.path.join(output_dir, name))
         for name in sorted(tf.io.gfile.listdir(folder)):
-            if not name.startswith(("result.json", "eval_results.txt")):
-                source, target = (os.path.join(place, name) for place in (folder, output_dir))
+            source, target = (os.path.join(place, name) for place in (folder, output_dir))
+            is_own = name.startswith(("result.json", "eval_results.txt"))
+            if not is_own and not tf.io.gfile.isdir(source):
                 tf.io.gfile.copy(source, target, overwrite=True)
         write_text(_best_file(output_dir), json.dumps({"name": run.name, "score": score}) + "\n")
     for name in tf.io.gfile.listdir(folder):

@@ -132,3 +132,12 @@ def test_an_interrupted_series_goes_on_and_ends_with_the_best_model(options, mon
 def test_the_model_of_a_single_run_is_not_replaced(sentence_model, options):
     with pytest.raises(ValueError, match="holds a model of a single run"):
         run_classifier(dataclasses.replace(options, output_dir=str(sentence_model)))
+
+
+def test_evaluations_on_the_way_keep_the_best_of_each_run_beside_it(options):
+    output = Path(options.output_dir)
+    results = run_classifier(dataclasses.replace(options, evaluate_steps=5))
+    assert results["eval_accuracy"] > 0
+    assert latest_checkpoint(str(output))
+    kept = sorted(str(path.relative_to(output)) for path in output.rglob("best/*.index"))
+    assert [name.split("/best/")[0] for name in kept] == ["runs/seed-7", "runs/seed-8"]
