@@ -1,7 +1,7 @@
 r"""Multiple choice: fine-tune, evaluate and predict. SWAG, ARC, RACE, or JSON lines of your own.
 
     python run_scripts/run_swag.py \
-        --train_file=swag/train.csv --eval_file=swag/val.csv --test_file=swag/test.csv \
+        --train_file=swag/train.csv --eval_file=swag/val.csv --predict_file=swag/test.csv \
         --init_checkpoint=uncased_L-12_H-768_A-12/bert_model.ckpt \
         --do_train --do_eval --do_predict \
         --max_seq_length=128 --train_batch_size=16 --learning_rate=2e-5 --num_train_epochs=3.0 \

@@ -93,7 +93,7 @@ def choice_files(tmp_path_factory):
     return {
         "train_file": write_json_lines(folder / "train.jsonl", questions(90, seed=1)),
         "eval_file": write_json_lines(folder / "dev.jsonl", questions(31, seed=2)),
-        "test_file": write_json_lines(folder / "test.jsonl", unanswered),
+        "predict_file": write_json_lines(folder / "test.jsonl", unanswered),
     }
 
 

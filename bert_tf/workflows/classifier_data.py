@@ -10,7 +10,8 @@ from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
 from bert_tf.tasks.tables import TableLayout, infer_labels, read_examples
-from bert_tf.workflows.classifier_options import SPLITS, ClassifierOptions
+from bert_tf.workflows.classifier_options import ClassifierOptions
+from bert_tf.workflows.fine_tuning import SPLITS
 
 logger = logging.getLogger(__name__)
 

@@ -8,15 +8,8 @@ from bert_tf.data.readers import TABLE_FORMATS
 from bert_tf.tasks.classification import POOLINGS
 from bert_tf.tasks.glue import GLUE_TASKS
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
-from bert_tf.workflows.fine_tuning import FineTuningOptions
+from bert_tf.workflows.fine_tuning import SPLITS, FineTuningOptions
 from bert_tf.workflows.options import option
-
-# Name of the split, flag that asks for it, flag of its table.
-SPLITS = (
-    ("train", "do_train", "train_file"),
-    ("dev", "do_eval", "eval_file"),
-    ("test", "do_predict", "predict_file"),
-)
 
 
 @dataclass(frozen=True, kw_only=True)

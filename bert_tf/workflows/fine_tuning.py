@@ -31,7 +31,7 @@ Options = TypeVar("Options", bound="FineTuningOptions")
 SPLITS = (
     ("train", "do_train", "train_file"),
     ("dev", "do_eval", "eval_file"),
-    ("test", "do_predict", "test_file"),
+    ("test", "do_predict", "predict_file"),
 )
 
 
@@ -100,7 +100,7 @@ class ThreeFilesOptions(FineTuningOptions):
 
     train_file: str | None = option("File to train on.", default=None)
     eval_file: str | None = option("File to evaluate on.", default=None)
-    test_file: str | None = option("File to predict.", default=None)
+    predict_file: str | None = option("File to predict.", default=None)
 
 
 class Start(NamedTuple):

@@ -45,8 +45,8 @@ def run_ner(options: NerOptions) -> dict[str, float]:
         report.html             which types are found, what is taken for what, where it errs
         eval_predictions.txt    the rows of --eval_file and the prediction as one more column: the
                                 input of conlleval
-        test_predictions.txt    the lines of --test_file with predictions in the place of the labels
-        test_results.txt, test_report.txt    if --test_file has labels
+        test_predictions.txt    the lines of --predict_file with predictions in the place of the labels
+        test_results.txt, test_report.txt    if --predict_file has labels
     """
     options, start, trained = prepare(options, TokenClassificationTask)
     if options.feature_based:
@@ -113,7 +113,7 @@ def predict(
     logger.info("***** Running prediction *****")
     logger.info("  Num sentences = %d", len(sentences))
     kept = _run(trainer, task, sentences, start, options, "test")
-    _write_predictions(task, kept, options.test_file, options, "test", append=False)
+    _write_predictions(task, kept, options.predict_file, options, "test", append=False)
     if sentences[0].labels is not None:
         _write_scores(trainer, task, kept, options, "test")
 

@@ -16,7 +16,7 @@ class NerOptions(ThreeFilesOptions):
 
     data_dir: str | None = option(
         "Folder with the three files under usual names, such as train.txt, dev.txt (or valid.txt) and "
-        "test.txt; --train_file, --eval_file and --test_file go before.",
+        "test.txt; --train_file, --eval_file and --predict_file go before.",
         default=None,
     )
     word_column: int = option("Column of the word, counted from 1.", default=1)
@@ -24,7 +24,7 @@ class NerOptions(ThreeFilesOptions):
         "Column of the label, counted from 1. Default: the last.", default=None
     )
     test_labels: bool | None = option(
-        "Whether --test_file has labels. Default: if it has more than one column.", default=None
+        "Whether --predict_file has labels. Default: if it has more than one column.", default=None
     )
     label_scheme: str = option(
         "How labels mark entities. auto finds it in the training data, and only warns of labels that "

@@ -61,8 +61,8 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
         eval_results.txt           "key = value" lines: accuracy and loss
         report.html                how sure the model is, and where it errs
         eval_predictions.jsonl     {"id", "prediction": index from 0, "probabilities": [one per choice]}
-        test_predictions.jsonl     the same of --test_file
-        test_results.txt           if every question of --test_file has an answer
+        test_predictions.jsonl     the same of --predict_file
+        test_results.txt           if every question of --predict_file has an answer
     """
     options, start, _ = prepare(options, MultipleChoiceTask)
     splits = read_data(options)

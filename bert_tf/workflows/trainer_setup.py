@@ -20,6 +20,7 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
 from bert_tf.interop.initial import initialize
 from bert_tf.tasks.base import Task
 from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.training.folder_lock import folder_lock
 from bert_tf.training.optimization import OPTIMIZERS, freeze, layer_learning_rate_factors
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.strategy import is_chief
@@ -66,6 +67,8 @@ def make_trainer(
         check_same_training(options, options.output_dir)
         if is_chief(devices):  # the others write elsewhere
             _refuse_unwritable(options.output_dir)
+            with folder_lock(options.output_dir):
+                pass  # another run in the folder is known before anything in it is replaced
     trainer = Trainer(
         model,
         task.losses,

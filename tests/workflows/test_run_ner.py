@@ -106,7 +106,7 @@ def test_windows_that_are_too_short_for_a_sentence_still_predict_every_word(
         NerOptions(
             output_dir=str(tmp_path),
             init_checkpoint=str(ner_model),
-            test_file=str(conll_folder / "test.txt"),
+            predict_file=str(conll_folder / "test.txt"),
             do_predict=True,
             max_seq_length=6,
         )
@@ -122,7 +122,7 @@ def test_words_without_labels_get_a_column_of_labels(ner_model, tmp_path):
         NerOptions(
             output_dir=str(tmp_path),
             init_checkpoint=str(ner_model),
-            test_file=str(tmp_path / "words.txt"),
+            predict_file=str(tmp_path / "words.txt"),
             do_predict=True,
         )
     )
@@ -253,7 +253,7 @@ def test_a_test_file_whose_last_column_is_no_label_is_told_so(ner_model, tmp_pat
     options = {
         "output_dir": str(tmp_path),
         "init_checkpoint": str(ner_model),
-        "test_file": str(tmp_path / "words.txt"),
+        "predict_file": str(tmp_path / "words.txt"),
         "do_predict": True,
     }
     with pytest.raises(ValueError, match=r"words.txt:1: the label is 'DT'"):
@@ -275,7 +275,7 @@ def test_a_folder_without_the_files_says_which_it_looked_for(tmp_path):
     [
         ({}, "Nothing to do"),
         ({"do_train": True}, "--do_train needs --train_file"),
-        ({"do_predict": True, "eval_file": "a"}, "--do_predict needs --test_file"),
+        ({"do_predict": True, "eval_file": "a"}, "--do_predict needs --predict_file"),
         ({"do_eval": True, "eval_file": "a", "bilstm_units": 0}, "--bilstm_units is 0"),
         (
             {"do_eval": True, "eval_file": "a", "feature_based": True, "freeze": "encoder"},

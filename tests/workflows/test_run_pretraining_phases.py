@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from tiny_runs import assert_bit_equal, checkpoint_arrays, pretraining_options
 
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.training.folder_lock import folder_lock
+from bert_tf.training.folder_lock import NAME, folder_lock
 from bert_tf.workflows.pretraining import run_pretraining
 
 STEPS = 8
@@ -181,8 +182,10 @@ def test_a_second_run_in_a_folder_where_one_trains_is_refused(options):
     # The lock belongs to an open file, so this process stands for another one.
     held = folder_lock(options.output_dir)
     refused = pytest.raises(ValueError, match=f"{options.output_dir} is in use: process")
-    with held, refused:
-        run_pretraining(options)
+    with held:
+        with refused:
+            run_pretraining(options)
+        assert os.listdir(options.output_dir) == [NAME]
 
 
 def test_a_loss_that_is_lost_names_the_files_of_its_batch(options):

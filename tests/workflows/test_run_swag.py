@@ -52,7 +52,7 @@ def test_evaluation_afterwards_needs_only_the_data_and_may_have_another_number_o
         output_dir=str(tmp_path),
         init_checkpoint=str(swag_model),
         do_predict=True,
-        test_file=write_json_lines(tmp_path / "a.jsonl", rows),
+        predict_file=write_json_lines(tmp_path / "a.jsonl", rows),
     )
     run_swag(options)
     assert predictions(tmp_path, "test")[0]["prediction"] == 6
@@ -92,7 +92,7 @@ def test_training_and_evaluation_need_answers(pretrained, choice_files, tmp_path
         tmp_path,
         init_checkpoint=str(pretrained),
         do_train=True,
-        train_file=choice_files["test_file"],
+        train_file=choice_files["predict_file"],
     )
     with pytest.raises(ValueError, match=r"test.jsonl:1: there is no answer, .* \(7 of 7"):
         run_swag(options)
