@@ -12,10 +12,9 @@ import tensorflow as tf
 from bert_tf.interop.hub import SCHEME
 from bert_tf.training import strategy
 from bert_tf.training.optimization import OPTIMIZERS, parse_frozen
+from bert_tf.training.precision import PRECISIONS, choose_precision
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.step import COMPILATIONS
-
-PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16")
 
 
 def option(help_text: str, **kwargs: Any) -> Any:
@@ -45,7 +44,8 @@ class DeviceOptions:
     num_gpus: int | None = option("GPUs to use; default: all that are visible.", default=None)
     precision: str = option(
         "Keras precision policy of the computation; weights and optimizer stay float32. "
-        "mixed_float16 scales the loss, for GPUs without bfloat16.",
+        "mixed_float16 scales the loss, for GPUs without bfloat16. auto: mixed_bfloat16 where the "
+        "machine multiplies it, else float32.",
         default="float32",
         choices=PRECISIONS,
     )
@@ -78,6 +78,11 @@ class DeviceOptions:
         on_tpu = self.use_tpu or self.tpu is not None
         name = "tpu" if on_tpu else self.distribution_strategy
         return strategy.make_strategy(name, self.num_gpus, self.tpu or self.tpu_name or self.master)
+
+    @property
+    def policy(self) -> str:
+        """The Keras policy that --precision means on this machine; asked after `make_strategy`."""
+        return choose_precision().policy if self.precision == "auto" else self.precision
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,10 +69,9 @@ class QuickstartOptions:
     num_fine_tuning_examples: int = option("Sentences per library to fine-tune on.", default=100)
     vocab_size: int = option("WordPieces to learn.", default=4000)
     precision: str = option(
-        "Keras precision policy of pre-training. mixed_bfloat16 is faster where the processor has "
-        "instructions for it (AMX, AVX512-BF16), and much slower elsewhere.",
-        default="float32",
-        choices=("float32", "mixed_bfloat16"),
+        "Keras precision policy of pre-training. auto: mixed_bfloat16 where the machine multiplies it.",
+        default="auto",
+        choices=PRECISIONS,
     )
 
 

@@ -54,7 +54,7 @@ def make_trainer(
     """
     keras.utils.set_random_seed(options.seed)
     with devices.scope():
-        model = task.build_model(config, dtype=options.precision)
+        model = task.build_model(config, dtype=options.policy)
         optimizer = None
         if num_train_steps:
             frozen = freeze(model, options.freeze or "", config.num_hidden_layers)
@@ -138,9 +138,9 @@ def check_same_training(options: TrainingOptions, folder: str) -> None:
         return
     there = read_json(path)
     changed = {
-        name: f"--{name}: {there[name]} there, {getattr(options, name)} now"
-        for name in (*_SAME_TRAINING, *_NOTED)
-        if name in there and there[name] != getattr(options, name)
+        name: f"--{name}: {there[name]} there, {value} now"
+        for name, value in _noted(options).items()
+        if name in there and there[name] != value
     }
     refused = [text for name, text in changed.items() if name in _SAME_TRAINING]
     if refused:
@@ -180,12 +180,17 @@ def make_optimizer(
         epsilon=options.adam_epsilon,
         learning_rate_factors=factors,
         ema_decay=options.ema_decay,
-        skip_nonfinite=options.precision == "mixed_float16",
+        skip_nonfinite=options.policy == "mixed_float16",
     )
 
 
 def note_training(options: TrainingOptions) -> None:
     """Writes `training.json`, which `check_same_training` reads when the run goes on."""
-    noted = {name: getattr(options, name) for name in (*_SAME_TRAINING, *_NOTED)}
+    noted = _noted(options)
     path = os.path.join(options.output_dir, _TRAINING_FILE)
     write_text(path, json.dumps(noted, indent=2) + "\n")
+
+
+def _noted(options: TrainingOptions) -> dict[str, object]:
+    noted = {name: getattr(options, name) for name in (*_SAME_TRAINING, *_NOTED)}
+    return {**noted, "precision": options.policy}  # what auto means may change with the machine

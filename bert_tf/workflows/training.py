@@ -27,6 +27,7 @@ from bert_tf.data.sequence_packing import pack_batch
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
+from bert_tf.training.precision import choose_precision
 from bert_tf.training.progress import Speed
 from bert_tf.training.trainer import StopTraining, Trainer
 from bert_tf.workflows.best_checkpoint import BestCheckpoint
@@ -187,8 +188,9 @@ class _Evaluations:
 def describe(trainer: Trainer, options: TrainingOptions) -> str:
     """One line for the log: devices, batch of each, precision."""
     devices = strategy.describe(trainer.strategy, options.train_batch_size)
+    why = f" ({choose_precision().reason})" if options.precision == "auto" else ""
     compiled = f", --jit_compile={options.jit_compile}" if options.jit_compile != "auto" else ""
-    return f"{devices}; {options.precision}{compiled}"
+    return f"{devices}; {options.policy}{why}{compiled}"
 
 
 def run_model(

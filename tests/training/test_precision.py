@@ -1,0 +1,56 @@
+"""--precision=auto: bfloat16 where the hardware multiplies it, and the reason in words."""
+
+import dataclasses
+
+import pytest
+from tiny_runs import pretraining_options
+
+from bert_tf.training import precision
+from bert_tf.training.precision import Choice, precision_for_cpu, precision_for_gpu
+from bert_tf.workflows import training
+
+
+@pytest.mark.parametrize(
+    ("flags", "choice"),
+    [
+        ("fpu sse4_2 avx512_bf16 amx_bf16", ("mixed_bfloat16", "the processor has amx_bf16")),
+        ("fpu avx512_bf16", ("mixed_bfloat16", "the processor has avx512_bf16")),
+        (
+            "fpu avx512f avx512_bf16x",
+            ("float32", "the processor has neither amx_bf16 nor avx512_bf16"),
+        ),
+    ],
+)
+def test_a_processor_is_known_by_its_flags(tmp_path, flags, choice):
+    file = tmp_path / "cpuinfo"
+    file.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: amx_bf16\n")
+    assert precision_for_cpu(file) == choice
+
+
+def test_a_system_that_does_not_name_its_instructions_gets_float32(tmp_path):
+    assert precision_for_cpu(tmp_path / "none").policy == "float32"
+
+
+@pytest.mark.parametrize(
+    ("capability", "policy"),
+    [((7, 5), "float32"), ((8, 0), "mixed_bfloat16"), ((10, 0), "mixed_bfloat16")],
+)
+def test_a_gpu_is_known_by_its_compute_capability(capability, policy):
+    assert precision_for_gpu(capability).policy == policy
+
+
+def test_the_log_says_what_was_chosen_and_why(records, toy_text, tmp_path, monkeypatch):
+    for module in (precision, training):
+        monkeypatch.setattr(module, "choose_precision", lambda: Choice("mixed_bfloat16", "it can"))
+    monkeypatch.setattr(
+        "bert_tf.workflows.options.choose_precision", lambda: Choice("mixed_bfloat16", "it can")
+    )
+    options = pretraining_options(records, toy_text, tmp_path / "output", precision="auto")
+    assert options.policy == "mixed_bfloat16"
+    assert dataclasses.replace(options, precision="float32").policy == "float32"
+
+    class FakeTrainer:
+        strategy = options.make_strategy()
+
+    line = training.describe(FakeTrainer, options)
+    assert line.endswith("; mixed_bfloat16 (it can)")
