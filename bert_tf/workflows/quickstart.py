@@ -22,6 +22,7 @@ from functools import partial
 from bert_tf.config import BertConfig
 from bert_tf.data.documentation import collect_documents, write_classification_data, write_corpus
 from bert_tf.predictor import MaskFiller
+from bert_tf.training.precision import PRECISIONS
 from bert_tf.training.progress import duration
 from bert_tf.workflows.classifier import run_classifier
 from bert_tf.workflows.classifier_options import ClassifierOptions
