@@ -110,7 +110,7 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
     return lambda: trainer._call(iterator, 1, False)[0]["loss"]
 
 
-def torch_step(side: str, arguments: argparse.Namespace):
+def torch_step(side: str, arguments: argparse.Namespace, device: str = "cpu"):
     import torch
     from transformers import BertConfig, BertForPreTraining, BertForSequenceClassification
 
@@ -126,7 +126,7 @@ def torch_step(side: str, arguments: argparse.Namespace):
     )
     is_pretraining = arguments.task == "pretraining"
     model = (BertForPreTraining if is_pretraining else BertForSequenceClassification)(config)
-    model.train()
+    model.to(device).train()
     kernels = [p for n, p in model.named_parameters() if "bias" not in n and "LayerNorm" not in n]
     others = [p for n, p in model.named_parameters() if "bias" in n or "LayerNorm" in n]
     groups = [{"params": kernels}, {"params": others, "weight_decay": 0.0}]
@@ -134,7 +134,9 @@ def torch_step(side: str, arguments: argparse.Namespace):
     numpy_batch = make_batch(arguments.task, arguments.batch_size, arguments.max_seq_length)
     longest = -(-int(numpy_batch["input_mask"].sum(1).max()) // 8) * 8  # as a collator pads
     batch = {
-        name: torch.tensor(value[:, :longest] if name.startswith(("input", "segment")) else value)
+        name: torch.tensor(
+            value[:, :longest] if name.startswith(("input", "segment")) else value, device=device
+        )
         for name, value in numpy_batch.items()
     }
     cross_entropy = torch.nn.functional.cross_entropy
@@ -149,7 +151,7 @@ def torch_step(side: str, arguments: argparse.Namespace):
             return cross_entropy(model(**inputs).logits.float(), batch["label_ids"].long())
         outputs = model.bert(**inputs)
         positions = batch["masked_lm_positions"].long()
-        rows = torch.arange(len(positions))[:, None]
+        rows = torch.arange(len(positions), device=device)[:, None]
         # Only the masked positions go through the head, as in the original.
         words, pairs = model.cls(outputs.last_hidden_state[rows, positions], outputs.pooler_output)
         words = words.reshape(-1, VOCAB_SIZE).float()
@@ -161,7 +163,7 @@ def torch_step(side: str, arguments: argparse.Namespace):
 
     def step():
         optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in side):
+        with torch.autocast(device, torch.bfloat16, enabled="bf16" in side):
             loss = loss_of()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

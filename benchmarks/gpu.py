@@ -1,0 +1,194 @@
+"""A pre-training step of the Keras layers on the JAX backend on a GPU, beside `transformers` there.
+
+    python benchmarks/gpu.py                                # BERT-Base and -Large, 128 and 512 tokens
+    python benchmarks/gpu.py --sizes=tiny --lengths=16 --batch_size=2 --steps=2 --peak_tflops=1
+
+Needs jax, keras and numpy, and no TensorFlow; torch and transformers for the other side, which is left
+out where they are not. First the numbers are looked at: the outputs in float32 and bfloat16 beside those
+of the NumPy BERT of the tests. Then each side trains in a process of its own on the same random
+examples (20 predictions each, dropout 0.1, AdamW, gradients clipped to norm 1). Its model FLOP
+utilization is what the matrix products need over what --peak_tflops (dense bfloat16, of one card)
+allows.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+os.environ["KERAS_BACKEND"] = "jax"
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import numpy as np  # noqa: E402
+import training  # noqa: E402
+
+from bert_tf.config import BertConfig  # noqa: E402
+from bert_tf.modeling.flops import flops_per_token  # noqa: E402
+
+SIDES = ("jax-bf16", "jax-fp32", "torch-bf16-compile", "torch-bf16", "torch-fp32")
+
+
+def config_of(size: str) -> BertConfig:
+    return BertConfig.from_name(size, vocab_size=training.VOCAB_SIZE, type_vocab_size=2)
+
+
+def jax_step(side: str, arguments: argparse.Namespace):
+    """A function that makes a step and gives its loss."""
+    import jax
+    import keras
+    from keras import ops
+
+    from bert_tf.modeling.models import BertForPreTraining
+
+    keras.utils.set_random_seed(0)
+    policy = "mixed_bfloat16" if "bf16" in side else "float32"
+    model = BertForPreTraining(config_of(arguments.size), dtype=policy)
+    optimizer = keras.optimizers.AdamW(1e-4, weight_decay=0.01, global_clipnorm=1.0)
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    optimizer.build(model.trainable_variables)
+    batch = training.make_batch("pretraining", arguments.batch_size, arguments.max_seq_length)
+    batch = {name: jax.numpy.asarray(value) for name, value in batch.items()}
+    inputs = {n: batch[n] for n in ("input_ids", "input_mask", "segment_ids")}
+    inputs["masked_lm_positions"] = batch["masked_lm_positions"]
+
+    def loss_of(trained, others):
+        outputs, others = model.stateless_call(trained, others, inputs, training=True)
+        pairs = (
+            (batch["masked_lm_ids"], outputs["masked_lm_logits"]),
+            (batch["next_sentence_labels"], outputs["next_sentence_logits"]),
+        )
+        loss = sum(
+            ops.mean(ops.sparse_categorical_crossentropy(labels, logits, from_logits=True))
+            for labels, logits in pairs
+        )
+        return loss, others
+
+    @jax.jit
+    def update(trained, others, slots):
+        (loss, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained, others)
+        trained, slots = optimizer.stateless_apply(slots, gradients, trained)
+        return loss, trained, others, slots
+
+    state = [
+        [variable.value for variable in variables]
+        for variables in (
+            model.trainable_variables,
+            model.non_trainable_variables,
+            optimizer.variables,
+        )
+    ]
+
+    def step() -> float:
+        loss, *state[:] = update(*state)
+        return float(loss)
+
+    return step
+
+
+def largest_differences() -> dict[str, float]:
+    """Of the outputs of a small model from those of the NumPy BERT."""
+    from bert_tf.modeling.bert import BertModel
+    from reference import numpy_bert
+
+    config = BertConfig.from_name("mini", vocab_size=1000, type_vocab_size=2)
+    variables = numpy_bert.random_variables(config, seed=1)
+    batch = training.make_batch("classification", 4, 64)
+    inputs = {n: batch[n] for n in ("input_ids", "input_mask", "segment_ids")}
+    inputs["input_ids"] %= config.vocab_size
+    expected = numpy_bert.encode(config, variables, *inputs.values()).sequence_output
+    found = {}
+    for policy in ("float32", "mixed_bfloat16"):
+        model = BertModel(config, dtype=policy)
+        for variable in model.weights:
+            variable.assign(variables[variable.path])
+        outputs = np.asarray(model(inputs)["sequence_output"], np.float64)
+        is_real = inputs["input_mask"] == 1
+        found[policy] = float(np.abs(outputs - expected)[is_real].max())
+    return found
+
+
+def work(side: str, arguments: argparse.Namespace) -> None:
+    """In a process of its own: one line of JSON."""
+    if side == "numbers":
+        print(json.dumps(largest_differences()))
+        return
+    if side.startswith("jax"):
+        step = jax_step(side, arguments)
+    else:
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        training.SIZES[arguments.size] = sizes_of(config_of(arguments.size))
+        arguments.task = "pretraining"
+        step = training.torch_step(side, arguments, device)
+    losses, seconds = [step(), step()], []  # compiles
+    for _ in range(arguments.steps):
+        start = time.perf_counter()
+        losses.append(step())
+        seconds.append(time.perf_counter() - start)
+    print(json.dumps({"seconds": median(seconds), "first": losses[0], "last": losses[-1]}))
+
+
+def sizes_of(config: BertConfig) -> tuple[int, int, int]:
+    return config.num_hidden_layers, config.hidden_size, config.num_attention_heads
+
+
+def run(side: str, *flags: str) -> dict[str, float] | None:
+    """What the process of a side says; None, and why, if it fails."""
+    command = [sys.executable, __file__, f"--worker={side}", *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(f"{side} failed: {done.stderr.strip().splitlines()[-1:]}", flush=True)
+        return None
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", default="base,large", help="comma list")
+    parser.add_argument("--lengths", default="128,512", help="tokens, comma list")
+    parser.add_argument("--batch_size", type=int, default=0, help="default: 32,768 tokens")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--sides", default=",".join(SIDES), help="comma list")
+    parser.add_argument("--peak_tflops", type=float, default=989.0, help="default: H100, H200")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--size", help=argparse.SUPPRESS)
+    parser.add_argument("--max_seq_length", type=int, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        work(arguments.worker, arguments)
+        return
+    print("largest difference from the NumPy BERT:", run("numbers"), flush=True)
+    for size in arguments.sizes.split(","):
+        for length in map(int, arguments.lengths.split(",")):
+            batch_size = arguments.batch_size or 32768 // length
+            flops = batch_size * length
+            flops *= flops_per_token(config_of(size), length, training.PREDICTIONS / length)
+            print(f"{size}, {batch_size} x {length}", flush=True)
+            for side in arguments.sides.split(","):
+                found = run(
+                    side,
+                    f"--size={size}",
+                    f"--max_seq_length={length}",
+                    f"--batch_size={batch_size}",
+                    f"--steps={arguments.steps}",
+                )
+                if found:
+                    share = flops / found["seconds"] / arguments.peak_tflops / 1e12
+                    print(
+                        f"  {side:20} {1000 * found['seconds']:9.1f} ms  MFU {100 * share:5.1f} %  "
+                        f"loss {found['first']:.3f} -> {found['last']:.3f}",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()
