@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -406,20 +407,30 @@ def test_a_model_of_pairs_is_not_evaluated_on_single_sentences(pair_model, tmp_p
         run_classifier(evaluation(pair_model, eval_file=file, **COLUMNS))
 
 
-def test_a_pre_trained_model_is_not_evaluated_as_a_classifier(pretrained, mrpc_folder, tmp_path):
-    options = evaluation(
-        tmp_path,
-        task_name="MRPC",
-        data_dir=str(mrpc_folder),
-        init_checkpoint=str(pretrained),
-    )
+@pytest.fixture
+def without_task(pretrained, tmp_path):
+    """A pre-trained model as others give it away: nothing says what it was trained for."""
+    folder = tmp_path / "pretrained"
+    shutil.copytree(pretrained, folder, ignore=shutil.ignore_patterns("task.json"))
+    return str(folder)
+
+
+def test_a_pre_trained_model_is_not_evaluated_as_a_classifier(
+    pretrained, without_task, mrpc_folder, tmp_path
+):
+    flags = {"task_name": "MRPC", "data_dir": str(mrpc_folder)}
     with pytest.raises(ValueError, match=r"has no output_weights, output_bias, .* Train first"):
-        run_classifier(options)
+        run_classifier(evaluation(tmp_path, init_checkpoint=without_task, **flags))
+    message = (
+        r"holds a model for pretraining, and this program is for classification. Use --do_train"
+    )
+    with pytest.raises(ValueError, match=message):
+        run_classifier(evaluation(tmp_path, init_checkpoint=str(pretrained), **flags))
 
 
-def test_labels_that_nobody_wrote_down_are_asked_for(pretrained, mood_tables, tmp_path):
+def test_labels_that_nobody_wrote_down_are_asked_for(without_task, mood_tables, tmp_path):
     options = evaluation(
-        tmp_path, eval_file=mood_tables.dev, init_checkpoint=str(pretrained), **COLUMNS
+        tmp_path, eval_file=mood_tables.dev, init_checkpoint=without_task, **COLUMNS
     )
     with pytest.raises(ValueError, match=r"not known which label .* Give --train_file"):
         run_classifier(options)
