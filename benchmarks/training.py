@@ -12,22 +12,17 @@ machine does falls on both; the medians are compared.
 """
 
 import argparse
-import json
 import os
 import platform
-import resource
-import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
-from statistics import median
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
+from side_by_side import answer_turns, take_turns  # noqa: E402
 
 SIZES = {"base": (12, 768, 12), "minilm": (6, 384, 12), "mini": (4, 256, 4)}
 VOCAB_SIZE, PREDICTIONS = 30522, 20
@@ -230,23 +225,11 @@ def keras_hub_step(side: str, arguments: argparse.Namespace):
 
 
 def work(side: str, arguments: argparse.Namespace) -> None:
-    """Takes "N" lines and answers with the seconds of N steps; with the peak memory at the end."""
     make = {"bert_tf": bert_tf_step, "torch": torch_step, "keras_hub": keras_hub_step}
     step = make[side.split("-")[0]](side, arguments)
     loss = step()
     step()
-    print(json.dumps({"loss": loss}), file=sys.__stdout__, flush=True)
-    for line in sys.stdin:
-        seconds = []
-        for _ in range(int(line)):
-            start = time.perf_counter()
-            step()
-            seconds.append(time.perf_counter() - start)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-        print(json.dumps({"seconds": seconds, "gb": peak}), file=sys.__stdout__, flush=True)
-
-
-# -------------------------------------------------------------------------------------- the duel
+    answer_turns(step, loss)
 
 
 def main() -> None:
@@ -261,73 +244,22 @@ def main() -> None:
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
-        sys.stdout = sys.stderr
         work(arguments.worker, arguments)
         return
     sides = arguments.sides.split(",") if arguments.sides else list(SIDES)
     if arguments.task == "pretraining" and not arguments.sides:
         sides.remove("bert_tf-bf16-packed")  # its examples are full already
-    results = duel(sides, arguments)
+    results = take_turns(sides, arguments.rounds, arguments.steps)
     print(
         f"{platform.machine()}, {os.cpu_count()} cores; {arguments.task} {arguments.size}, "
         f"{arguments.batch_size} x {arguments.max_seq_length}"
     )
     print(f"{'':24}{'ms/step':>9}{'times ours':>12}{'peak GB':>9}{'first loss':>12}")
-    for side, (theirs, ours, peak, loss) in sorted(results.items(), key=lambda r: median(r[1][0])):
-        ratio = median(theirs) / median(ours)
-        print(f"{side:24}{1000 * median(theirs):9.0f}{ratio:12.2f}{peak:9.1f}{loss:12.3f}")
-
-
-def duel(
-    sides: list[str], arguments: argparse.Namespace
-) -> dict[str, tuple[list, list, float, float]]:
-    """Side -> seconds of its steps and of ours beside it, peak memory in GB, loss of its first step.
-
-    The first side stays; the others come one after the other, since memory does not hold all.
-    """
-    first, first_loss = start(sides[0])
-    results = {sides[0]: ([], [], 0.0, first_loss)}
-    for side in sides[1:]:
-        other, loss = start(side)
-        if other is None:
-            continue
-        ours, theirs, peak = [], [], 0.0
-        for _ in range(arguments.rounds):
-            answer = ask(first, arguments.steps)
-            ours += answer["seconds"]
-            results[sides[0]] = (ours, ours, answer["gb"], first_loss)
-            answer = ask(other, arguments.steps)
-            theirs += answer["seconds"]
-            peak = answer["gb"]
-        results[side] = (theirs, ours, peak, loss)
-        other.kill()
-        other.wait()
-    first.kill()
-    return results
-
-
-def start(side: str) -> tuple[subprocess.Popen | None, float]:
-    """The process of a side, and the loss of its first step."""
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            [sys.executable, __file__, *sys.argv[1:], f"--worker={side}"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
+    for turn in sorted(results, key=lambda turn: turn.median):
+        print(
+            f"{turn.side:24}{1000 * turn.median:9.0f}{turn.ratio:12.2f}{turn.peak_gb:9.1f}"
+            f"{turn.first:12.3f}"
         )
-        line = process.stdout.readline()
-        if line:
-            return process, json.loads(line)["loss"]
-        errors.seek(0)
-        print(f"{side} failed: {errors.read().strip().splitlines()[-1:]}")
-        return None, 0.0
-
-
-def ask(process: subprocess.Popen, steps: int) -> dict:
-    process.stdin.write(f"{steps}\n")
-    process.stdin.flush()
-    return json.loads(process.stdout.readline())
 
 
 if __name__ == "__main__":
