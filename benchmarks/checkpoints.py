@@ -49,7 +49,7 @@ def main() -> None:
     iterator = iter(
         strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors(batch).repeat())
     )
-    trainer._call(iterator, 2, False)
+    trainer.take_steps(iterator, 2)
     seconds: dict[str, list[float]] = {"without": [], "in the background": [], "waiting": []}
     for _ in range(arguments.turns):
         for kind, turns in seconds.items():
@@ -61,7 +61,7 @@ def main() -> None:
                 if kind == "waiting":
                     saver.wait()
                 for _ in range(arguments.steps):
-                    trainer._call(iterator, 1, False)
+                    trainer.take_steps(iterator, 1)
                 turns.append(time.perf_counter() - start)
                 saver.wait()
     plain = median(seconds["without"])

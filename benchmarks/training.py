@@ -102,7 +102,7 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
         batch = pack_batch(batch, length)
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
     iterator = iter(strategy.experimental_distribute_dataset(dataset))
-    return lambda: trainer._call(iterator, 1, False)[0]["loss"]
+    return lambda: trainer.take_steps(iterator, 1)[0]["loss"]
 
 
 def torch_step(side: str, arguments: argparse.Namespace, device: str = "cpu"):

