@@ -189,11 +189,6 @@ class AskedQuestions:
     settings: AnswerSettings
     report: Callable[[str], None] | None = None
 
-    @property
-    def by_length(self) -> list[Window]:
-        """The windows from the shortest to the longest, so that batches hold little padding."""
-        return sorted(self.windows, key=lambda window: window.num_tokens)
-
     def predict(self, kept: Mapping[str, np.ndarray]) -> dict[str, Prediction]:
         """Question -> answer.
 

@@ -77,7 +77,7 @@ class Run:
             [self.records(examples, name)],
             batch_size,
             label=name,
-            lengths=lengths_of(self.options),
+            lengths=self.options.lengths,
         )
         return self.task.per_example(kept)
 
@@ -133,7 +133,7 @@ def run_once(
             options,
             num_train_steps,
             evaluate=evaluate_now if options.do_eval else None,
-            lengths=lengths_of(options),
+            lengths=options.lengths,
         )
     if options.do_eval:
         results = evaluate(run, splits, further)
@@ -141,11 +141,6 @@ def run_once(
         if split.startswith("test"):
             predict(run, examples, split)
     return results
-
-
-def lengths_of(options: ClassifierOptions) -> str:
-    """One of `training.LENGTHS`."""
-    return "full" if options.pad_to_max_length else "bucketed"
 
 
 def evaluate(

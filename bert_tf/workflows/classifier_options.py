@@ -84,11 +84,6 @@ class ClassifierOptions(FineTuningOptions):
         default="mean",
         choices=tuple(POOLINGS),
     )
-    pad_to_max_length: bool = option(
-        "Let every batch have --max_seq_length tokens, as in the reference and on a TPU. Default: "
-        "examples of similar length share a batch that is as long as they are.",
-        default=False,
-    )
     num_workers: int | None = option(
         "Processes that make the records. Default: all cores for a big data set, else one.",
         default=None,

@@ -59,6 +59,11 @@ class FineTuningOptions(TrainingOptions):
     predict_batch_size: int = option("Examples per prediction batch.", default=8)
     num_train_epochs: float = option("Passes over the training set.", default=3.0)
     warmup_proportion: float = option("Share of the steps that warm up, 0 to 1.", default=0.1)
+    pad_to_max_length: bool = option(
+        "Let every batch have --max_seq_length tokens, as in the reference and on a TPU. Default: "
+        "examples of similar length share a batch that is as long as they are.",
+        default=False,
+    )
     num_bilstm_layers: int | None = option(
         "BiLSTM layers between the encoder and the head, as in the paper's ablation; noted in the "
         "bert_config.json of --output_dir. Default: what --bert_config_file says.",
@@ -79,6 +84,11 @@ class FineTuningOptions(TrainingOptions):
             raise ValueError(
                 f"--predict_batch_size is {self.predict_batch_size}, but must be 1 or more."
             )
+
+    @property
+    def lengths(self) -> str:
+        """One of `training.LENGTHS`."""
+        return "full" if self.pad_to_max_length else "bucketed"
 
     def require_files(self, files: Iterable[tuple[str, str]]) -> None:
         """What is to be done needs its file.

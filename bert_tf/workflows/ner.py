@@ -73,7 +73,9 @@ def run_ner(options: NerOptions) -> dict[str, float]:
             return task.metrics(_run(trainer, task, splits["dev"], start, options, "eval"))
 
         evaluated = evaluate_now if options.do_eval else None
-        training.train(trainer, task, [path], options, num_train_steps, evaluated)
+        training.train(
+            trainer, task, [path], options, num_train_steps, evaluated, lengths=options.lengths
+        )
     if options.do_eval:
         results = evaluate(trainer, task, splits["dev"], start, options)
     if options.do_predict:
@@ -130,7 +132,9 @@ def _run(
     num_windows = task.write_records(sentences, start.tokenizer, path)
     logger.info("  Num windows = %d", num_windows)
     batch_size = options.eval_batch_size if name == "eval" else options.predict_batch_size
-    return training.run_model(trainer, task, [path], batch_size, label=name)
+    return training.run_model(
+        trainer, task, [path], batch_size, label=name, lengths=options.lengths
+    )
 
 
 def _write_scores(

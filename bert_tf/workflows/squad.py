@@ -143,7 +143,7 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     evaluate = None
     if asked_task is not None:
         path = os.path.join(options.output_dir, "eval.tf_record")
-        asked_task.write_records(asked_task.asked.by_length, tokenizer, path)
+        asked_task.write_records(asked_task.asked.windows, tokenizer, path)
         evaluate = evaluation(trainer, asked_task, path, options)
     if options.do_train:
         write_beside_checkpoints(options.output_dir, start, task)
@@ -233,7 +233,9 @@ def train(
     logger.info(
         "%d questions in %d windows, %d steps", len(questions), num_windows, num_train_steps
     )
-    training.train(trainer, task, [path], options, num_train_steps, evaluate)
+    training.train(
+        trainer, task, [path], options, num_train_steps, evaluate, lengths=options.lengths
+    )
 
 
 def evaluation(
@@ -243,7 +245,9 @@ def evaluation(
     if not has_answers(task.asked.examples, options):
         return None
     return lambda: task.metrics(
-        training.run_model(trainer, task, [path], options.eval_batch_size, label="eval")
+        training.run_model(
+            trainer, task, [path], options.eval_batch_size, label="eval", lengths=options.lengths
+        )
     )
 
 
@@ -255,7 +259,9 @@ def answer(
     logger.info("***** Running predictions *****")
     logger.info("  %d questions in %d windows", len(asked.examples), len(asked.windows))
     path = os.path.join(options.output_dir, "eval.tf_record")
-    kept = training.run_model(trainer, task, [path], options.predict_batch_size, label="predict")
+    kept = training.run_model(
+        trainer, task, [path], options.predict_batch_size, label="predict", lengths=options.lengths
+    )
     return write_answers(
         asked.examples, asked.predict(kept), options, {"global_step": trainer.step}
     )

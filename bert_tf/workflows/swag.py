@@ -83,7 +83,9 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
             return task.metrics(_run(trainer, task, splits["dev"], start, options, "eval"))
 
         evaluated = evaluate_now if options.do_eval else None
-        training.train(trainer, task, [path], options, num_train_steps, evaluated)
+        training.train(
+            trainer, task, [path], options, num_train_steps, evaluated, lengths=options.lengths
+        )
     if options.do_eval:
         results = answer(trainer, task, splits["dev"], start, options, "eval")
     if options.do_predict:
@@ -165,7 +167,9 @@ def _run(
     path = os.path.join(options.output_dir, f"{name}.tf_record")
     task.write_records(questions, start.tokenizer, path)
     batch_size = options.eval_batch_size if name == "eval" else options.predict_batch_size
-    return training.run_model(trainer, task, [path], batch_size, label=name)
+    return training.run_model(
+        trainer, task, [path], batch_size, label=name, lengths=options.lengths
+    )
 
 
 def _named(results: Mapping[str, float], name: str) -> dict[str, float]:

@@ -110,7 +110,7 @@ def test_kept_logits_are_of_full_length_and_padding_is_no_answer(tmp_path):
     asked = AskedQuestions(examples, windows, TOKENIZER, AnswerSettings())
     task = TASK.to_predict(asked)
     model = task.build_model(config)
-    features = batch_of(task, asked.by_length, tmp_path, 2)
+    features = batch_of(task, asked.windows, tmp_path, 2)
     trimmed = trim_padding(features, task.features, multiple=1)
     assert trimmed["input_ids"].shape[1] == 10
     kept, whole = (
@@ -131,16 +131,6 @@ def test_kept_logits_are_of_full_length_and_padding_is_no_answer(tmp_path):
     # Whatever the order of the rows.
     turned = {name: value[::-1] for name, value in kept.items()}
     assert asked.predict(turned) == asked.predict(kept)
-
-
-def test_windows_are_asked_from_the_shortest_to_the_longest():
-    examples = [example("a"), example("b", Passage("owl ."))]
-    passages = TokenizedPassages(TOKENIZER)
-    questions = [(e, passages[e.passage], None) for e in examples]
-    windows = list(TASK.all_windows(questions, TOKENIZER))
-    asked = AskedQuestions(examples, windows, TOKENIZER, AnswerSettings())
-    lengths = [window.num_tokens for window in asked.by_length]
-    assert lengths == sorted(lengths) and len(lengths) == len(windows)
 
 
 def test_an_answer_that_the_tokenizer_drops_is_left_out_and_counted():

@@ -13,7 +13,7 @@ from tiny_runs import BAD, GOOD, PLACES, classifier_options, moods, pairs, read_
 
 from bert_tf.predictor import SavedClassifier
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.workflows.classifier import lengths_of, run_classifier, warn_of_collapse
+from bert_tf.workflows.classifier import run_classifier, warn_of_collapse
 from bert_tf.workflows.classifier_data import read_data
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 from bert_tf.workflows.fine_tuning import trained_task
@@ -417,7 +417,7 @@ def test_padding_to_the_full_length_gives_the_same_predictions(pair_model, mrpc_
             predict_batch_size=2,
             pad_to_max_length=pad,
         )
-        assert lengths_of(options) == ("full" if pad else "bucketed")
+        assert options.lengths == ("full" if pad else "bucketed")
         run_classifier(options)
         found.append(rows_of(tmp_path / str(pad) / "test_results.tsv"))
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-5)
