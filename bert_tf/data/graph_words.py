@@ -146,7 +146,9 @@ def _window_bounds(offsets, first_word, last_word, max_tokens: int, stride: int)
         for dtype in (tf.int64, tf.int64, tf.bool)
     ]
     state = (0, first_word, tf.ones_like(first_word, tf.bool), *arrays)
-    state = tf.while_loop(lambda _, __, is_open, *___: tf.reduce_any(is_open), step, state)
+    state = tf.while_loop(  # once at least, for arrays cannot be empty
+        lambda number, _, is_open, *__: tf.equal(number, 0) | tf.reduce_any(is_open), step, state
+    )
     batch = tf.size(first_word)
     return [tf.transpose(tf.reshape(array.stack(), [-1, batch])) for array in state[3:]]
 

@@ -11,7 +11,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from bert_tf.data.packing import pack
-from bert_tf.export import export_classifier
+from bert_tf.serving.classifier import ServedClassifier
+from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.model_folder import load_model_folder
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
