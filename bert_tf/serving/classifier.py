@@ -33,7 +33,7 @@ class ServedClassifier(Served):
     def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
         super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
         self.task = trained.task
-        self._label_names = tf.constant(trained.task.labels, tf.string)
+        self._label_names = list(trained.task.labels)
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         return self._answer(**self._logits(input_ids, input_mask, segment_ids))

@@ -6,8 +6,8 @@
 
 Outputs:
 
-    embedding         float32 [B, H], by the pooling that was asked for (modeling/pooling.py); its length is
-                      1 unless that is switched off
+    embedding         float32 [B, H], by the pooling that was asked for (modeling/pooling.py); its
+                      length is 1 unless that is switched off
     layer_features    float32 [B, K, S, H], where layers were asked for: those, in that order
     token             string [B, S], beside `layer_features`: the WordPieces, "" in padding
 
@@ -51,7 +51,7 @@ class ServedEncoder(Served):
         super().__init__(model, tokenizer, max_seq_length, with_text)
         check_pooling(pooling, model.config.num_hidden_layers)
         self.pooling, self.normalize, self.layers = pooling, normalize, tuple(layers)
-        self._pieces = tf.constant(tokenizer.convert_ids_to_tokens(range(len(tokenizer.vocab))))
+        self._pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer.vocab)))
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         found = self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)

@@ -48,7 +48,7 @@ class ServedMaskFiller(Served):
             raise ValueError("The vocabulary has no [MASK], so that nothing can be filled.")
         self.top_k = min(top_k, len(tokenizer.vocab))
         self._special = {t: tokenizer.vocab[t] for t in SPECIAL_TOKENS if t in tokenizer.vocab}
-        self._pieces = tf.constant(tokenizer.convert_ids_to_tokens(range(len(tokenizer.vocab))))
+        self._pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer.vocab)))
 
     def ids_specs(self) -> dict[str, tf.TensorSpec]:
         name = "masked_lm_positions"

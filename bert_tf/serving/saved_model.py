@@ -60,7 +60,7 @@ def write_saved_model(
         extra = os.path.join(folder, EXTRA)
         values = metadata(served, precision) | {
             "format": "saved_model",
-            "signatures": {name: _described(function) for name, function in found.items()},
+            "signatures": {name: described(function) for name, function in found.items()},
             "custom_ops": custom_operations(os.path.join(folder, "saved_model.pb")),
         }
         write_beside(served, extra, values)
@@ -143,7 +143,9 @@ def custom_operations(saved_model_file: str) -> list[str]:
     return sorted(name for name in used - functions if not hasattr(tf.raw_ops, name))
 
 
-def _described(function: Signature) -> dict[str, Any]:
+def described(function: Signature) -> dict[str, Any]:
+    """Names, dtypes and shapes of what a signature takes and gives."""
+
     def spec(tensor: tf.TensorSpec) -> dict[str, Any]:
         return {"dtype": tensor.dtype.name, "shape": tensor.shape.as_list()}
 
@@ -169,8 +171,7 @@ def _write_warm_up(
     ]
     dtypes = {
         signature: {
-            name: tf.as_dtype(spec["dtype"])
-            for name, spec in _described(function)["inputs"].items()
+            name: tf.as_dtype(spec["dtype"]) for name, spec in described(function)["inputs"].items()
         }
         for signature, function in signatures.items()
     }

@@ -101,6 +101,22 @@ class Served(tf.Module, abc.ABC):
                 found[name] = _graph(function).get_concrete_function(*specs)
         return found
 
+    def numeric_tokens(self) -> Callable[..., Outputs]:
+        """`tokens` for runtimes without strings and variables: a graph whose weights are constants.
+
+        It takes what `ids_specs` says, by position.
+        """
+        weights = [(variable, variable.numpy()) for variable in self.model.weights]
+        specs = self.ids_specs()
+
+        @tf.function(input_signature=list(specs.values()), autograph=False)
+        def numbers(*values: tf.Tensor) -> Outputs:
+            with keras.StatelessScope([(v, tf.constant(value)) for v, value in weights]):
+                outputs = self.tokens(**dict(zip(specs, values, strict=True)))
+            return {name: o for name, o in outputs.items() if o.dtype != tf.string}
+
+        return numbers
+
     def call_model(self, **inputs: tf.Tensor) -> dict[str, Any]:
         """The model's outputs for rows that are not many."""
         return self.model(inputs, training=False)

@@ -40,7 +40,7 @@ class ServedTagger(Served):
     def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
         super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
         self.task = trained.task
-        self._label_names = tf.constant(self.task.labels)
+        self._label_names = list(self.task.labels)
         self._rules = _EntityRules.of(self.task.labels)
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:

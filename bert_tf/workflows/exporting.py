@@ -17,7 +17,9 @@ from bert_tf.serving.answerer import ServedAnswerer
 from bert_tf.serving.chooser import ServedChooser
 from bert_tf.serving.classifier import ServedClassifier
 from bert_tf.serving.encoder import ServedEncoder
+from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
 from bert_tf.serving.mask_filler import ServedMaskFiller
+from bert_tf.serving.onnx import ONNX_PRECISIONS, write_onnx
 from bert_tf.serving.saved_model import check_export_dir, write_saved_model
 from bert_tf.serving.served import TOKENS, Served
 from bert_tf.serving.tagger import ServedTagger
@@ -33,7 +35,13 @@ from bert_tf.workflows.options import option
 logger = logging.getLogger(__name__)
 
 HEADS = ("task", "encoder", "masked_lm")
-PRECISIONS = ("float32", "bfloat16")
+# Format -> the precisions that it can have.
+FORMATS = {
+    "saved_model": ("float32", "bfloat16"),
+    "tflite": LITE_PRECISIONS,
+    "onnx": ONNX_PRECISIONS,
+}
+_PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in names))
 _WITH_LENGTH = {
     ClassificationTask: ServedClassifier,
     MultipleChoiceTask: ServedChooser,
@@ -49,7 +57,7 @@ class ExportOptions:
         "The --output_dir of a run of ours; for an encoder or a masked LM also any checkpoint that "
         "--init_checkpoint may name."
     )
-    export_dir: str = option("New folder for the SavedModel; TF Serving wants .../<version>.")
+    export_dir: str = option("New folder for what is written; TF Serving wants .../<version>.")
     head: str | None = option(
         "What is exported: task, what the model was fine-tuned for; encoder, embeddings and vectors "
         "of layers; masked_lm, tokens for [MASK]. Default: task of a fine-tuned model, else encoder.",
@@ -61,8 +69,16 @@ class ExportOptions:
         "that TensorFlow itself lacks.",
         default=None,
     )
+    format: str = option(
+        "saved_model, or a file that takes ids: tflite, or onnx (which needs bert-tf[onnx]).",
+        default="saved_model",
+        choices=tuple(FORMATS),
+    )
     precision: str = option(
-        "Of weights and computation; outputs are float32.", default="float32", choices=PRECISIONS
+        "Of the weights; outputs are float32. saved_model: float32, bfloat16. tflite: float32, float16, "
+        "int8 (dynamic range). onnx: float32, int8 (dynamic range).",
+        default="float32",
+        choices=_PRECISIONS,
     )
     max_seq_length: int | None = option(
         "Longer texts are cut, or read in windows of this length. Default: as in training. Not for "
@@ -100,6 +116,16 @@ class ExportOptions:
         for name in ("max_answer_length", "n_best_size", "top_k"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
+        if self.precision not in FORMATS[self.format]:
+            raise ValueError(
+                f"--precision is {self.precision}, but of --format={self.format} it must be "
+                f"{' or '.join(FORMATS[self.format])}."
+            )
+        if self.format != "saved_model" and self.signatures not in (None, (TOKENS,)):
+            raise ValueError(
+                f"--signature is {self.signature}, but --format={self.format} takes ids only: leave it "
+                "out."
+            )
 
     @property
     def signatures(self) -> tuple[str, ...] | None:
@@ -110,13 +136,25 @@ class ExportOptions:
 
     @property
     def with_text(self) -> bool:
-        return self.signatures != (TOKENS,)
+        return self.format == "saved_model" and self.signatures != (TOKENS,)
+
+    @property
+    def dtype(self) -> str:
+        """Of the model that is loaded; the other formats make their precision of float32."""
+        return self.precision if self.format == "saved_model" else "float32"
 
 
 def export_saved_model(options: ExportOptions) -> None:
-    """Writes the SavedModel, and says how it is asked."""
+    """Writes what is served, and says how it is asked."""
     check_export_dir(options.export_dir)  # before the model is loaded
     served = load_served(options)
+    if options.format != "saved_model":
+        write = {"tflite": write_lite, "onnx": write_onnx}[options.format]
+        values = write(served, options.export_dir, options.precision)
+        logger.info("Wrote %s/%s (%s)", options.export_dir, values["file"], options.precision)
+        _log_signatures(values)
+        logger.info("  it takes ids: a client tokenizes with the vocab.txt beside it")
+        return
     values = write_saved_model(
         served,
         options.export_dir,
@@ -160,7 +198,7 @@ def load_served(options: ExportOptions) -> Served:
                 f"{options.model_dir} holds no fine-tuned model ({TASK_FILE} of run_classifier, "
                 "run_squad, run_ner or run_swag). Use --head=encoder or --head=masked_lm."
             )
-        return _with_task(load_model_folder(options.model_dir, dtype=options.precision), options)
+        return _with_task(load_model_folder(options.model_dir, dtype=options.dtype), options)
     return _without_task(head, options)
 
 
@@ -198,7 +236,7 @@ def _without_task(head: str, options: ExportOptions) -> Served:
     limit = config.max_position_embeddings
     length = _checked_length(options.max_seq_length or limit, 3, limit)
     kind = BertModel if head == "encoder" else BertForPreTraining
-    model = kind(config, dtype=options.precision)
+    model = kind(config, dtype=options.dtype)
     report = initialize(model, checkpoint)
     if head == "encoder":
         layers = _layer_indexes(options.layers, config.num_hidden_layers)
