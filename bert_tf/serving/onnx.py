@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.serving.saved_model import described, metadata, new_folder, write_beside
@@ -44,6 +45,7 @@ def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> d
             f"{', '.join(ONNX_PRECISIONS)}."
         )
     try:
+        import onnx
         import tf2onnx
         from onnxruntime.quantization import QuantType, quantize_dynamic
     except ImportError as error:
@@ -52,7 +54,13 @@ def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> d
             "`pip install bert-tf[onnx]`."
         ) from error
     function, specs = served.numeric_tokens(), list(served.ids_specs().values())
-    model, _ = tf2onnx.convert.from_function(function, input_signature=specs, opset=_OPSET)
+    model, _ = tf2onnx.convert.from_function(
+        function,
+        input_signature=specs,
+        opset=_OPSET,
+        custom_op_handlers={"Erfc": (_without_erfc, [])},
+    )
+    onnx.checker.check_model(model)  # tf2onnx only logs that it does not know an operation
     with new_folder(export_dir) as folder:
         values = metadata(served, precision) | {"format": "onnx", "file": ONNX_FILE}
         values["signatures"] = {TOKENS: described(function.get_concrete_function())}
@@ -66,3 +74,13 @@ def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> d
             quantize_dynamic(whole, path, weight_type=QuantType.QInt8)
             tf.io.gfile.remove(whole)
     return values
+
+
+def _without_erfc(graph: Any, node: Any, name: str, _: Any) -> None:
+    """erfc(x) = 1 - erf(x): in "gelu_erf" TensorFlow has the one, and ONNX the other."""
+    (x,), (output,) = node.input, node.output
+    of_output = {"shapes": [graph.get_shape(output)], "dtypes": [graph.get_dtype(output)]}
+    graph.remove_node(name)
+    erf = graph.make_node("Erf", [x], name=f"{name}/erf", **of_output)
+    one = graph.make_const(f"{name}/one", np.array(1.0, np.float32))
+    graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=[output], **of_output)
