@@ -46,7 +46,8 @@ class Served(tf.Module, abc.ABC):
         self, model: keras.Model, tokenizer: FullTokenizer, max_seq_length: int, with_text: bool
     ):
         super().__init__()
-        self.model = model
+        self._model = _Untracked(model)
+        self.weights = [variable.value for variable in model.weights]
         self.max_seq_length = max_seq_length
         self.vocabulary = tokenizer.vocab
         self.do_lower_case = tokenizer.do_lower_case
@@ -54,6 +55,10 @@ class Served(tf.Module, abc.ABC):
         self.cls_id, self.sep_id, self.unk_id = special
         if with_text:
             self.tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
+
+    @property
+    def model(self) -> keras.Model:
+        return self._model.object
 
     @property
     def config(self) -> BertConfig:
@@ -165,6 +170,18 @@ class Served(tf.Module, abc.ABC):
     def long_text(self) -> str:
         """As long as the model reads at once, for `examples`."""
         return " ".join(["word"] * self.max_seq_length)
+
+
+class _Untracked:
+    """Keeps an object from being part of what is saved.
+
+    A Keras model that is saved with a module restores its variables into copies that no function reads
+    (Keras 3.15, `Variable._export_to_saved_model_graph`). `tf.saved_model.load` does not mind, but
+    servers and the C API then find variables without values. So a module holds TensorFlow's own.
+    """
+
+    def __init__(self, kept: Any):
+        self.object = kept
 
 
 def _graph(function: Callable[..., Outputs]):

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.core.framework.tensor_pb2 import TensorProto
 
 from bert_tf.serving.warmup import WARMUP_FILE, prediction_log
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
@@ -42,8 +43,7 @@ def decoded(record: bytes):
     (spec,) = [dict(fields(value)) for number, value in fields(request) if number == 1]
     entries = [dict(fields(value)) for number, value in fields(request) if number == 2]
     inputs = {
-        entry[1].decode(): tf.make_ndarray(tf.compat.v1.TensorProto.FromString(entry[2]))
-        for entry in entries
+        entry[1].decode(): tf.make_ndarray(TensorProto.FromString(entry[2])) for entry in entries
     }
     return spec[1].decode(), spec[3].decode(), inputs
 
