@@ -168,7 +168,8 @@ def best_spans(
     end = start + tf.gather(length, position, batch_dims=1)
 
     by_question = tf.RaggedTensor.from_row_lengths(score, windows.counts, validate=False)
-    window = tf.argmax(by_question.to_tensor(default_value=4 * _NEVER), axis=-1)
+    most = tf.maximum(by_question.bounding_shape(axis=1, out_type=tf.int64), 1)  # of no question: 1
+    window = tf.argmax(by_question.to_tensor(4 * _NEVER, shape=[-1, most]), axis=-1)
     window += by_question.row_starts()
     null = by_question.with_values(start_logits[:, 0] + end_logits[:, 0])
     return GraphSpans(
