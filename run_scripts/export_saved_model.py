@@ -1,4 +1,4 @@
-r"""Write a file that is served: a SavedModel that takes raw text, or a TFLite or ONNX file that takes ids.
+r"""Write a file that is served: a SavedModel that takes text, or a TFLite or ONNX file that takes ids.
 
 python run_scripts/export_saved_model.py --model_dir=mrpc_output --export_dir=served/mrpc/1
 python run_scripts/export_saved_model.py --model_dir=mrpc_output --export_dir=served/mrpc/2 \
