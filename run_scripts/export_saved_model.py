@@ -1,6 +1,14 @@
-r"""Write a SavedModel that takes raw text, from a fine-tuned classifier.
+r"""Write a file that is served: a SavedModel that takes text, or a TFLite or ONNX file that takes ids.
 
 python run_scripts/export_saved_model.py --model_dir=mrpc_output --export_dir=served/mrpc/1
+python run_scripts/export_saved_model.py --model_dir=mrpc_output --export_dir=served/mrpc/2 \
+    --signature=tokens --precision=bfloat16
+python run_scripts/export_saved_model.py --model_dir=pretrained --export_dir=served/encoder/1 \
+    --head=encoder --pooling=mean
+python run_scripts/export_saved_model.py --model_dir=mrpc_output --export_dir=lite --format=tflite \
+    --precision=int8
+
+docs/serving.md says what each model takes and gives, and how servers are asked.
 """
 
 from bert_tf import cli

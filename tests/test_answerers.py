@@ -11,10 +11,7 @@ from tiny_runs import ANIMALS, GOOD, PLACES
 from tiny_squad import write_squad
 
 from bert_tf.data.squad import read_squad
-from bert_tf.export import export_answerer
-from bert_tf.model_folder import load_model_folder
 from bert_tf.predictor import QuestionAnswerer, SavedAnswerer, load_saved_model
-from bert_tf.tasks.answers import AnswerSettings
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 from bert_tf.workflows.prediction import PredictionOptions, predict
 
@@ -96,12 +93,11 @@ def test_a_saved_model_answers_as_the_folder(squad_model, squad2_model, served, 
 
 
 def test_the_served_threshold_and_longest_answer_are_those_of_the_export(squad2_model, tmp_path):
-    trained = load_model_folder(str(squad2_model))
-    settings = AnswerSettings(5, 1, True, null_score_diff_threshold=1e9)
-    export_answerer(trained, str(tmp_path / "served"), settings)
-    asked = questions(8, seed=5)
-    found = SavedAnswerer(str(tmp_path / "served")).predict(asked)
+    folder = str(tmp_path / "served")
     kwargs = {"n_best_size": 5, "max_answer_length": 1, "null_score_diff_threshold": 1e9}
+    export_saved_model(ExportOptions(model_dir=str(squad2_model), export_dir=folder, **kwargs))
+    asked = questions(8, seed=5)
+    found = SavedAnswerer(folder).predict(asked)
     expected = QuestionAnswerer(str(squad2_model), **kwargs).predict(asked)
     assert [a["answer"] for a in found] == [a["answer"] for a in expected]
     assert all(a["answer"] for a in found)
@@ -152,10 +148,6 @@ def test_what_answers_no_questions_is_refused(sentence_model, squad_model, expor
         ValueError, match="--max_seq_length is not for models that answer questions"
     ):
         export_saved_model(options)
-    with pytest.raises(ValueError, match="not for question answering"):
-        export_answerer(
-            load_model_folder(str(sentence_model)), str(tmp_path / "x"), AnswerSettings()
-        )
 
 
 @pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])

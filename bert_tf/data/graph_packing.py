@@ -54,10 +54,12 @@ def pack_ragged(
         second = tf.concat([first_values(ids_b, keep_b), closing], axis=1)
     rows = tf.concat([first, second], axis=1)
     segments = tf.concat([tf.zeros_like(first), tf.ones_like(second)], axis=1)
+    # A batch without rows has a position all the same, for the layers that look at the first one.
+    shape = [-1, tf.maximum(rows.bounding_shape(axis=1, out_type=tf.int64), 1)]
     return {
-        "input_ids": rows.to_tensor(),
-        "input_mask": tf.ones_like(rows).to_tensor(),
-        "segment_ids": segments.to_tensor(),
+        "input_ids": rows.to_tensor(shape=shape),
+        "input_mask": tf.ones_like(rows).to_tensor(shape=shape),
+        "segment_ids": segments.to_tensor(shape=shape),
     }
 
 

@@ -1,4 +1,5 @@
-"""`span_windows` as TensorFlow operations: questions and passages to windows, logits to spans.
+"""Windows of long texts as TensorFlow operations: of documents (`packing.pack_windows`), and of passages
+with questions (`span_windows`), where logits become spans.
 
 Shapes: B questions, W windows of all of them, S longest window, T tokens of all passages, K
 `max_answer_length`.
@@ -13,6 +14,52 @@ import tensorflow as tf
 from bert_tf.data.graph_packing import first_values, pack_ragged
 
 _NEVER = -1e30  # the score of what cannot be an answer
+
+
+def graph_document_windows(
+    ids_a: tf.RaggedTensor,
+    ids_b: tf.RaggedTensor | None,
+    *,
+    max_seq_length: int,
+    doc_stride: int,
+    cls_id: int,
+    sep_id: int,
+) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """As `packing.pack_windows`, of a whole batch.
+
+    Args:
+        ids_a, ids_b: int32 ragged [B, None]; of single sentences `ids_b` is None.
+
+    Returns:
+        `input_ids`, `input_mask`, `segment_ids`, int32 [W, S], and int64 [B], windows of each text.
+    """
+    lengths_a = ids_a.row_lengths()
+    lengths_b = tf.zeros_like(lengths_a) if ids_b is None else ids_b.row_lengths()
+    room = max_seq_length - 2 - tf.cast(lengths_b > 0, tf.int64)
+    a_slides = lengths_a >= lengths_b
+    long, short = tf.maximum(lengths_a, lengths_b), tf.minimum(lengths_a, lengths_b)
+    short = tf.where(long + short > room, tf.minimum(short, room // 2), short)
+    size = room - short
+    step = tf.minimum(size, doc_stride)
+    counts = 1 - tf.minimum(size - long, 0) // step
+    owner = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)
+    start = tf.ragged.range(counts).flat_values * tf.gather(step, owner)
+    length = tf.minimum(tf.gather(size, owner), tf.gather(long, owner) - start)
+
+    def part(ids: tf.RaggedTensor, slides: tf.Tensor) -> tf.RaggedTensor:
+        slides = tf.gather(slides, owner)
+        first = tf.gather(ids.row_starts(), owner) + tf.where(slides, start, 0)
+        places = tf.ragged.range(first, first + tf.where(slides, length, tf.gather(short, owner)))
+        return places.with_values(tf.gather(ids.flat_values, places.flat_values))
+
+    inputs = pack_ragged(
+        part(ids_a, a_slides),
+        None if ids_b is None else part(ids_b, ~a_slides),
+        max_seq_length=max_seq_length,
+        cls_id=cls_id,
+        sep_id=sep_id,
+    )
+    return inputs, counts
 
 
 class GraphWindows(NamedTuple):
@@ -121,7 +168,8 @@ def best_spans(
     end = start + tf.gather(length, position, batch_dims=1)
 
     by_question = tf.RaggedTensor.from_row_lengths(score, windows.counts, validate=False)
-    window = tf.argmax(by_question.to_tensor(default_value=4 * _NEVER), axis=-1)
+    most = tf.maximum(by_question.bounding_shape(axis=1, out_type=tf.int64), 1)  # of no question: 1
+    window = tf.argmax(by_question.to_tensor(4 * _NEVER, shape=[-1, most]), axis=-1)
     window += by_question.row_starts()
     null = by_question.with_values(start_logits[:, 0] + end_logits[:, 0])
     return GraphSpans(

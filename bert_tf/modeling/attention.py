@@ -31,7 +31,9 @@ def attention_bias(mask, left_to_right=False):
     -10000 and not minus infinity, as in the reference: a row that is wholly masked stays finite.
     """
     mask = ops.cast(mask, "float32")
-    mask = mask[:, None, None, :] if len(mask.shape) == 2 else mask[:, None, :, :]
+    mask = ops.expand_dims(
+        mask, (1, 2) if len(mask.shape) == 2 else 1
+    )  # as a slice TFLite has no op
     if left_to_right:
         position = ops.arange(ops.shape(mask)[-1])
         mask = mask * ops.cast(position[:, None] >= position, "float32")  # [B, 1, F, T]

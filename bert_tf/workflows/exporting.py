@@ -1,28 +1,89 @@
-"""export_saved_model: from a fine-tuned model's folder to a SavedModel that takes raw text."""
+"""export_saved_model: from a model's folder or checkpoint to a file that is served."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from bert_tf.export import check_export_dir, export_answerer, export_classifier
-from bert_tf.export_words_and_choices import SERVED, export_words_or_choices
-from bert_tf.model_folder import TrainedModel, load_model_folder
+from bert_tf.interop.hub import SCHEME
+from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model_folder, read_task
+from bert_tf.modeling.bert import BertModel
+from bert_tf.modeling.models import BertForPreTraining
+from bert_tf.modeling.pooling import POOLINGS
+from bert_tf.serving.answerer import ServedAnswerer
+from bert_tf.serving.chooser import ServedChooser
+from bert_tf.serving.classifier import ServedClassifier
+from bert_tf.serving.encoder import ServedEncoder
+from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
+from bert_tf.serving.mask_filler import ServedMaskFiller
+from bert_tf.serving.onnx import ONNX_PRECISIONS, write_onnx
+from bert_tf.serving.saved_model import check_export_dir, write_saved_model
+from bert_tf.serving.served import TOKENS, Served
+from bert_tf.serving.tagger import ServedTagger
 from bert_tf.tasks.answers import AnswerSettings
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.workflows import lookup
 from bert_tf.workflows.options import option
 
 logger = logging.getLogger(__name__)
+
+HEADS = ("task", "encoder", "masked_lm")
+# Format -> the precisions that it can have.
+FORMATS = {
+    "saved_model": ("float32", "bfloat16"),
+    "tflite": LITE_PRECISIONS,
+    "onnx": ONNX_PRECISIONS,
+}
+_PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in names))
+_WITH_LENGTH = {
+    ClassificationTask: ServedClassifier,
+    MultipleChoiceTask: ServedChooser,
+    TokenClassificationTask: ServedTagger,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
     """The flags of export_saved_model."""
 
-    model_dir: str = option("The --output_dir of run_classifier, run_squad, run_ner or run_swag.")
-    export_dir: str = option("New folder for the SavedModel; TF Serving wants .../<version>.")
+    model_dir: str = option(
+        "The --output_dir of a run of ours; for an encoder or a masked LM also any checkpoint that "
+        "--init_checkpoint may name."
+    )
+    export_dir: str = option("New folder for what is written; TF Serving wants .../<version>.")
+    head: str | None = option(
+        "What is exported: task, what the model was fine-tuned for; encoder, embeddings and vectors "
+        "of layers; masked_lm, tokens for [MASK]. Default: task of a fine-tuned model, else encoder.",
+        default=None,
+        choices=HEADS,
+    )
+    signature: str | None = option(
+        "Signatures, comma-separated. Default: all. --signature=tokens, on ids, needs no operation "
+        "that TensorFlow itself lacks.",
+        default=None,
+    )
+    format: str = option(
+        "saved_model, or a file that takes ids: tflite, or onnx (which needs bert-tf[onnx]).",
+        default="saved_model",
+        choices=tuple(FORMATS),
+    )
+    precision: str = option(
+        "Of the weights; outputs are float32. saved_model: float32, bfloat16. tflite: float32, float16, "
+        "int8 (dynamic range). onnx: float32, int8 (dynamic range).",
+        default="float32",
+        choices=_PRECISIONS,
+    )
     max_seq_length: int | None = option(
-        "Longer texts are cut. Default: as in training. Not for questions.", default=None
+        "Longer texts are cut, or read in windows of this length. Default: as in training. Not for "
+        "questions.",
+        default=None,
     )
     null_score_diff_threshold: float = option(
         "For SQuAD 2.0: no answer is given where its odds are above this.", default=0.0
@@ -31,62 +92,193 @@ class ExportOptions:
     n_best_size: int = option(
         "For SQuAD: best tokens of each window that may begin or end an answer.", default=20
     )
+    pooling: str = option(
+        "For an encoder: how tokens become one vector.", default="mean", choices=tuple(POOLINGS)
+    )
+    normalize: bool = option("For an encoder: embeddings have the length 1.", default=True)
+    layers: str | None = option(
+        "For an encoder: layers whose vectors are given as well, comma-separated; -1 is the last.",
+        default=None,
+    )
+    top_k: int = option("For a masked LM: tokens for each [MASK].", default=5)
+    warm_up: bool = option("Write requests with which TF Serving warms up.", default=True)
+    bert_config_file: str | None = option(
+        "Architecture of a checkpoint. Default: the one beside it.", default=None
+    )
+    vocab_file: str | None = option(
+        "Vocabulary of a checkpoint. Default: the one beside it.", default=None
+    )
+    do_lower_case: bool | None = option(
+        "Lower-case the text. Default: as the checkpoint says, else true.", default=None
+    )
 
     def __post_init__(self) -> None:
-        for name in ("max_answer_length", "n_best_size"):
+        for name in ("max_answer_length", "n_best_size", "top_k"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
+        if self.precision not in FORMATS[self.format]:
+            raise ValueError(
+                f"--precision is {self.precision}, but of --format={self.format} it must be "
+                f"{' or '.join(FORMATS[self.format])}."
+            )
+        if self.format != "saved_model" and self.signatures not in (None, (TOKENS,)):
+            raise ValueError(
+                f"--signature is {self.signature}, but --format={self.format} takes ids only: leave it "
+                "out."
+            )
+
+    @property
+    def signatures(self) -> tuple[str, ...] | None:
+        """`signature` as names; None for all."""
+        if self.signature is None:
+            return None
+        return tuple(dict.fromkeys(name.strip() for name in self.signature.split(",")))
+
+    @property
+    def with_text(self) -> bool:
+        return self.format == "saved_model" and self.signatures != (TOKENS,)
+
+    @property
+    def dtype(self) -> str:
+        """Of the model that is loaded; the other formats make their precision of float32."""
+        return self.precision if self.format == "saved_model" else "float32"
 
 
 def export_saved_model(options: ExportOptions) -> None:
-    """Writes the SavedModel, and says how it is asked."""
+    """Writes what is served, and says how it is asked."""
     check_export_dir(options.export_dir)  # before the model is loaded
-    trained = load_model_folder(options.model_dir)
-    if isinstance(trained.task, QuestionAnsweringTask):
-        _export_answerer(trained, options)
+    served = load_served(options)
+    if options.format != "saved_model":
+        write = {"tflite": write_lite, "onnx": write_onnx}[options.format]
+        values = write(served, options.export_dir, options.precision)
+        logger.info("Wrote %s/%s (%s)", options.export_dir, values["file"], options.precision)
+        _log_signatures(values)
+        logger.info("  it takes ids: a client tokenizes with the vocab.txt beside it")
         return
-    if type(trained.task) in SERVED:
-        signatures = export_words_or_choices(trained, options.export_dir, options.max_seq_length)
-        logger.info("Wrote a SavedModel to %s", options.export_dir)
-        for name, function in signatures.items():
-            takes, gives = function.structured_input_signature[1], function.structured_outputs
-            logger.info("  %s: %s -> %s", name, ", ".join(takes), ", ".join(gives))
-        return
-    export_classifier(trained, options.export_dir, options.max_seq_length)
-    inputs = "text_a, text_b" if trained.task.is_pair else "text_a"
-    logger.info("Wrote a SavedModel to %s", options.export_dir)
-    outputs = {
-        "single_label": "label, probabilities, logits",
-        "multi_label": "has_label, probabilities, logits",
-        "regression": "score, logits",
-    }[trained.task.kind.name]
-    logger.info("  serving_default: %s (string) -> %s", inputs, outputs)
-    logger.info("  tokens: input_ids, input_mask, segment_ids (int32) -> the same")
-    if trained.task.labels:
-        logger.info("  labels: %s", ", ".join(trained.task.labels))
-    if trained.task.doc_stride:
-        logger.warning(
-            "The model was trained with --doc_stride, but the SavedModel reads the first %d tokens of a "
-            "text: cut long documents before you send them, and pool the logits.",
-            options.max_seq_length or trained.max_seq_length,
-        )
-    logger.info("  loads where tensorflow and tensorflow_text are imported; bert_tf is not needed")
-
-
-def _export_answerer(trained: TrainedModel, options: ExportOptions) -> None:
-    if options.max_seq_length is not None:
-        raise ValueError(
-            "--max_seq_length is not for models that answer questions: longer contexts are read in "
-            f"windows of the {trained.max_seq_length} tokens of training."
-        )
-    settings = AnswerSettings(
-        options.n_best_size,
-        options.max_answer_length,
-        trained.task.version_2_with_negative,
-        options.null_score_diff_threshold,
+    values = write_saved_model(
+        served,
+        options.export_dir,
+        options.signatures,
+        precision=options.precision,
+        warm_up=options.warm_up,
     )
-    export_answerer(trained, options.export_dir, settings)
     logger.info("Wrote a SavedModel to %s", options.export_dir)
-    logger.info("  serving_default: question, context (string) -> answer, start, end, score, ...")
-    logger.info("  tokens: input_ids, input_mask, segment_ids (int32) -> start_logits, end_logits")
-    logger.info("  loads where tensorflow and tensorflow_text are imported; bert_tf is not needed")
+    _log_signatures(values)
+    if values["custom_ops"]:
+        logger.info(
+            "  operations of tensorflow-text: %s (TensorFlow Serving has them; elsewhere import "
+            "tensorflow_text or load its library)",
+            ", ".join(values["custom_ops"]),
+        )
+    else:
+        logger.info("  no operation that TensorFlow itself lacks")
+
+
+def _log_signatures(values: Mapping[str, Any]) -> None:
+    for name, signature in values["signatures"].items():
+        sides = [
+            ", ".join(f"{n} {spec['dtype']} {spec['shape']}" for n, spec in signature[side].items())
+            for side in ("inputs", "outputs")
+        ]
+        logger.info("  %s: %s\n    -> %s", name, *sides)
+    if values["labels"]:
+        logger.info("  labels: %s", ", ".join(values["labels"]))
+
+
+def load_served(options: ExportOptions) -> Served:
+    """What is to be exported, with its weights."""
+    task = None
+    if not options.model_dir.startswith(SCHEME):
+        task = read_task(options.model_dir)
+    is_tuned = task is not None and not isinstance(task, PretrainingTask)
+    head = options.head or ("task" if is_tuned else "encoder")
+    if head == "task":
+        if not is_tuned:
+            raise ValueError(
+                f"{options.model_dir} holds no fine-tuned model ({TASK_FILE} of run_classifier, "
+                "run_squad, run_ner or run_swag). Use --head=encoder or --head=masked_lm."
+            )
+        return _with_task(load_model_folder(options.model_dir, dtype=options.dtype), options)
+    return _without_task(head, options)
+
+
+def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
+    task = trained.task
+    if isinstance(task, QuestionAnsweringTask):
+        if options.max_seq_length is not None:
+            raise ValueError(
+                "--max_seq_length is not for models that answer questions: longer contexts are read "
+                f"in windows of the {task.max_seq_length} tokens of training."
+            )
+        settings = AnswerSettings(
+            options.n_best_size,
+            options.max_answer_length,
+            task.version_2_with_negative,
+            options.null_score_diff_threshold,
+        )
+        return ServedAnswerer(trained, settings, options.with_text)
+    least = 3  # [CLS], a word or a second sentence's [SEP], [SEP]
+    if isinstance(task, ClassificationTask):
+        least = 2 + task.is_pair + bool(task.doc_stride)  # windows move by a token or more
+    length = _checked_length(
+        options.max_seq_length or trained.max_seq_length,
+        least,
+        trained.model.config.max_position_embeddings,
+    )
+    return _WITH_LENGTH[type(task)](trained, length, options.with_text)
+
+
+def _without_task(head: str, options: ExportOptions) -> Served:
+    """The encoder, or the masked LM, of a folder or a checkpoint."""
+    checkpoint = read_checkpoint(options.model_dir)
+    config = lookup.find_config(options.bert_config_file, checkpoint)
+    tokenizer = lookup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
+    limit = config.max_position_embeddings
+    length = _checked_length(options.max_seq_length or limit, 3, limit)
+    kind = BertModel if head == "encoder" else BertForPreTraining
+    model = kind(config, dtype=options.dtype)
+    report = initialize(model, checkpoint)
+    if head == "encoder":
+        layers = _layer_indexes(options.layers, config.num_hidden_layers)
+        return ServedEncoder(
+            model,
+            tokenizer,
+            length,
+            options.pooling,
+            options.normalize,
+            layers,
+            options.with_text,
+        )
+    missing = [name for name in report.missing if name.startswith("cls/predictions")]
+    if missing:
+        raise ValueError(
+            f"{checkpoint.source} has no masked-LM head: it lacks {', '.join(missing[:3])}. Use "
+            "--head=encoder, or a pre-trained checkpoint that still has its heads."
+        )
+    return ServedMaskFiller(model, tokenizer, length, options.top_k, options.with_text)
+
+
+def _layer_indexes(layers: str | None, num_layers: int) -> list[int]:
+    try:
+        indexes = [int(part) for part in layers.split(",")] if layers else []
+    except ValueError as error:
+        raise ValueError(
+            f"--layers is {layers!r}, but must be whole numbers with commas, as in -1,-2."
+        ) from error
+    for index in indexes:
+        if not -num_layers <= index < num_layers:
+            raise ValueError(
+                f"--layers is {layers} and has {index}, but the model's {num_layers} layers are "
+                f"{-num_layers} to {num_layers - 1}."
+            )
+    return indexes
+
+
+def _checked_length(max_seq_length: int, least: int, limit: int) -> int:
+    """Refuses a length without room for a word, or beyond the position table."""
+    if not least <= max_seq_length <= limit:
+        raise ValueError(
+            f"--max_seq_length is {max_seq_length}, but must be from {least} to "
+            f"`max_position_embeddings` = {limit} in the model's configuration."
+        )
+    return max_seq_length

@@ -1,10 +1,14 @@
 """SavedModels of run_ner and run_swag: the same answers as the models, on text."""
 
+import random
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bert_tf.predictor import SavedClassifier
+from bert_tf.serving.tagger import _EntityRules
+from bert_tf.training.conlleval import entities as conlleval_entities
 from bert_tf.word_and_choice_predictors import ChoicePredictor, EntityRecognizer
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
@@ -27,7 +31,7 @@ def served(folders):
 def label(served, rows):
     width = max(map(len, rows))
     words = tf.constant([[*row, *[""] * (width - len(row))] for row in rows])
-    outputs = served["words"].signatures["serving_default"](words=words)
+    outputs = served["words"].signatures["words"](words=words)
     return outputs["label"].numpy().astype(str).tolist(), outputs["probability"].numpy()
 
 
@@ -48,10 +52,59 @@ def test_a_word_of_which_nothing_is_left_has_a_label_and_moves_no_other(served):
     assert with_mark == unknown
 
 
-def test_a_row_that_is_too_long_is_an_error_and_not_cut(served):
-    assert len(label(served, [["cat"] * 29])[0][0]) == 29  # 31 positions
-    with pytest.raises(tf.errors.InvalidArgumentError, match="more than 29 WordPieces"):
-        label(served, [["cat"] * 30])
+TEXTS = (
+    "a owl is in the barn",
+    "",
+    "In\u00a0the barn, a PIG!",
+    " \u200d ",
+    " ".join(["a pig is in the lake. the hen, the cave 猫 \u200d a ôwl"] * 9),  # many windows
+    "supercalifragilisticexpialidocious" * 3 + " a dog",  # a word of more pieces than a window
+)
+
+
+def test_entities_of_texts_of_any_length_are_those_of_the_recognizer(served, ner_model):
+    outputs = served["words"].signatures["serving_default"](text=tf.constant(TEXTS))
+    expected = EntityRecognizer(str(ner_model)).predict(TEXTS)
+    assert max(map(len, expected)) == outputs["type"].shape[1] > 9
+    for row, entities in enumerate(expected):
+        found = {name: value.numpy()[row] for name, value in outputs.items()}
+        count = len(entities)
+        assert found["type"][:count].astype(str).tolist() == [e["type"] for e in entities]
+        assert found["start"][:count].tolist() == [e["start"] for e in entities]
+        assert found["end"][:count].tolist() == [e["end"] for e in entities]
+        assert [part.decode() for part in found["entity"][:count]] == [e["text"] for e in entities]
+        expected_probabilities = [e["probability"] for e in entities]
+        np.testing.assert_allclose(found["probability"][:count], expected_probabilities, atol=1e-5)
+        assert {*found["type"][count:], *found["entity"][count:]} <= {b""}
+        assert {*found["start"][count:], *found["end"][count:]} <= {-1}
+        assert not found["probability"][count:].any()
+
+
+def test_rows_of_words_may_be_of_any_length(served, ner_model):
+    words = TEXTS[4].replace(".", " .").replace(",", " ,").split()
+    labels, _ = label(served, [["a", "pig"], words])
+    assert labels[0] == ["O", "B-A"] + [""] * (len(words) - 2)
+    entities = EntityRecognizer(str(ner_model)).predict([TEXTS[4]])[0]
+    assert len(conlleval_entities(labels[1])) == len(entities)
+
+
+def test_which_entities_labels_make_is_what_conlleval_says():
+    labels = ["O", *(f"{prefix}-{kind}" for kind in "XY" for prefix in "BIES")]
+    rules = _EntityRules.of(labels)
+    rng = random.Random(1)
+    for _ in range(50):
+        rows = [[rng.choice(labels) for _ in range(rng.randint(0, 9))] for _ in range(4)]
+        ids = tf.constant([labels.index(name) for row in rows for name in row], tf.int64)
+        splits = np.cumsum([0, *map(len, rows)])
+        found = rules.find(ids, tf.constant(splits))
+        kinds = rules.types[ids.numpy()[found.first.numpy()]]
+        expected = [
+            (row, kind, splits[row] + first, splits[row] + end - 1)
+            for row in range(4)
+            for kind, first, end in conlleval_entities(rows[row])
+        ]
+        columns = (found.text.numpy(), kinds, found.first.numpy(), found.last.numpy())
+        assert list(zip(*columns, strict=True)) == expected
 
 
 def test_choices_get_the_probabilities_of_the_predictor(served, swag_model):
@@ -65,6 +118,7 @@ def test_choices_get_the_probabilities_of_the_predictor(served, swag_model):
     )
     expected = ChoicePredictor(str(swag_model)).predict(questions)
     assert outputs["prediction"].numpy().tolist() == [1, 0]
+    assert outputs["choice"].numpy().tolist() == [b"the kind cat", b"the calm hen"]
     probabilities = outputs["probabilities"].numpy()
     for row, answer in zip(probabilities, expected, strict=True):
         np.testing.assert_allclose(
@@ -83,7 +137,7 @@ def test_the_other_signature_takes_ids(served):
     assert served["words"].signatures["tokens"](**ids)["logits"].shape == (3, 7, 5)
 
 
-@pytest.mark.parametrize("name, inputs", [("words", "words"), ("choices", "text_a|choices")])
+@pytest.mark.parametrize("name, inputs", [("words", "text"), ("choices", "text_a|choices")])
 def test_they_are_not_taken_for_classifiers(folders, name, inputs):
     with pytest.raises(ValueError, match=f"takes .*({inputs}).*, so it is no classifier"):
         SavedClassifier(folders[name])

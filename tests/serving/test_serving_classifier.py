@@ -1,6 +1,7 @@
 """SavedModels on raw text: loaded in a new process, they answer as the Keras model does on its ids."""
 
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+from tiny_runs import sentence_options
 
-from bert_tf.data.packing import pack
-from bert_tf.export import export_classifier
+from bert_tf.data.graph_windows import graph_document_windows
+from bert_tf.data.packing import pack, pack_windows
 from bert_tf.model_folder import load_model_folder
+from bert_tf.workflows.classifier import run_classifier
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
 TEXTS = (
@@ -45,6 +48,12 @@ for folder, signature, inputs in json.load(sys.stdin):
 packages = {name.split(".")[0] for name in set(sys.modules) - imported}
 json.dump({"answers": answers, "more": sorted(packages & {"bert_tf", "keras"})}, sys.stdout)
 """
+
+
+def export(model_dir, export_dir, **options):
+    export_saved_model(
+        ExportOptions(model_dir=str(model_dir), export_dir=str(export_dir), **options)
+    )
 
 
 def packed(trained, texts):
@@ -156,14 +165,12 @@ def test_the_signatures_have_the_names_and_types_of_the_documentation(exported):
 
 def test_labels_vocabulary_and_configuration_lie_beside_it_for_people(exported, pair_model):
     folder = exported.pair / "assets.extra"
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "bert_config.json",
-        "labels.txt",
-        "task.json",
-        "vocab.txt",
-    ]
-    for path in folder.iterdir():
-        assert path.read_bytes() == (pair_model / path.name).read_bytes()
+    same = ["bert_config.json", "labels.txt", "task.json", "vocab.txt"]
+    for name in same:
+        assert (folder / name).read_bytes() == (pair_model / name).read_bytes()
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        [*same, "export.json", "tf_serving_warmup_requests"]
+    )
 
 
 def test_a_model_server_finds_only_operations_of_tensorflow_and_one_of_tensorflow_text(exported):
@@ -193,7 +200,7 @@ def test_an_export_does_not_replace_what_is_there(sentence_model, tmp_path, cont
 
 
 def test_an_export_that_is_killed_leaves_no_folder_and_the_next_one_succeeds(
-    single, tmp_path, monkeypatch
+    sentence_model, tmp_path, monkeypatch
 ):
     export_dir = tmp_path / "served" / "2"
 
@@ -201,11 +208,11 @@ def test_an_export_that_is_killed_leaves_no_folder_and_the_next_one_succeeds(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("bert_tf.export._write_extra_assets", killed)
-        export_classifier(single, str(export_dir))
+        patch.setattr("bert_tf.serving.saved_model.write_beside", killed)
+        export(sentence_model, export_dir)
     assert not export_dir.exists()
     export_dir.mkdir()  # empty, as by a program that prepares folders
-    export_classifier(single, f"{export_dir}/", max_seq_length=5)
+    export(sentence_model, f"{export_dir}/", max_seq_length=5)
     assert (export_dir / "assets.extra" / "labels.txt").exists()
     assert sorted(export_dir.parent.iterdir()) == [export_dir]
     function = tf.saved_model.load(str(export_dir)).signatures["serving_default"]
@@ -217,23 +224,87 @@ def test_an_export_that_is_killed_leaves_no_folder_and_the_next_one_succeeds(
 
 
 @pytest.mark.parametrize("length", [1, 32])
-def test_a_length_that_the_model_cannot_take_is_refused(single, tmp_path, length):
+def test_a_length_that_the_model_cannot_take_is_refused(sentence_model, tmp_path, length):
     message = f"--max_seq_length is {length}, but must be from 2 to .* = 31"
     with pytest.raises(ValueError, match=message):
-        export_classifier(single, str(tmp_path / "1"), length)
+        export(sentence_model, tmp_path / "1", max_seq_length=length)
 
 
-def test_a_pair_has_room_for_three_special_tokens(pair, tmp_path):
+def test_a_pair_has_room_for_three_special_tokens(pair_model, tmp_path):
     with pytest.raises(ValueError, match="--max_seq_length is 2, but must be from 3"):
-        export_classifier(pair, str(tmp_path / "1"), 2)
+        export(pair_model, tmp_path / "1", max_seq_length=2)
 
 
-def test_only_a_classifier_is_exported(pretrained, tmp_path):
-    with pytest.raises(
-        ValueError,
-        match=r"only classifiers and models that answer questions can be exported.* run_classifier",
-    ):
-        export_saved_model(ExportOptions(model_dir=str(pretrained), export_dir=str(tmp_path / "1")))
-    with pytest.raises(ValueError, match=r"has no task.json, so it is not the --output_dir"):
-        export_saved_model(ExportOptions(model_dir=str(tmp_path), export_dir=str(tmp_path / "1")))
+def test_what_has_no_task_is_refused_where_a_task_is_asked_for(pretrained, tmp_path):
+    message = "holds no fine-tuned model .* Use --head=encoder or --head=masked_lm"
+    with pytest.raises(ValueError, match=message):
+        export(pretrained, tmp_path / "1", head="task")
+    with pytest.raises(ValueError, match="no checkpoint"):
+        export(tmp_path, tmp_path / "1")
     assert not Path(tmp_path / "1").exists()
+
+
+# ------------------------------------------------------------------------------------------ long texts
+
+
+@pytest.fixture(scope="module")
+def windowed(pretrained, mood_tables, tmp_path_factory):
+    """--output_dir of a classifier that reads long texts in windows."""
+    folder = tmp_path_factory.mktemp("windowed")
+    run_classifier(
+        sentence_options(
+            pretrained,
+            mood_tables,
+            folder,
+            doc_stride=3,
+            window_pooling="max",
+            max_seq_length=9,
+            do_predict=False,
+            do_eval=False,
+            num_train_epochs=1.0,
+        )
+    )
+    return folder
+
+
+@pytest.mark.parametrize("length", [3, 9])
+def test_a_classifier_with_windows_reads_the_whole_text(windowed, tmp_path, length):
+    export(windowed, tmp_path / "1", max_seq_length=length)
+    function = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
+    trained = load_model_folder(str(windowed))
+    tokenizer = trained.tokenizer
+    cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    texts = [*TEXTS, "sad cat " * 10 + "happy owl " * 10]
+    found = function(text_a=tf.constant(texts))["logits"].numpy()
+    for text, logits in zip(texts, found, strict=True):
+        windows = pack_windows(
+            tokenizer.encode(text),
+            max_seq_length=length,
+            doc_stride=3,
+            cls_id=cls_id,
+            sep_id=sep_id,
+        )
+        inputs = {
+            name: np.array([getattr(window, name) for window in windows], "int32")
+            for name in windows[0]._fields
+        }
+        expected = trained.model(inputs)["logits"].numpy().max(axis=0)
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
+
+
+def test_windows_of_pairs_are_those_of_training():
+    rng = random.Random(1)
+    for _ in range(40):
+        sizes = [(rng.choice([0, 1, 2, 5, 9, 30]), rng.choice([0, 1, 3, 8, 40])) for _ in range(4)]
+        pairs = [(list(range(100, 100 + a)), list(range(500, 500 + b))) for a, b in sizes]
+        settings = {"max_seq_length": rng.randint(4, 17), "doc_stride": rng.randint(1, 9)}
+        settings |= {"cls_id": 1, "sep_id": 2}
+        inputs, counts = graph_document_windows(
+            *(tf.ragged.constant(ids, tf.int32) for ids in zip(*pairs, strict=True)), **settings
+        )
+        expected = [pack_windows(a, b, **settings) for a, b in pairs]
+        assert counts.numpy().tolist() == [len(windows) for windows in expected]
+        length = inputs["input_ids"].shape[1]
+        rows = [window for windows in expected for window in windows]
+        for name, value in inputs.items():
+            assert value.numpy().tolist() == [getattr(row, name)[:length] for row in rows]

@@ -1,0 +1,155 @@
+r"""Every export of one classifier on MRPC's dev set: accuracy beside the float model, size, latency.
+
+    python run_scripts/run_classifier.py --task_name=mrpc --do_train \
+        --data_dir=../shared/data/glue/MRPC --init_checkpoint=MINILM --output_dir=/tmp/mrpc \
+        --max_seq_length=128 --num_train_epochs=2 --learning_rate=5e-5 --seed=1
+    python benchmarks/exports.py --model_dir=/tmp/mrpc --data_dir=../shared/data/glue/MRPC
+
+A row for each format and precision: accuracy and F1 on the dev set, one pair at a time, ids by
+`FullTokenizer` without padding; the largest difference of a probability from the float32 SavedModel, and
+how many labels differ; megabytes of the model's files; median milliseconds of a pair. ONNX rows need
+`pip install -e .[onnx]`, and are left out without it. Latencies are of --threads threads, one after the
+other in one process: good for orders of magnitude, not for small differences.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.packing import pack_texts
+from bert_tf.model_folder import load_model_folder
+from bert_tf.training.metrics import accuracy, f1
+from bert_tf.workflows.classifier_data import read_data
+from bert_tf.workflows.classifier_options import ClassifierOptions
+from bert_tf.workflows.exporting import FORMATS, ExportOptions, export_saved_model
+
+Ask = Callable[[dict[str, np.ndarray]], np.ndarray]  # ids [1, S] -> probabilities [1, 2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model_dir", required=True, help="--output_dir of run_classifier on MRPC")
+    parser.add_argument("--data_dir", required=True, help="folder of MRPC")
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    tf.config.threading.set_intra_op_parallelism_threads(args.threads)
+    logging.disable(logging.WARNING)
+
+    rows, labels = dev_set(args.model_dir, args.data_dir)
+    print(
+        f"{len(rows)} pairs, {np.mean([row['input_ids'].size for row in rows]):.0f} tokens on average"
+    )
+    print("format       precision  accuracy     F1  differs by  labels    MB     ms")
+    expected = None
+    for name, precisions in FORMATS.items():
+        if name == "onnx" and not (find_spec("tf2onnx") and find_spec("onnxruntime")):
+            print("onnx: not installed")
+            continue
+        for precision in precisions:
+            with tempfile.TemporaryDirectory() as folder:
+                export_saved_model(
+                    ExportOptions(
+                        model_dir=args.model_dir,
+                        export_dir=f"{folder}/1",
+                        format=name,
+                        precision=precision,
+                        signature="tokens",
+                    )
+                )
+                size = model_size(Path(folder) / "1")
+                ask = LOADERS[name](f"{folder}/1", args.threads)
+                probabilities, seconds = answers(ask, rows)
+            expected = probabilities if expected is None else expected
+            found = probabilities.argmax(axis=1)
+            print(
+                f"{name:<12} {precision:<9} {accuracy(found, labels):9.4f} {f1(found, labels):6.4f} "
+                f"{np.abs(probabilities - expected).max():11.2g} "
+                f"{(found != expected.argmax(axis=1)).sum():7d} {size / 1e6:5.1f} {seconds * 1e3:6.1f}"
+            )
+
+
+def dev_set(model_dir: str, data_dir: str) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
+    """The ids of each pair, [1, S], and the labels."""
+    trained = load_model_folder(model_dir)
+    options = ClassifierOptions(
+        task_name="mrpc",
+        data_dir=data_dir,
+        output_dir=model_dir,
+        do_eval=True,
+        max_seq_length=trained.max_seq_length,
+    )
+    examples = read_data(options)[1]["dev"]
+    rows = []
+    for example in examples:
+        packed = pack_texts(
+            trained.tokenizer, example.text_a, example.text_b, trained.max_seq_length
+        )
+        length = sum(packed.input_mask)
+        rows.append(
+            {name: np.array([v[:length]], np.int32) for name, v in packed._asdict().items()}
+        )
+    ids = {label: index for index, label in enumerate(trained.task.labels)}
+    return rows, np.array([ids[example.label] for example in examples])
+
+
+def answers(ask: Ask, rows: Sequence[dict[str, np.ndarray]]) -> tuple[np.ndarray, float]:
+    """Probabilities [N, 2], and the median seconds of a pair, after a few for warming up."""
+    for row in rows[:20]:
+        ask(row)
+    found, seconds = [], []
+    for row in rows:
+        start = time.perf_counter()
+        found.append(ask(row))
+        seconds.append(time.perf_counter() - start)
+    return np.concatenate(found), statistics.median(seconds)
+
+
+def model_size(folder: Path) -> int:
+    """Bytes of all but what lies beside the model for people."""
+    return sum(
+        path.stat().st_size
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix not in (".json", ".txt")
+    )
+
+
+def load_saved_model(folder: str, threads: int) -> Ask:
+    model = tf.saved_model.load(folder)
+    function = model.signatures["tokens"]
+
+    def ask(row):
+        assert model
+        return function(**{n: tf.constant(v) for n, v in row.items()})["probabilities"].numpy()
+
+    return ask
+
+
+def load_lite(folder: str, threads: int) -> Ask:
+    interpreter = tf.lite.Interpreter(f"{folder}/model.tflite", num_threads=threads)
+    run = interpreter.get_signature_runner("tokens")
+    return lambda row: run(**row)["probabilities"].copy()
+
+
+def load_onnx(folder: str, threads: int) -> Ask:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(f"{folder}/model.onnx", options)
+    return lambda row: session.run(["probabilities"], row)[0]
+
+
+LOADERS = {"saved_model": load_saved_model, "tflite": load_lite, "onnx": load_onnx}
+
+if __name__ == "__main__":
+    main()

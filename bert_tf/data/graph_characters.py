@@ -1,0 +1,145 @@
+"""What the tokenization rules say about each code point, as tables for a TensorFlow graph.
+
+Made from Python's `unicodedata`, the same source that `bert_tf.tokenization` asks.
+"""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.tokenization import is_chinese_char, is_dropped, is_punctuation, is_whitespace
+
+# A code point in the graph carries what the rules say about it in the bits above its value. After
+# the first look-up the value is that of the cleaned (and lower-cased, decomposed) character, and 0
+# means: nothing is left of it.
+CODE_POINT = (1 << 21) - 1
+SEPARATOR = 1 << 21  # whitespace
+ALONE = 1 << 22  # a word of its own: punctuation, an ideograph
+MARK = 1 << 23  # Mn of combining class 0: dropped late, for it limits the reordering of NFD
+MORE = 1 << 24  # further characters come from the same one
+ORDER_SHIFT = 25  # 0, or the rank of its combining class
+
+CAPITAL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C2
+NEITHER, CASED, IGNORABLE = 0, 1, 2  # what a neighbour means to a capital sigma
+
+
+class CodePointTable:
+    """int32 for each of the 0x110000 code points, in pages of 256 of which few are distinct."""
+
+    def __init__(self, values: np.ndarray):
+        pages, self._page = np.unique(values.reshape(-1, 256), axis=0, return_inverse=True)
+        self._page = (self._page.reshape(-1) * 256).astype(np.int32)  # [4352]
+        self._values = pages.reshape(-1)  # [distinct pages * 256]
+
+    def look_up(self, code_points: tf.Tensor) -> tf.Tensor:
+        page = tf.gather(self._page, tf.bitwise.right_shift(code_points, 8))
+        return tf.gather(self._values, page + tf.bitwise.bitwise_and(code_points, 255))
+
+
+class Rules(NamedTuple):
+    """What the tokenization rules say about each code point.
+
+    first_offset: add it to get the first character that comes from this one, with its bits.
+    further: the other characters that come from it, with their bits; 0 where there is none.
+    sigma_context: `NEITHER`, `CASED` or `IGNORABLE`; no table if nothing is lower-cased.
+    """
+
+    first_offset: CodePointTable
+    further: tuple[CodePointTable, ...]
+    sigma_context: CodePointTable | None
+
+
+@functools.cache
+def word_breaks() -> CodePointTable:
+    """`SEPARATOR` for whitespace, `ALONE` for punctuation and ideographs, 0 for all other characters."""
+
+    def kind(char: str) -> int:
+        if is_whitespace(char):
+            return SEPARATOR
+        return ALONE if is_punctuation(char) or is_chinese_char(ord(char)) else 0
+
+    return CodePointTable(np.array([kind(chr(c)) for c in range(0x110000)], np.int32))
+
+
+@functools.cache
+def accents() -> CodePointTable:
+    """1 for what is stripped with the accents."""
+    marks = [unicodedata.category(chr(code_point)) == "Mn" for code_point in range(0x110000)]
+    return CodePointTable(np.array(marks, np.int32))
+
+
+@functools.cache
+def rules(do_lower_case: bool) -> Rules:
+    code_points = np.arange(0x110000, dtype=np.int32)
+    images = {}  # of the code points that do not simply become themselves
+    sigma_context = np.full_like(code_points, NEITHER)
+    rank = _ranks_of_combining_classes()
+    for code_point in range(0x110000):
+        char = chr(code_point)
+        if unicodedata.category(char) in ("Cn", "Co", "Cs") and not is_chinese_char(code_point):
+            continue  # no other rule is about unassigned and private code points
+        image = _image(char, do_lower_case, rank)
+        if image != [code_point]:
+            images[code_point] = image
+        if do_lower_case:
+            sigma_context[code_point] = _sigma_context(char)
+
+    num_columns = max(map(len, images.values()))
+    columns = np.zeros((num_columns, len(code_points)), np.int32)
+    columns[0] = code_points
+    for code_point, image in images.items():
+        columns[:, code_point] = image + [0] * (num_columns - len(image))
+    first, *further = columns
+    return Rules(
+        first_offset=CodePointTable(first - code_points),
+        further=tuple(map(CodePointTable, further)),
+        sigma_context=CodePointTable(sigma_context) if do_lower_case else None,
+    )
+
+
+def _ranks_of_combining_classes() -> dict[int, int]:
+    """Combining class of characters that are not dropped as accents -> 0, 1, 2, ... (3 bits)."""
+    chars = map(chr, range(0x110000))
+    classes = {unicodedata.combining(c) for c in chars if unicodedata.category(c) != "Mn"}
+    return {combining_class: rank for rank, combining_class in enumerate(sorted(classes))}
+
+
+def _image(char: str, do_lower_case: bool, rank: Mapping[int, int]) -> list[int]:
+    """What comes from a character, with the bits."""
+    if is_dropped(char):
+        return []
+    if is_whitespace(char):
+        return [ord(" ") | SEPARATOR]
+    is_ideograph = is_chinese_char(ord(char))
+    image = []
+    for result in unicodedata.normalize("NFD", char.lower()) if do_lower_case else char:
+        bits = ALONE if is_ideograph or is_punctuation(result) else 0
+        if do_lower_case:
+            combining_class = unicodedata.combining(result)
+            if unicodedata.category(result) == "Mn":
+                if combining_class:
+                    continue
+                bits |= MARK
+            bits |= rank[combining_class] << ORDER_SHIFT
+        image.append(ord(result) | bits)
+    assert len(image) <= 1 or not is_ideograph, "an ideograph is one word"
+    if len(image) > 1:
+        image[0] |= MORE
+    return image
+
+
+def _sigma_context(char: str) -> int:
+    """What `str.lower` takes `char` for, found by asking it."""
+    if is_dropped(char):
+        return IGNORABLE  # it is gone by then
+    if is_whitespace(char) or is_chinese_char(ord(char)):
+        return NEITHER  # the word ends here
+    if not f"A{char}Σ".lower().endswith("ς"):
+        return NEITHER
+    return CASED if f"{char}Σ".lower().endswith("ς") else IGNORABLE

@@ -1,0 +1,158 @@
+"""Words of texts as TensorFlow operations: where they stand, and windows of them.
+
+Shapes: B texts, C code points, L letters (what words consist of), N words of all texts, P pieces, W
+windows of all texts, S longest window.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from bert_tf.data.graph_characters import ALONE, CODE_POINT, SEPARATOR, word_breaks
+
+
+class GraphWords(NamedTuple):
+    """The words of some texts, one after the other.
+
+    letters: int32 ragged [N, None], code points.
+    source: int64 [L], which code point of the texts each letter came from.
+    splits: int64 [B + 1], how many words there are before each text.
+    """
+
+    letters: tf.RaggedTensor
+    source: tf.Tensor
+    splits: tf.Tensor
+
+
+def split_letters(chars: tf.Tensor, ends: tf.Tensor, source: tf.Tensor) -> GraphWords:
+    """The words in code points.
+
+    Args:
+        chars: int32 [C], code points with the bits `SEPARATOR` and `ALONE` (graph_characters.py); a
+            separator is behind each text.
+        ends: int64 [B], where those separators are in `chars`.
+        source: int64 [C], which code point of the texts each came from.
+    """
+    is_separator = tf.bitwise.bitwise_and(chars, SEPARATOR) != 0
+    breaks = tf.bitwise.bitwise_and(chars, SEPARATOR | ALONE) != 0
+    behind_break = tf.concat([[True], breaks[:-1]], axis=0)[: tf.size(breaks)]
+    where = tf.where(~is_separator)[:, 0]
+    word_start = tf.where(tf.gather(breaks | behind_break, where))[:, 0]  # int64 [N], in `where`
+    letters = tf.RaggedTensor.from_row_starts(
+        tf.gather(tf.bitwise.bitwise_and(chars, CODE_POINT), where), word_start, validate=False
+    )
+    num_words = tf.searchsorted(tf.gather(where, word_start), ends, out_type=tf.int64)
+    return GraphWords(letters, tf.gather(source, where), tf.concat([[0], num_words], axis=0))
+
+
+class PlacedWords(NamedTuple):
+    """Words of texts, and where they stand.
+
+    words: string ragged [B, None].
+    starts, ends: int64 [N], in characters of the text that each word is of.
+    """
+
+    words: tf.RaggedTensor
+    starts: tf.Tensor
+    ends: tf.Tensor
+
+
+def split_words(texts: tf.Tensor) -> PlacedWords:
+    """As `word_offsets.split_words`, of texts string [B] in UTF-8.
+
+    Bytes that are not UTF-8 count as U+FFFD.
+    """
+    with tf.device("/CPU:0"):
+        decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
+        chars = tf.bitwise.bitwise_or(decoded.values, word_breaks().look_up(decoded.values))
+        places = tf.range(tf.size(chars, tf.int64))
+        found = split_letters(chars, decoded.row_splits[1:] - 1, places)
+        words = tf.strings.unicode_encode(found.letters, "UTF-8")
+        words = tf.RaggedTensor.from_row_splits(words, found.splits, validate=False)
+        text_starts = tf.gather(decoded.row_starts(), words.value_rowids())
+        starts = tf.gather(found.source, found.letters.row_starts())
+        ends = tf.gather(found.source, found.letters.row_limits() - 1) + 1
+        return PlacedWords(words, starts - text_starts, ends - text_starts)
+
+
+class WordWindows(NamedTuple):
+    """The windows of some texts.
+
+    pieces: int32 ragged [W, None].
+    window: int64 [N], in which window each word is predicted.
+    position: int64 [N], which of that window's pieces is its first.
+    """
+
+    pieces: tf.RaggedTensor
+    window: tf.Tensor
+    position: tf.Tensor
+
+
+def graph_word_windows(
+    pieces: tf.RaggedTensor, splits: tf.Tensor, max_tokens: int, stride: int | None = None
+) -> WordWindows:
+    """As `word_windows.word_windows`; a text without words has one window without any.
+
+    Args:
+        pieces: int32 ragged [N, None], of each word 1 to `max_tokens`.
+        splits: int64 [B + 1], how many words there are before each text.
+        max_tokens: pieces that a window holds.
+        stride: pieces between the beginnings of windows; default: half a window.
+    """
+    stride = max(1, max_tokens // 2) if stride is None else stride
+    offsets = pieces.row_splits  # pieces before each word, and in all
+    first_word, last_word = splits[:-1], splits[1:]
+    starts, ends, is_window = _window_bounds(offsets, first_word, last_word, max_tokens, stride)
+    counts = tf.reduce_sum(tf.cast(is_window, tf.int64), axis=1)
+    owner = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)  # int64 [W]
+    starts, ends = tf.boolean_mask(starts, is_window), tf.boolean_mask(ends, is_window)
+
+    # Two windows share their overlap half and half; the first and the last have what is left.
+    both = tf.gather(offsets, starts[1:]) + tf.gather(offsets, ends[:-1])
+    middle = _first_at_least(2 * offsets, both)
+    same_text = tf.equal(owner[1:], owner[:-1])
+    border = tf.where(same_text, middle, tf.gather(last_word, owner[:-1]))
+    border = tf.concat([border, last_word[-1:]], axis=0)[: tf.size(owner)]
+    predicted = border - tf.concat([[0], border], axis=0)[: tf.size(owner)]  # words of each window
+    window = tf.repeat(tf.range(tf.size(owner, tf.int64)), predicted)
+    position = offsets[:-1] - tf.gather(offsets, tf.gather(starts, window))
+    places = tf.ragged.range(tf.gather(offsets, starts), tf.gather(offsets, ends))
+    values = tf.gather(pieces.values, places.values)
+    return WordWindows(places.with_values(values), window, position)
+
+
+def _window_bounds(offsets, first_word, last_word, max_tokens: int, stride: int):
+    """(start, end) of the windows as words, int64 [B, most windows], and which of them there are."""
+
+    def step(number, start, is_open, starts, ends, are_windows):
+        piece = tf.gather(offsets, start)
+        total = tf.gather(offsets, last_word)
+        is_last = total - piece <= max_tokens
+        # The last one goes as far to the left as fits.
+        leftmost = tf.maximum(first_word, _first_at_least(offsets, total - max_tokens))
+        end = tf.where(is_last, last_word, _first_at_least(offsets, piece + max_tokens + 1) - 1)
+        starts = starts.write(number, tf.where(is_last, leftmost, start))
+        ends = ends.write(number, end)
+        are_windows = are_windows.write(number, is_open)
+        following = tf.maximum(start + 1, _first_at_least(offsets, piece + stride))
+        is_open &= ~is_last
+        start = tf.where(is_open, tf.minimum(end, following), start)
+        return number + 1, start, is_open, starts, ends, are_windows
+
+    arrays = [
+        tf.TensorArray(dtype, size=0, dynamic_size=True, element_shape=[None])
+        for dtype in (tf.int64, tf.int64, tf.bool)
+    ]
+    state = (0, first_word, tf.ones_like(first_word, tf.bool), *arrays)
+    state = tf.while_loop(  # once at least, for arrays cannot be empty
+        lambda number, _, is_open, *__: tf.equal(number, 0) | tf.reduce_any(is_open), step, state
+    )
+    batch = tf.size(first_word)
+    return [tf.transpose(tf.reshape(array.stack(), [-1, batch])) for array in state[3:]]
+
+
+def _first_at_least(values: tf.Tensor, least: tf.Tensor) -> tf.Tensor:
+    """`bisect_left`."""
+    return tf.searchsorted(values, least, out_type=tf.int64)

@@ -1,0 +1,87 @@
+"""A model that answers questions, served.
+
+    serving_default   question, context: string [B]
+                      -> answer string [B], start and end int64 [B] (characters of the context; -1 for no
+                         answer), score float32 [B] (sum of the logits) and, with SQuAD 2.0, null_odds
+                         float32 [B]
+    tokens            input_ids, input_mask, segment_ids: int32 [B, S]
+                      -> start_logits, end_logits float32 [B, S]
+
+Long contexts are read in windows as in training; the answer is the best of all windows.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from bert_tf.data.graph_windows import best_spans, graph_windows
+from bert_tf.model_folder import TrainedModel
+from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec, valid_utf8
+from bert_tf.tasks.answers import CERTAINLY_NULL, AnswerSettings
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
+
+
+class ServedAnswerer(Served):
+    """Questions and contexts -> answers.
+
+    Args:
+        settings: how answers are chosen.
+    """
+
+    task: QuestionAnsweringTask
+
+    def __init__(self, trained: TrainedModel, settings: AnswerSettings, with_text: bool = True):
+        super().__init__(trained.model, trained.tokenizer, trained.task.max_seq_length, with_text)
+        self.task, self.settings = trained.task, settings
+
+    def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
+        return self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
+
+    def answer(self, question, context) -> Outputs:
+        context = valid_utf8(context)
+        passage_ids, starts, ends = self.tokenizer.with_offsets(context)
+        windows = graph_windows(
+            self.tokenizer(question),
+            passage_ids,
+            max_seq_length=self.max_seq_length,
+            doc_stride=self.task.doc_stride,
+            max_query_length=self.task.max_query_length,
+            cls_id=self.cls_id,
+            sep_id=self.sep_id,
+        )
+        spans = best_spans(
+            windows,
+            **self.call_in_parts(self.tokens, windows.inputs),
+            n_best_size=self.settings.n_best_size,
+            max_answer_length=self.settings.max_answer_length,
+        )
+        null_odds = tf.where(spans.score < -1e29, CERTAINLY_NULL, spans.null_score - spans.score)
+        is_answer = spans.score > -1e29
+        if self.settings.version_2_with_negative:
+            is_answer &= null_odds <= self.settings.null_score_diff_threshold
+        start = _at(starts.flat_values, spans.start, is_answer)
+        end = _at(ends.flat_values, spans.end, is_answer)
+        length = tf.cast(end - start, tf.int32)
+        first = tf.maximum(tf.cast(start, tf.int32), 0)
+        outputs = {
+            "answer": tf.strings.substr(context, first, length, unit="UTF8_CHAR"),
+            "start": start,
+            "end": end,
+            "score": spans.score,
+        }
+        if self.settings.version_2_with_negative:
+            outputs["null_odds"] = null_odds
+        return outputs
+
+    def text_functions(self):
+        return {TEXT: (self.answer, [texts_spec("question"), texts_spec("context")])}
+
+    def examples(self):
+        contexts = ("A short text.", self.long_text())
+        return {TEXT: [{"question": ["What is it?"], "context": [text]} for text in contexts]}
+
+
+def _at(values: tf.Tensor, index: tf.Tensor, is_answer: tf.Tensor) -> tf.Tensor:
+    """`values[index]`, and -1 where there is no answer."""
+    values = tf.concat([values, [-1]], axis=0)
+    return tf.gather(values, tf.where(is_answer, index, tf.size(values, tf.int64) - 1))

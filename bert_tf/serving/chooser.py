@@ -1,0 +1,62 @@
+"""A multiple-choice model that is served.
+
+serving_default   text_a: string [B]; choices: string [B, K], "" for one that a row does not have
+                  -> prediction int32 [B], choice string [B], probabilities and logits float32 [B, K]
+tokens            input_ids, input_mask, segment_ids: int32 [B, K, S]
+                  -> the same without `choice`
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from bert_tf.model_folder import TrainedModel
+from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.training.losses import masked_choices
+
+
+class ServedChooser(Served):
+    """A text and choices -> the best choice."""
+
+    task: MultipleChoiceTask
+    ids_shape = (None, None, None)
+
+    def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
+        super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
+        self.task = trained.task
+
+    def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
+        inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}
+        return _answer(self.call_model(**inputs)["logits"])
+
+    def choose(self, text_a, choices) -> Outputs:
+        shape = tf.shape(choices)  # B, K
+        repeated = tf.repeat(tf.range(shape[0]), shape[1])
+        ids_a = tf.gather(self.tokenizer(text_a), repeated)  # ragged [B*K, None]
+        packed = self.pack(ids_a, self.tokenizer(tf.reshape(choices, [-1])))
+        length = tf.shape(packed["input_ids"])[1]
+        folded = {
+            name: tf.reshape(value, [shape[0], shape[1], length]) for name, value in packed.items()
+        }
+        logits = self.call_model(**folded)["logits"]
+        is_choice = tf.cast(tf.strings.length(choices) > 0, tf.int32)
+        outputs = _answer(masked_choices(logits, is_choice))
+        best = tf.gather(choices, outputs["prediction"], batch_dims=1)
+        return {**outputs, "choice": best}
+
+    def text_functions(self):
+        choices = tf.TensorSpec([None, None], tf.string, "choices")
+        return {TEXT: (self.choose, [texts_spec("text_a"), choices])}
+
+    def examples(self):
+        texts = ("A short text.", self.long_text())
+        return {TEXT: [{"text_a": [text], "choices": [[text] * 4]} for text in texts]}
+
+
+def _answer(logits: tf.Tensor) -> Outputs:
+    return {
+        "prediction": tf.argmax(logits, axis=-1, output_type=tf.int32),
+        "probabilities": tf.nn.softmax(logits),
+        "logits": logits,
+    }

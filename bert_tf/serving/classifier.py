@@ -1,0 +1,83 @@
+"""A classifier of sentences or pairs that is served.
+
+    serving_default   text_a [, text_b]: string [B]                        -> the outputs
+    tokens            input_ids, input_mask, segment_ids: int32 [B, S]     -> the same
+
+Outputs, besides `logits` float32 [B, L]:
+
+    single_label   `probabilities` float32 [B, L], `label` string [B]
+    multi_label    `probabilities` float32 [B, L], `has_label` bool [B, L]
+    regression     `score` float32 [B]
+
+A model that was trained with --doc_stride reads a long text in windows and pools their logits, as its
+evaluation does; a row of ids is one window.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from bert_tf.data.graph_windows import graph_document_windows
+from bert_tf.model_folder import TrainedModel
+from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
+from bert_tf.tasks.classification import ClassificationTask
+
+_POOLINGS = {"mean": tf.math.unsorted_segment_mean, "max": tf.math.unsorted_segment_max}
+
+
+class ServedClassifier(Served):
+    """Texts -> labels or a number."""
+
+    task: ClassificationTask
+
+    def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
+        super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
+        self.task = trained.task
+        self._label_names = list(trained.task.labels)
+
+    def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
+        return self._answer(**self._logits(input_ids, input_mask, segment_ids))
+
+    def _logits(self, input_ids, input_mask, segment_ids) -> Outputs:
+        return self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
+
+    def _answer(self, logits) -> Outputs:
+        kind = self.task.kind.name
+        if kind == "regression":
+            return {"score": logits[:, 0], "logits": logits}
+        if kind == "multi_label":
+            outputs = {"probabilities": tf.sigmoid(logits), "has_label": logits > 0}
+            return {**outputs, "logits": logits}
+        label = tf.gather(self._label_names, tf.argmax(logits, axis=-1))
+        return {"probabilities": tf.nn.softmax(logits), "logits": logits, "label": label}
+
+    def _classify(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor | None) -> Outputs:
+        if not self.task.doc_stride:
+            return self.tokens(**self.pack(ids_a, ids_b))
+        windows, counts = graph_document_windows(
+            ids_a,
+            ids_b,
+            max_seq_length=self.max_seq_length,
+            doc_stride=self.task.doc_stride,
+            cls_id=self.cls_id,
+            sep_id=self.sep_id,
+        )
+        logits = self.call_in_parts(self._logits, windows)["logits"]
+        texts = tf.size(counts, tf.int64)
+        pool = _POOLINGS[self.task.window_pooling]
+        return self._answer(pool(logits, tf.repeat(tf.range(texts), counts), texts))
+
+    def single(self, text_a) -> Outputs:
+        return self._classify(self.tokenizer(text_a), None)
+
+    def pair(self, text_a, text_b) -> Outputs:
+        return self._classify(self.tokenizer(text_a), self.tokenizer(text_b))
+
+    def text_functions(self):
+        if self.task.is_pair:
+            return {TEXT: (self.pair, [texts_spec("text_a"), texts_spec("text_b")])}
+        return {TEXT: (self.single, [texts_spec("text_a")])}
+
+    def examples(self):
+        names = ("text_a", "text_b") if self.task.is_pair else ("text_a",)
+        return {TEXT: [{n: [text] for n in names} for text in ("A short text.", self.long_text())]}

@@ -1,0 +1,89 @@
+"""An encoder that is served: embeddings of sentences, and vectors of tokens.
+
+    serving_default   text_a: string [B]                                   -> the outputs
+    pair              text_a, text_b: string [B]                           -> the same
+    tokens            input_ids, input_mask, segment_ids: int32 [B, S]     -> the same without `token`
+
+Outputs:
+
+    embedding         float32 [B, H], by the pooling that was asked for (modeling/pooling.py); its
+                      length is 1 unless that is switched off
+    layer_features    float32 [B, K, S, H], where layers were asked for: those, in that order
+    token             string [B, S], beside `layer_features`: the WordPieces, "" in padding
+
+Shapes: B batch, S the batch's longest sequence, H hidden, K layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from bert_tf.modeling.bert import BertModel
+from bert_tf.modeling.pooling import check_pooling, sentence_embedding
+from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
+from bert_tf.tokenization import FullTokenizer
+
+PAIR = "pair"
+
+
+class ServedEncoder(Served):
+    """Texts -> vectors.
+
+    Args:
+        model, tokenizer, max_seq_length, with_text: as of `Served`.
+        pooling: key of `POOLINGS`.
+        normalize: whether embeddings get the length 1, so that their product is the cosine.
+        layers: indexes of the layers whose vectors are given as well: 0 is the first, -1 the last.
+    """
+
+    def __init__(
+        self,
+        model: BertModel,
+        tokenizer: FullTokenizer,
+        max_seq_length: int,
+        pooling: str = "mean",
+        normalize: bool = True,
+        layers: Sequence[int] = (),
+        with_text: bool = True,
+    ):
+        super().__init__(model, tokenizer, max_seq_length, with_text)
+        check_pooling(pooling, model.config.num_hidden_layers)
+        self.pooling, self.normalize, self.layers = pooling, normalize, tuple(layers)
+        self._pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer.vocab)))
+
+    def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
+        found = self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
+        embedding = sentence_embedding(found, input_mask, self.pooling)
+        if self.normalize:
+            embedding = tf.math.l2_normalize(embedding, axis=-1)
+        outputs = {"embedding": embedding}
+        if self.layers:
+            layers = [found["all_encoder_layers"][index] for index in self.layers]
+            outputs["layer_features"] = tf.cast(tf.stack(layers, axis=1), tf.float32)
+        return outputs
+
+    def single(self, text_a) -> Outputs:
+        return self._encode(self.pack(self.tokenizer(text_a), None))
+
+    def pair(self, text_a, text_b) -> Outputs:
+        return self._encode(self.pack(self.tokenizer(text_a), self.tokenizer(text_b)))
+
+    def _encode(self, packed: dict[str, tf.Tensor]) -> Outputs:
+        outputs = self.tokens(**packed)
+        if self.layers:
+            pieces = tf.gather(self._pieces, packed["input_ids"])
+            outputs["token"] = tf.where(packed["input_mask"] > 0, pieces, "")
+        return outputs
+
+    def text_functions(self):
+        text_a, text_b = texts_spec("text_a"), texts_spec("text_b")
+        return {TEXT: (self.single, [text_a]), PAIR: (self.pair, [text_a, text_b])}
+
+    def examples(self):
+        texts = ("A short text.", self.long_text())
+        return {
+            TEXT: [{"text_a": [text]} for text in texts],
+            PAIR: [{"text_a": [text], "text_b": [text]} for text in texts],
+        }

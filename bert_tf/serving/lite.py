@@ -1,0 +1,61 @@
+"""TFLite files: the model on ids, for devices without TensorFlow.
+
+    model.tflite     input_ids, input_mask, segment_ids: int32 [B, S] -> the numeric outputs of `tokens`
+    export.json, task.json, bert_config.json, vocab.txt, labels.txt     beside it
+
+There is no tokenizer in the file: the operation that finds WordPieces is tensorflow-text's, and TFLite
+has no operations for the code points of strings. A client makes the ids itself, with `FullTokenizer`
+(standard library only) or any other WordPiece tokenizer with the same vocabulary and rules.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.serving.saved_model import described, metadata, new_folder, write_beside
+from bert_tf.serving.served import TOKENS, Served
+
+LITE_FILE = "model.tflite"
+LITE_PRECISIONS = ("float32", "float16", "int8")
+
+
+def write_lite(served: Served, export_dir: str, precision: str = "float32") -> dict[str, Any]:
+    """Writes a folder with a TFLite file; it appears when it is complete.
+
+    Args:
+        served: what is exported, in float32.
+        export_dir: must not exist yet, or be empty.
+        precision: "float32"; "float16", weights of half the size, computed in float32; "int8", weights
+            of the products as 8-bit integers, and their inputs quantized as they come (dynamic range).
+
+    Returns:
+        The metadata, as in `export.json`.
+
+    Raises:
+        ValueError: the precision is unknown, or the folder is not empty.
+    """
+    if precision not in LITE_PRECISIONS:
+        raise ValueError(
+            f"--precision is {precision!r}, but of a TFLite file it must be one of "
+            f"{', '.join(LITE_PRECISIONS)}."
+        )
+    function = served.numeric_tokens()
+    with tempfile.TemporaryDirectory() as folder:
+        tf.saved_model.save(served, folder, signatures={TOKENS: function})
+        converter = tf.lite.TFLiteConverter.from_saved_model(folder, signature_keys=[TOKENS])
+        if precision != "float32":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        if precision == "float16":
+            converter.target_spec.supported_types = [tf.float16]
+        content = converter.convert()
+    with new_folder(export_dir) as folder:
+        values = metadata(served, precision) | {"format": "tflite", "file": LITE_FILE}
+        values["signatures"] = {TOKENS: described(function.get_concrete_function())}
+        write_beside(served, folder, values)
+        with tf.io.gfile.GFile(os.path.join(folder, LITE_FILE), "wb") as file:
+            file.write(content)
+    return values

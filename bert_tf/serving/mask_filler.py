@@ -1,0 +1,104 @@
+"""A pre-trained model that is served: what may stand in the place of [MASK].
+
+    serving_default   text: string [B], with [MASK] in it
+                      -> token string [B, M, K] and probability float32 [B, M, K]: for each [MASK] of a
+                         text, in order, the K best tokens, the best first; "" and 0 behind the last
+                         [MASK] of a row
+    tokens            input_ids, input_mask, segment_ids: int32 [B, S], masked_lm_positions: int32 [B, M]
+                      -> token, probability, and token_id int32 [B, M, K]
+
+A literal [PAD], [UNK], [CLS], [SEP] or [MASK] in the text is that token. A text is cut to the longest
+input; a [MASK] beyond it is not filled.
+
+Shapes: B batch, S sequence, M most [MASK] of a text, K best tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from bert_tf.modeling.models import BertForPreTraining
+from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
+from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
+
+_BREAK = "\0"  # the tokenizer drops it, so it can be taken out of texts and put between their parts
+
+
+class ServedMaskFiller(Served):
+    """Texts with [MASK] -> tokens.
+
+    Args:
+        model, tokenizer, max_seq_length, with_text: as of `Served`.
+        top_k: K, or all tokens that there are.
+
+    Raises:
+        ValueError: the vocabulary has no [MASK].
+    """
+
+    def __init__(
+        self,
+        model: BertForPreTraining,
+        tokenizer: FullTokenizer,
+        max_seq_length: int,
+        top_k: int = 5,
+        with_text: bool = True,
+    ):
+        super().__init__(model, tokenizer, max_seq_length, with_text)
+        if "[MASK]" not in tokenizer.vocab:
+            raise ValueError("The vocabulary has no [MASK], so that nothing can be filled.")
+        self.top_k = min(top_k, len(tokenizer.vocab))
+        self._special = {t: tokenizer.vocab[t] for t in SPECIAL_TOKENS if t in tokenizer.vocab}
+        self._pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer.vocab)))
+
+    def ids_specs(self) -> dict[str, tf.TensorSpec]:
+        name = "masked_lm_positions"
+        return {**super().ids_specs(), name: tf.TensorSpec([None, None], tf.int32, name)}
+
+    def tokens(self, input_ids, input_mask, segment_ids, masked_lm_positions) -> Outputs:
+        logits = self.call_model(
+            input_ids=input_ids,
+            input_mask=input_mask,
+            segment_ids=segment_ids,
+            masked_lm_positions=masked_lm_positions,
+        )["masked_lm_logits"]
+        # A table of embeddings may be longer than the vocabulary; those rows are no tokens.
+        probabilities = tf.nn.softmax(logits[:, :, : len(self.vocabulary)])
+        best, ids = tf.math.top_k(probabilities, self.top_k)
+        return {"token": tf.gather(self._pieces, ids), "probability": best, "token_id": ids}
+
+    def fill(self, text) -> Outputs:
+        packed = self.pack(self._encode(text), None)
+        is_mask = tf.equal(packed["input_ids"], self._special["[MASK]"])
+        positions = tf.RaggedTensor.from_row_lengths(
+            tf.cast(tf.where(is_mask)[:, 1], tf.int32),
+            tf.reduce_sum(tf.cast(is_mask, tf.int64), axis=1),
+            validate=False,
+        )
+        found = self.tokens(**packed, masked_lm_positions=positions.to_tensor())
+        is_filled = tf.ones_like(positions).to_tensor()[:, :, tf.newaxis] > 0
+        return {
+            "token": tf.where(is_filled, found["token"], ""),
+            "probability": tf.where(is_filled, found["probability"], 0.0),
+        }
+
+    def _encode(self, text: tf.Tensor) -> tf.RaggedTensor:
+        """As `FullTokenizer.encode` with `preserve_special_tokens`."""
+        text = tf.strings.regex_replace(text, r"\x00", "")
+        names = "|".join(name.strip("[]") for name in self._special)
+        text = tf.strings.regex_replace(text, rf"\[({names})\]", rf"{_BREAK}[\1]{_BREAK}")
+        parts = tf.strings.split(text, _BREAK)  # ragged [B, None]
+        ids = tf.fill(tf.shape(parts.values), -1)
+        for name, index in self._special.items():
+            ids = tf.where(tf.equal(parts.values, name), index, ids)
+        is_special = ids >= 0
+        special = tf.RaggedTensor.from_row_lengths(
+            tf.boolean_mask(ids, is_special), tf.cast(is_special, tf.int64)
+        )
+        plain = self.tokenizer(tf.where(is_special, "", parts.values))
+        return parts.with_values(tf.concat([special, plain], axis=1)).merge_dims(1, 2)
+
+    def text_functions(self):
+        return {TEXT: (self.fill, [texts_spec("text")])}
+
+    def examples(self):
+        return {TEXT: [{"text": [text]} for text in ("A [MASK].", f"[MASK] {self.long_text()}")]}

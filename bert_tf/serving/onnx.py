@@ -1,0 +1,86 @@
+"""ONNX files: the model on ids, for ONNX Runtime and others.
+
+    model.onnx     input_ids, input_mask, segment_ids: int32 [B, S] -> the numeric outputs of `tokens`
+    export.json, task.json, bert_config.json, vocab.txt, labels.txt     beside it
+
+As in a TFLite file (lite.py) there is no tokenizer in it. tf2onnx converts, and ONNX Runtime makes 8-bit
+weights: both are in the extra bert-tf[onnx].
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.serving.saved_model import described, metadata, new_folder, write_beside
+from bert_tf.serving.served import TOKENS, Served
+
+ONNX_FILE = "model.onnx"
+ONNX_PRECISIONS = ("float32", "int8")
+_OPSET = 18  # the newest that tf2onnx 1.17 writes
+
+
+def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> dict[str, Any]:
+    """Writes a folder with an ONNX file; it appears when it is complete.
+
+    Args:
+        served: what is exported, in float32.
+        export_dir: must not exist yet, or be empty.
+        precision: "float32"; "int8", weights of the products as 8-bit integers, and their inputs
+            quantized as they come (dynamic range).
+
+    Returns:
+        The metadata, as in `export.json`.
+
+    Raises:
+        ImportError: the extra is not installed.
+        ValueError: the precision is unknown, or the folder is not empty.
+    """
+    if precision not in ONNX_PRECISIONS:
+        raise ValueError(
+            f"--precision is {precision!r}, but of an ONNX file it must be one of "
+            f"{', '.join(ONNX_PRECISIONS)}."
+        )
+    try:
+        import onnx
+        import tf2onnx
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+    except ImportError as error:
+        raise ImportError(
+            f"--format=onnx needs tf2onnx and onnxruntime ({error}). Install them with "
+            "`pip install bert-tf[onnx]`."
+        ) from error
+    function, specs = served.numeric_tokens(), list(served.ids_specs().values())
+    model, _ = tf2onnx.convert.from_function(
+        function,
+        input_signature=specs,
+        opset=_OPSET,
+        custom_op_handlers={"Erfc": (_without_erfc, [])},
+    )
+    onnx.checker.check_model(model)  # tf2onnx only logs that it does not know an operation
+    with new_folder(export_dir) as folder:
+        values = metadata(served, precision) | {"format": "onnx", "file": ONNX_FILE}
+        values["signatures"] = {TOKENS: described(function.get_concrete_function())}
+        write_beside(served, folder, values)
+        path = os.path.join(folder, ONNX_FILE)
+        with tf.io.gfile.GFile(path, "wb") as file:
+            file.write(model.SerializeToString())
+        if precision == "int8":
+            whole = os.path.join(folder, "float32.onnx")
+            tf.io.gfile.rename(path, whole)
+            quantize_dynamic(whole, path, weight_type=QuantType.QInt8)
+            tf.io.gfile.remove(whole)
+    return values
+
+
+def _without_erfc(graph: Any, node: Any, name: str, _: Any) -> None:
+    """erfc(x) = 1 - erf(x): in "gelu_erf" TensorFlow has the one, and ONNX the other."""
+    (x,), (output,) = node.input, node.output
+    of_output = {"shapes": [graph.get_shape(output)], "dtypes": [graph.get_dtype(output)]}
+    graph.remove_node(name)
+    erf = graph.make_node("Erf", [x], name=f"{name}/erf", **of_output)
+    one = graph.make_const(f"{name}/one", np.array(1.0, np.float32))
+    graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=[output], **of_output)

@@ -1,0 +1,190 @@
+"""The SavedModel, and what lies beside it for people and for servers.
+
+saved_model.pb, variables/
+assets.extra/
+  export.json                   what this is: inputs, outputs, labels, lengths, hash of the vocabulary,
+                                operations that TensorFlow itself lacks
+  task.json, bert_config.json, vocab.txt, labels.txt (of a model with labels)
+  tf_serving_warmup_requests    requests with which TensorFlow Serving warms up
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+
+from bert_tf import __version__
+from bert_tf.data.files import write_text
+from bert_tf.model_folder import TASK_FILE, task_text
+from bert_tf.serving.served import TOKENS, Served, Signature
+from bert_tf.serving.warmup import write_warmup_requests
+
+EXTRA = "assets.extra"  # TensorFlow's own name for a folder that loading does not look into
+METADATA_FILE = "export.json"
+
+
+def write_saved_model(
+    served: Served,
+    export_dir: str,
+    signatures: Sequence[str] | None = None,
+    *,
+    precision: str = "float32",
+    warm_up: bool = True,
+) -> dict[str, Any]:
+    """Writes a SavedModel; it appears when it is complete.
+
+    Args:
+        served: what is exported.
+        export_dir: must not exist yet, or be empty.
+        signatures: names; default: all that there are.
+        precision: of the weights, for the metadata.
+        warm_up: whether requests for TensorFlow Serving lie beside it.
+
+    Returns:
+        The metadata, as in `export.json`.
+
+    Raises:
+        ValueError: there is no such signature, or the folder is not empty.
+    """
+    found = served.signatures(signatures or [*served.text_functions(), TOKENS])
+    with new_folder(export_dir) as folder:
+        tf.saved_model.save(served, folder, signatures=found)
+        extra = os.path.join(folder, EXTRA)
+        values = metadata(served, precision) | {
+            "format": "saved_model",
+            "signatures": {name: described(function) for name, function in found.items()},
+            "custom_ops": custom_operations(os.path.join(folder, "saved_model.pb")),
+        }
+        write_beside(served, extra, values)
+        if warm_up:
+            _write_warm_up(served, extra, _model_name(export_dir), found)
+    return values
+
+
+@contextlib.contextmanager
+def new_folder(export_dir: str) -> Iterator[str]:
+    """A folder under a temporary name, which becomes `export_dir` if all goes well.
+
+    Raises:
+        ValueError: `export_dir` is not empty.
+    """
+    check_export_dir(export_dir)
+    temporary = f"{export_dir.rstrip('/')}.tmp"
+    if tf.io.gfile.exists(temporary):  # of an export that was killed
+        tf.io.gfile.rmtree(temporary)
+    yield temporary
+    if tf.io.gfile.isdir(export_dir):
+        tf.io.gfile.rmtree(export_dir)
+    tf.io.gfile.rename(temporary, export_dir)
+
+
+def check_export_dir(export_dir: str) -> None:
+    """Refuses a place where something lies.
+
+    Raises:
+        ValueError: `export_dir` is a file, or a folder that is not empty.
+    """
+    if not tf.io.gfile.exists(export_dir):
+        return
+    if not tf.io.gfile.isdir(export_dir):
+        raise ValueError(f"--export_dir={export_dir} is a file. Name a new folder.")
+    if tf.io.gfile.listdir(export_dir):
+        raise ValueError(
+            f"--export_dir={export_dir} is not empty. Name a new folder; for TensorFlow Serving, the "
+            "next version number."
+        )
+
+
+def metadata(served: Served, precision: str) -> dict[str, Any]:
+    """What is known of any file that is made of a model."""
+    return {
+        "bert_tf_version": __version__,
+        "tensorflow_version": tf.__version__,
+        "unicode_version": unicodedata.unidata_version,  # of the tokenizer's tables
+        "kind": type(served).__name__.removeprefix("Served").lower(),
+        "labels": list(served.labels),
+        "max_seq_length": served.max_seq_length,
+        "do_lower_case": served.do_lower_case,
+        "precision": precision,
+        "vocab_size": len(served.vocabulary),
+        "vocab_sha256": hashlib.sha256(_vocabulary_text(served).encode()).hexdigest(),
+        "config": served.config.to_dict(),
+        "task": None if served.task is None else json.loads(task_text(served.task)),
+    }
+
+
+def write_beside(served: Served, folder: str, values: Mapping[str, Any]) -> None:
+    """What a person or a client may want to look up; the served functions do not read it."""
+    tf.io.gfile.makedirs(folder)
+    write_text(os.path.join(folder, METADATA_FILE), json.dumps(values, indent=2) + "\n")
+    write_text(os.path.join(folder, "vocab.txt"), _vocabulary_text(served))
+    write_text(os.path.join(folder, "bert_config.json"), served.config.to_json_string())
+    if served.task is not None:
+        write_text(os.path.join(folder, TASK_FILE), task_text(served.task))
+    if hasattr(served.task, "labels"):
+        write_text(os.path.join(folder, "labels.txt"), "".join(f"{n}\n" for n in served.labels))
+
+
+def custom_operations(saved_model_file: str) -> list[str]:
+    """The operations of a SavedModel that TensorFlow itself does not have, sorted."""
+    with tf.io.gfile.GFile(saved_model_file, "rb") as file:
+        graph = SavedModel.FromString(file.read()).meta_graphs[0].graph_def
+    nodes = [graph.node, *(function.node_def for function in graph.library.function)]
+    used = {node.op for some in nodes for node in some}
+    functions = {function.signature.name for function in graph.library.function}
+    return sorted(name for name in used - functions if not hasattr(tf.raw_ops, name))
+
+
+def described(function: Signature) -> dict[str, Any]:
+    """Names, dtypes and shapes of what a signature takes and gives."""
+
+    def spec(tensor: tf.TensorSpec) -> dict[str, Any]:
+        return {"dtype": tensor.dtype.name, "shape": tensor.shape.as_list()}
+
+    inputs, outputs = function.structured_input_signature[1], function.structured_outputs
+    if not inputs:  # of a function with positional arguments
+        inputs = {each.name: each for each in function.structured_input_signature[0]}
+    return {
+        "inputs": {name: spec(each) for name, each in inputs.items()},
+        "outputs": {name: spec(each) for name, each in outputs.items()},
+    }
+
+
+def _write_warm_up(
+    served: Served, folder: str, model_name: str, signatures: Mapping[str, Signature]
+) -> None:
+    examples = dict(served.examples())
+    rank = len(served.ids_shape)
+    lengths = (16, served.max_seq_length)
+    shapes = [[1] * (rank - 1) + [length] for length in lengths]
+    names = list(served.ids_specs())
+    examples[TOKENS] = [
+        {name: tf.ones(shape, tf.int32).numpy() for name in names} for shape in shapes
+    ]
+    dtypes = {
+        signature: {
+            name: tf.as_dtype(spec["dtype"]) for name, spec in described(function)["inputs"].items()
+        }
+        for signature, function in signatures.items()
+    }
+    asked = {name: requests for name, requests in examples.items() if name in signatures}
+    write_warmup_requests(folder, model_name, asked, dtypes)
+
+
+def _model_name(export_dir: str) -> str:
+    """`mrpc` of served/mrpc/1, and of served/mrpc."""
+    parts = [part for part in export_dir.split("/") if part]
+    return parts[-2] if parts[-1].isdigit() and len(parts) > 1 else parts[-1]
+
+
+def _vocabulary_text(served: Served) -> str:
+    tokens = sorted(served.vocabulary, key=served.vocabulary.__getitem__)
+    return "".join(f"{token}\n" for token in tokens)

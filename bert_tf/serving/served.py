@@ -1,0 +1,197 @@
+"""A model as TensorFlow functions on text and on ids: what all kinds of models have in common.
+
+Shapes: B batch, S sequence.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.graph_packing import pack_ragged
+from bert_tf.data.graph_tokenizer import GraphTokenizer
+from bert_tf.tasks.base import Task
+from bert_tf.tokenization import FullTokenizer
+
+INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
+TEXT, TOKENS = "serving_default", "tokens"  # the signatures that every model can have
+ROWS_AT_ONCE = 32  # windows of long texts that go through the model together
+
+Signature = tf.types.experimental.ConcreteFunction
+Outputs = dict[str, tf.Tensor]
+
+
+class Served(tf.Module, abc.ABC):
+    """A model that can be exported.
+
+    Args:
+        model: with its weights.
+        tokenizer: of the model.
+        max_seq_length: S of text; longer texts are cut, or read in windows where the kind does so.
+        with_text: whether it takes text. Without, it has no operation that TensorFlow itself lacks.
+
+    Attributes:
+        task: what the model was trained for; None of an encoder alone.
+    """
+
+    task: Task | None = None
+    ids_shape: Sequence[int | None] = (None, None)
+
+    def __init__(
+        self, model: keras.Model, tokenizer: FullTokenizer, max_seq_length: int, with_text: bool
+    ):
+        super().__init__()
+        self._model = _Untracked(model)
+        self.weights = [variable.value for variable in model.weights]
+        self.max_seq_length = max_seq_length
+        self.vocabulary = tokenizer.vocab
+        self.do_lower_case = tokenizer.do_lower_case
+        special = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[UNK]"])
+        self.cls_id, self.sep_id, self.unk_id = special
+        if with_text:
+            self.tokenizer = GraphTokenizer(tokenizer.vocab, tokenizer.do_lower_case)
+
+    @property
+    def model(self) -> keras.Model:
+        return self._model.object
+
+    @property
+    def config(self) -> BertConfig:
+        return self.model.config
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """In the order of the outputs; none where the model has no labels."""
+        return getattr(self.task, "labels", ())
+
+    @abc.abstractmethod
+    def text_functions(self) -> Mapping[str, tuple[Any, Sequence[tf.TensorSpec]]]:
+        """Signature -> the function on text, and what it takes. `TEXT` is the first."""
+
+    @abc.abstractmethod
+    def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
+        """The outputs for ids."""
+
+    @abc.abstractmethod
+    def examples(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Signature on text -> requests that a server may be warmed up with."""
+
+    def ids_specs(self) -> dict[str, tf.TensorSpec]:
+        return {name: tf.TensorSpec(self.ids_shape, tf.int32, name) for name in INPUT_NAMES}
+
+    def signatures(self, names: Sequence[str]) -> dict[str, Signature]:
+        """The signatures with these names.
+
+        Raises:
+            ValueError: there is none of a name.
+        """
+        text = self.text_functions()
+        for name in names:
+            if name != TOKENS and name not in text:
+                raise ValueError(
+                    f"--signature has {name!r}, but a model of this kind has "
+                    f"{', '.join([*text, TOKENS])}."
+                )
+        found = {}
+        for name in names:
+            if name == TOKENS:
+                found[name] = _graph(self.tokens).get_concrete_function(**self.ids_specs())
+            else:
+                function, specs = text[name]
+                found[name] = _graph(function).get_concrete_function(*specs)
+        return found
+
+    def numeric_tokens(self) -> Callable[..., Outputs]:
+        """`tokens` for runtimes without strings and variables: a graph whose weights are constants.
+
+        It takes what `ids_specs` says, by position.
+        """
+        weights = [(variable, variable.numpy()) for variable in self.model.weights]
+        specs = self.ids_specs()
+
+        @tf.function(input_signature=list(specs.values()), autograph=False)
+        def numbers(*values: tf.Tensor) -> Outputs:
+            with keras.StatelessScope([(v, tf.constant(value)) for v, value in weights]):
+                outputs = self.tokens(**dict(zip(specs, values, strict=True)))
+            return {name: o for name, o in outputs.items() if o.dtype != tf.string}
+
+        return numbers
+
+    def call_model(self, **inputs: tf.Tensor) -> dict[str, Any]:
+        """The model's outputs for rows that are not many."""
+        return self.model(inputs, training=False)
+
+    def call_in_parts(
+        self, function: Callable[..., Outputs], inputs: Mapping[str, tf.Tensor]
+    ) -> Outputs:
+        """`function` of any number of rows, few at a time, so that long texts need little memory.
+
+        Args:
+            function: inputs [R, S] -> float32 [R, ...] by name, with the dimensions behind R known or
+                equal to S.
+            inputs: int32 [W, S].
+        """
+        rows, length = tf.unstack(tf.shape(inputs["input_ids"]))
+        together = tf.clip_by_value(rows, 1, ROWS_AT_ONCE)
+        missing = tf.maximum(-rows % together, 1 - rows)  # there is one part at least
+        parts = {
+            name: tf.reshape(tf.pad(value, [[0, missing], [0, 0]]), [-1, together, length])
+            for name, value in inputs.items()
+        }
+        specs = _graph(function).get_concrete_function(**self.ids_specs()).structured_outputs
+        outputs = tf.map_fn(
+            lambda part: function(**part),
+            parts,
+            fn_output_signature={
+                name: tf.TensorSpec(o.shape, o.dtype) for name, o in specs.items()
+            },
+            parallel_iterations=1,
+        )
+        return {
+            name: tf.reshape(value, tf.concat([[-1], tf.shape(value)[2:]], axis=0))[:rows]
+            for name, value in outputs.items()
+        }
+
+    def pack(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor | None) -> dict[str, tf.Tensor]:
+        """Cut to `max_seq_length`, and padded to the batch's longest only: short texts are cheap."""
+        return pack_ragged(
+            ids_a,
+            ids_b,
+            max_seq_length=self.max_seq_length,
+            cls_id=self.cls_id,
+            sep_id=self.sep_id,
+        )
+
+    def long_text(self) -> str:
+        """As long as the model reads at once, for `examples`."""
+        return " ".join(["word"] * self.max_seq_length)
+
+
+class _Untracked:
+    """Keeps an object from being part of what is saved.
+
+    A Keras model that is saved with a module restores its variables into copies that no function reads
+    (Keras 3.15, `Variable._export_to_saved_model_graph`). `tf.saved_model.load` does not mind, but
+    servers and the C API then find variables without values. So a module holds TensorFlow's own.
+    """
+
+    def __init__(self, kept: Any):
+        self.object = kept
+
+
+def _graph(function: Callable[..., Outputs]):
+    return tf.function(function, autograph=False)
+
+
+def valid_utf8(texts: tf.Tensor) -> tf.Tensor:
+    """Texts in which bytes that are not UTF-8 are U+FFFD, one character each as in the offsets."""
+    return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
+
+
+def texts_spec(name: str) -> tf.TensorSpec:
+    return tf.TensorSpec([None], tf.string, name)

@@ -1,0 +1,186 @@
+"""A token classifier that is served.
+
+    serving_default   text: string [B]
+                      -> the entities of each text in order, each [B, E] for the most entities of a text:
+                         type string, start and end int64 (characters of the text; the end is behind the
+                         last one), entity string (that part of the text), probability float32 (of the
+                         least certain of its words). Behind the last entity of a row stand "", -1 and 0.
+    words             words: string [B, W], "" behind the last word of a row
+                      -> label string [B, W] ("" where there is no word), probability float32 [B, W]
+    tokens            input_ids, input_mask, segment_ids: int32 [B, S] -> logits float32 [B, S, L]
+
+Texts and rows of words may be of any length: long ones are read in windows, and each word is labelled in
+the window in which it has the most context, as in the evaluation of run_ner.
+
+Shapes: B batch, N words of all texts, L labels, E entities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.graph_packing import first_values
+from bert_tf.data.graph_words import graph_word_windows, split_words
+from bert_tf.model_folder import TrainedModel
+from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec, valid_utf8
+from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
+from bert_tf.training.conlleval import entities
+
+
+class ServedTagger(Served):
+    """Texts -> entities, words -> labels."""
+
+    task: TokenClassificationTask
+
+    def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
+        super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
+        self.task = trained.task
+        self._label_names = list(self.task.labels)
+        self._rules = _EntityRules.of(self.task.labels)
+
+    def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
+        return self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
+
+    def _probabilities(self, words: tf.RaggedTensor) -> tf.Tensor:
+        """string ragged [B, None], no word empty -> float32 [N, L]."""
+        pieces = self.tokenizer(words.values)  # ragged [N, None]
+        # A word of which nothing is left is [UNK], as in word_windows.encode_words.
+        is_lost = tf.cast(pieces.row_lengths() == 0, tf.int64)
+        unknown = tf.fill([tf.reduce_sum(is_lost)], tf.cast(self.unk_id, tf.int32))
+        pieces = tf.concat([pieces, tf.RaggedTensor.from_row_lengths(unknown, is_lost)], axis=1)
+        room = self.max_seq_length - NUM_SPECIAL_TOKENS
+        stride = self.task.doc_stride
+        windows = graph_word_windows(
+            first_values(pieces, room),
+            words.row_splits,
+            room,
+            None if stride is None else min(stride, room),
+        )
+        logits = self.call_in_parts(self.tokens, self.pack(windows.pieces, None))["logits"]
+        places = tf.stack([windows.window, windows.position + 1], axis=1)  # behind [CLS]
+        return tf.nn.softmax(tf.gather_nd(logits, places))
+
+    def words(self, words) -> Outputs:
+        is_word = tf.strings.length(words) > 0
+        given = tf.RaggedTensor.from_row_lengths(
+            tf.boolean_mask(words, is_word), tf.reduce_sum(tf.cast(is_word, tf.int64), axis=1)
+        )
+        probabilities = self._probabilities(given)
+        where, shape = tf.where(is_word), tf.shape(words, tf.int64)
+        best = tf.gather(self._label_names, tf.argmax(probabilities, axis=-1))
+        empty = tf.fill(shape, "")
+        return {
+            "label": tf.tensor_scatter_nd_update(empty, where, best),
+            "probability": tf.scatter_nd(where, tf.reduce_max(probabilities, axis=-1), shape),
+        }
+
+    def text(self, text) -> Outputs:
+        text = valid_utf8(text)
+        placed = split_words(text)
+        probabilities = self._probabilities(placed.words)
+        labels = tf.argmax(probabilities, axis=-1)
+        found = self._rules.find(labels, placed.words.row_splits)
+        start = tf.gather(placed.starts, found.first)
+        end = tf.gather(placed.ends, found.last)
+        part = tf.strings.substr(
+            tf.gather(text, found.text),
+            tf.cast(start, tf.int32),
+            tf.cast(end - start, tf.int32),
+            unit="UTF8_CHAR",
+        )
+        certain = tf.reduce_max(probabilities, axis=-1)
+        least = tf.math.unsorted_segment_min(
+            tf.boolean_mask(certain, found.entity >= 0),
+            tf.boolean_mask(found.entity, found.entity >= 0),
+            tf.size(found.first),
+        )
+        counts = tf.math.bincount(
+            tf.cast(found.text, tf.int32), minlength=tf.size(text), dtype=tf.int64
+        )
+
+        def table(values, nothing):
+            ragged = tf.RaggedTensor.from_row_lengths(values, counts, validate=False)
+            return ragged.to_tensor(nothing)
+
+        return {
+            "type": table(tf.gather(self._rules.types, tf.gather(labels, found.first)), ""),
+            "start": table(start, -1),
+            "end": table(end, -1),
+            "entity": table(part, ""),
+            "probability": table(least, 0.0),
+        }
+
+    def text_functions(self):
+        words = tf.TensorSpec([None, None], tf.string, "words")
+        return {TEXT: (self.text, [texts_spec("text")]), "words": (self.words, [words])}
+
+    def examples(self):
+        texts = ("A short text.", self.long_text())
+        return {
+            TEXT: [{"text": [text]} for text in texts],
+            "words": [{"words": [text.split()]} for text in texts],
+        }
+
+
+class _Entities(NamedTuple):
+    """Entities of texts.
+
+    first, last: int64 [entities], the words with which each begins and ends, among those of all texts.
+    text: int64 [entities], which text it is in.
+    entity: int64 [N], in which entity each word is; -1 for none.
+    """
+
+    first: tf.Tensor
+    last: tf.Tensor
+    text: tf.Tensor
+    entity: tf.Tensor
+
+
+@dataclass(frozen=True)
+class _EntityRules:
+    """What `conlleval.entities` says about each label behind each other one, as tables.
+
+    begins: bool [L + 1, L], whether an entity begins at the second; label L is "no word".
+    is_inside: bool [L], whether a word with the label is in an entity.
+    types: string [L], of an entity that begins with the label.
+    """
+
+    begins: np.ndarray
+    is_inside: np.ndarray
+    types: np.ndarray
+
+    @classmethod
+    def of(cls, labels: Sequence[str]) -> _EntityRules:
+        alone = [entities([label]) for label in labels]
+        rows = [
+            [any(entity.start == 1 for entity in entities([before, label])) for label in labels]
+            for before in labels
+        ]
+        return cls(
+            np.array([*rows, [bool(found) for found in alone]]),
+            np.array([bool(found) for found in alone]),
+            np.array([found[0].type if found else "" for found in alone], object),
+        )
+
+    def find(self, labels: tf.Tensor, splits: tf.Tensor) -> _Entities:
+        """The entities in the labels int64 [N] of texts whose words begin at `splits` int64 [B + 1]."""
+        number = tf.range(tf.size(labels, tf.int64))
+        text = tf.searchsorted(splits, number, side="right", out_type=tf.int64) - 1
+        is_first = tf.equal(number, tf.gather(splits, text))
+        before = tf.concat([[0], labels], axis=0)[: tf.size(labels)]
+        before = tf.where(is_first, tf.constant(len(self.types), tf.int64), before)
+        begins = tf.gather_nd(self.begins, tf.stack([before, labels], axis=1))
+        is_inside = tf.gather(self.is_inside, labels)
+        entity = tf.where(is_inside, tf.cumsum(tf.cast(begins, tf.int64)) - 1, -1)
+        first = tf.boolean_mask(number, begins)
+        last = tf.math.unsorted_segment_max(
+            tf.boolean_mask(number, is_inside),
+            tf.boolean_mask(entity, is_inside),
+            tf.size(first, tf.int64),
+        )
+        return _Entities(first, last, tf.gather(text, first), entity)

@@ -1,0 +1,78 @@
+"""Requests with which TensorFlow Serving warms a model up, so that the first client does not wait.
+
+The server reads `assets.extra/tf_serving_warmup_requests` when it loads the model: TFRecords, each a
+`tensorflow.serving.PredictionLog`. Those messages are in the package tensorflow-serving-api; only these
+fields of them are needed, so they are put together here:
+
+    PredictionLog    6: PredictLog
+    PredictLog       1: PredictRequest
+    PredictRequest   1: ModelSpec    2: map of input name -> TensorProto
+    ModelSpec        1: name         3: signature_name
+    entry of a map   1: key          2: value
+
+Source: tensorflow_serving/apis/prediction_log.proto, predict.proto and model.proto;
+https://protobuf.dev/programming-guides/encoding for the wire format.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+WARMUP_FILE = "tf_serving_warmup_requests"
+
+
+def prediction_log(model_name: str, signature: str, inputs: Mapping[str, Any]) -> bytes:
+    """A serialized `PredictionLog` of one request.
+
+    Args:
+        inputs: name -> `TensorProto`.
+    """
+    model_spec = _field(1, model_name.encode()) + _field(3, signature.encode())
+    request = _field(1, model_spec)
+    for name, value in inputs.items():
+        request += _field(2, _field(1, name.encode()) + _field(2, value.SerializeToString()))
+    return _field(6, _field(1, request))
+
+
+def write_warmup_requests(
+    folder: str,
+    model_name: str,
+    examples: Mapping[str, Sequence[Mapping[str, Any]]],
+    dtypes: Mapping[str, Mapping[str, tf.DType]],
+) -> int:
+    """Writes the file into `folder`; the number of requests.
+
+    Args:
+        model_name: by which the server knows the model.
+        examples: signature -> requests: values by input name.
+        dtypes: signature -> dtypes by input name.
+    """
+    count = 0
+    with tf.io.TFRecordWriter(os.path.join(folder, WARMUP_FILE)) as writer:
+        for signature, requests in examples.items():
+            for request in requests:
+                inputs = {
+                    name: tf.make_tensor_proto(value, dtypes[signature][name])
+                    for name, value in request.items()
+                }
+                writer.write(prediction_log(model_name, signature, inputs))
+                count += 1
+    return count
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    """A field whose value has a length: tag, length, value."""
+    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits in each byte, the lowest first; the eighth says that more follow."""
+    parts = []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])

@@ -1,0 +1,150 @@
+"""SavedModels of encoders and of masked LMs: embeddings, vectors of layers, tokens for [MASK]."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.data.packing import pack_texts
+from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.modeling.bert import BertModel
+from bert_tf.predictor import MaskFiller
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.workflows.exporting import ExportOptions, export_saved_model
+
+TEXTS = ["the happy cat in the barn", "", "The HÄPPY cât 猫", "calm dog " * 300]
+
+
+def export(model_dir, folder, **options):
+    """The signatures of an export."""
+    export_saved_model(ExportOptions(model_dir=str(model_dir), export_dir=str(folder), **options))
+    model = tf.saved_model.load(str(folder))
+    return {name: _Kept(model, function) for name, function in model.signatures.items()}
+
+
+class _Kept:
+    """A signature that keeps the model, which owns the weights."""
+
+    def __init__(self, model, function):
+        self.model, self.function = model, function
+
+    def __call__(self, **inputs):
+        outputs = self.function(**{name: tf.constant(value) for name, value in inputs.items()})
+        return {name: value.numpy() for name, value in outputs.items()}
+
+
+@pytest.fixture(scope="module")
+def encoder(pretrained):
+    """(text_a, text_b) -> (tokens, outputs of the encoder without the batch), one text at a time."""
+    checkpoint = read_checkpoint(str(pretrained))
+    model = BertModel(checkpoint.config)
+    initialize(model, checkpoint)
+    tokenizer = FullTokenizer(checkpoint.vocab_file)
+
+    def encode(text_a, text_b=None, max_seq_length=31):
+        packed = pack_texts(tokenizer, text_a, text_b, max_seq_length)
+        length = sum(packed.input_mask)
+        inputs = {n: np.array([v[:length]], "int32") for n, v in packed._asdict().items()}
+        outputs = model(inputs)
+        layers = [layer.numpy()[0] for layer in outputs["all_encoder_layers"]]
+        tokens = tokenizer.convert_ids_to_tokens(packed.input_ids[:length])
+        return tokens, layers, outputs["pooled_output"].numpy()[0]
+
+    return encode
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "pooled"])
+def test_embeddings_are_pooled_from_the_real_tokens_alone(pretrained, encoder, tmp_path, pooling):
+    found = export(pretrained, tmp_path / "1", pooling=pooling, normalize=False)
+    embeddings = found["serving_default"](text_a=TEXTS)["embedding"]
+    paired = found["pair"](text_a=TEXTS, text_b=TEXTS[::-1])["embedding"]
+    for row, (text_a, text_b) in enumerate(zip(TEXTS, TEXTS[::-1], strict=True)):
+        for vector, texts in ((embeddings[row], (text_a,)), (paired[row], (text_a, text_b))):
+            _, layers, pooled = encoder(*texts)
+            expected = {"mean": layers[-1].mean(axis=0), "cls": layers[-1][0], "pooled": pooled}
+            np.testing.assert_allclose(vector, expected[pooling], rtol=0, atol=1e-5)
+
+
+def test_embeddings_have_the_length_1_unless_that_is_switched_off(pretrained, tmp_path):
+    embeddings = export(pretrained, tmp_path / "1")["serving_default"](text_a=TEXTS)["embedding"]
+    np.testing.assert_allclose(np.linalg.norm(embeddings, axis=1), 1.0, atol=1e-6)
+
+
+def test_layers_and_pieces_are_those_of_extract_features(pretrained, encoder, tmp_path):
+    found = export(pretrained, tmp_path / "1", layers="-1,0", max_seq_length=9)
+    outputs = found["serving_default"](text_a=TEXTS)
+    assert outputs["layer_features"].shape == (4, 2, 9, 16)
+    for row, text in enumerate(TEXTS):
+        tokens, layers, _ = encoder(text, max_seq_length=9)
+        count = len(tokens)
+        assert [piece.decode() for piece in outputs["token"][row][:count]] == tokens
+        assert set(outputs["token"][row][count:]) <= {b""}
+        for place, layer in enumerate((-1, 0)):
+            vectors = outputs["layer_features"][row, place, :count]
+            np.testing.assert_allclose(vectors, layers[layer], rtol=0, atol=1e-5)
+
+
+def test_the_encoder_of_a_fine_tuned_model_can_be_had(sentence_model, tmp_path):
+    found = export(sentence_model, tmp_path / "1", head="encoder", signature="tokens")
+    assert list(found) == ["tokens"]
+    ones = np.ones([3, 5], np.int32)
+    outputs = found["tokens"](input_ids=ones, input_mask=ones, segment_ids=ones)
+    assert outputs["embedding"].shape == (3, 16)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"layers": "-1,x"}, "--layers is '-1,x', but must be whole numbers"),
+        ({"layers": "2"}, "--layers is 2 and has 2, but the model's 2 layers are -2 to 1"),
+        ({"pooling": "concat_last_four"}, "needs 4 layers, but .* is 2. Use --pooling=mean"),
+        ({"max_seq_length": 32}, "--max_seq_length is 32, but must be from 3 to .* = 31"),
+    ],
+)
+def test_what_an_encoder_cannot_give_is_refused(pretrained, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        export(pretrained, tmp_path / "1", **options)
+    assert not (tmp_path / "1").exists()
+
+
+# --------------------------------------------------------------------------------------- masked words
+
+
+def test_masks_are_filled_as_by_the_mask_filler(pretrained, tmp_path):
+    fill = export(pretrained, tmp_path / "1", head="masked_lm", top_k=3)["serving_default"]
+    texts = [
+        "the [MASK] cat in the [MASK]",
+        "no mask at all",
+        "[MASK]",
+        "a\x00b[MASK]c [SEP] [mask] d",
+        "[MASK] " * 9,
+    ]
+    found = fill(text=texts)
+    assert found["token"].shape == found["probability"].shape == (5, 9, 3)
+    filler = MaskFiller(str(pretrained))
+    for row, text in enumerate(texts):
+        expected = filler.predict(text, top_k=3) if "[MASK]" in text else []
+        for place, candidates in enumerate(expected):
+            names = [token.decode() for token in found["token"][row, place]]
+            assert names == [candidate.token for candidate in candidates]
+            probabilities = [candidate.probability for candidate in candidates]
+            np.testing.assert_allclose(
+                found["probability"][row, place], probabilities, rtol=0, atol=1e-5
+            )
+        assert set(found["token"][row, len(expected) :].ravel()) <= {b""}
+        assert not found["probability"][row, len(expected) :].any()
+
+
+def test_ids_of_masked_words_are_given_for_positions(pretrained, tmp_path):
+    found = export(pretrained, tmp_path / "1", head="masked_lm", signature="tokens")["tokens"]
+    ones = np.ones([2, 7], np.int32)
+    inputs = {"input_ids": ones, "input_mask": ones, "segment_ids": ones}
+    outputs = found(**inputs, masked_lm_positions=np.array([[1, 2, 6], [0, 0, 0]], np.int32))
+    tokens = (pretrained / "vocab.txt").read_text().splitlines()
+    named = [tokens[index] for index in outputs["token_id"].ravel()]
+    assert [token.decode() for token in outputs["token"].ravel()] == named
+    assert outputs["token_id"].shape == (2, 3, 5)
+
+
+def test_a_model_without_a_masked_lm_head_cannot_fill(sentence_model, tmp_path):
+    with pytest.raises(ValueError, match=r"has no masked-LM head: .* Use --head=encoder"):
+        export(sentence_model, tmp_path / "1", head="masked_lm")

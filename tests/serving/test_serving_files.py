@@ -1,0 +1,251 @@
+"""What export_saved_model writes: signatures that were chosen, precisions, metadata, other formats."""
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
+from tiny_runs import script_command
+
+import bert_tf
+from bert_tf.data.packing import pack_texts
+from bert_tf.model_folder import load_model_folder
+from bert_tf.modeling.activations import get_activation
+from bert_tf.serving.onnx import write_onnx
+from bert_tf.workflows.exporting import ExportOptions, export_saved_model, load_served
+
+TEXTS = ("the happy cat in the barn", "sad dog", "the rude pig is in the lake and angry")
+NAMES = ("input_ids", "input_mask", "segment_ids")
+
+
+def export(model_dir, folder, **options):
+    """The metadata of an export."""
+    export_saved_model(ExportOptions(model_dir=str(model_dir), export_dir=str(folder), **options))
+    path = folder / "assets.extra" / "export.json"
+    return json.loads((path if path.exists() else folder / "export.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def ids(sentence_model):
+    """The ids of TEXTS, padded to the longest, as a client of another runtime makes them."""
+    trained = load_model_folder(str(sentence_model))
+    rows = [pack_texts(trained.tokenizer, text, None, 19) for text in TEXTS]
+    longest = max(sum(row.input_mask) for row in rows)
+    return {n: np.array([getattr(row, n)[:longest] for row in rows], np.int32) for n in NAMES}
+
+
+@pytest.fixture(scope="module")
+def logits(sentence_model, ids):
+    return load_model_folder(str(sentence_model)).model(ids)["logits"].numpy()
+
+
+def test_the_metadata_say_what_the_file_is(sentence_model, tmp_path):
+    values = export(sentence_model, tmp_path / "1")
+    vocabulary = (sentence_model / "vocab.txt").read_bytes()
+    assert values["vocab_sha256"] == hashlib.sha256(vocabulary).hexdigest()
+    assert values["vocab_size"] == len(vocabulary.splitlines())
+    assert values["config"] == json.loads((sentence_model / "bert_config.json").read_text())
+    assert values["task"] == json.loads((sentence_model / "task.json").read_text())
+    expected = {"format": "saved_model", "kind": "classifier", "labels": ["bad", "good"]}
+    expected |= {"max_seq_length": 19, "do_lower_case": True, "precision": "float32"}
+    expected |= {"bert_tf_version": bert_tf.__version__, "tensorflow_version": tf.__version__}
+    assert {name: values[name] for name in expected} == expected
+    assert values["custom_ops"] == ["FastWordpieceTokenizeWithOffsets"]
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    assert sorted(values["signatures"]) == sorted(loaded.signatures)
+    for name, function in loaded.signatures.items():
+        described = values["signatures"][name]
+        inputs, outputs = function.structured_input_signature[1], function.structured_outputs
+        for side, specs in (("inputs", inputs), ("outputs", outputs)):
+            assert described[side] == {
+                key: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
+                for key, spec in specs.items()
+            }
+
+
+@pytest.mark.parametrize(
+    "name, signatures",
+    [("sentence_model", "tokens"), ("ner_model", "words,tokens"), ("ner_model", "serving_default")],
+)
+def test_only_the_signatures_that_were_asked_for_are_written(request, tmp_path, name, signatures):
+    model_dir = request.getfixturevalue(name)
+    values = export(model_dir, tmp_path / "1", signature=signatures)
+    assert list(values["signatures"]) == signatures.split(",")
+    assert sorted(tf.saved_model.load(str(tmp_path / "1")).signatures) == sorted(
+        signatures.split(",")
+    )
+    assert bool(values["custom_ops"]) == (signatures != "tokens")
+
+
+def test_a_file_for_ids_has_no_custom_operation_and_loads_with_tensorflow_alone(
+    sentence_model, tmp_path, ids, logits
+):
+    values = export(sentence_model, tmp_path / "1", signature="tokens")
+    assert values["custom_ops"] == []
+    code = """
+import json, sys
+import tensorflow as tf
+model = tf.saved_model.load(sys.argv[1])
+ids = {name: tf.constant(value, tf.int32) for name, value in json.load(sys.stdin).items()}
+print(json.dumps(model.signatures["tokens"](**ids)["logits"].numpy().tolist()))
+print("tensorflow_text" in sys.modules, "bert_tf" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "1")],
+        input=json.dumps({name: value.tolist() for name, value in ids.items()}),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found, imported = done.stdout.splitlines()
+    assert imported == "False False"
+    np.testing.assert_allclose(json.loads(found), logits, rtol=0, atol=1e-5)
+
+
+def test_bfloat16_weights_give_float32_outputs_that_are_near(sentence_model, tmp_path, logits):
+    values = export(sentence_model, tmp_path / "1", precision="bfloat16")
+    assert values["precision"] == "bfloat16"
+    serve = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
+    outputs = serve(text_a=tf.constant(TEXTS))
+    assert outputs["logits"].dtype == outputs["probabilities"].dtype == tf.float32
+    np.testing.assert_allclose(outputs["logits"], logits, rtol=0.05, atol=0.1)
+    reader = tf.train.load_checkpoint(str(tmp_path / "1" / "variables" / "variables"))
+    dtypes = {d for n, d in reader.get_variable_to_dtype_map().items() if n.startswith("weights")}
+    assert dtypes == {tf.bfloat16}
+
+
+def test_servers_restore_the_variables_that_the_functions_read(exported):
+    """TensorFlow Serving and the C API load as a session does."""
+    v1 = tf.compat.v1
+    with v1.Session(graph=tf.Graph()) as session:
+        graph = v1.saved_model.load(session, ["serve"], str(exported.single))
+        handles = {n.name for n in graph.graph_def.node if n.op == "VarHandleOp"}
+        assert len(handles) == 41  # as many as the model has variables: no copies
+        signature = graph.signature_def["tokens"]
+        ones = {spec.name: [[1, 1, 1]] for spec in signature.inputs.values()}
+        logits = session.run(signature.outputs["logits"].name, ones)
+    tokens = tf.saved_model.load(str(exported.single)).signatures["tokens"]
+    expected = tokens(**{name: tf.constant([[1, 1, 1]]) for name in NAMES})["logits"]
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-5)
+
+
+def test_nothing_in_the_graph_is_compiled_by_xla(exported):
+    proto = SavedModel.FromString((exported.pair / "saved_model.pb").read_bytes())
+    for function in proto.meta_graphs[0].graph_def.library.function:
+        assert not function.attr["_XlaMustCompile"].b, function.signature.name
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (
+            {"signature": "tokens,pair"},
+            "--signature has 'pair', but .* has serving_default, tokens",
+        ),
+        ({"precision": "int8"}, "--precision is int8, but of --format=saved_model .* or bfloat16"),
+        ({"format": "tflite", "precision": "bfloat16"}, "must be float32 or float16 or int8"),
+        ({"format": "tflite", "signature": "serving_default"}, "--format=tflite takes ids only"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(sentence_model, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        export(sentence_model, tmp_path / "1", **options)
+    assert not (tmp_path / "1").exists()
+
+
+# --------------------------------------------------------------------------------------- other formats
+
+
+@pytest.mark.parametrize("precision, atol", [("float32", 1e-5), ("float16", 0.05), ("int8", 0.5)])
+def test_a_lite_model_answers_batches_of_any_shape(
+    sentence_model, tmp_path, ids, logits, precision, atol
+):
+    values = export(sentence_model, tmp_path / "1", format="tflite", precision=precision)
+    assert (values["format"], values["precision"]) == ("tflite", precision)
+    interpreter = tf.lite.Interpreter(str(tmp_path / "1" / "model.tflite"))
+    assert interpreter.get_signature_list()["tokens"] == {
+        "inputs": list(values["signatures"]["tokens"]["inputs"]),
+        "outputs": sorted(values["signatures"]["tokens"]["outputs"]),
+    }
+    run = interpreter.get_signature_runner("tokens")
+    np.testing.assert_allclose(run(**ids)["logits"], logits, rtol=0, atol=atol)
+    length = ids["input_mask"][0].sum()
+    alone = run(**{name: value[:1, :length] for name, value in ids.items()})["logits"]
+    np.testing.assert_allclose(alone, logits[:1], rtol=0, atol=atol)
+    assert sorted(path.name for path in (tmp_path / "1").iterdir()) == sorted(
+        ["model.tflite", "export.json", "task.json", "bert_config.json", "vocab.txt", "labels.txt"]
+    )
+
+
+@pytest.mark.parametrize("fixture", ["squad_model", "ner_model"])
+@pytest.mark.parametrize("kind", ["tflite", "onnx"])
+def test_other_tasks_have_the_outputs_of_their_ids(request, tmp_path, ids, fixture, kind):
+    if kind == "onnx":
+        pytest.importorskip("tf2onnx")
+    model_dir = request.getfixturevalue(fixture)
+    export(model_dir, tmp_path / "1", format=kind)
+    served = load_served(ExportOptions(model_dir=str(model_dir), export_dir="", signature="tokens"))
+    expected = served.tokens(**{name: tf.constant(value) for name, value in ids.items()})
+    if kind == "onnx":
+        ort = pytest.importorskip("onnxruntime")
+        session = ort.InferenceSession(str(tmp_path / "1" / "model.onnx"))
+        names = [output.name for output in session.get_outputs()]
+        found = dict(zip(names, session.run(None, ids), strict=True))
+    else:
+        interpreter = tf.lite.Interpreter(str(tmp_path / "1" / "model.tflite"))
+        found = interpreter.get_signature_runner("tokens")(**ids)
+    assert sorted(found) == sorted(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision, atol", [("float32", 1e-5), ("int8", 0.5)])
+def test_onnx_runtime_answers_batches_of_any_shape(
+    sentence_model, tmp_path, ids, logits, precision, atol
+):
+    pytest.importorskip("tf2onnx")
+    ort = pytest.importorskip("onnxruntime")
+    values = export(sentence_model, tmp_path / "1", format="onnx", precision=precision)
+    assert (values["format"], values["precision"]) == ("onnx", precision)
+    session = ort.InferenceSession(str(tmp_path / "1" / "model.onnx"))
+    assert [each.name for each in session.get_inputs()] == list(NAMES)
+    np.testing.assert_allclose(session.run(["logits"], ids)[0], logits, rtol=0, atol=atol)
+    length = ids["input_mask"][0].sum()
+    alone = session.run(["logits"], {name: value[:1, :length] for name, value in ids.items()})[0]
+    np.testing.assert_allclose(alone, logits[:1], rtol=0, atol=atol)
+
+
+def test_the_exact_gelu_has_an_onnx_form(sentence_model, tmp_path, ids):
+    """TensorFlow computes it by `Erfc`, which ONNX has not."""
+    pytest.importorskip("tf2onnx")
+    ort = pytest.importorskip("onnxruntime")
+    options = ExportOptions(model_dir=str(sentence_model), export_dir="", signature="tokens")
+    served = load_served(options)
+    for layer in served.model.bert.encoder_layers:
+        layer.intermediate.activation = get_activation("gelu_erf")
+    write_onnx(served, str(tmp_path / "1"))
+    session = ort.InferenceSession(str(tmp_path / "1" / "model.onnx"))
+    expected = served.tokens(**{name: tf.constant(value) for name, value in ids.items()})
+    found = session.run(["logits"], ids)[0]
+    np.testing.assert_allclose(found, expected["logits"], rtol=0, atol=1e-5)
+
+
+def test_without_the_extra_the_error_names_it(sentence_model, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    with pytest.raises(ImportError, match=r"--format=onnx needs .* `pip install bert-tf\[onnx\]`"):
+        export(sentence_model, tmp_path / "1", format="onnx")
+    assert not (tmp_path / "1").exists()
+
+
+def test_the_script_exports_and_says_how_the_model_is_asked(sentence_model, tmp_path):
+    flags = {"model_dir": sentence_model, "export_dir": tmp_path / "1", "signature": "tokens"}
+    done = subprocess.run(
+        **script_command("export_saved_model", **flags), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "tokens: input_ids int32 [None, None]" in done.stderr + done.stdout
+    assert "no operation that TensorFlow itself lacks" in done.stderr + done.stdout

@@ -1,0 +1,102 @@
+"""Requests with which TensorFlow Serving warms up: messages in its format that the model answers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework.tensor_pb2 import TensorProto
+
+from bert_tf.serving.warmup import WARMUP_FILE, prediction_log
+from bert_tf.workflows.exporting import ExportOptions, export_saved_model
+
+
+def fields(message: bytes):
+    """(number, value) of a message whose fields all have a length, read as the standard says."""
+    place = 0
+
+    def varint():
+        nonlocal place
+        value = shift = 0
+        while True:
+            byte, place = message[place], place + 1
+            value, shift = value | (byte & 127) << shift, shift + 7
+            if byte < 128:
+                return value
+
+    found = []
+    while place < len(message):
+        tag = varint()
+        assert tag & 7 == 2, "a field of variable length"
+        length = varint()
+        found.append((tag >> 3, message[place : place + length]))
+        place += length
+    assert place == len(message)
+    return found
+
+
+def decoded(record: bytes):
+    """Name of the model, signature, and inputs."""
+    ((predict_log, log),) = fields(record)
+    ((request_number, request),) = fields(log)
+    assert (predict_log, request_number) == (6, 1)
+    (spec,) = [dict(fields(value)) for number, value in fields(request) if number == 1]
+    entries = [dict(fields(value)) for number, value in fields(request) if number == 2]
+    inputs = {
+        entry[1].decode(): tf.make_ndarray(TensorProto.FromString(entry[2])) for entry in entries
+    }
+    return spec[1].decode(), spec[3].decode(), inputs
+
+
+def requests(folder):
+    path = Path(folder) / "assets.extra" / WARMUP_FILE
+    return [decoded(record.numpy()) for record in tf.data.TFRecordDataset(str(path))]
+
+
+def test_each_signature_is_asked_for_a_short_and_a_long_text_and_answers(exported):
+    for folder in (exported.single, exported.pair):
+        signatures = tf.saved_model.load(str(folder)).signatures
+        found = requests(folder)
+        assert [signature for _, signature, _ in found] == ["serving_default"] * 2 + ["tokens"] * 2
+        for name, signature, inputs in found:
+            assert name == folder.name
+            outputs = signatures[signature](**{n: tf.constant(v) for n, v in inputs.items()})
+            assert outputs["logits"].shape == (1, 2)
+        short, long = (inputs["text_a"][0] for _, _, inputs in found[:2])
+        assert len(short.split()) < 5 and len(long.split()) == 19  # --max_seq_length
+        assert [inputs["input_ids"].shape for _, _, inputs in found[2:]] == [(1, 16), (1, 19)]
+
+
+def test_the_model_is_called_as_the_folder_above_the_version(sentence_model, tmp_path):
+    export_dir = tmp_path / "moods" / "3"
+    options = {"model_dir": str(sentence_model), "export_dir": str(export_dir)}
+    export_saved_model(ExportOptions(**options, signature="tokens"))
+    assert {(name, signature) for name, signature, _ in requests(export_dir)} == {
+        ("moods", "tokens")
+    }
+    options["export_dir"] = str(tmp_path / "moods" / "4")
+    export_saved_model(ExportOptions(**options, signature="tokens", warm_up=False))
+    assert not (tmp_path / "moods" / "4" / "assets.extra" / WARMUP_FILE).exists()
+
+
+@pytest.mark.parametrize("length", [0, 1, 127, 128, 300, 20000])
+def test_lengths_of_any_size_are_written_as_they_are_read(length):
+    text = "ä" * length
+    record = prediction_log("m", "s", {"text": tf.make_tensor_proto([text])})
+    name, signature, inputs = decoded(record)
+    assert (name, signature, inputs["text"].tolist()) == ("m", "s", [text.encode()])
+
+
+def test_the_package_of_tensorflow_serving_reads_them(exported):
+    log = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    path = exported.pair / "assets.extra" / WARMUP_FILE
+    for record, (name, signature, inputs) in zip(
+        tf.data.TFRecordDataset(str(path)), requests(exported.pair), strict=True
+    ):
+        found = log.PredictionLog.FromString(record.numpy())
+        assert found.WhichOneof("log_type") == "predict_log"
+        request = found.predict_log.request
+        assert (request.model_spec.name, request.model_spec.signature_name) == (name, signature)
+        assert sorted(request.inputs) == sorted(inputs)
+        for key, value in inputs.items():
+            np.testing.assert_array_equal(tf.make_ndarray(request.inputs[key]), value)
