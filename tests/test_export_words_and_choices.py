@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.predictor import SavedClassifier
-from bert_tf.word_and_choice_predictors import ChoicePredictor, EntityRecognizer
+from bert_tf.predictor import ChoicePredictor, EntityRecognizer, SavedClassifier
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
 

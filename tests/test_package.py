@@ -17,14 +17,14 @@ ROOT = Path(bert_tf.__file__).parent
 # rank of each part: it may import parts of lower rank, of its own package, and those named beside it.
 RANKS = {"config": 0, "tokenization": 0, "data": 1, "modeling": 1, "training": 1, "interop": 1}
 RANKS |= {"tasks": 2, "model_folder": 3, "export": 3, "predictor": 3}
-RANKS |= {"word_and_choice_predictors": 3, "export_words_and_choices": 3}
+RANKS |= {"prediction": 3, "export_words_and_choices": 3}
 RANKS |= {"workflows": 3, "cli": 4}
 # Interop fills models; training gives dropout its seed.
 ALSO = {"interop": {"modeling"}, "training": {"modeling"}}
 # Within rank 3 the order is: a folder, then what is made of it, then the workflows.
 WITHIN_RANK_3 = (
-    *("model_folder", "export", "export_words_and_choices", "predictor"),
-    *("word_and_choice_predictors", "workflows"),
+    *("model_folder", "export", "export_words_and_choices", "prediction"),
+    *("predictor", "workflows"),
 )
 
 

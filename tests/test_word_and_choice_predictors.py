@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.data.word_offsets import split_words
-from bert_tf.word_and_choice_predictors import ChoicePredictor, EntityRecognizer
+from bert_tf.predictor import ChoicePredictor, EntityRecognizer
 from bert_tf.workflows.prediction import PredictionOptions, predict
 
 
