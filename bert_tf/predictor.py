@@ -27,7 +27,7 @@ from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.answers import QuestionAnswerer
 from bert_tf.prediction.classifier import TextClassifier
 from bert_tf.prediction.embeddings import EMBEDDING_POOLINGS, SentenceEncoder, cosine_similarity
-from bert_tf.prediction.loading import load_model
+from bert_tf.prediction.loading import load_model, with_settings
 from bert_tf.prediction.masks import (
     Candidate,
     MaskFiller,
@@ -72,7 +72,8 @@ class Predictor:
     """A model on raw text.
 
     Args:
-        folder: of a SavedModel, of a run of ours, or any checkpoint.
+        model: folder of a SavedModel or of a run of ours, or any checkpoint; or what
+            `prediction.loading.load_model` has loaded.
         batch_size: sequences that go through the model at once.
         precision: Keras precision policy, default float32; a SavedModel has its own.
         max_seq_length, doc_stride: in place of those that the model was trained with; not of a
@@ -86,7 +87,7 @@ class Predictor:
 
     def __init__(
         self,
-        folder: str,
+        model: str | TrainedModel,
         *,
         batch_size: int = 32,
         precision: str | None = None,
@@ -96,7 +97,8 @@ class Predictor:
         n_best_size: int = 20,
         max_answer_length: int = 30,
     ):
-        self._folder, self._batch_size = folder, batch_size
+        self._name = model if isinstance(model, str) else "This"
+        self._batch_size = batch_size
         self._answer_settings = {
             "null_score_diff_threshold": null_score_diff_threshold,
             "n_best_size": n_best_size,
@@ -104,16 +106,18 @@ class Predictor:
         }
         self._encoders: dict[tuple[str, bool], SentenceEncoder] = {}
         self._saved = self._trained = None
-        if is_saved_model(folder):
+        if isinstance(model, TrainedModel):
+            self._trained = with_settings(model, max_seq_length, doc_stride)
+        elif is_saved_model(model):
             if max_seq_length is not None or doc_stride is not None:
                 raise ValueError(
-                    f"{folder} is a SavedModel, whose --max_seq_length and --doc_stride were fixed when "
+                    f"{model} is a SavedModel, whose --max_seq_length and --doc_stride were fixed when "
                     "it was exported. Leave them out, or name the folder it was exported from."
                 )
-            self._saved = load_saved_model(folder, batch_size)
+            self._saved = load_saved_model(model, batch_size)
         else:
             self._trained = load_model(
-                folder, dtype=precision, max_seq_length=max_seq_length, doc_stride=doc_stride
+                model, dtype=precision, max_seq_length=max_seq_length, doc_stride=doc_stride
             )
 
     @cached_property
@@ -134,7 +138,7 @@ class Predictor:
         if isinstance(trained.model, BertForPreTraining):
             return self.mask_filler
         raise ValueError(
-            f"{self._folder} holds an encoder without a head, which has nothing to predict. It has "
+            f"{self._name} holds an encoder without a head, which has nothing to predict. It has "
             "embeddings: --task=embeddings."
         )
 
@@ -185,7 +189,7 @@ class Predictor:
     def _weights(self) -> TrainedModel:
         if self._trained is None:
             raise ValueError(
-                f"{self._folder} is a SavedModel, which does what it was exported for and nothing else. "
+                f"{self._name} is a SavedModel, which does what it was exported for and nothing else. "
                 "Name the folder that it was exported from."
             )
         return self._trained

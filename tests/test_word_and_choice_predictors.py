@@ -123,5 +123,6 @@ def test_predict_chooses_between_what_tabs_separate(swag_model, tmp_path):
     assert first["choice"] == "the kind cat"
     assert second == {
         "text": "in the barn",
-        "error": "There are 0 choices for 'in the barn', but must be 2 or more.",
+        "error": f"{tmp_path}/input.txt:2: There are 0 choices for 'in the barn', but must be 2 or "
+        "more.",
     }

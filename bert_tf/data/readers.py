@@ -113,6 +113,19 @@ def read_lines(
                 return
 
 
+def count_lines(files: Iterable[str]) -> int:
+    """How many lines `read_lines` gives of all files; reads them once."""
+    total = 0
+    for file in files:
+        last = b"\n"
+        with open_binary(file) as stream:
+            while block := stream.read(_BUFFER_SIZE):
+                total += block.count(b"\n")
+                last = block
+        total += not last.endswith(b"\n")
+    return total
+
+
 def _line_number(file: str, offset: int) -> int:
     """The line that begins at a byte of the file, counted from 1."""
     number = 1
@@ -240,8 +253,8 @@ def _delimited_rows(file: str, delimiter: str, quoted: bool) -> Iterator[Row]:
             number = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            f"{place_of(file, number)}: {error}. If quotation marks in this file are ordinary characters, "
-            "read it without quoting."
+            f"{place_of(file, number)}: {error}. If quotation marks in this file are ordinary "
+            "characters, read it without quoting."
         ) from error
 
 
@@ -277,8 +290,8 @@ def _json_rows(file: str) -> Iterator[TableRow]:
             values = json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(
-                f"{place_of(file, number)}: no JSON ({error}). Each line must be one JSON object; the line "
-                f"begins {line[:60]!r}."
+                f"{place_of(file, number)}: no JSON ({error}). Each line must be one JSON "
+                f"object; the line begins {line[:60]!r}."
             ) from error
         if not isinstance(values, dict):
             raise ValueError(

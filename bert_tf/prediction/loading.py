@@ -20,6 +20,7 @@ from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.checkpoints import latest_checkpoint
 
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
 
@@ -46,10 +47,16 @@ def load_model(
         trained = load_model_folder(path, dtype=dtype)
     else:
         trained = _load_checkpoint(path, dtype)
-    return _with_settings(trained, max_seq_length, doc_stride)
+    return with_settings(trained, max_seq_length, doc_stride)
 
 
 def _load_checkpoint(path: str, dtype: str | None) -> TrainedModel:
+    inside = tf.io.gfile.glob(os.path.join(path, "*", "saved_model.pb"))
+    if inside and latest_checkpoint(path) is None:
+        raise ValueError(
+            f"{path} holds no checkpoint, but SavedModels in folders of its own. Did you mean "
+            f"{os.path.dirname(max(inside))}?"
+        )
     checkpoint = read_checkpoint(path)
     config = find_config(None, checkpoint)
     tokenizer = load_tokenizer(None, None, checkpoint, config)
@@ -62,9 +69,14 @@ def _load_checkpoint(path: str, dtype: str | None) -> TrainedModel:
     return TrainedModel(model, tokenizer, None, config.max_position_embeddings)
 
 
-def _with_settings(
-    trained: TrainedModel, max_seq_length: int | None, doc_stride: int | None
+def with_settings(
+    trained: TrainedModel, max_seq_length: int | None = None, doc_stride: int | None = None
 ) -> TrainedModel:
+    """The same model with other lengths than it was trained with; None leaves them as they are.
+
+    Raises:
+        ValueError: the model cannot have them.
+    """
     limit = trained.model.config.max_position_embeddings
     if max_seq_length is not None and not 3 <= max_seq_length <= limit:
         raise ValueError(

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, TextIO
 
 from bert_tf.data.files import expand_files, open_whole
-from bert_tf.data.readers import STANDARD_INPUT
+from bert_tf.data.readers import STANDARD_INPUT, count_lines
 from bert_tf.predictor import (
     EMBEDDING_POOLINGS,
     Predictor,
@@ -25,7 +25,6 @@ from bert_tf.workflows.prediction_input import (
     INPUT_FORMATS,
     Input,
     InputLayout,
-    count_lines,
     read_inputs,
 )
 from bert_tf.workflows.prediction_output import OUTPUT_FORMATS, make_writer

@@ -13,7 +13,6 @@ from typing import Any
 from bert_tf.data.readers import (
     TABLE_FORMATS,
     TableRow,
-    open_binary,
     place_of,
     read_lines,
     read_table,
@@ -150,16 +149,3 @@ def _value(field: str, names: Sequence[str], row: TableRow) -> Any:
     if field == "choices":
         return [value for value in values if value.strip()]
     return values[0]
-
-
-def count_lines(files: Sequence[str]) -> int:
-    """Lines of all files, for a share of what is done; a cheap look at the bytes."""
-    total = 0
-    for file in files:
-        last = b"\n"
-        with open_binary(file) as stream:
-            while block := stream.read(1 << 20):
-                total += block.count(b"\n")
-                last = block
-        total += not last.endswith(b"\n")
-    return total
