@@ -109,11 +109,14 @@ class Predictor:
         if isinstance(model, TrainedModel):
             self._trained = with_settings(model, max_seq_length, doc_stride)
         elif is_saved_model(model):
-            if max_seq_length is not None or doc_stride is not None:
-                raise ValueError(
-                    f"{model} is a SavedModel, whose --max_seq_length and --doc_stride were fixed when "
-                    "it was exported. Leave them out, or name the folder it was exported from."
-                )
+            fixed = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
+            fixed["precision"] = None if precision == "float32" else precision
+            for name, value in fixed.items():
+                if value is not None:
+                    raise ValueError(
+                        f"{model} is a SavedModel, whose --{name} was fixed when it was exported. Leave "
+                        "the flag out, or name the folder that it was exported from."
+                    )
             self._saved = load_saved_model(model, batch_size)
         else:
             self._trained = load_model(

@@ -172,9 +172,8 @@ class PseudoPerplexity(TextModel):
         num_tokens = len(self._tokenizer.vocab)
 
         def log_likelihood(inputs):
-            targets = inputs.pop("targets")  # [B, 1]
             logits = trained.model(inputs, training=False)["masked_lm_logits"][..., :num_tokens]
-            return {"log_likelihood": -cross_entropy(logits, targets)[:, 0]}
+            return {"log_likelihood": -cross_entropy(logits, inputs["targets"])[:, 0]}  # [B]
 
         self._run = SequenceRunner(log_likelihood, self._max_seq_length, batch_size)
 

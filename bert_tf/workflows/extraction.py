@@ -149,11 +149,13 @@ def extract_features(options: ExtractionOptions) -> int:
     examples = (pack_line(line, tokenizer, options.max_seq_length) for line in lines)
     found = enumerate(layer_vectors(model, examples, layers, options.batch_size), start=num_done)
     progress = Progress("extract", total, unit="examples")
+    chunk_size = options.batch_size * _BATCHES_AT_ONCE
     for path, size in shards.missing():
         with open_features(path, options.output_format, layers) as write:
             for index, (ids, vectors) in islice(found, size):
                 write(Features(index, tokenizer.convert_ids_to_tokens(ids), vectors))
-                progress.update(index + 1)
+                if (index + 1 - num_done) % chunk_size == 0 or index + 1 == total:
+                    progress.update(index + 1)
     logger.info("Wrote %d examples to %s", total, options.output_file)
     return total
 

@@ -158,11 +158,12 @@ def predict(options: PredictionOptions) -> None:
     totals = Totals()
     with _output(options.output_file) as output, _progress(files, typed) as update:
         write = make_writer(options.output_format, model, output)
-        for found, answer in answered(inputs, model, chunk_size):
-            write(found.shown, answer)
-            totals.add(answer)
-            if update(found, totals.count) or at_once:
-                output.flush()
+        for chunk in answered(inputs, model, chunk_size):
+            for found, answer in chunk:
+                write(found.shown, answer)
+                totals.add(answer)
+            output.flush()
+            update(chunk[-1][0], totals.count)
     totals.report(model)
 
 
@@ -187,7 +188,7 @@ def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
 
 def answered(
     inputs: Iterable[Input], model: TextModel, chunk_size: int
-) -> Iterator[tuple[Input, dict[str, Any]]]:
+) -> Iterator[list[tuple[Input, dict[str, Any]]]]:
     """Each input with its answer or {"error": why there is none}, in order, chunk by chunk."""
     inputs = iter(inputs)
     while chunk := list(islice(inputs, chunk_size)):
@@ -200,8 +201,10 @@ def answered(
             except ValueError as error:
                 errors[index] = {"error": f"{found.place}: {error}"}
         answers = iter(model.answer(prepared))
-        for index, found in enumerate(chunk):
-            yield found, errors[index] if index in errors else next(answers)
+        yield [
+            (found, errors[index] if index in errors else next(answers))
+            for index, found in enumerate(chunk)
+        ]
 
 
 class Totals:
@@ -251,33 +254,31 @@ def _output(file: str | None) -> Iterator[TextIO]:
 
 
 @contextmanager
-def _progress(files: Sequence[str], typed: bool) -> Iterator[Callable[[Input, int], bool]]:
-    """A function that shows on standard error how far it is.
+def _progress(files: Sequence[str], typed: bool) -> Iterator[Callable[[Input, int], None]]:
+    """A function that shows on standard error how far it is: the last input, how many are done.
 
-    It takes an input and the number of those that are done, and says whether it is time to flush. Files
-    are known by their lines; of standard input nobody knows the end.
+    Files are known by their lines; of standard input nobody knows the end.
     """
     if files == [STANDARD_INPUT]:
-        shown = [time.monotonic()]
+        shown = time.monotonic()
 
-        def report(found: Input, count: int) -> bool:
-            if typed or time.monotonic() - shown[0] < _SECONDS_BETWEEN_REPORTS:
-                return False
-            shown[0] = time.monotonic()
-            print(f"predict {count:,} inputs", file=sys.stderr)
-            return True
+        def report(last: Input, count: int) -> None:
+            nonlocal shown
+            if not typed and time.monotonic() - shown > _SECONDS_BETWEEN_REPORTS:
+                shown = time.monotonic()
+                print(f"predict {count:,} inputs", file=sys.stderr)
 
         yield report
         return
-    counts = {file: count_lines([file]) for file in files}
-    before = {file: sum(list(counts.values())[:place]) for place, file in enumerate(counts)}
-    total = sum(counts.values())
-    progress = Progress("predict", total, unit="lines")
+    counts = [count_lines([file]) for file in files]
+    before = {file: sum(counts[:place]) for place, file in enumerate(files)}
+    progress, done = Progress("predict", sum(counts), unit="lines"), 0
 
-    def update(found: Input, count: int) -> bool:
-        # The last row of a table may end below the line where it begins; `total` comes at the end.
-        progress.update(min(before[found.file] + found.line, total - 1))
-        return False
+    def update(last: Input, count: int) -> None:
+        nonlocal done
+        done = before[last.file] + last.line
+        progress.update(done)
 
     yield update
-    progress.update(total)
+    if done < progress.total:  # what stands behind the last row
+        progress.update(progress.total)

@@ -27,7 +27,9 @@ STYLE = """
 .scores svg { max-width: none; }
 #attention { display: flex; flex-wrap: wrap; gap: 1.5rem 2.5rem; align-items: flex-start; }
 #grid { border-collapse: separate; border-spacing: 3px; font-size: .75rem; max-width: 100%; }
-#grid th { border: 0; padding: 0 .2rem; color: var(--faint); font-weight: normal; }
+#grid th { border: 0; padding: 0 .2rem; color: var(--faint); font-weight: normal;
+  vertical-align: middle; white-space: nowrap; }
+#grid th[scope=col] { text-align: center; } #grid th:first-child { text-align: right; }
 #grid td { border: 0; padding: 0; }
 #grid button { padding: 0; border: 1px solid var(--line); background: none; display: block;
   cursor: pointer; line-height: 0; }
@@ -56,11 +58,13 @@ def attribution_section(tokens: Sequence[str], found: Attributions, output: str)
             f'title="{value:+.4f}">{escape(token)}</span>'
         )
     order = np.argsort(-np.abs(found.values), kind="stable")[:12]
+    order = [i for i in order if found.values[i]]
     rows = [(f"{tokens[i]} ({i})", float(found.values[i])) for i in order]
     note = (
         f"Integrated gradients of the {output}: blue speaks for it, orange against. All values add up "
-        f"to {found.values.sum():+.3f}, from {found.baseline:.3f} with [MASK] in the place of every word "
-        f"to {found.output:.3f} (what the sum is off by: {found.gap:+.4f}). Point at a token for its value."
+        f"to {found.values.sum():+.3f}, from {found.baseline:.3f} with [MASK] in the place of every "
+        f"word to {found.output:.3f} (what the sum is off by: {found.gap:+.4f}). Point at a token for "
+        "its value."
     )
     body = f'<p class="tokens">{" ".join(parts)}</p>{_signed_bars(rows)}'
     return Section("What each token counts for", body, note, wide=True)
@@ -69,7 +73,7 @@ def attribution_section(tokens: Sequence[str], found: Attributions, output: str)
 def _signed_bars(rows: Sequence[tuple[str, float]]) -> str:
     """Bars to both sides of zero."""
     step, left, half, ends = 22, 150, 170, 70
-    widest = max(max(abs(value) for _, value in rows), 1e-12)
+    widest = max((abs(value) for _, value in rows), default=1.0)
     middle = left + ends + half
     parts = [f'<line x1="{middle}" x2="{middle}" y1="0" y2="{step * len(rows)}" class="grid"/>']
     for index, (name, value) in enumerate(rows):
@@ -99,7 +103,8 @@ def span_section(
         start, end: float [S], of this window; each adds up to 1.
         chosen: first and last position of the answer; None where there is none here.
     """
-    step, left, height, below = 20, 40, 110, 110
+    step, left, height = 20, 40, 110
+    below = 16 + 7 * max(map(len, tokens))  # the tokens stand upright
     width = left + step * len(tokens) + 20
     parts = []
     if chosen is not None:
@@ -154,9 +159,10 @@ def attention_section(tokens: Sequence[str], probabilities: np.ndarray) -> Secti
     # "</" would end the script, wherever it stands in it.
     values = json.dumps(data).replace("</", "<\\/")
     note = (
-        "Each small picture is a head: a row for each token, darker where it takes more from the token of "
-        "that column. Choose one to see it large; lines go from a token on the left to those it takes "
-        "from on the right. Point at a token, or click it to hold it. The arrow keys go from head to head."
+        "Each small picture is a head: a row for each token, stronger where it takes more from the "
+        "token of that column. Choose one to see it large: lines go from a token on the left to those "
+        "on the right that it takes from. Point at a token to see its lines alone, click to hold it. "
+        "The arrow keys go from head to head."
     )
     body = (
         f'<script type="application/json" id="data">{values}</script>'
@@ -216,8 +222,8 @@ function makeGrid() {
   const grid = document.getElementById('grid');
   grid.style.setProperty('--thumb', (N > 8 ? 42 : 60) + 'px');
   const top = grid.insertRow();
-  top.innerHTML = '<th></th>' + Array.from({length: N + 1}, (_, h) =>
-    `<th scope="col">${h === MEAN ? 'mean' : 'head ' + h}</th>`).join('');
+  top.innerHTML = '<th>head</th>' + Array.from({length: N + 1}, (_, h) =>
+    `<th scope="col">${name(h)}</th>`).join('');
   for (let layer = L - 1; layer >= 0; layer--) {
     const row = grid.insertRow();
     row.innerHTML = `<th scope="row">layer ${layer}</th>`;
@@ -256,7 +262,7 @@ function draw(focus) {
       const share = values[f * S + t];
       if (share < 0.02 || (focus !== null && focus !== f)) continue;
       svg.append(element('line', {x1: LEFT, y1: y, x2: RIGHT, y2: STEP * t + STEP / 2,
-        'stroke-width': 0.6 + 2 * share, 'stroke-opacity': 0.06 + 0.9 * share}));
+        'stroke-width': 0.6 + 2 * share, 'stroke-opacity': (focus === null ? 0.06 : 0.3) + 0.7 * share}));
     }
     const from = element('text', {x: LEFT - 6, y: y + 4, 'text-anchor': 'end',
       'font-weight': focus === f ? 'bold' : 'normal'}, token);
