@@ -57,7 +57,7 @@ class LabelModel(TextModel):
         Raises:
             ValueError: there is a second sentence and should be none, or the other way round.
         """
-        text_a, text_b = (item, None) if isinstance(item, str) else item
+        text_a, text_b = item if isinstance(item, tuple | list) else (item, None)
         checked_text(text_a)
         if self.is_pair and text_b is None:
             raise ValueError(

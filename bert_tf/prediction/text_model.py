@@ -73,13 +73,14 @@ class SequenceRunner:
     """A compiled function on batches of sequences of all lengths.
 
     Args:
-        function: dict of int32 tensors [B, S] (and others) -> dict of tensors [B, ...].
+        function: dict of int32 tensors [B, S] (and others of rank 2) -> dict of tensors [B, ...].
         max_length: S is never above this.
         batch_size: B.
     """
 
     def __init__(self, function: Callable, max_length: int, batch_size: int):
-        self._run = tf.function(function, reduce_retracing=True)
+        self._function = function
+        self._run: Callable | None = None
         self._max_length = max_length
         self.batch_size = batch_size
 
@@ -114,6 +115,9 @@ class SequenceRunner:
 
     def rows(self, inputs: Mapping[str, Any]) -> Iterator[dict[str, np.ndarray]]:
         """The outputs of one batch, example by example; real numbers are float32."""
+        if self._run is None:  # one trace for all shapes
+            specs = {name: tf.TensorSpec([None, None], tf.int32) for name in inputs}
+            self._run = tf.function(self._function, input_signature=[specs])
         outputs = {}
         for name, value in self._run({n: tf.constant(v) for n, v in inputs.items()}).items():
             is_real = value.dtype.is_floating

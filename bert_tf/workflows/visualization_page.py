@@ -262,7 +262,8 @@ function draw(focus) {
       const share = values[f * S + t];
       if (share < 0.02 || (focus !== null && focus !== f)) continue;
       svg.append(element('line', {x1: LEFT, y1: y, x2: RIGHT, y2: STEP * t + STEP / 2,
-        'stroke-width': 0.6 + 2 * share, 'stroke-opacity': (focus === null ? 0.06 : 0.3) + 0.7 * share}));
+        'stroke-width': 0.6 + 2 * share,
+        'stroke-opacity': (focus === null ? 0.06 : 0.3) + 0.7 * share}));
     }
     const from = element('text', {x: LEFT - 6, y: y + 4, 'text-anchor': 'end',
       'font-weight': focus === f ? 'bold' : 'normal'}, token);
