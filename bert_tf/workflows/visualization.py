@@ -16,6 +16,7 @@ import tensorflow as tf
 from bert_tf.data.files import write_text
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.model_folder import TrainedModel
+from bert_tf.modeling.bert import BertModel
 from bert_tf.prediction.explanation import attention, attributions
 from bert_tf.prediction.loading import load_model, with_settings
 from bert_tf.prediction.text_model import trimmed
@@ -29,6 +30,7 @@ from bert_tf.predictor import (
     TextModel,
     is_saved_model,
 )
+from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.metrics import softmax
 from bert_tf.workflows.options import option
 from bert_tf.workflows.report import Section, page
@@ -110,12 +112,11 @@ def visualize(options: VisualizationOptions) -> None:
 
 def make_view(trained: TrainedModel, options: VisualizationOptions) -> View:
     """The answer of a model and what it rests on."""
-    kind = trained.task.name if trained.task is not None else None
-    if kind is None and not options.label:
+    if options.label and not isinstance(trained.task, ClassificationTask):
+        raise ValueError(f"--label={options.label} is for classifiers, not for this model.")
+    if isinstance(trained.model, BertModel):
         return _encoder_view(trained, options.text)
     model = Predictor(trained).text_model
-    if options.label and not isinstance(model, TextClassifier):
-        raise ValueError(f"--label={options.label} is for classifiers, not for this model.")
     return _VIEWS[type(model)](model, trained, options)
 
 
