@@ -26,7 +26,12 @@ from bert_tf.model_folder import TrainedModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.answers import QuestionAnswerer
 from bert_tf.prediction.classifier import TextClassifier
-from bert_tf.prediction.embeddings import EMBEDDING_POOLINGS, SentenceEncoder, cosine_similarity
+from bert_tf.prediction.embeddings import (
+    EMBEDDING_POOLINGS,
+    EmbeddingModel,
+    SentenceEncoder,
+    cosine_similarity,
+)
 from bert_tf.prediction.loading import load_model, with_settings
 from bert_tf.prediction.masks import (
     Candidate,
@@ -155,8 +160,10 @@ class Predictor:
         """The pre-trained model, to score texts."""
         return PseudoPerplexity(self._weights(), self._batch_size)
 
-    def encoder(self, pooling: str = "mean", normalize: bool = True) -> SentenceEncoder:
-        """The encoder of any model, for embeddings."""
+    def encoder(self, pooling: str = "mean", normalize: bool = True) -> EmbeddingModel:
+        """The encoder of any model, for embeddings; that of a SavedModel as it was exported."""
+        if isinstance(self._saved, EmbeddingModel):
+            return self._saved
         key = (pooling, normalize)
         if key not in self._encoders:
             weights = self._weights()

@@ -2,6 +2,7 @@
 
     mean               mean of the last layer's vectors over the tokens, as sentence-transformers does
     cls                the last layer's vector of [CLS]
+    pooled             the tanh layer on it, as classifiers take it
     concat_last_four   the mean over the tokens, of the last four layers one after the other
 
 Shapes: B batch, S sequence, H hidden, E embedding (H, or 4 * H), N texts.
@@ -9,6 +10,7 @@ Shapes: B batch, S sequence, H hidden, E embedding (H, or 4 * H), N texts.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,14 +20,40 @@ import tensorflow as tf
 from bert_tf.data.packing import PackedSequence, pack
 from bert_tf.model_folder import TrainedModel
 from bert_tf.modeling.bert import BertModel
+from bert_tf.modeling.pooling import POOLINGS, check_pooling, sentence_embedding
 from bert_tf.prediction.loading import load_model
 from bert_tf.prediction.text_model import SequenceRunner, TextModel, checked_text
 
-EMBEDDING_POOLINGS = ("mean", "cls", "concat_last_four")
-_LAYERS = 4
+EMBEDDING_POOLINGS = tuple(POOLINGS)
 
 
-class SentenceEncoder(TextModel):
+class EmbeddingModel(TextModel):
+    """What every model that makes one vector of a text shares."""
+
+    columns = ("embedding",)
+
+    @abc.abstractmethod
+    def vectors(self, prepared: Sequence[Any]) -> list[np.ndarray]:
+        """float32 [E] for each of what `prepare` made."""
+
+    def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
+        """{"embedding": [E numbers]}."""
+        # The shortest digits that are the same float32: half the file of what `tolist` gives.
+        return [
+            {"embedding": [float(str(value)) for value in vector]}
+            for vector in self.vectors(prepared)
+        ]
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 [N, E]."""
+        rows = self.vectors([self.prepare(text) for text in texts])
+        return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+
+    def short(self, answer: Mapping[str, Any]) -> str:
+        return " ".join(map(str, answer["embedding"]))
+
+
+class SentenceEncoder(EmbeddingModel):
     """Vectors of texts; a text beyond the longest input is cut.
 
         encoder = SentenceEncoder("all-MiniLM-L6-v2")
@@ -42,8 +70,6 @@ class SentenceEncoder(TextModel):
         ValueError: there is no such pooling, or fewer than four layers for it.
     """
 
-    columns = ("embedding",)
-
     def __init__(
         self,
         model: str | TrainedModel,
@@ -51,25 +77,15 @@ class SentenceEncoder(TextModel):
         normalize: bool = True,
         batch_size: int = 32,
     ):
-        if pooling not in EMBEDDING_POOLINGS:
-            raise ValueError(
-                f"`pooling` is {pooling!r}, but must be one of {', '.join(EMBEDDING_POOLINGS)}."
-            )
         trained = load_model(model) if isinstance(model, str) else model
         bert = trained.model if isinstance(trained.model, BertModel) else trained.model.bert
-        if pooling == "concat_last_four" and bert.config.num_hidden_layers < _LAYERS:
-            raise ValueError(
-                f"--pooling={pooling} needs {_LAYERS} layers, and the model has "
-                f"{bert.config.num_hidden_layers}. Use --pooling=mean."
-            )
+        check_pooling(pooling, bert.config.num_hidden_layers)
         self._tokenizer = trained.tokenizer
         self._max_seq_length = trained.max_seq_length
 
         def embed(inputs):
-            layers = bert(inputs, training=False)["all_encoder_layers"]
-            vectors = _pooled(
-                [tf.cast(x, tf.float32) for x in layers], inputs["input_mask"], pooling
-            )
+            outputs = bert(inputs, training=False)
+            vectors = sentence_embedding(outputs, inputs["input_mask"], pooling)
             return {"embedding": tf.math.l2_normalize(vectors, axis=-1) if normalize else vectors}
 
         self._run = SequenceRunner(embed, self._max_seq_length, batch_size)
@@ -81,32 +97,8 @@ class SentenceEncoder(TextModel):
         length = min(len(ids) + 2, self._max_seq_length)
         return pack(ids, max_seq_length=length, cls_id=cls_id, sep_id=sep_id)
 
-    def answer(self, prepared: Sequence[PackedSequence]) -> list[dict[str, Any]]:
-        """{"embedding": [E numbers]}."""
-        # The shortest digits that are the same float32: half the file of what `tolist` gives.
-        return [
-            {"embedding": [float(str(value)) for value in row["embedding"]]}
-            for row in self._run(prepared)
-        ]
-
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [N, E]."""
-        rows = self._run([self.prepare(text) for text in texts])
-        return (
-            np.stack([row["embedding"] for row in rows]) if rows else np.zeros((0, 0), np.float32)
-        )
-
-    def short(self, answer: Mapping[str, Any]) -> str:
-        return " ".join(map(str, answer["embedding"]))
-
-
-def _pooled(layers: Sequence[tf.Tensor], input_mask: tf.Tensor, pooling: str) -> tf.Tensor:
-    """float32 [B, S, H] each, and int32 [B, S] -> [B, E]."""
-    if pooling == "cls":
-        return layers[-1][:, 0]
-    hidden = layers[-1] if pooling == "mean" else tf.concat(layers[-_LAYERS:], axis=-1)
-    weights = tf.cast(input_mask, tf.float32)[:, :, None]
-    return tf.reduce_sum(hidden * weights, axis=1) / tf.reduce_sum(weights, axis=1)
+    def vectors(self, prepared: Sequence[PackedSequence]) -> list[np.ndarray]:
+        return [row["embedding"] for row in self._run(prepared)]
 
 
 def cosine_similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:

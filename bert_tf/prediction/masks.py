@@ -44,7 +44,22 @@ class _MaskedTokens(NamedTuple):
     positions: list[int]
 
 
-class MaskFiller(TextModel):
+class MaskModel(TextModel):
+    """What every model that fills masks shares.
+
+    Its answers are {"masks": for each [MASK] a list of {"token", "probability"}, the best first}.
+    """
+
+    columns = ("masks",)
+
+    def no_mask(self, text: str) -> ValueError:
+        return ValueError(f"There is no [MASK] in {beginning(text)}, so there is nothing to fill.")
+
+    def short(self, answer: Mapping[str, Any]) -> str:
+        return " ".join(candidates[0]["token"] for candidates in answer["masks"])
+
+
+class MaskFiller(MaskModel):
     """A pre-trained model that says what may stand in the place of [MASK].
 
         MaskFiller("pretrained").predict("The dog [MASK] at the cat.")
@@ -58,8 +73,6 @@ class MaskFiller(TextModel):
     Raises:
         ValueError: there is no pre-trained model.
     """
-
-    columns = ("masks",)
 
     def __init__(self, model: str | TrainedModel, top_k: int = 5, batch_size: int = 32):
         trained = _pretrained(model)
@@ -85,9 +98,7 @@ class MaskFiller(TextModel):
         )
         ids = self._tokenizer.encode(text)
         if mask_id not in ids:
-            raise ValueError(
-                f"There is no [MASK] in {beginning(text)}, so there is nothing to fill."
-            )
+            raise self.no_mask(text)
         packed = pack(
             ids,
             max_seq_length=min(self._max_seq_length, len(ids) + 2),
@@ -130,7 +141,6 @@ class MaskFiller(TextModel):
         ]
 
     def answer(self, prepared: Sequence[_MaskedTokens]) -> list[dict[str, Any]]:
-        """{"masks": for each [MASK] a list of {"token", "probability"}, the best first}."""
         return [
             {"masks": [[c._asdict() for c in candidates] for candidates in masks]}
             for masks in self.candidates(prepared, self.top_k)
@@ -143,9 +153,6 @@ class MaskFiller(TextModel):
             ValueError: there is no [MASK] in the text, or it stands beyond the longest input.
         """
         return self.candidates([self.prepare(text)], top_k)[0]
-
-    def short(self, answer: Mapping[str, Any]) -> str:
-        return " ".join(candidates[0]["token"] for candidates in answer["masks"])
 
 
 class PseudoPerplexity(TextModel):

@@ -72,7 +72,47 @@ class BatchRunner:
         return {name: np.concatenate([part[name] for part in parts])[place] for name in parts[0]}
 
 
-class EntityRecognizer(TextModel):
+class EntityModel(TextModel):
+    """What every model that finds entities shares: {"entities": [{"type", "start", ...}, ...]}."""
+
+    columns = ("entities",)
+
+    def short(self, answer: Mapping[str, Any]) -> str:
+        return "; ".join(f"{found['text']} ({found['type']})" for found in answer["entities"])
+
+
+class ChoiceModel(TextModel):
+    """What every model that chooses shares: {"prediction", "choice", "probabilities"}."""
+
+    fields = ("text_a", "choices")
+    columns = ("prediction", "choice", "probabilities")
+
+    def checked(self, item: tuple[str, Sequence[str]]) -> tuple[str, list[str]]:
+        """(text, choices), if they are so.
+
+        Raises:
+            ValueError: they are not, or there are fewer than two choices.
+        """
+        text, choices = item
+        checked_text(text)
+        if not isinstance(choices, Sequence) or isinstance(choices, str):
+            raise ValueError(f"The choices must be a list of texts, but are {choices!r:.60}.")
+        if len(choices) < 2:
+            raise ValueError(
+                f"There are {len(choices)} choices for {beginning(text)}, but must be 2 or more."
+            )
+        return text, [checked_text(choice) for choice in choices]
+
+    def parse_line(self, line: str) -> tuple[str, list[str]]:
+        """(text, choices), which tabs separate."""
+        text, *choices = line.split("\t")
+        return text, choices
+
+    def short(self, answer: Mapping[str, Any]) -> str:
+        return answer["choice"]
+
+
+class EntityRecognizer(EntityModel):
     """A model that run_ner trained.
 
     Args:
@@ -82,8 +122,6 @@ class EntityRecognizer(TextModel):
     Raises:
         ValueError: there is no such model.
     """
-
-    columns = ("entities",)
 
     def __init__(self, model: str | TrainedModel, batch_size: int = 32):
         self._trained = loaded(model, TokenClassificationTask, "run_ner")
@@ -132,11 +170,8 @@ class EntityRecognizer(TextModel):
         """
         return [answer["entities"] for answer in self.answers(items)]
 
-    def short(self, answer: Mapping[str, Any]) -> str:
-        return "; ".join(f"{found['text']} ({found['type']})" for found in answer["entities"])
 
-
-class ChoicePredictor(TextModel):
+class ChoicePredictor(ChoiceModel):
     """A model that run_swag trained.
 
     Args:
@@ -146,9 +181,6 @@ class ChoicePredictor(TextModel):
     Raises:
         ValueError: there is no such model.
     """
-
-    fields = ("text_a", "choices")
-    columns = ("prediction", "choice", "probabilities")
 
     def __init__(self, model: str | TrainedModel, batch_size: int = 32):
         self._trained = loaded(model, MultipleChoiceTask, "run_swag")
@@ -160,18 +192,9 @@ class ChoicePredictor(TextModel):
         self._run = SequenceRunner(scores, self._trained.max_seq_length, batch_size)
 
     def prepare(self, item: tuple[str, Sequence[str]]) -> tuple[list[str], list[PackedSequence]]:
-        text, choices = item
-        checked_text(text)
-        if not isinstance(choices, Sequence) or isinstance(choices, str):
-            raise ValueError(f"The choices must be a list of texts, but are {choices!r:.60}.")
-        if len(choices) < 2:
-            raise ValueError(
-                f"There are {len(choices)} choices for {beginning(text)}, but must be 2 or more."
-            )
+        text, choices = self.checked(item)
         tokenizer, length = self._trained.tokenizer, self._trained.max_seq_length
-        return list(choices), [
-            trimmed(pack_texts(tokenizer, text, checked_text(choice), length)) for choice in choices
-        ]
+        return choices, [trimmed(pack_texts(tokenizer, text, choice, length)) for choice in choices]
 
     def answer(
         self, prepared: Sequence[tuple[list[str], list[PackedSequence]]]
@@ -200,11 +223,3 @@ class ChoicePredictor(TextModel):
             ValueError: a question has fewer than two choices.
         """
         return self.answers(questions)
-
-    def parse_line(self, line: str) -> tuple[str, list[str]]:
-        """(text, choices), which tabs separate."""
-        text, *choices = line.split("\t")
-        return text, choices
-
-    def short(self, answer: Mapping[str, Any]) -> str:
-        return answer["choice"]

@@ -106,8 +106,8 @@ class PredictionOptions:
     )
     top_k: int = option("How many tokens to name for a [MASK].", default=5)
     pooling: str = option(
-        "Of embeddings. mean: of the last layer over the tokens. cls: the last layer's [CLS]. "
-        "concat_last_four: the mean of the last four layers, one after the other.",
+        "Of embeddings. mean: of the last layer over the tokens. cls: the last layer's [CLS]. pooled: "
+        "the tanh layer on it. concat_last_four: means of the last four layers, one after the other.",
         default="mean",
         choices=EMBEDDING_POOLINGS,
     )

@@ -13,7 +13,10 @@ from bert_tf.predictor import SentenceEncoder, cosine_similarity
 def pooled(trained, text, pooling):
     """By the definition, from the layers of the text alone."""
     encoder = getattr(trained.model, "bert", trained.model)
-    layers = [layer.numpy()[0] for layer in run_alone(encoder, alone(text))["all_encoder_layers"]]
+    outputs = run_alone(encoder, alone(text))
+    if pooling == "pooled":
+        return outputs["pooled_output"].numpy()[0]
+    layers = [layer.numpy()[0] for layer in outputs["all_encoder_layers"]]
     if pooling == "cls":
         return layers[-1][0]
     if pooling == "mean":
@@ -21,7 +24,7 @@ def pooled(trained, text, pooling):
     return np.concatenate(layers[-4:], axis=-1).mean(axis=0)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "concat_last_four"])
+@pytest.mark.parametrize("pooling", ["mean", "cls", "pooled", "concat_last_four"])
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_padding_and_neighbours_cannot_be_seen_in_an_embedding(pooling, batch_size):
     trained = tiny.trained(None)
@@ -72,5 +75,5 @@ def test_poolings_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="`pooling` is 'max', but must be one of mean, cls"):
         SentenceEncoder(tiny.trained(None), "max")
     shallow = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)
-    with pytest.raises(ValueError, match="needs 4 layers, and the model has 3"):
+    with pytest.raises(ValueError, match="--pooling=concat_last_four needs 4 layers"):
         SentenceEncoder(tiny.trained(None, shallow), "concat_last_four")

@@ -1,0 +1,53 @@
+"""One vector for a sentence, from the encoder's outputs.
+
+Shapes: B batch, S sequence, H hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from keras import ops
+
+# Name -> how many layers, counted from the last, the encoder must have.
+POOLINGS = {"mean": 1, "cls": 1, "pooled": 1, "concat_last_four": 4}
+
+
+def check_pooling(pooling: str, num_hidden_layers: int) -> None:
+    """Refuses a way of pooling that an encoder cannot do.
+
+    Raises:
+        ValueError: the name is unknown, or there are too few layers.
+    """
+    if pooling not in POOLINGS:
+        raise ValueError(f"`pooling` is {pooling!r}, but must be one of {', '.join(POOLINGS)}.")
+    if num_hidden_layers < POOLINGS[pooling]:
+        raise ValueError(
+            f"--pooling={pooling} needs {POOLINGS[pooling]} layers, but `num_hidden_layers` of the "
+            f"model is {num_hidden_layers}. Use --pooling=mean."
+        )
+
+
+def sentence_embedding(outputs: Mapping[str, Any], input_mask, pooling: str):
+    """The embedding of each sequence.
+
+    Args:
+        outputs: of `BertModel`.
+        input_mask: int32 [B, S], 1 = real.
+        pooling: "mean" of the last layer over the real tokens, [CLS] and [SEP] among them, as
+            sentence-transformers takes it; "cls", the last layer at [CLS]; "pooled", the tanh layer on
+            it; "concat_last_four", the means of the last four layers, one after the other.
+
+    Returns:
+        float32 [B, H], or [B, 4 * H] of "concat_last_four".
+    """
+    if pooling == "pooled":
+        return ops.cast(outputs["pooled_output"], "float32")
+    if pooling == "cls":
+        return ops.cast(outputs["sequence_output"][:, 0], "float32")
+    layers = outputs["all_encoder_layers"][-POOLINGS[pooling] :]
+    weights = ops.cast(input_mask, "float32")[:, :, None]  # [B, S, 1]
+    count = ops.maximum(ops.sum(weights, axis=1), 1.0)
+    means = [ops.sum(ops.cast(layer, "float32") * weights, axis=1) / count for layer in layers]
+    return ops.concatenate(means, axis=-1)
