@@ -14,7 +14,7 @@ Of run_swag:
 
 A row of words with more pieces than the model reads at once is an error of the request, since no word is
 left out in silence. Entities with character offsets, in texts of any length, are in
-prediction/words_and_choices.py.
+word_and_choice_predictors.py.
 """
 
 from __future__ import annotations
