@@ -53,13 +53,15 @@ TASKS = {
 class TrainedModel:
     """A model with its weights, and what is needed to use it.
 
-    `task` is None of a checkpoint that is for no task of ours (`prediction.loading`).
+    `task` is None of a checkpoint that is for no task of ours (`prediction.loading`); `source` is what
+    messages call it.
     """
 
     model: keras.Model
     tokenizer: FullTokenizer
     task: Task | None
     max_seq_length: int
+    source: str = "this model"
 
 
 def write_model_folder(
@@ -147,4 +149,4 @@ def load_model_folder(
         checkpoint.vocab_file, do_lower_case, preserve_special_tokens=preserve_special_tokens
     )
     check_vocabulary(tokenizer.vocab, checkpoint.config, checkpoint.vocab_file)
-    return TrainedModel(model, tokenizer, task, task.max_seq_length)
+    return TrainedModel(model, tokenizer, task, task.max_seq_length, folder)

@@ -102,7 +102,6 @@ class Predictor:
         n_best_size: int = 20,
         max_answer_length: int = 30,
     ):
-        self._name = model if isinstance(model, str) else "This"
         self._batch_size = batch_size
         self._answer_settings = {
             "null_score_diff_threshold": null_score_diff_threshold,
@@ -122,7 +121,7 @@ class Predictor:
                         f"{model} is a SavedModel, whose --{name} was fixed when it was exported. Leave "
                         "the flag out, or name the folder that it was exported from."
                     )
-            self._saved = load_saved_model(model, batch_size)
+            self._saved, self._saved_folder = load_saved_model(model, batch_size), model
         else:
             self._trained = load_model(
                 model, dtype=precision, max_seq_length=max_seq_length, doc_stride=doc_stride
@@ -146,7 +145,7 @@ class Predictor:
         if isinstance(trained.model, BertForPreTraining):
             return self.mask_filler
         raise ValueError(
-            f"{self._name} holds an encoder without a head, which has nothing to predict. It has "
+            f"{trained.source} holds an encoder without a head, which has nothing to predict. It has "
             "embeddings: --task=embeddings."
         )
 
@@ -199,7 +198,7 @@ class Predictor:
     def _weights(self) -> TrainedModel:
         if self._trained is None:
             raise ValueError(
-                f"{self._name} is a SavedModel, which does what it was exported for and nothing else. "
-                "Name the folder that it was exported from."
+                f"{self._saved_folder} is a SavedModel, which does what it was exported for and nothing "
+                "else. Name the folder that it was exported from."
             )
         return self._trained

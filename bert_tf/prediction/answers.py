@@ -86,9 +86,9 @@ class QuestionAnswerer(QuestionModel):
     ):
         trained = load_model_folder(model) if isinstance(model, str) else model
         if not isinstance(trained.task, QuestionAnsweringTask):
-            name = model if isinstance(model, str) else "This"
             raise ValueError(
-                f"{name} holds no model that answers questions: name the --output_dir of run_squad."
+                f"{trained.source} holds no model that answers questions: name the --output_dir of "
+                "run_squad."
             )
         self.task, self._tokenizer = trained.task, trained.tokenizer
         self.has_null_odds = trained.task.version_2_with_negative

@@ -66,7 +66,7 @@ def _load_checkpoint(path: str, dtype: str | None) -> TrainedModel:
     missing = [name for name in report.missing if name.startswith("cls/predictions/")]
     if missing:
         raise ValueError(f"{path}: the masked-LM head lacks {', '.join(missing)}.")
-    return TrainedModel(model, tokenizer, None, config.max_position_embeddings)
+    return TrainedModel(model, tokenizer, None, config.max_position_embeddings, path)
 
 
 def with_settings(
@@ -106,9 +106,10 @@ def loaded(model: str | TrainedModel, kind: type[Task], program: str) -> Trained
     """
     trained = load_model_folder(model) if isinstance(model, str) else model
     if not isinstance(trained.task, kind):
-        name = model if isinstance(model, str) else "This"
         found = "no task" if trained.task is None else trained.task.name
-        raise ValueError(f"{name} holds a model for {found}. Name the --output_dir of {program}.")
+        raise ValueError(
+            f"{trained.source} holds a model for {found}. Name the --output_dir of {program}."
+        )
     return trained
 
 

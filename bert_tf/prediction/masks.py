@@ -271,10 +271,9 @@ def _perplexity(log_likelihood: float, num_tokens: int) -> float:
 def _pretrained(model: str | TrainedModel) -> TrainedModel:
     trained = load_model(model) if isinstance(model, str) else model
     if not isinstance(trained.model, BertForPreTraining):
-        name = model if isinstance(model, str) else "This"
         kind = "an encoder" if trained.task is None else "a fine-tuned model"
         raise ValueError(
-            f"{name} holds {kind}, and only a pre-trained one can fill a [MASK]: name the --output_dir "
-            "of run_pretraining, or a checkpoint with the masked-LM head (cls/predictions)."
+            f"{trained.source} holds {kind}, and only a pre-trained one can fill a [MASK]: name the "
+            "--output_dir of run_pretraining, or a checkpoint with the masked-LM head (cls/predictions)."
         )
     return trained

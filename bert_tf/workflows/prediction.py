@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -246,8 +247,11 @@ class Totals:
 @contextmanager
 def _output(file: str | None) -> Iterator[TextIO]:
     if file is None:
-        yield sys.stdout
-        sys.stdout.flush()
+        try:
+            yield sys.stdout
+            sys.stdout.flush()
+        except BrokenPipeError:  # who reads the answers, such as head, has enough of them
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     else:
         with open_whole(file) as output:
             yield output
