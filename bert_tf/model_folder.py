@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
+from bert_tf.interop.beside import check_vocabulary
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.tasks.base import Task
@@ -50,12 +51,17 @@ TASKS = {
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model with its weights, and what is needed to use it."""
+    """A model with its weights, and what is needed to use it.
+
+    `task` is None of a checkpoint that is for no task of ours (`prediction.loading`); `source` is what
+    messages call it.
+    """
 
     model: keras.Model
     tokenizer: FullTokenizer
-    task: Task
+    task: Task | None
     max_seq_length: int
+    source: str = "this model"
 
 
 def write_model_folder(
@@ -142,4 +148,5 @@ def load_model_folder(
     tokenizer = FullTokenizer(
         checkpoint.vocab_file, do_lower_case, preserve_special_tokens=preserve_special_tokens
     )
-    return TrainedModel(model, tokenizer, task, task.max_seq_length)
+    check_vocabulary(tokenizer.vocab, checkpoint.config, checkpoint.vocab_file)
+    return TrainedModel(model, tokenizer, task, task.max_seq_length, folder)

@@ -1,10 +1,11 @@
-r"""Contextual vectors of text, layer by layer, as JSON lines.
+r"""Contextual vectors of text, layer by layer, as JSON lines, NumPy arrays or TFRecords.
 
     python run_scripts/extract_features.py \
         --input_file=input.txt --output_file=output.jsonl \
         --init_checkpoint=uncased_L-12_H-768_A-12/bert_model.ckpt --layers=-1,-2,-3,-4
 
-input.txt holds one example per line; the sentences of a pair stand around " ||| ".
+input.txt holds one example per line; the sentences of a pair stand around " ||| ". --output_format and
+--examples_per_shard: docs/prediction.md.
 """
 
 from bert_tf import cli

@@ -1,18 +1,14 @@
-r"""Answer lines of text with JSON lines.
-
-The label of each line, from a SavedModel (a tab separates the sentences of a pair):
+r"""Answers to raw text from any model, loaded once: labels, answers, entities, choices, masked words,
+pseudo-perplexity, embeddings. docs/prediction.md has it all.
 
     echo 'A sentence.' | python run_scripts/predict.py --model_dir=served/my_model/1
-
-What may stand in the place of [MASK], from a pre-trained model:
-
     echo 'The dog [MASK] at the cat.' | python run_scripts/predict.py --model_dir=pretrained
-
-The answer to a question, a tab before the text that has it, from a model of run_squad:
-
     printf 'Who won?\tDenver beat Carolina.\n' | python run_scripts/predict.py --model_dir=squad_output
+    python run_scripts/predict.py --model_dir=output --input_file=table.csv --text_a_column=review \
+        --output_file=labels.tsv --output_format=tsv
+    python run_scripts/predict.py --model_dir=checkpoint --task=embeddings --input_file=texts.txt
 
-A line that cannot be answered gets {"text": ..., "error": why}; the others are answered all the same.
+What cannot be answered gets {"error": "file:line: why"}; the others are answered all the same.
 """
 
 from bert_tf import cli

@@ -132,7 +132,7 @@ def test_predict_answers_lines_of_question_tab_text(squad2_model, served, kind, 
     answered, refused = map(json.loads, (tmp_path / "answers.jsonl").read_text().splitlines())
     assert answered["text"] == lines[0]
     assert {"answer", "start", "end", "null_odds"} <= set(answered)
-    assert refused["error"].startswith("A line must be a question, a tab, and the text")
+    assert "lines.txt:2: A line must be a question, a tab, and the text" in refused["error"]
 
 
 def test_what_answers_no_questions_is_refused(sentence_model, squad_model, exported, tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.data.word_offsets import split_words
-from bert_tf.word_and_choice_predictors import ChoicePredictor, EntityRecognizer
+from bert_tf.predictor import ChoicePredictor, EntityRecognizer
 from bert_tf.workflows.prediction import PredictionOptions, predict
 
 
@@ -123,5 +123,6 @@ def test_predict_chooses_between_what_tabs_separate(swag_model, tmp_path):
     assert first["choice"] == "the kind cat"
     assert second == {
         "text": "in the barn",
-        "error": "There are 0 choices for 'in the barn', but must be 2 or more.",
+        "error": f"{tmp_path}/input.txt:2: There are 0 choices for 'in the barn', but must be 2 or "
+        "more.",
     }

@@ -65,6 +65,7 @@ def open_whole(path: str | os.PathLike) -> Iterator[TextIO]:
     complete = False
     try:
         with tf.io.gfile.GFile(temporary, "w") as file:
+            file.write("")  # otherwise no file is made where nothing is written
             yield file
         tf.io.gfile.rename(temporary, path, overwrite=True)
         complete = True

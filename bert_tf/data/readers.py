@@ -6,7 +6,8 @@
     read_table       one's own TSV, CSV or JSON lines: columns by name (or by number, without a header)
 
 All files are UTF-8, with or without a byte order mark, with "\\n" or "\\r\\n" at the ends of lines,
-plain or gzip, local or remote (`tf.io.gfile`).
+plain or gzip, local or remote (`tf.io.gfile`). "-" is standard input, whose lines are given as they
+arrive, with U+FFFD for what is not UTF-8.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import gzip
 import io
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -26,7 +28,13 @@ import tensorflow as tf
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
+STANDARD_INPUT = "-"
 _BUFFER_SIZE = 1 << 20
+
+
+def place_of(file: str, line: int) -> str:
+    """ "file:line", for error messages."""
+    return f"{'standard input' if file == STANDARD_INPUT else file}:{line}"
 
 
 class Row(list):
@@ -40,7 +48,7 @@ class Row(list):
     @property
     def place(self) -> str:
         """ "file:line", for error messages."""
-        return f"{self.file}:{self.line}"
+        return place_of(self.file, self.line)
 
 
 class TableRow(dict):
@@ -57,7 +65,7 @@ class TableRow(dict):
     @property
     def place(self) -> str:
         """ "file:line", for error messages."""
-        return f"{self.file}:{self.line}"
+        return place_of(self.file, self.line)
 
     def __missing__(self, column: str) -> Any:
         close = difflib.get_close_matches(column, list(self), n=1)
@@ -83,6 +91,7 @@ def read_lines(
         ValueError: a line is not UTF-8; the message has line and byte offset.
     """
     file = os.fspath(path)
+    errors = "replace" if file == STANDARD_INPUT else errors
     offset = start
     with open_binary(file) as stream:
         if start:
@@ -102,6 +111,19 @@ def read_lines(
             yield text.removesuffix("\n").removesuffix("\r")
             if offset == end:
                 return
+
+
+def count_lines(files: Iterable[str]) -> int:
+    """How many lines `read_lines` gives of all files; reads them once."""
+    total = 0
+    for file in files:
+        last = b"\n"
+        with open_binary(file) as stream:
+            while block := stream.read(_BUFFER_SIZE):
+                total += block.count(b"\n")
+                last = block
+        total += not last.endswith(b"\n")
+    return total
 
 
 def _line_number(file: str, offset: int) -> int:
@@ -170,13 +192,19 @@ def read_table(
 @contextmanager
 def open_binary(file: str) -> Iterator[BinaryIO]:
     """The bytes of a file, buffered, decompressed if it is gzip (recognised by its content)."""
+    if file == STANDARD_INPUT:
+        yield _decompressed(sys.stdin.buffer)
+        return
     remote = "://" in file
     with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
         raw = _RemoteFile(opened) if remote else opened
-        stream = io.BufferedReader(raw, _BUFFER_SIZE)
-        if stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
-            stream = io.BufferedReader(gzip.GzipFile(fileobj=stream), _BUFFER_SIZE)
-        yield stream
+        yield _decompressed(io.BufferedReader(raw, _BUFFER_SIZE))
+
+
+def _decompressed(stream: io.BufferedReader) -> BinaryIO:
+    if not stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
+        return stream
+    return io.BufferedReader(gzip.GzipFile(fileobj=stream), _BUFFER_SIZE)
 
 
 class _RemoteFile(io.RawIOBase):
@@ -225,8 +253,8 @@ def _delimited_rows(file: str, delimiter: str, quoted: bool) -> Iterator[Row]:
             number = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            f"{file}:{number}: {error}. If quotation marks in this file are ordinary characters, "
-            "read it without quoting."
+            f"{place_of(file, number)}: {error}. If quotation marks in this file are ordinary "
+            "characters, read it without quoting."
         ) from error
 
 
@@ -262,12 +290,12 @@ def _json_rows(file: str) -> Iterator[TableRow]:
             values = json.loads(line)
         except json.JSONDecodeError as error:
             raise ValueError(
-                f"{file}:{number}: no JSON ({error}). Each line must be one JSON object; the line "
-                f"begins {line[:60]!r}."
+                f"{place_of(file, number)}: no JSON ({error}). Each line must be one JSON "
+                f"object; the line begins {line[:60]!r}."
             ) from error
         if not isinstance(values, dict):
             raise ValueError(
-                f"{file}:{number}: expected a JSON object with a value per column, but found "
+                f"{place_of(file, number)}: expected a JSON object with a value per column, but found "
                 f"{line[:60]!r}."
             )
         yield TableRow(values, file, number)

@@ -71,7 +71,9 @@ class BertModel(ConfiguredModel):
             `segment_ids` (0 = first sentence, 1 = second; default all 0). A packed batch
             (data/sequence_packing.py) has [R, L] rows of several examples in `input_ids` and
             `segment_ids`, and besides `position_ids` and `sequence_ids` [R, L], and
-            `packed_positions` and `input_mask` [B, S] of the examples.
+            `packed_positions` and `input_mask` [B, S] of the examples. `embedding_output`, floats
+            [B, S, H], takes the place of the embeddings of `input_ids` and `segment_ids`: for gradients
+            by it.
         training: whether dropout is active.
 
     Returns:
@@ -145,9 +147,12 @@ class BertModel(ConfiguredModel):
         attention_mask = input_mask
         if packed_positions is not None:
             attention_mask = _same_sequence(inputs["sequence_ids"])
-        hidden = embedding_output = self.embeddings(
-            input_ids, segment_ids, inputs.get("position_ids"), training=training
-        )
+        embedding_output = inputs.get("embedding_output")
+        if embedding_output is None:
+            embedding_output = self.embeddings(
+                input_ids, segment_ids, inputs.get("position_ids"), training=training
+            )
+        hidden = embedding_output
         left_to_right = self.config.attention_direction == "left_to_right"
         bias = attention_bias(attention_mask, left_to_right)
         all_encoder_layers, attention_probs = [], []

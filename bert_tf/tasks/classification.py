@@ -185,8 +185,14 @@ class ClassificationTask(Task):
         """How many records `write_records` makes of the examples."""
         if not self.doc_stride:
             return len(examples)
-        maker = self._record_maker(tokenizer)
-        return sum(len(maker.windows(example)[0]) for example in examples)
+        return sum(len(self.windows(example, tokenizer)[0]) for example in examples)
+
+    def windows(
+        self, example: InputExample, tokenizer: FullTokenizer
+    ) -> tuple[list[PackedSequence], bool]:
+        """The inputs of an example (one, unless it is long and windows are asked for), and whether
+        something of it was cut off."""
+        return self._record_maker(tokenizer).windows(example)
 
     def _record_maker(self, tokenizer: FullTokenizer) -> _RecordMaker:
         return _RecordMaker(

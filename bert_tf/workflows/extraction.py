@@ -1,32 +1,45 @@
-"""extract_features: contextual vectors of text, layer by layer, as JSON lines.
+"""extract_features: contextual vectors of text, layer by layer.
+
+Texts are read as they are needed and vectors written as they are made, so that memory does not grow
+with the number of texts. Of several files (`--examples_per_shard`) each appears when it is whole, and
+the same command after an interruption goes on behind the last that is.
 
 Source: google-research/bert, extract_features.py.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain, islice
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.files import open_whole
+from bert_tf.data.files import expand_files
 from bert_tf.data.packing import PackedSequence, pack_texts
-from bert_tf.data.readers import read_lines
+from bert_tf.data.readers import count_lines, read_lines
+from bert_tf.interop.beside import find_config, load_tokenizer
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.modeling.bert import BertModel
+from bert_tf.prediction.text_model import SequenceRunner, trimmed
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress
 from bert_tf.workflows import lookup
+from bert_tf.workflows.extraction_output import (
+    EXAMPLES_IN_MEMORY,
+    EXTRACTION_FORMATS,
+    Features,
+    Shards,
+    open_features,
+)
 from bert_tf.workflows.options import DeviceOptions, option
 
 logger = logging.getLogger(__name__)
 
+_BATCHES_AT_ONCE = 4  # read together, so that texts of one length can be put together
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 
@@ -34,8 +47,21 @@ _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 class ExtractionOptions(DeviceOptions):
     """The flags of extract_features."""
 
-    input_file: str = option("Text; one example per line, the sentences of a pair around ' ||| '.")
-    output_file: str = option("JSON lines with the vectors.")
+    input_file: str = option(
+        "Text, a comma list of files or globs; one example per line, the sentences of a pair around "
+        "' ||| '."
+    )
+    output_file: str = option("The vectors.")
+    output_format: str = option(
+        "jsonl: the reference's JSON lines. npz: NumPy arrays. tfrecord: tf.train.Examples.",
+        default="jsonl",
+        choices=EXTRACTION_FORMATS,
+    )
+    examples_per_shard: int | None = option(
+        "Write files of so many examples, OUTPUT-00000-of-00010. Default: one file; of npz, which is "
+        f"in memory until it is written, {EXAMPLES_IN_MEMORY} examples.",
+        default=None,
+    )
     init_checkpoint: str = option(
         "Weights: a TF1 checkpoint, a folder that a run of ours wrote, or a Hugging Face folder."
     )
@@ -60,6 +86,10 @@ class ExtractionOptions(DeviceOptions):
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise ValueError(f"--batch_size is {self.batch_size}, but must be 1 or more.")
+        if self.examples_per_shard is not None and self.examples_per_shard < 1:
+            raise ValueError(
+                f"--examples_per_shard is {self.examples_per_shard}, but must be 1 or more."
+            )
         self.layer_indexes(None)
 
     def layer_indexes(self, num_layers: int | None) -> list[int]:
@@ -84,34 +114,50 @@ class ExtractionOptions(DeviceOptions):
 
 
 def extract_features(options: ExtractionOptions) -> int:
-    """Writes `output_file`; the number of examples.
+    """Writes `output_file`, or its parts; the number of examples.
 
-    Each line is {"linex_index": i, "features": [{"token": t, "layers": [{"index": -1, "values":
-    [...]}, ...]}, ...]} ("linex_index" is how the reference spells it), values to six decimals.
+    What stands in the files says `extraction_output`.
     """
+    files = expand_files(options.input_file)
     checkpoint = read_checkpoint(options.init_checkpoint)
-    config = lookup.find_config(options.bert_config_file, checkpoint)
+    config = find_config(options.bert_config_file, checkpoint)
     lookup.check_sequence_length(options.max_seq_length, config)
     layers = options.layer_indexes(config.num_hidden_layers)
-    tokenizer = lookup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
-    examples = [
-        pack_line(line, tokenizer, options.max_seq_length)
-        for line in read_lines(options.input_file)
-    ]
-    if not examples:
+    tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
+    pack_line("", tokenizer, options.max_seq_length)  # refuses a length that is too small
+    total = count_lines(files)
+    if not total:
         raise ValueError(f"{options.input_file} is empty.")
+    settings = {
+        "layers": layers,
+        "hidden_size": config.hidden_size,
+        "max_seq_length": options.max_seq_length,
+        "do_lower_case": tokenizer.do_lower_case,
+        "precision": options.precision,
+        "init_checkpoint": checkpoint.source,
+    }
+    shards = Shards(options.output_file, options.output_format, total, options.examples_per_shard)
+    num_done = shards.resume(settings, files)
+    if num_done == total:
+        logger.info("All %d examples are in %s already", total, options.output_file)
+        return total
     with options.make_strategy().scope():
         model = BertModel(config, dtype=options.precision)
     initialize(model, checkpoint)
 
-    progress = Progress("extract", len(examples), unit="examples")
-    with open_whole(options.output_file) as file:
-        for index, vectors in enumerate(layer_vectors(model, examples, layers, options.batch_size)):
-            tokens = tokenizer.convert_ids_to_tokens(real_ids(examples[index]))
-            file.write(json.dumps(feature_line(index, tokens, layers, vectors)) + "\n")
-            progress.update(index + 1)
-    logger.info("Wrote %d examples to %s", len(examples), options.output_file)
-    return len(examples)
+    lines = islice(chain.from_iterable(map(read_lines, files)), num_done, None)
+    examples = (pack_line(line, tokenizer, options.max_seq_length) for line in lines)
+    found = enumerate(layer_vectors(model, examples, layers, options.batch_size), start=num_done)
+    progress = Progress("extract", total, unit="examples")
+    chunk_size = options.batch_size * _BATCHES_AT_ONCE
+    for path, size in shards.missing():
+        with open_features(path, options.output_format, layers) as write:
+            for index, (ids, vectors) in islice(found, size):
+                write(Features(index, tokenizer.convert_ids_to_tokens(ids), vectors))
+                if (index + 1 - num_done) % chunk_size == 0 or index + 1 == total:
+                    progress.update(index + 1)
+    logger.info("Wrote %d examples to %s", total, options.output_file)
+    return total
 
 
 def pack_line(line: str, tokenizer: FullTokenizer, max_seq_length: int) -> PackedSequence:
@@ -122,52 +168,20 @@ def pack_line(line: str, tokenizer: FullTokenizer, max_seq_length: int) -> Packe
     return pack_texts(tokenizer, text_a, text_b, max_seq_length)
 
 
-def real_ids(example: PackedSequence) -> list[int]:
-    """The ids before the padding."""
-    return example.input_ids[: sum(example.input_mask)]
-
-
 def layer_vectors(
-    model: BertModel, examples: Sequence[PackedSequence], layers: Sequence[int], batch_size: int
-) -> Iterator[np.ndarray]:
-    """The vectors of each example, float32 [number of layers, its tokens, H], in order.
+    model: BertModel, examples: Iterable[PackedSequence], layers: Sequence[int], batch_size: int
+) -> Iterator[tuple[list[int], np.ndarray]]:
+    """The ids of each example and its vectors, float32 [number of layers, its tokens, H], in order.
 
     A batch is as long as its longest example, since padding cannot be seen.
     """
 
-    @tf.function(reduce_retracing=True)
     def forward(inputs):
         all_layers = model(inputs, training=False)["all_encoder_layers"]
-        return tf.cast(tf.stack([all_layers[index] for index in layers], axis=1), tf.float32)
+        return {"vectors": tf.stack([all_layers[index] for index in layers], axis=1)}
 
-    for start in range(0, len(examples), batch_size):
-        batch = examples[start : start + batch_size]
-        lengths = [sum(example.input_mask) for example in batch]
-        inputs = {
-            name: tf.constant([getattr(example, name)[: max(lengths)] for example in batch])
-            for name in PackedSequence._fields
-        }
-        for vectors, length in zip(forward(inputs).numpy(), lengths, strict=True):
-            yield vectors[:, :length]
-
-
-def feature_line(
-    index: int, tokens: Sequence[str], layers: Sequence[int], vectors: np.ndarray
-) -> dict[str, Any]:
-    """One line of the output, with the reference's keys in the reference's order."""
-    return {
-        "linex_index": index,
-        "features": [
-            {
-                "token": token,
-                "layers": [
-                    {
-                        "index": layer,
-                        "values": [round(float(value), 6) for value in vectors[row, position]],
-                    }
-                    for row, layer in enumerate(layers)
-                ],
-            }
-            for position, token in enumerate(tokens)
-        ],
-    }
+    run = SequenceRunner(forward, model.config.max_position_embeddings, batch_size)
+    examples = iter(examples)
+    while some := [trimmed(e) for e in islice(examples, batch_size * _BATCHES_AT_ONCE)]:
+        for example, outputs in zip(some, run(some), strict=True):
+            yield example.input_ids, outputs["vectors"][:, : len(example.input_ids)]

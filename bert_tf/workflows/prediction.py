@@ -1,38 +1,40 @@
-"""predict: lines of text in, JSON lines out."""
+"""predict: raw text in, the answers of any model out."""
 
 from __future__ import annotations
 
-import io
-import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any, TextIO
 
-import tensorflow as tf
-
-from bert_tf.data.files import open_whole
-from bert_tf.data.readers import read_lines
-from bert_tf.model_folder import read_task
+from bert_tf.data.files import expand_files, open_whole
+from bert_tf.data.readers import STANDARD_INPUT, count_lines
 from bert_tf.predictor import (
-    MaskFiller,
-    QuestionAnswerer,
-    SavedAnswerer,
-    is_saved_model,
-    load_saved_model,
+    EMBEDDING_POOLINGS,
+    Predictor,
+    TextModel,
+    corpus_pseudo_perplexity,
 )
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.question_answering import QuestionAnsweringTask
-from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.word_and_choice_predictors import ChoicePredictor, EntityRecognizer
-from bert_tf.workflows.options import option
+from bert_tf.training.progress import Progress
+from bert_tf.workflows.options import PRECISIONS, option
+from bert_tf.workflows.prediction_input import (
+    INPUT_FORMATS,
+    Input,
+    InputLayout,
+    read_inputs,
+)
+from bert_tf.workflows.prediction_output import OUTPUT_FORMATS, make_writer
 
 logger = logging.getLogger(__name__)
 
-Answerer = Callable[[list[str]], list[dict[str, Any]]]  # lines -> one answer each
+PREDICTION_TASKS = ("auto", "fill_mask", "pseudo_perplexity", "embeddings")
+_BATCHES_AT_ONCE = 32  # read together, so that texts of one length can be put together
+_SECONDS_BETWEEN_REPORTS = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,142 +42,247 @@ class PredictionOptions:
     """The flags of predict."""
 
     model_dir: str = option(
-        "A SavedModel of export_saved_model, which says the label or the answer; or the --output_dir of "
-        "run_squad, which answers the question before the tab from the text behind it, of run_ner, "
-        "which finds the entities of each line, of run_swag, which chooses, or of run_pretraining, "
-        "which fills the [MASK] of each line."
+        "A SavedModel of export_saved_model; the --output_dir of run_classifier, run_squad, run_ner, "
+        "run_swag or run_pretraining; or any checkpoint, for embeddings, masked words and "
+        "pseudo-perplexity."
+    )
+    task: str = option(
+        "auto: what the model was trained for; a pre-trained one fills each [MASK].",
+        default="auto",
+        choices=PREDICTION_TASKS,
     )
     input_file: str | None = option(
-        "One text per line; a tab separates the sentences of a pair, and choices. Default: standard "
-        "input.",
+        "Comma list of files or globs, plain or gzip; - is standard input, the default.",
         default=None,
     )
-    output_file: str | None = option("JSON lines. Default: standard output.", default=None)
+    input_format: str | None = option(
+        "text: one input per line, tabs between the sentences of a pair, a question and its text, or a "
+        "text and its choices. tsv, csv, jsonl: named columns. Default: by the file's name, else text.",
+        default=None,
+        choices=INPUT_FORMATS,
+    )
+    header: bool = option(
+        "Whether the first line of a table names the columns. With --noheader columns are called by "
+        "their numbers, from 0.",
+        default=True,
+    )
+    quoted: bool | None = option(
+        'Whether " may enclose a column. Default: in CSV, not in TSV.', default=None
+    )
+    text_a_column: str | None = option(
+        "Column of the (first) sentence or the question. Default: text_a, text, sentence, question.",
+        default=None,
+    )
+    text_b_column: str | None = option(
+        "Column of the second sentence, or of the text with the answer. Default: text_b, context.",
+        default=None,
+    )
+    choices_column: str | None = option(
+        "Column with a list of choices (JSON lines), or comma list of the columns that hold one each.",
+        default=None,
+    )
+    output_file: str | None = option("Default: standard output.", default=None)
+    output_format: str = option(
+        "jsonl: one object per input. tsv: a table with a header. text: the bare answer.",
+        default="jsonl",
+        choices=OUTPUT_FORMATS,
+    )
     batch_size: int = option(
-        "Lines per batch; lines that are typed are answered at once.", default=32
+        "Sequences that go through the model at once. With 1 every input is answered at once.",
+        default=32,
+    )
+    line_by_line: bool = option(
+        "Answer every input as soon as it is there, which is what happens at a terminal.",
+        default=False,
+    )
+    precision: str = option(
+        "Keras precision policy, not of a SavedModel.", default="float32", choices=PRECISIONS
+    )
+    max_seq_length: int | None = option(
+        "Longest input in tokens. Default: the model's own.", default=None
+    )
+    doc_stride: int | None = option(
+        "Read long texts in windows, one every so many tokens. Default: as the model was trained.",
+        default=None,
     )
     top_k: int = option("How many tokens to name for a [MASK].", default=5)
+    pooling: str = option(
+        "Of embeddings. mean: of the last layer over the tokens. cls: the last layer's [CLS]. pooled: "
+        "the tanh layer on it. concat_last_four: means of the last four layers, one after the other.",
+        default="mean",
+        choices=EMBEDDING_POOLINGS,
+    )
+    normalize: bool = option("Give embeddings the length 1.", default=True)
+    null_score_diff_threshold: float = option(
+        "SQuAD 2.0: no answer is given where its odds are above this.", default=0.0
+    )
+    n_best_size: int = option("Answers to a question that are compared.", default=20)
+    max_answer_length: int = option("Longest answer in tokens.", default=30)
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "top_k"):
+        for name in ("batch_size", "top_k", "n_best_size", "max_answer_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
 
+    @property
+    def layout(self) -> InputLayout:
+        names = [field.name for field in fields(InputLayout) if field.name != "format"]
+        return InputLayout(self.input_format, **{name: getattr(self, name) for name in names})
+
+    @property
+    def files(self) -> list[str]:
+        """The names of the input files; standard input is "-".
+
+        Raises:
+            ValueError: a name matches no file.
+        """
+        if self.input_file in (None, STANDARD_INPUT):
+            return [STANDARD_INPUT]
+        return expand_files(self.input_file)
+
 
 def predict(options: PredictionOptions) -> None:
-    """Answers every line with one JSON object.
+    """Answers every input, in order, in memory that does not grow with their number.
 
-    A line that cannot be answered gets {"text": line, "error": why}, so that one of a million does
-    not cost the others.
+    An input that cannot be answered gets {"error": "file:line: why"}, so that one of a million does
+    not cost the others. A file that is not as its format says ends the run.
     """
-    if options.input_file and not tf.io.gfile.exists(options.input_file):
-        raise ValueError(f"There is no --input_file={options.input_file}.")
-    answer = answerer(options.model_dir, options.top_k)
-    if options.input_file:
-        lines, batch_size = read_lines(options.input_file), options.batch_size
-    else:
-        typed = sys.stdin.isatty()
-        lines, batch_size = _standard_input(), 1 if typed else options.batch_size
-        if typed:
-            print("Type a text and Enter; end with Ctrl-D.", file=sys.stderr)
-    if options.output_file:
-        with open_whole(options.output_file) as file:
-            num_errors = answer_lines(lines, answer, batch_size, file)
-    else:
-        num_errors = answer_lines(lines, answer, batch_size, sys.stdout)
-    if num_errors:
-        logger.warning('%d lines could not be answered; "error" says why.', num_errors)
+    files = options.files
+    predictor = make_predictor(options)
+    model = choose_model(predictor, options)
+    typed = files == [STANDARD_INPUT] and sys.stdin.isatty()
+    if typed:
+        print("Type a text and Enter; end with Ctrl-D.", file=sys.stderr)
+    at_once = typed or options.line_by_line or options.batch_size == 1
+    chunk_size = 1 if at_once else options.batch_size * _BATCHES_AT_ONCE
+    inputs = read_inputs(files, options.layout, model)
+    totals = Totals()
+    with _output(options.output_file) as output, _progress(files, typed) as update:
+        write = make_writer(options.output_format, model, output)
+        for chunk in answered(inputs, model, chunk_size):
+            for found, answer in chunk:
+                write(found.shown, answer)
+                totals.add(answer)
+            output.flush()
+            update(chunk[-1][0], totals.count)
+    totals.report(model)
 
 
-def answerer(model_dir: str, top_k: int) -> Answerer:
-    """Loads what lies in `model_dir`, once, as a function on batches of lines.
-
-    Raises:
-        ValueError: neither a SavedModel nor a model that answers questions or fills masks lies there.
-    """
-    if is_saved_model(model_dir):
-        saved = load_saved_model(model_dir)
-        split = split_question if isinstance(saved, SavedAnswerer) else split_pair
-        return lambda lines: saved.predict([split(line) for line in lines])
-    task = read_task(model_dir)
-    if isinstance(task, TokenClassificationTask):
-        recognizer = EntityRecognizer(model_dir)
-        return lambda lines: [{"entities": found} for found in recognizer.predict(lines)]
-    if isinstance(task, MultipleChoiceTask):
-        chooser = ChoicePredictor(model_dir)
-        return lambda lines: chooser.predict([split_choices(line) for line in lines])
-    if task is None:
-        inside = tf.io.gfile.glob(os.path.join(model_dir, "*", "saved_model.pb"))
-        hint = f" Did you mean {os.path.dirname(max(inside))}?" if inside else ""
-        raise ValueError(
-            f"--model_dir={model_dir} holds neither a SavedModel (saved_model.pb) nor what "
-            f"run_pretraining or run_squad write (task.json).{hint}"
-        )
-    if isinstance(task, QuestionAnsweringTask):
-        reader = QuestionAnswerer(model_dir)
-        return lambda lines: reader.predict([split_question(line) for line in lines])
-    filler = MaskFiller(model_dir)
-    return lambda lines: [fill(filler, line, top_k) for line in lines]
+def make_predictor(options: PredictionOptions) -> Predictor:
+    """Loads the model, once."""
+    names = ("batch_size", "precision", "max_seq_length", "doc_stride")
+    names += ("null_score_diff_threshold", "n_best_size", "max_answer_length")
+    return Predictor(options.model_dir, **{name: getattr(options, name) for name in names})
 
 
-def answer_lines(
-    lines: Iterable[str],
-    answer: Answerer,
-    batch_size: int,
-    output: TextIO,
-) -> int:
-    """Writes {"text": line, ...answer} for each line, batch by batch; the number of errors."""
-    lines, num_errors = iter(lines), 0
-    while batch := list(islice(lines, batch_size)):
-        for line, values in zip(batch, _answers(batch, answer), strict=True):
-            output.write(json.dumps({"text": line, **values}, ensure_ascii=False) + "\n")
-            num_errors += "error" in values
-        output.flush()
-    return num_errors
+def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
+    """The model for --task."""
+    if options.task == "embeddings":
+        return predictor.encoder(options.pooling, options.normalize)
+    if options.task == "pseudo_perplexity":
+        return predictor.scorer
+    model = predictor.mask_filler if options.task == "fill_mask" else predictor.text_model
+    if model is vars(predictor).get("mask_filler"):
+        model.top_k = options.top_k
+    return model
 
 
-def _answers(lines: list[str], answer: Answerer) -> list[dict[str, Any]]:
-    """The answers of a batch; where one line spoils it, line by line."""
-    try:
-        return answer(lines)
-    except ValueError as error:
-        if len(lines) == 1:
-            return [{"error": str(error)}]
-    return [values for line in lines for values in _answers([line], answer)]
-
-
-def split_pair(line: str) -> tuple[str, str | None]:
-    """A line as (text_a, text_b): the text before and after a tab."""
-    text_a, tab, text_b = line.partition("\t")
-    return text_a, text_b if tab else None
-
-
-def split_question(line: str) -> tuple[str, str]:
-    """A line as (question, text)."""
-    question, text = split_pair(line)
-    if text is None:
-        raise ValueError("A line must be a question, a tab, and the text that has the answer.")
-    return question, text
-
-
-def split_choices(line: str) -> tuple[str, list[str]]:
-    """A line as (text, choices), which tabs separate."""
-    text, *choices = line.split("\t")
-    return text, choices
-
-
-def fill(filler: MaskFiller, line: str, top_k: int) -> dict[str, Any]:
-    """The best tokens for each [MASK] of a line."""
-    return {
-        "masks": [
-            [{"token": c.token, "probability": c.probability} for c in candidates]
-            for candidates in filler.predict(line, top_k)
+def answered(
+    inputs: Iterable[Input], model: TextModel, chunk_size: int
+) -> Iterator[list[tuple[Input, dict[str, Any]]]]:
+    """Each input with its answer or {"error": why there is none}, in order, chunk by chunk."""
+    inputs = iter(inputs)
+    while chunk := list(islice(inputs, chunk_size)):
+        prepared, errors = [], {}
+        for index, found in enumerate(chunk):
+            try:
+                if found.error is not None:
+                    raise ValueError(found.error)
+                prepared.append(model.prepare(found.item))
+            except ValueError as error:
+                errors[index] = {"error": f"{found.place}: {error}"}
+        answers = iter(model.answer(prepared))
+        yield [
+            (found, errors[index] if index in errors else next(answers))
+            for index, found in enumerate(chunk)
         ]
-    }
 
 
-def _standard_input() -> Iterator[str]:
-    if isinstance(sys.stdin, io.TextIOWrapper):  # not so where a test or a notebook has replaced it
-        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
-    for line in sys.stdin:
-        yield line.rstrip("\r\n")
+class Totals:
+    """What is said at the end."""
+
+    def __init__(self) -> None:
+        self.count = self.num_errors = self.num_tokens = 0
+        self.log_likelihood = 0.0
+
+    def add(self, answer: dict[str, Any]) -> None:
+        self.count += 1
+        self.num_errors += "error" in answer
+        self.num_tokens += answer.get("num_tokens", 0)
+        self.log_likelihood += answer.get("pseudo_log_likelihood", 0.0)
+
+    def report(self, model: TextModel) -> None:
+        if self.num_errors:
+            logger.warning(
+                '%d of %d inputs could not be answered; "error" says why.',
+                self.num_errors,
+                self.count,
+            )
+        if model.num_cut:
+            logger.warning(
+                "%d of %d texts are longer than the model reads and were cut; --max_seq_length or, for "
+                "a classifier, --doc_stride may read more of them.",
+                model.num_cut,
+                self.count,
+            )
+        if self.num_tokens:
+            whole = {"pseudo_log_likelihood": self.log_likelihood, "num_tokens": self.num_tokens}
+            logger.info(
+                "Pseudo-perplexity of all %d tokens: %.6g",
+                self.num_tokens,
+                corpus_pseudo_perplexity([whole]),
+            )
+
+
+@contextmanager
+def _output(file: str | None) -> Iterator[TextIO]:
+    if file is None:
+        try:
+            yield sys.stdout
+            sys.stdout.flush()
+        except BrokenPipeError:  # who reads the answers, such as head, has enough of them
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    else:
+        with open_whole(file) as output:
+            yield output
+
+
+@contextmanager
+def _progress(files: Sequence[str], typed: bool) -> Iterator[Callable[[Input, int], None]]:
+    """A function that shows on standard error how far it is: the last input, how many are done.
+
+    Files are known by their lines; of standard input nobody knows the end.
+    """
+    if files == [STANDARD_INPUT]:
+        shown = time.monotonic()
+
+        def report(last: Input, count: int) -> None:
+            nonlocal shown
+            if not typed and time.monotonic() - shown > _SECONDS_BETWEEN_REPORTS:
+                shown = time.monotonic()
+                print(f"predict {count:,} inputs", file=sys.stderr)
+
+        yield report
+        return
+    counts = [count_lines([file]) for file in files]
+    before = {file: sum(counts[:place]) for place, file in enumerate(files)}
+    progress, done = Progress("predict", sum(counts), unit="lines"), 0
+
+    def update(last: Input, count: int) -> None:
+        nonlocal done
+        done = before[last.file] + last.line
+        progress.update(done)
+
+    yield update
+    if done < progress.total:  # what stands behind the last row
+        progress.update(progress.total)

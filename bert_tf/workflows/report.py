@@ -75,17 +75,33 @@ def write_report(
         sections: in the order of the page.
     """
     curve = learning_curve(os.path.join(os.path.dirname(path), "metrics.jsonl"))
-    figures = "".join(
-        f"<div><dt>{escape(name.removeprefix('eval_'))}</dt><dd>{escape(figure(value))}</dd></div>"
+    figures = {
+        name.removeprefix("eval_"): figure(value)
         for name, value in sorted(results.items())
         if name != "loss" and not name.startswith("loss_")
+    }
+    write_text(path, page(title, figures, [*sections, *curve]))
+
+
+def page(
+    title: str,
+    figures: Mapping[str, str],
+    sections: Sequence[Section],
+    style: str = "",
+    script: str = "",
+) -> str:
+    """A whole page as HTML; `style` is CSS besides that of every page, `script` comes at the end."""
+    shown = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+        for name, value in figures.items()
     )
-    body = "".join(_as_html(section) for section in [*sections, *curve])
-    write_text(
-        path,
+    body = "".join(_as_html(section) for section in sections)
+    return (
         '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style></head>\n"
-        f"<body><h1>{escape(title)}</h1>\n<dl>{figures}</dl>\n<main>{body}</main></body>\n</html>\n",
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}{style}</style></head>\n"
+        f"<body><h1>{escape(title)}</h1>\n<dl>{shown}</dl>\n<main>{body}</main>"
+        + (f"<script>{script}</script>" if script else "")
+        + "</body>\n</html>\n"
     )
     logger.info("Wrote %s", path)
 

@@ -26,6 +26,10 @@ def answers(model_dir, tmp_path, text, **options):
     return [json.loads(line) for line in lines]
 
 
+def set_standard_input(monkeypatch, data):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))
+
+
 def test_each_line_of_a_file_gets_a_line_with_text_label_and_probabilities(exported, tmp_path):
     text = "the happy cat\n\nthe sad Zürich 京\n"
     lines = answers(exported.single, tmp_path, text)
@@ -66,8 +70,9 @@ def test_a_line_that_cannot_be_answered_says_why_and_costs_no_other(pretrained, 
     assert "masks" in first
     assert "masks" in third
     assert list(second) == ["text", "error"]
-    assert second["error"] == "There is no [MASK] in 'no mask', so there is nothing to fill."
-    assert "1 lines could not be answered" in caplog.text
+    reason = "There is no [MASK] in 'no mask', so there is nothing to fill."
+    assert second["error"] == f"{tmp_path}/input.txt:2: {reason}"
+    assert "1 of 3 inputs could not be answered" in caplog.text
 
 
 def test_lines_with_the_wrong_number_of_sentences_say_so(exported, tmp_path):
@@ -80,7 +85,7 @@ def test_lines_with_the_wrong_number_of_sentences_say_so(exported, tmp_path):
 
 
 def test_standard_input_and_output_are_the_default(exported, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("the sad cat\r\nthe calm owl"))
+    set_standard_input(monkeypatch, b"the sad cat\r\nthe calm owl")
     predict(PredictionOptions(model_dir=str(exported.single)))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["text"], line["label"]) for line in lines] == [
@@ -89,20 +94,30 @@ def test_standard_input_and_output_are_the_default(exported, monkeypatch, capsys
     ]
 
 
-def test_typed_lines_are_answered_at_once(exported, monkeypatch, capsys):
-    class Terminal(io.StringIO):
+@pytest.mark.parametrize("flags", [{"line_by_line": True}, {"batch_size": 1}, {"typed": True}])
+def test_a_line_that_is_asked_alone_is_answered_at_once(exported, monkeypatch, capsys, flags):
+    class Slow(io.RawIOBase):
         """Looks at what was answered before it gives the second line."""
 
-        def isatty(self):
+        lines = iter(())
+
+        def readable(self):
             return True
 
-        def __iter__(self):
-            yield "the sad cat\n"
-            assert json.loads(capsys.readouterr().out)["label"] == "bad"
-            yield "the calm owl\n"
+        def isatty(self):
+            return flags.get("typed", False)
 
-    monkeypatch.setattr(sys, "stdin", Terminal())
-    predict(PredictionOptions(model_dir=str(exported.single)))
+        def readinto(self, buffer):
+            line = next(self.lines, b"")
+            if b"calm" in line:
+                assert json.loads(capsys.readouterr().out)["label"] == "bad"
+            buffer[: len(line)] = line
+            return len(line)
+
+    Slow.lines = iter([b"the sad cat\n", b"the calm owl\n"])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(Slow())))
+    options = {name: value for name, value in flags.items() if name != "typed"}
+    predict(PredictionOptions(model_dir=str(exported.single), **options))
     assert json.loads(capsys.readouterr().out)["label"] == "good"
 
 
@@ -126,7 +141,7 @@ def test_an_interrupted_run_leaves_the_earlier_output(exported, tmp_path, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("bert_tf.predictor.SavedClassifier.predict", interrupted)
+        patch.setattr("bert_tf.predictor.SavedClassifier.answer", interrupted)
         answers(exported.single, tmp_path, "the calm owl\n")
     output = (tmp_path / "new" / "output.jsonl").read_text()
     assert [json.loads(line) for line in output.splitlines()] == before
@@ -144,20 +159,13 @@ def test_the_input_may_be_replaced_by_its_answers(exported, tmp_path):
 
 
 def test_a_folder_one_above_the_saved_model_is_told_apart(exported):
-    with pytest.raises(ValueError, match=r"holds neither a SavedModel .* Did you mean .*/single\?"):
+    with pytest.raises(ValueError, match=r"holds no checkpoint.* Did you mean .*/(single|pair)\?"):
         predict(PredictionOptions(model_dir=str(exported.single.parent)))
-
-
-def test_a_fine_tuned_folder_is_told_to_be_exported(sentence_model):
-    with pytest.raises(
-        ValueError, match=r"holds a fine-tuned model.* export_saved_model --model_dir"
-    ):
-        predict(PredictionOptions(model_dir=str(sentence_model)))
 
 
 def test_a_missing_input_file_is_named_before_the_model_is_loaded():
     options = PredictionOptions(model_dir="/nowhere", input_file="/nowhere/input.txt")
-    with pytest.raises(ValueError, match=r"There is no --input_file=/nowhere/input.txt"):
+    with pytest.raises(ValueError, match=r"No file matches '/nowhere/input.txt'"):
         predict(options)
 
 
@@ -173,3 +181,15 @@ def test_text_that_is_not_utf_8_in_a_file_is_named_by_line(exported, tmp_path):
 def test_options_are_checked_when_made(name):
     with pytest.raises(ValueError, match=f"--{name} is 0, but must be 1 or more"):
         PredictionOptions(model_dir="x", **{name: 0})
+
+
+def test_a_reader_that_has_enough_ends_the_run_quietly(exported, tmp_path):
+    (tmp_path / "input.txt").write_text("the sad cat\n" * 20_000)
+    flags = {"model_dir": exported.single, "input_file": tmp_path / "input.txt"}
+    script = subprocess.Popen(
+        **script_command("predict", **flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert json.loads(script.stdout.readline())["label"] == "bad"
+    script.stdout.close()
+    assert b"error" not in script.stderr.read()
+    assert script.wait() == 0

@@ -1,0 +1,122 @@
+"""What lies beside a checkpoint, unless a flag names another: architecture, vocabulary and case."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from bert_tf.config import BertConfig
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.letter_case import validate_case_matches_checkpoint, vocab_is_cased
+from bert_tf.tokenization import FullTokenizer, load_vocab
+
+logger = logging.getLogger(__name__)
+
+
+def find_config(
+    bert_config_file: str | None, checkpoint: PretrainedCheckpoint | None
+) -> BertConfig:
+    """The architecture: from the flag, else from beside the checkpoint.
+
+    Raises:
+        ValueError: neither is there.
+    """
+    if bert_config_file:
+        return BertConfig.from_json_file(bert_config_file)
+    if checkpoint is None:
+        raise ValueError(
+            "It is not said which model this is. Give --init_checkpoint to start from trained "
+            "weights, or --bert_config_file to start from random ones."
+        )
+    if checkpoint.config is None:
+        raise ValueError(
+            f"There is no bert_config.json beside {checkpoint.source}. Give --bert_config_file."
+        )
+    return checkpoint.config
+
+
+def load_tokenizer(
+    vocab_file: str | None,
+    do_lower_case: bool | None,
+    checkpoint: PretrainedCheckpoint | None,
+    config: BertConfig,
+) -> FullTokenizer:
+    """The tokenizer of a run, after a look at whether it fits the checkpoint and the model.
+
+    Args:
+        vocab_file: from the flag; None means the one beside the checkpoint.
+        do_lower_case: from the flag; None means what the checkpoint says, else whether the
+            vocabulary is one of lower-case tokens, else True.
+        checkpoint: initial weights, or None.
+        config: architecture; its `vocab_size` must hold every id.
+
+    Raises:
+        ValueError: there is no vocabulary, it is larger than the model's, or its case does not fit.
+    """
+    tokens = find_vocabulary(vocab_file, checkpoint)
+    if tokens is None:
+        where = f"beside {checkpoint.source}" if checkpoint is not None else "without a checkpoint"
+        raise ValueError(f"There is no vocabulary {where}. Give --vocab_file.")
+    do_lower_case = find_case(do_lower_case, checkpoint, tokens)
+    do_lower_case = True if do_lower_case is None else do_lower_case
+    tokenizer = FullTokenizer(tokens, do_lower_case=do_lower_case)
+    if checkpoint is not None:
+        validate_case_matches_checkpoint(do_lower_case, checkpoint.source, tokenizer.vocab)
+        _compare_vocabularies(tokenizer.vocab, checkpoint, vocab_file)
+    check_vocabulary(tokenizer.vocab, config, vocab_file or "beside the checkpoint")
+    return tokenizer
+
+
+def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) -> None:
+    """Refuses a vocabulary with ids that the model's table of embeddings does not have."""
+    largest = max(vocab.values())
+    if largest >= config.vocab_size:
+        raise ValueError(
+            f"The vocabulary {source} has ids up to {largest}, but "
+            f"`vocab_size` in the model's configuration is {config.vocab_size}. They belong to "
+            "different models: give the --vocab_file of this one."
+        )
+
+
+def find_vocabulary(
+    vocab_file: str | None, checkpoint: PretrainedCheckpoint | None
+) -> Sequence[str] | None:
+    """The tokens in the order of their ids: of the flag, else from beside the checkpoint, else None."""
+    if vocab_file is None and checkpoint is not None:
+        if checkpoint.vocab_file is None:
+            return checkpoint.vocab
+        vocab_file = checkpoint.vocab_file
+    return list(load_vocab(vocab_file, required=("[UNK]",))) if vocab_file else None
+
+
+def find_case(
+    do_lower_case: bool | None,
+    checkpoint: PretrainedCheckpoint | None,
+    tokens: Sequence[str] | None,
+) -> bool | None:
+    """Whether text is lower-cased: as the flag, else the checkpoint, else the tokens say, else None."""
+    if do_lower_case is None and checkpoint is not None:
+        do_lower_case = checkpoint.do_lower_case
+    if do_lower_case is None and tokens is not None:
+        cased = vocab_is_cased(tokens)
+        do_lower_case = None if cased is None else not cased
+    return do_lower_case
+
+
+def _compare_vocabularies(
+    vocab: Mapping[str, int], checkpoint: PretrainedCheckpoint, vocab_file: str | None
+) -> None:
+    """Warns of words whose embeddings are those of others; a few new ones may well be meant."""
+    if checkpoint.vocab_file is None or vocab_file in (None, checkpoint.vocab_file):
+        return
+    theirs = load_vocab(checkpoint.vocab_file)
+    differing = sum(vocab.get(token) != index for token, index in theirs.items())
+    if differing:
+        logger.warning(
+            "%d of the %d tokens in %s have no or another id in --vocab_file=%s. Unless you have "
+            "replaced them on purpose, leave --vocab_file out.",
+            differing,
+            len(theirs),
+            checkpoint.vocab_file,
+            vocab_file,
+        )

@@ -1,0 +1,145 @@
+"""Answers to raw questions, from a model of run_squad."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.data.span_windows import Window, tokenize_passage
+from bert_tf.data.squad import Passage
+from bert_tf.model_folder import TrainedModel, load_model_folder
+from bert_tf.prediction.text_model import SequenceRunner, TextModel, checked_text, trimmed
+from bert_tf.tasks.answers import AnswerSettings, Prediction, characters_of, predict_answer
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
+
+Logits = tuple[np.ndarray, np.ndarray]  # of the start and of the end, float32 [S] each
+
+
+class QuestionModel(TextModel):
+    """What every model that answers questions shares, wherever it computes.
+
+    Attributes:
+        has_null_odds: whether it can say that there is no answer.
+        certainty: the key of the figure that says how sure it is.
+    """
+
+    fields = ("question", "context")
+    has_null_odds: bool
+    certainty: str = "probability"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        null_odds = ("null_odds",) if self.has_null_odds else ()
+        return ("answer", "start", "end", self.certainty, *null_odds)
+
+    def parse_line(self, line: str) -> tuple[str, str]:
+        """(question, text), with a tab between them."""
+        question, tab, text = line.partition("\t")
+        if not tab:
+            raise ValueError("A line must be a question, a tab, and the text that has the answer.")
+        return question, text
+
+    def checked(self, item: tuple[str, str]) -> tuple[str, str]:
+        question, text = item
+        return checked_text(question), checked_text(text)
+
+    def predict(self, questions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """Answers to a batch of (question, text).
+
+        Returns:
+            For each {"answer": text[start:end], "start": characters, "end": characters, `certainty`:
+            a figure}, and with SQuAD 2.0 "null_odds". No answer is "" with None for both places.
+        """
+        return self.answers(questions)
+
+    def short(self, answer: Mapping[str, Any]) -> str:
+        return answer["answer"]
+
+
+class QuestionAnswerer(QuestionModel):
+    """A model of run_squad that answers questions with parts of texts.
+
+        QuestionAnswerer("squad_output").predict([("Who won?", "Denver beat Carolina.")])
+
+    "probability" is that among the n best.
+
+    Args:
+        model: the --output_dir of run_squad, or what was loaded from there.
+        null_score_diff_threshold: for a model of SQuAD 2.0; no answer is given where the odds of none
+            are above this.
+        n_best_size, max_answer_length: as of run_squad.
+        batch_size: windows that go through the model at once.
+
+    Raises:
+        ValueError: the folder holds no model that answers questions.
+    """
+
+    def __init__(
+        self,
+        model: str | TrainedModel,
+        null_score_diff_threshold: float = 0.0,
+        n_best_size: int = 20,
+        max_answer_length: int = 30,
+        batch_size: int = 32,
+    ):
+        trained = load_model_folder(model) if isinstance(model, str) else model
+        if not isinstance(trained.task, QuestionAnsweringTask):
+            raise ValueError(
+                f"{trained.source} holds no model that answers questions: name the --output_dir of "
+                "run_squad."
+            )
+        self.task, self._tokenizer = trained.task, trained.tokenizer
+        self.has_null_odds = trained.task.version_2_with_negative
+        self._settings = AnswerSettings(
+            n_best_size, max_answer_length, self.has_null_odds, null_score_diff_threshold
+        )
+        self._special = trained.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        self._run = SequenceRunner(
+            lambda inputs: trained.model(inputs, training=False),
+            self.task.max_seq_length,
+            batch_size,
+        )
+
+    def prepare(self, item: tuple[str, str]) -> tuple[str, list[Window]]:
+        question, text = self.checked(item)
+        passage = tokenize_passage(Passage(text), self._tokenizer)
+        return text, self.task.windows(question, passage, self._tokenizer)
+
+    def answer(self, prepared: Sequence[tuple[str, list[Window]]]) -> list[dict[str, Any]]:
+        logits = iter(self.logits([window for _, windows in prepared for window in windows]))
+        answers = []
+        for text, windows in prepared:
+            found = self.choose(windows, [next(logits) for _ in windows])
+            answers.append(self.named(text, windows, found))
+        return answers
+
+    def logits(self, windows: Sequence[Window]) -> list[Logits]:
+        """Start and end logits of the tokens of each window."""
+        packed = [
+            trimmed(window.pack(self.task.max_seq_length, *self._special)) for window in windows
+        ]
+        return [
+            (row["start_logits"][: window.num_tokens], row["end_logits"][: window.num_tokens])
+            for row, window in zip(self._run(packed), windows, strict=True)
+        ]
+
+    def choose(self, windows: Sequence[Window], logits: Sequence[Logits]) -> Prediction:
+        """The best answers to one question."""
+        starts, ends = [start for start, _ in logits], [end for _, end in logits]
+        return predict_answer(windows, starts, ends, self._tokenizer, self._settings)
+
+    def named(self, text: str, windows: Sequence[Window], found: Prediction) -> dict[str, Any]:
+        """What was found, with its place in the text."""
+        wanted = found.text if self.has_null_odds else found.best_answer
+        best = next(candidate for candidate in found.nbest if candidate.text == wanted)
+        characters = characters_of(best, windows, self._tokenizer)
+        start, end = characters or (None, None)
+        answer = {
+            "answer": text[start:end] if characters else "",
+            "start": start,
+            "end": end,
+            "probability": best.probability,
+        }
+        return answer if found.null_odds is None else answer | {"null_odds": found.null_odds}

@@ -1,0 +1,115 @@
+"""Sentence embeddings: one vector for each raw text, from any encoder.
+
+    mean               mean of the last layer's vectors over the tokens, as sentence-transformers does
+    cls                the last layer's vector of [CLS]
+    pooled             the tanh layer on it, as classifiers take it
+    concat_last_four   the mean over the tokens, of the last four layers one after the other
+
+Shapes: B batch, S sequence, H hidden, E embedding (H, or 4 * H), N texts.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.packing import PackedSequence, pack
+from bert_tf.model_folder import TrainedModel
+from bert_tf.modeling.bert import BertModel
+from bert_tf.modeling.pooling import POOLINGS, check_pooling, sentence_embedding
+from bert_tf.prediction.loading import load_model
+from bert_tf.prediction.text_model import SequenceRunner, TextModel, checked_text
+
+EMBEDDING_POOLINGS = tuple(POOLINGS)
+
+
+class EmbeddingModel(TextModel):
+    """What every model that makes one vector of a text shares."""
+
+    columns = ("embedding",)
+
+    @abc.abstractmethod
+    def vectors(self, prepared: Sequence[Any]) -> list[np.ndarray]:
+        """float32 [E] for each of what `prepare` made."""
+
+    def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
+        """{"embedding": [E numbers]}."""
+        # The shortest digits that are the same float32: half the file of what `tolist` gives.
+        return [
+            {"embedding": [float(str(value)) for value in vector]}
+            for vector in self.vectors(prepared)
+        ]
+
+    def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """float32 [N, E]."""
+        rows = self.vectors([self.prepare(text) for text in texts])
+        return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+
+    def short(self, answer: Mapping[str, Any]) -> str:
+        return " ".join(map(str, answer["embedding"]))
+
+
+class SentenceEncoder(EmbeddingModel):
+    """Vectors of texts; a text beyond the longest input is cut.
+
+        encoder = SentenceEncoder("all-MiniLM-L6-v2")
+        vectors = encoder.encode(["A dog barked.", "A cat slept."])        # float32 [2, E]
+        cosine_similarity(vectors, vectors)
+
+    Args:
+        model: any model folder or checkpoint, or what was loaded from there.
+        pooling: one of EMBEDDING_POOLINGS.
+        normalize: whether vectors get the length 1, so that their product is the cosine.
+        batch_size: texts that go through the model at once.
+
+    Raises:
+        ValueError: there is no such pooling, or fewer than four layers for it.
+    """
+
+    def __init__(
+        self,
+        model: str | TrainedModel,
+        pooling: str = "mean",
+        normalize: bool = True,
+        batch_size: int = 32,
+    ):
+        trained = load_model(model) if isinstance(model, str) else model
+        bert = trained.model if isinstance(trained.model, BertModel) else trained.model.bert
+        check_pooling(pooling, bert.config.num_hidden_layers)
+        self._tokenizer = trained.tokenizer
+        self._max_seq_length = trained.max_seq_length
+
+        def embed(inputs):
+            outputs = bert(inputs, training=False)
+            vectors = sentence_embedding(outputs, inputs["input_mask"], pooling)
+            return {"embedding": tf.math.l2_normalize(vectors, axis=-1) if normalize else vectors}
+
+        self._run = SequenceRunner(embed, self._max_seq_length, batch_size)
+
+    def prepare(self, item: str) -> PackedSequence:
+        ids = self._tokenizer.encode(checked_text(item))
+        cls_id, sep_id = self._tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        self.num_cut += len(ids) + 2 > self._max_seq_length
+        length = min(len(ids) + 2, self._max_seq_length)
+        return pack(ids, max_seq_length=length, cls_id=cls_id, sep_id=sep_id)
+
+    def vectors(self, prepared: Sequence[PackedSequence]) -> list[np.ndarray]:
+        return [row["embedding"] for row in self._run(prepared)]
+
+
+def cosine_similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The cosine of the angle between each of N vectors and each of M, [N, M]; 0 for a zero vector.
+
+    >>> cosine_similarity(np.array([[3.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 2.0], [-2.0, 0.0]]))
+    array([[ 1.,  0., -1.]])
+    """
+    return _unit(np.asarray(first)) @ _unit(np.asarray(second)).T
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1.0)

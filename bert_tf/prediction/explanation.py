@@ -1,0 +1,147 @@
+"""Why a model answers as it does: attention, and how much each token counts for an output.
+
+`attributions` are integrated gradients (Sundararajan et al. 2017). Along the straight line from a
+baseline to the input, in the space of the embeddings,
+
+    attribution_t = sum over H of (x_t - b_t) * mean over the path of d output / d x_t
+
+The baseline is the same input with [MASK] (without one in the vocabulary: [PAD]) in the place of every
+token that is not [CLS] or [SEP]: a text that says nothing. Why not gradient x input: where an output is
+sure of itself its gradient is nearly nothing, and what every token counts for would seem to be; and
+integrated gradients add up exactly to output(input) - output(baseline), so that their error is known.
+
+Shapes: S sequence, H hidden, N heads, L layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.packing import PackedSequence
+from bert_tf.modeling.bert import BertModel
+from bert_tf.tokenization import FullTokenizer
+
+_POINTS_AT_ONCE = 16
+_FIRST_STEPS = 32
+
+
+@dataclass(frozen=True)
+class Attributions:
+    """What each token counts for an output.
+
+    Args:
+        values: float64 [S]; positive speaks for the output.
+        output: of the input.
+        baseline: of the input that says nothing.
+    """
+
+    values: np.ndarray
+    output: float
+    baseline: float
+
+    @property
+    def gap(self) -> float:
+        """How far the values are from adding up to `output` - `baseline`."""
+        return float(self.values.sum() - (self.output - self.baseline))
+
+
+def encoder_of(model: keras.Model) -> BertModel:
+    """The encoder of a model, which may be the model itself."""
+    return model if isinstance(model, BertModel) else model.bert
+
+
+def attention(model: keras.Model, sequence: PackedSequence) -> np.ndarray:
+    """The attention probabilities of one input without padding, float32 [L, N, S, S].
+
+    `[layer, head, f, t]` is how much position f takes from position t; each row adds up to 1.
+    """
+    bert = encoder_of(model)
+    wanted, bert.output_attentions = bert.output_attentions, True
+    try:
+        probabilities = bert(_batch_of_one(sequence), training=False)["attention_probs"]
+    finally:
+        bert.output_attentions = wanted
+    return np.stack([tf.cast(layer, tf.float32).numpy()[0] for layer in probabilities])
+
+
+def attributions(
+    model: keras.Model,
+    sequence: PackedSequence,
+    tokenizer: FullTokenizer,
+    output_of: Callable[[dict], tf.Tensor],
+    tolerance: float = 0.01,
+    most_steps: int = 1024,
+) -> Attributions:
+    """Integrated gradients of one output by the tokens of one input.
+
+    Args:
+        model: with a head.
+        sequence: without padding.
+        output_of: what the model gives, [B, ...], -> the output of interest [B].
+        tolerance: the number of points on the path (those of Gauss and Legendre, with which the sum
+            comes near the integral much faster than with equal steps) is doubled from 32 on until the
+            gap is at most this share of the difference between the two outputs,
+        most_steps: or as many are reached.
+    """
+    inputs = _batch_of_one(sequence)
+    bert = encoder_of(model)
+    embedded = tf.cast(_embeddings(bert, inputs), tf.float32)  # [1, S, H]
+    silent = {**inputs, "input_ids": tf.constant([_without_words(sequence, tokenizer)])}
+    baseline = tf.cast(_embeddings(bert, silent), tf.float32)
+
+    def outputs_at(points: tf.Tensor) -> tf.Tensor:
+        repeated = {name: tf.repeat(value, len(points), axis=0) for name, value in inputs.items()}
+        repeated["embedding_output"] = tf.cast(points, bert.compute_dtype)
+        return tf.cast(output_of(model(repeated, training=False)), tf.float32)  # [B]
+
+    ends = outputs_at(tf.concat([embedded, baseline], axis=0)).numpy()
+    difference = (embedded - baseline)[0].numpy().astype(np.float64)
+    num_steps = _FIRST_STEPS
+    while True:
+        gradient = _mean_gradient(outputs_at, baseline, embedded, num_steps)
+        values = (difference * gradient).sum(axis=-1)
+        found = Attributions(values, float(ends[0]), float(ends[1]))
+        allowed = tolerance * max(abs(found.output - found.baseline), tolerance)
+        if abs(found.gap) <= allowed or num_steps >= most_steps:
+            return found
+        num_steps *= 2
+
+
+def _mean_gradient(
+    outputs_at: Callable[[tf.Tensor], tf.Tensor],
+    baseline: tf.Tensor,
+    embedded: tf.Tensor,
+    num_steps: int,
+) -> np.ndarray:
+    """The gradient on the way from the baseline, float64 [S, H]."""
+    places, weights = np.polynomial.legendre.leggauss(num_steps)  # on [-1, 1], weights of sum 2
+    places, weights = (places + 1) / 2, weights / 2
+    total = np.zeros(embedded.shape[1:], np.float64)
+    for first in range(0, num_steps, _POINTS_AT_ONCE):
+        share = tf.constant(places[first : first + _POINTS_AT_ONCE], tf.float32)[:, None, None]
+        points = baseline + share * (embedded - baseline)  # [B, S, H]
+        with tf.GradientTape() as tape:
+            tape.watch(points)
+            outputs = outputs_at(points)
+        gradients = tape.gradient(outputs, points).numpy().astype(np.float64)
+        total += np.tensordot(weights[first : first + _POINTS_AT_ONCE], gradients, axes=1)
+    return total
+
+
+def _embeddings(bert: BertModel, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+    return bert.embeddings(inputs["input_ids"], inputs["segment_ids"], training=False)
+
+
+def _without_words(sequence: PackedSequence, tokenizer: FullTokenizer) -> Sequence[int]:
+    blank = tokenizer.vocab.get("[MASK]", tokenizer.vocab.get("[PAD]", 0))
+    kept = {tokenizer.vocab.get(token) for token in ("[CLS]", "[SEP]")}
+    return [token if token in kept else blank for token in sequence.input_ids]
+
+
+def _batch_of_one(sequence: PackedSequence) -> dict[str, tf.Tensor]:
+    return {name: tf.constant([values]) for name, values in sequence._asdict().items()}

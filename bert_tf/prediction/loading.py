@@ -1,0 +1,119 @@
+"""Models for predictions: the folder of a run, or any checkpoint there is.
+
+folder of a run of ours (task.json)      the model of its task
+checkpoint with a masked-LM head         BertForPreTraining
+any other checkpoint                     BertModel, for embeddings and attention
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import tensorflow as tf
+
+from bert_tf.interop.beside import find_config, load_tokenizer
+from bert_tf.interop.hub import SCHEME
+from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model_folder
+from bert_tf.modeling.bert import BertModel
+from bert_tf.modeling.models import BertForPreTraining
+from bert_tf.tasks.base import Task
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.checkpoints import latest_checkpoint
+
+_MASKED_LM = "cls/predictions/transform/dense/kernel"
+
+
+def load_model(
+    path: str,
+    *,
+    dtype: str | None = None,
+    max_seq_length: int | None = None,
+    doc_stride: int | None = None,
+) -> TrainedModel:
+    """The model in a folder or checkpoint, with its tokenizer; `task` is None where it has none.
+
+    Args:
+        path: the --output_dir of a run, or whatever --init_checkpoint may name.
+        dtype: precision policy, default float32.
+        max_seq_length, doc_stride: in place of those that the model was trained with.
+
+    Raises:
+        ValueError: nothing that can be used lies there, or it has no such setting.
+        FileNotFoundError: there is no such checkpoint.
+    """
+    if not path.startswith(SCHEME) and tf.io.gfile.exists(os.path.join(path, TASK_FILE)):
+        trained = load_model_folder(path, dtype=dtype)
+    else:
+        trained = _load_checkpoint(path, dtype)
+    return with_settings(trained, max_seq_length, doc_stride)
+
+
+def _load_checkpoint(path: str, dtype: str | None) -> TrainedModel:
+    inside = tf.io.gfile.glob(os.path.join(path, "*", "saved_model.pb"))
+    if inside and latest_checkpoint(path) is None:
+        raise ValueError(
+            f"{path} holds no checkpoint, but SavedModels in folders of its own. Did you mean "
+            f"{os.path.dirname(max(inside))}?"
+        )
+    checkpoint = read_checkpoint(path)
+    config = find_config(None, checkpoint)
+    tokenizer = load_tokenizer(None, None, checkpoint, config)
+    kind = BertForPreTraining if _MASKED_LM in checkpoint.arrays else BertModel
+    model = kind(config, dtype=dtype)
+    report = initialize(model, checkpoint)
+    missing = [name for name in report.missing if name.startswith("cls/predictions/")]
+    if missing:
+        raise ValueError(f"{path}: the masked-LM head lacks {', '.join(missing)}.")
+    return TrainedModel(model, tokenizer, None, config.max_position_embeddings, path)
+
+
+def with_settings(
+    trained: TrainedModel, max_seq_length: int | None = None, doc_stride: int | None = None
+) -> TrainedModel:
+    """The same model with other lengths than it was trained with; None leaves them as they are.
+
+    Raises:
+        ValueError: the model cannot have them.
+    """
+    limit = trained.model.config.max_position_embeddings
+    if max_seq_length is not None and not 3 <= max_seq_length <= limit:
+        raise ValueError(
+            f"--max_seq_length is {max_seq_length}, but must be from 3 to {limit}, the model's "
+            "`max_position_embeddings`."
+        )
+    given = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
+    given = {name: value for name, value in given.items() if value is not None}
+    task = trained.task
+    if doc_stride is not None and (task is None or "doc_stride" not in vars(task)):
+        kind = "a checkpoint without a task" if task is None else task.name
+        raise ValueError(f"--doc_stride is for models that cut long texts, not for {kind}.")
+    if task is not None and given:
+        task = type(task)(**{**task.arguments(), **given})
+    length = trained.max_seq_length if max_seq_length is None else max_seq_length
+    return replace(trained, task=task, max_seq_length=length)
+
+
+def loaded(model: str | TrainedModel, kind: type[Task], program: str) -> TrainedModel:
+    """A model for one kind of task; a folder is loaded first.
+
+    Args:
+        program: whose --output_dir has such models, for the message.
+
+    Raises:
+        ValueError: it is for another task.
+    """
+    trained = load_model_folder(model) if isinstance(model, str) else model
+    if not isinstance(trained.task, kind):
+        found = "no task" if trained.task is None else trained.task.name
+        raise ValueError(
+            f"{trained.source} holds a model for {found}. Name the --output_dir of {program}."
+        )
+    return trained
+
+
+def with_special_tokens(tokenizer: FullTokenizer) -> FullTokenizer:
+    """The tokenizer that leaves a [MASK] in a text whole."""
+    tokens = sorted(tokenizer.vocab, key=tokenizer.vocab.__getitem__)
+    return FullTokenizer(tokens, tokenizer.do_lower_case, preserve_special_tokens=True)

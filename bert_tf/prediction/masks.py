@@ -1,0 +1,279 @@
+"""What a masked language model says of raw text: the words behind [MASK], and how likely a text is.
+
+Shapes: B batch, S sequence, P masks of a text, V vocabulary, K best tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.packing import PackedSequence, pack
+from bert_tf.model_folder import TrainedModel
+from bert_tf.modeling.models import BertForPreTraining
+from bert_tf.prediction.loading import load_model, with_special_tokens
+from bert_tf.prediction.text_model import (
+    SequenceRunner,
+    TextModel,
+    beginning,
+    checked_text,
+    padded,
+    trimmed,
+)
+from bert_tf.training.losses import cross_entropy
+
+_MOST_LOGITS = 512  # rows of [V] that a batch makes
+
+
+class Candidate(NamedTuple):
+    """A token that may stand in the place of [MASK]."""
+
+    token: str
+    probability: float
+
+
+class _MaskedTokens(NamedTuple):
+    """A text with its masks."""
+
+    sequence: PackedSequence
+    positions: list[int]
+
+
+class MaskModel(TextModel):
+    """What every model that fills masks shares.
+
+    Its answers are {"masks": for each [MASK] a list of {"token", "probability"}, the best first}.
+    """
+
+    columns = ("masks",)
+
+    def no_mask(self, text: str) -> ValueError:
+        return ValueError(f"There is no [MASK] in {beginning(text)}, so there is nothing to fill.")
+
+    def short(self, answer: Mapping[str, Any]) -> str:
+        return " ".join(candidates[0]["token"] for candidates in answer["masks"])
+
+
+class MaskFiller(MaskModel):
+    """A pre-trained model that says what may stand in the place of [MASK].
+
+        MaskFiller("pretrained").predict("The dog [MASK] at the cat.")
+
+    Args:
+        model: the --output_dir of run_pretraining, or any checkpoint with a masked-LM head; or what
+            was loaded from there.
+        top_k: how many tokens `answer` names.
+        batch_size: texts that go through the model at once.
+
+    Raises:
+        ValueError: there is no pre-trained model.
+    """
+
+    def __init__(self, model: str | TrainedModel, top_k: int = 5, batch_size: int = 32):
+        trained = _pretrained(model)
+        self._tokenizer = with_special_tokens(trained.tokenizer)
+        self._max_seq_length = trained.max_seq_length
+        self.top_k = top_k
+        num_tokens = len(self._tokenizer.vocab)
+        self._num_best = tf.Variable(0)  # what a compiled function sees change
+
+        def most_probable(inputs):
+            logits = trained.model(inputs, training=False)["masked_lm_logits"]
+            # A table of embeddings may be longer than the vocabulary; those rows are no tokens.
+            probabilities = tf.nn.softmax(logits[..., :num_tokens])
+            values, tokens = tf.math.top_k(probabilities, tf.minimum(self._num_best, num_tokens))
+            return {"probabilities": values, "tokens": tokens}  # [B, P, K]
+
+        self._run = SequenceRunner(most_probable, self._max_seq_length, batch_size)
+
+    def prepare(self, item: str) -> _MaskedTokens:
+        text = checked_text(item)
+        cls_id, sep_id, mask_id = self._tokenizer.convert_tokens_to_ids(
+            ["[CLS]", "[SEP]", "[MASK]"]
+        )
+        ids = self._tokenizer.encode(text)
+        if mask_id not in ids:
+            raise self.no_mask(text)
+        packed = pack(
+            ids,
+            max_seq_length=min(self._max_seq_length, len(ids) + 2),
+            cls_id=cls_id,
+            sep_id=sep_id,
+        )
+        positions = [index for index, token in enumerate(packed.input_ids) if token == mask_id]
+        if len(positions) < ids.count(mask_id):
+            raise ValueError(
+                f"A [MASK] in {beginning(text)} stands beyond the model's "
+                f"{self._max_seq_length} tokens."
+            )
+        self.num_cut += len(ids) + 2 > self._max_seq_length
+        return _MaskedTokens(packed, positions)
+
+    def candidates(
+        self, prepared: Sequence[_MaskedTokens], top_k: int
+    ) -> list[list[list[Candidate]]]:
+        """For each text and each of its masks the best tokens (or all there are), the best first."""
+        self._num_best.assign(top_k)
+        most = max((len(row.positions) for row in prepared), default=1)
+        outputs = self._run(
+            [row.sequence for row in prepared],
+            {"masked_lm_positions": [row.positions for row in prepared]},
+            batch_size=max(1, min(self._run.batch_size, _MOST_LOGITS // most)),
+        )
+        return [
+            [
+                [
+                    Candidate(token, float(probability))
+                    for token, probability in zip(
+                        self._tokenizer.convert_ids_to_tokens(tokens), probabilities, strict=True
+                    )
+                ]
+                for tokens, probabilities, _ in zip(
+                    found["tokens"].tolist(), found["probabilities"], row.positions, strict=False
+                )
+            ]
+            for row, found in zip(prepared, outputs, strict=True)
+        ]
+
+    def answer(self, prepared: Sequence[_MaskedTokens]) -> list[dict[str, Any]]:
+        return [
+            {"masks": [[c._asdict() for c in candidates] for candidates in masks]}
+            for masks in self.candidates(prepared, self.top_k)
+        ]
+
+    def predict(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
+        """The `top_k` best tokens (or all that there are) for each [MASK] of `text`, the best first.
+
+        Raises:
+            ValueError: there is no [MASK] in the text, or it stands beyond the longest input.
+        """
+        return self.candidates([self.prepare(text)], top_k)[0]
+
+
+class PseudoPerplexity(TextModel):
+    """How surprised a masked language model is by each token of a text when all others are seen.
+
+    Each token is masked in turn, and PLL(W) = sum_t log P(w_t | W without w_t) in nats. The
+    pseudo-perplexity of a text, or of a corpus, is exp(-sum of PLL / number of tokens). A text longer
+    than the model reads is scored part by part.
+
+    Args:
+        model: as of `MaskFiller`.
+        batch_size: masked copies that go through the model at once.
+
+    Source: Salazar et al. 2020, Masked Language Model Scoring, equations 1 and 3.
+    """
+
+    columns = ("pseudo_perplexity", "pseudo_log_likelihood", "num_tokens")
+
+    def __init__(self, model: str | TrainedModel, batch_size: int = 32):
+        trained = _pretrained(model)
+        self._tokenizer = trained.tokenizer
+        self._max_seq_length = trained.max_seq_length
+        self._batch_size = batch_size
+        num_tokens = len(self._tokenizer.vocab)
+
+        def log_likelihood(inputs):
+            logits = trained.model(inputs, training=False)["masked_lm_logits"][..., :num_tokens]
+            return {"log_likelihood": -cross_entropy(logits, inputs["targets"])[:, 0]}  # [B]
+
+        self._run = SequenceRunner(log_likelihood, self._max_seq_length, batch_size)
+
+    def prepare(self, item: str) -> list[PackedSequence]:
+        """The parts of a text; all tokens of one but the first and the last are scored."""
+        ids = self._tokenizer.encode(checked_text(item))
+        if not ids:
+            raise ValueError(
+                f"There is no token in {beginning(item)}, so there is nothing to score."
+            )
+        cls_id, sep_id = self._tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        room = self._max_seq_length - 2
+        place = {"max_seq_length": self._max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
+        return [
+            trimmed(pack(ids[first : first + room], **place)) for first in range(0, len(ids), room)
+        ]
+
+    def answer(self, prepared: Sequence[list[PackedSequence]]) -> list[dict[str, Any]]:
+        parts = [(index, part) for index, parts in enumerate(prepared) for part in parts]
+        parts.sort(key=lambda part: len(part[1].input_ids))
+        totals = np.zeros(len(prepared), np.float64)
+        masked = self._masked(parts)
+        while batch := list(islice(masked, self._batch_size)):
+            longest = max(len(ids) for _, ids, _ in batch)
+            columns = {"input_ids": [ids for _, ids, _ in batch]}
+            columns |= {"input_mask": [[1] * len(ids) for _, ids, _ in batch]}
+            inputs = padded(columns, longest)
+            inputs["masked_lm_positions"] = np.array([[at] for _, _, (at, _) in batch], np.int32)
+            inputs["targets"] = np.array([[token] for _, _, (_, token) in batch], np.int32)
+            for (index, _, _), row in zip(batch, self._run.rows(inputs), strict=True):
+                totals[index] += row["log_likelihood"]
+        counts = [sum(len(part.input_ids) - 2 for part in text) for text in prepared]
+        return [
+            {
+                "pseudo_perplexity": _perplexity(total, count),
+                "pseudo_log_likelihood": float(total),
+                "num_tokens": count,
+            }
+            for total, count in zip(totals, counts, strict=True)
+        ]
+
+    def _masked(
+        self, parts: Iterable[tuple[int, PackedSequence]]
+    ) -> Iterator[tuple[int, list[int], tuple[int, int]]]:
+        """Copies of the parts with one token masked: text, ids, (position, token that stood there)."""
+        (mask_id,) = self._tokenizer.convert_tokens_to_ids(["[MASK]"])
+        for index, part in parts:
+            for position in range(1, len(part.input_ids) - 1):
+                ids = list(part.input_ids)
+                token, ids[position] = ids[position], mask_id
+                yield index, ids, (position, token)
+
+    def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
+        """For each text {"pseudo_perplexity", "pseudo_log_likelihood" (nats), "num_tokens"}.
+
+        Raises:
+            ValueError: there is no token in a text.
+        """
+        return self.answers(texts)
+
+    def short(self, answer: Mapping[str, Any]) -> str:
+        return f"{answer['pseudo_perplexity']:.6g}"
+
+
+def corpus_pseudo_perplexity(answers: Iterable[Mapping[str, Any]]) -> float:
+    """That of all texts together: every token counts the same.
+
+    >>> two = [{"pseudo_log_likelihood": -3.0, "num_tokens": 1},
+    ...        {"pseudo_log_likelihood": -1.0, "num_tokens": 3}]
+    >>> round(corpus_pseudo_perplexity(two), 6) == round(math.e, 6)
+    True
+    """
+    total, count = 0.0, 0
+    for answer in answers:
+        total += answer["pseudo_log_likelihood"]
+        count += answer["num_tokens"]
+    return _perplexity(total, count)
+
+
+def _perplexity(log_likelihood: float, num_tokens: int) -> float:
+    """Infinite where it is beyond what a number can hold."""
+    try:
+        return math.exp(-log_likelihood / num_tokens) if num_tokens else math.nan
+    except OverflowError:
+        return math.inf
+
+
+def _pretrained(model: str | TrainedModel) -> TrainedModel:
+    trained = load_model(model) if isinstance(model, str) else model
+    if not isinstance(trained.model, BertForPreTraining):
+        kind = "an encoder" if trained.task is None else "a fine-tuned model"
+        raise ValueError(
+            f"{trained.source} holds {kind}, and only a pre-trained one can fill a [MASK]: name the "
+            "--output_dir of run_pretraining, or a checkpoint with the masked-LM head (cls/predictions)."
+        )
+    return trained

@@ -1,0 +1,275 @@
+"""Predictions of SavedModels that export_saved_model wrote: the programs of TF Serving, in Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+# Registers the operation with which the exported models tokenize.
+import tensorflow_text  # noqa: F401
+
+from bert_tf.model_folder import read_task
+from bert_tf.prediction.answers import QuestionModel
+from bert_tf.prediction.classifier import LabelModel, TextPair
+from bert_tf.prediction.embeddings import EmbeddingModel
+from bert_tf.prediction.masks import MaskModel
+from bert_tf.prediction.text_model import TextModel, batches_by_length, beginning, checked_text
+from bert_tf.prediction.words_and_choices import ChoiceModel, EntityModel
+
+_TEXT = "serving_default"  # the signature that takes text
+
+
+class _Saved(TextModel):
+    """What all SavedModels share.
+
+    Args:
+        folder: of the SavedModel.
+        batch_size: inputs of a request.
+        model: what was loaded from there already.
+    """
+
+    def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
+        self._model = tf.saved_model.load(folder) if model is None else model  # owns the weights
+        self._serve = self._model.signatures[_TEXT]
+        self._batch_size = batch_size
+
+    def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
+        return self._in_batches(prepared, self._answer_batch)
+
+    def _answer_batch(self, items: Sequence[Any]) -> list[dict[str, Any]]:
+        raise NotImplementedError
+
+    def _in_batches(self, items: Sequence[Any], function: Callable) -> list[Any]:
+        """What a function of a batch gives for all, in their order; similar lengths go together."""
+        results: list[Any] = [None] * len(items)
+        lengths = [len(item) if isinstance(item, str) else len(str(item)) for item in items]
+        for rows in batches_by_length(lengths, self._batch_size):
+            for row, found in zip(rows, function([items[row] for row in rows]), strict=True):
+                results[row] = found
+        return results
+
+
+class SavedClassifier(_Saved, LabelModel):
+    """A classifier that `export_saved_model` wrote.
+
+    Args:
+        folder, batch_size, model: as of every SavedModel.
+
+    Raises:
+        ValueError: the folder holds no SavedModel of a classifier.
+    """
+
+    def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
+        if not is_saved_model(folder):
+            raise ValueError(
+                f"{folder} holds no saved_model.pb. Name a folder that export_saved_model wrote."
+            )
+        path = os.path.join(folder, "assets.extra", "labels.txt")
+        if not tf.io.gfile.exists(path):
+            raise ValueError(
+                f"{folder} has no assets.extra/labels.txt, so it is not a SavedModel that "
+                "export_saved_model wrote."
+            )
+        with tf.io.gfile.GFile(path) as file:
+            self.labels = file.read().splitlines()
+        super().__init__(folder, batch_size, model)
+        names = self._serve.structured_input_signature[1]
+        self.is_pair = "text_b" in names
+        if "text_a" not in names or "choices" in names:
+            raise ValueError(
+                f"{folder} takes {', '.join(names)}, so it is no classifier. For entities or choices of "
+                "raw text name the --output_dir of run_ner or run_swag."
+            )
+        # An export of a version that knew one problem type has no task.json.
+        task = read_task(os.path.dirname(path))
+        self.problem_type = "single_label" if task is None else task.kind.name
+
+    def prepare(self, item: str | TextPair) -> TextPair:
+        return self.checked(item)
+
+    def _answer_batch(self, items: Sequence[TextPair]) -> list[dict[str, Any]]:
+        inputs = {"text_a": tf.constant([text_a for text_a, _ in items], tf.string)}
+        if self.is_pair:
+            inputs["text_b"] = tf.constant([text_b for _, text_b in items], tf.string)
+        return [self._named(outputs) for outputs in _rows(self._serve(**inputs))]
+
+    def _named(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
+        if self.problem_type == "regression":
+            return self.named([outputs["score"]], None)
+        if self.problem_type == "multi_label":
+            return self.named(outputs["probabilities"], outputs["has_label"])
+        return self.named(
+            outputs["probabilities"], list(self.labels).index(_plain(outputs["label"]))
+        )
+
+
+class SavedAnswerer(_Saved, QuestionModel):
+    """A model that answers questions, which `export_saved_model` wrote.
+
+    Its certainty is "score", the sum of the logits.
+
+    Raises:
+        ValueError: the folder holds no such SavedModel.
+    """
+
+    certainty = "score"
+
+    def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
+        super().__init__(folder, batch_size, model)
+        if "question" not in self._serve.structured_input_signature[1]:
+            raise ValueError(f"{folder} is a SavedModel, but none that answers questions.")
+        self.has_null_odds = "null_odds" in self._serve.structured_outputs
+
+    def prepare(self, item: tuple[str, str]) -> tuple[str, str]:
+        return self.checked(item)
+
+    def _answer_batch(self, items: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        outputs = self._serve(
+            question=tf.constant([question for question, _ in items]),
+            context=tf.constant([text for _, text in items]),
+        )
+        answers = []
+        for row in _rows(outputs):
+            answer = {name: _plain(row[name]) for name in self.columns}
+            if answer["start"] < 0:
+                answer["start"] = answer["end"] = None
+            answers.append(answer)
+        return answers
+
+
+class SavedTagger(_Saved, EntityModel):
+    """A model that finds entities in raw text, which `export_saved_model` wrote."""
+
+    def prepare(self, item: str) -> str:
+        return checked_text(item)
+
+    def _answer_batch(self, items: Sequence[str]) -> list[dict[str, Any]]:
+        names = {"type": "type", "start": "start", "end": "end", "text": "entity"}
+        names["probability"] = "probability"
+        answers = []
+        for row in _rows(self._serve(text=tf.constant(items))):
+            columns = zip(*(row[name] for name in names.values()), strict=True)
+            found = [dict(zip(names, map(_plain, values), strict=True)) for values in columns]
+            answers.append({"entities": [entity for entity in found if entity["start"] >= 0]})
+        return answers
+
+
+class SavedChooser(_Saved, ChoiceModel):
+    """A model that chooses, which `export_saved_model` wrote."""
+
+    def prepare(self, item: tuple[str, Sequence[str]]) -> tuple[str, list[str]]:
+        text, choices = self.checked(item)
+        if not all(choices):
+            raise ValueError(
+                f"A choice for {beginning(text)} is empty, and an empty one is none for a SavedModel."
+            )
+        return text, choices
+
+    def _answer_batch(self, items: Sequence[tuple[str, list[str]]]) -> list[dict[str, Any]]:
+        most = max(len(choices) for _, choices in items)
+        outputs = self._serve(
+            text_a=tf.constant([text for text, _ in items]),
+            choices=tf.constant([choices + [""] * (most - len(choices)) for _, choices in items]),
+        )
+        return [
+            {
+                "prediction": row["prediction"],
+                "choice": choices[row["prediction"]],
+                "probabilities": row["probabilities"][: len(choices)],
+            }
+            for (_, choices), row in zip(items, _rows(outputs), strict=True)
+        ]
+
+
+class SavedEncoder(_Saved, EmbeddingModel):
+    """Embeddings, with the pooling with which `export_saved_model` wrote them."""
+
+    def prepare(self, item: str) -> str:
+        return checked_text(item)
+
+    def answer(self, prepared: Sequence[str]) -> list[dict[str, Any]]:
+        return EmbeddingModel.answer(self, prepared)
+
+    def vectors(self, prepared: Sequence[str]) -> list[np.ndarray]:
+        return self._in_batches(prepared, self._embed_batch)
+
+    def _embed_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
+        return list(self._serve(text_a=tf.constant(texts))["embedding"].numpy())
+
+
+class SavedMaskFiller(_Saved, MaskModel):
+    """The words behind [MASK], as many as `export_saved_model` was told to name.
+
+    A [MASK] beyond the longest input is left out.
+    """
+
+    def prepare(self, item: str) -> str:
+        text = checked_text(item)
+        if "[MASK]" not in text:
+            raise self.no_mask(text)
+        return text
+
+    def _answer_batch(self, items: Sequence[str]) -> list[dict[str, Any]]:
+        answers = []
+        for row in _rows(self._serve(text=tf.constant(items))):
+            masks = [
+                [
+                    {"token": _plain(token), "probability": probability}
+                    for token, probability in zip(tokens, probabilities, strict=True)
+                ]
+                for tokens, probabilities in zip(row["token"], row["probability"], strict=True)
+                if tokens[0]
+            ]
+            answers.append({"masks": masks})
+        return answers
+
+
+# What a model takes and gives at least -> its class.
+_KINDS = (
+    ({"question", "context"}, {"answer"}, SavedAnswerer),
+    ({"text_a", "choices"}, {"choice"}, SavedChooser),
+    ({"text"}, {"entity"}, SavedTagger),
+    ({"text"}, {"token", "probability"}, SavedMaskFiller),
+    ({"text_a"}, {"embedding"}, SavedEncoder),
+)
+
+
+def load_saved_model(folder: str, batch_size: int = 32) -> TextModel:
+    """Whatever a SavedModel of export_saved_model is.
+
+    Raises:
+        ValueError: it takes no text, or is of another program.
+    """
+    model = tf.saved_model.load(folder)
+    if _TEXT not in model.signatures:
+        raise ValueError(
+            f"{folder} has no signature {_TEXT}, so it takes no text. Name the folder that it was "
+            "exported from, or export it with that signature."
+        )
+    serve = model.signatures[_TEXT]
+    takes, gives = set(serve.structured_input_signature[1]), set(serve.structured_outputs)
+    for inputs, outputs, kind in _KINDS:
+        if inputs <= takes and outputs <= gives:
+            return kind(folder, batch_size, model)
+    return SavedClassifier(folder, batch_size, model)
+
+
+def is_saved_model(folder: str) -> bool:
+    """Whether `folder` holds a SavedModel."""
+    return tf.io.gfile.exists(os.path.join(folder, "saved_model.pb"))
+
+
+def _plain(value: Any) -> Any:
+    return value.decode("utf-8") if isinstance(value, bytes) else value
+
+
+def _rows(outputs: Mapping[str, tf.Tensor]) -> list[dict[str, Any]]:
+    """The outputs of a batch, example by example, in plain Python values."""
+    columns = {name: value.numpy().tolist() for name, value in outputs.items()}
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]

@@ -1,0 +1,169 @@
+"""TextModel: what every model on raw text can be asked; and the batches in which it computes.
+
+    prepared = [model.prepare(item) for item in items]     # cheap; refuses what it cannot answer
+    model.answer(prepared)                                 # one dict per item, in their order
+
+Texts of about the same length go through the model together, so that there is little padding, and the
+answers come back in the order of the texts.
+
+Shapes: N sequences, B batch, S length of the longest of a batch.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.packing import PackedSequence
+
+_LENGTH_STEP = 16  # batches are as long as a multiple of this, so that there are few shapes
+
+
+class TextModel(abc.ABC):
+    """A model on raw text.
+
+    Attributes:
+        fields: what an input consists of, such as ("question", "context").
+        columns: of a flat table of answers, in order; "a.b" is the value b in the dict a.
+        num_cut: how many texts were longer than the model reads, and lost their end.
+    """
+
+    fields: tuple[str, ...] = ("text_a",)
+    columns: tuple[str, ...] = ()
+    num_cut: int = 0
+
+    @abc.abstractmethod
+    def prepare(self, item: Any) -> Any:
+        """What the model takes of one input.
+
+        Raises:
+            ValueError: there is no answer to such an input.
+        """
+
+    @abc.abstractmethod
+    def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
+        """The answers in plain Python values, in the order of what `prepare` made."""
+
+    def answers(self, items: Sequence[Any]) -> list[dict[str, Any]]:
+        """`prepare` and `answer`.
+
+        Raises:
+            ValueError: there is no answer to one of the inputs.
+        """
+        return self.answer([self.prepare(item) for item in items])
+
+    def parse_line(self, line: str) -> Any:
+        """A line of text as an input."""
+        return line
+
+    def parse_fields(self, values: Sequence[Any]) -> Any:
+        """The values of `fields` as an input."""
+        return values[0] if len(self.fields) == 1 else tuple(values)
+
+    @abc.abstractmethod
+    def short(self, answer: Mapping[str, Any]) -> str:
+        """An answer in a few words."""
+
+
+class SequenceRunner:
+    """A compiled function on batches of sequences of all lengths.
+
+    Args:
+        function: dict of int32 tensors [B, S] (and others of rank 2) -> dict of tensors [B, ...].
+        max_length: S is never above this.
+        batch_size: B.
+    """
+
+    def __init__(self, function: Callable, max_length: int, batch_size: int):
+        self._function = function
+        self._run: Callable | None = None
+        self._max_length = max_length
+        self.batch_size = batch_size
+
+    def __call__(
+        self,
+        sequences: Sequence[PackedSequence],
+        others: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        batch_size: int | None = None,
+    ) -> list[dict[str, np.ndarray]]:
+        """The outputs for each sequence, in their order; what is [S, ...] has padding at its end.
+
+        Args:
+            sequences: without padding.
+            others: name -> a list of integers for each sequence, filled up with zeros.
+            batch_size: where it shall be another than usual.
+        """
+        results: list[dict[str, np.ndarray]] = [{}] * len(sequences)
+        lengths = [len(sequence.input_ids) for sequence in sequences]
+        for rows in batches_by_length(lengths, batch_size or self.batch_size):
+            columns = {
+                name: [getattr(sequences[row], name) for row in rows]
+                for name in PackedSequence._fields
+            }
+            longest = -(-lengths[rows[-1]] // _LENGTH_STEP) * _LENGTH_STEP
+            inputs = padded(columns, min(longest, self._max_length))
+            for name, values in (others or {}).items():
+                chosen = [values[row] for row in rows]
+                inputs |= padded({name: chosen}, max(map(len, chosen)))
+            for row, outputs in zip(rows, self.rows(inputs), strict=True):
+                results[row] = outputs
+        return results
+
+    def rows(self, inputs: Mapping[str, Any]) -> Iterator[dict[str, np.ndarray]]:
+        """The outputs of one batch, example by example; real numbers are float32."""
+        if self._run is None:  # one trace for all shapes
+            specs = {name: tf.TensorSpec([None, None], tf.int32) for name in inputs}
+            self._run = tf.function(self._function, input_signature=[specs])
+        outputs = {}
+        for name, value in self._run({n: tf.constant(v) for n, v in inputs.items()}).items():
+            is_real = value.dtype.is_floating
+            outputs[name] = tf.cast(value, tf.float32).numpy() if is_real else value.numpy()
+        size = len(next(iter(outputs.values())))
+        for index in range(size):
+            yield {name: values[index] for name, values in outputs.items()}
+
+
+def batches_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
+    """Indexes of all items in batches of similar length, the shortest first.
+
+    >>> batches_by_length([5, 1, 9, 2], batch_size=2)
+    [[1, 3], [0, 2]]
+    """
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
+
+
+def padded(columns: Mapping[str, Sequence[Sequence[int]]], length: int) -> dict[str, np.ndarray]:
+    """Lists of integers of each example -> int32 [B, length], filled up with zeros."""
+    arrays = {}
+    for name, rows in columns.items():
+        array = arrays[name] = np.zeros((len(rows), length), np.int32)
+        for index, row in enumerate(rows):
+            array[index, : len(row)] = row
+    return arrays
+
+
+def trimmed(packed: PackedSequence) -> PackedSequence:
+    """A sequence without its padding."""
+    length = sum(packed.input_mask)
+    return PackedSequence(*(values[:length] for values in packed))
+
+
+def checked_text(text: Any) -> str:
+    """`text`, if it is one.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"An input must be a text, but is {text!r:.60}.")
+    return text
+
+
+def beginning(text: str) -> str:
+    """How messages quote a text."""
+    return repr(text[:60])

@@ -1,0 +1,151 @@
+"""What predict reads: lines of text, or the named columns of TSV, CSV and JSON lines.
+
+text     one input per line; tabs separate its fields (text_a, text_b; question, context; choices)
+others   one input per row; the fields are columns
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bert_tf.data.readers import (
+    TABLE_FORMATS,
+    TableRow,
+    place_of,
+    read_lines,
+    read_table,
+)
+from bert_tf.predictor import TextModel
+
+INPUT_FORMATS = ("text", *TABLE_FORMATS)
+
+# Columns that are looked for where no flag names one.
+_USUAL_NAMES = {
+    "text_a": ("text_a", "text", "sentence", "sentence1", "sent1", "0"),
+    "text_b": ("text_b", "sentence2", "1"),
+    "question": ("question", "text_a", "0"),
+    "context": ("context", "text", "text_b", "1"),
+    "choices": ("choices",),
+}
+_FLAGS = {
+    "text_a": "text_a_column",
+    "question": "text_a_column",
+    "text_b": "text_b_column",
+    "context": "text_b_column",
+    "choices": "choices_column",
+}
+
+
+@dataclass(frozen=True)
+class InputLayout:
+    """How inputs stand in a file; see the flags of predict."""
+
+    format: str | None = None
+    header: bool = True
+    quoted: bool | None = None
+    text_a_column: str | None = None
+    text_b_column: str | None = None
+    choices_column: str | None = None
+
+    def format_of(self, file: str) -> str:
+        """That of the flag, else by the file's name; what says nothing is text."""
+        suffix = file.lower().removesuffix(".gz").rsplit(".", 1)[-1]
+        return self.format or (suffix if suffix in TABLE_FORMATS else "text")
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input.
+
+    Args:
+        shown: what the output repeats of it.
+        item: for `TextModel.prepare`; None where there is none.
+        error: why there is none.
+        file, line: where it stands.
+    """
+
+    shown: Mapping[str, Any]
+    item: Any
+    error: str | None
+    file: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        """ "file:line", for messages."""
+        return place_of(self.file, self.line)
+
+
+def read_inputs(files: Sequence[str], layout: InputLayout, model: TextModel) -> Iterator[Input]:
+    """The inputs of all files, one after the other, read as they are asked for.
+
+    Raises:
+        ValueError: a file is not as its format says, or lacks a column; the message has file and line.
+    """
+    for file in files:
+        if layout.format_of(file) == "text":
+            for number, line in enumerate(read_lines(file), start=1):
+                yield _line_input(line, model, file, number)
+        else:
+            yield from _table_inputs(file, layout, model)
+
+
+def _line_input(line: str, model: TextModel, file: str, number: int) -> Input:
+    try:
+        return Input({"text": line}, model.parse_line(line), None, file, number)
+    except ValueError as error:
+        return Input({"text": line}, None, str(error), file, number)
+
+
+def _table_inputs(file: str, layout: InputLayout, model: TextModel) -> Iterator[Input]:
+    rows = read_table(
+        file, format=layout.format_of(file), quoted=layout.quoted, header=layout.header
+    )
+    columns: list[Sequence[str]] = []
+    for row in rows:
+        if not columns:
+            columns = [_columns(field, layout, row, model) for field in model.fields]
+        values = [
+            _value(field, names, row) for field, names in zip(model.fields, columns, strict=True)
+        ]
+        kept = [*(["id"] if "id" in row else []), *(name for names in columns for name in names)]
+        shown = {name: row[name] for name in kept}
+        yield Input(shown, model.parse_fields(values), None, file, row.line)
+
+
+def _columns(field: str, layout: InputLayout, row: TableRow, model: TextModel) -> Sequence[str]:
+    """The column of a field (of choices perhaps several), from the flag or by the usual names."""
+    flag = _FLAGS[field]
+    named = getattr(layout, flag)
+    if named is not None:
+        names = named.split(",") if field == "choices" else [named]
+        for name in names:
+            row[name]  # a missing one says so
+        return names
+    for name in _USUAL_NAMES[field]:
+        if name in row:
+            return [name]
+    if field == "choices" and not layout.header:
+        return [name for name in row if name != (layout.text_a_column or "0")]
+    raise ValueError(
+        f"{row.place}: no column is called {' or '.join(_USUAL_NAMES[field][:-1] or ['choices'])}, so "
+        f"it is not said which holds the {field} of the model's input ({', '.join(model.fields)}). "
+        f"Name it with --{flag}. The columns are {', '.join(row)}."
+    )
+
+
+def _value(field: str, names: Sequence[str], row: TableRow) -> Any:
+    values = [row[name] for name in names]
+    if field == "choices" and isinstance(values[0], list) and len(values) == 1:
+        (values,) = values
+    for value in values:
+        if not isinstance(value, str):
+            raise ValueError(
+                f"{row.place}: column {names[0]!r} holds {value!r}, but must hold a text"
+                + (" or a list of texts." if field == "choices" else ".")
+            )
+    if field == "choices":
+        return [value for value in values if value.strip()]
+    return values[0]

@@ -1,0 +1,13 @@
+r"""A page that shows how a model comes to its answer: attention heads, what each token counts for.
+
+    python run_scripts/visualize.py --model_dir=mrpc_output --output_file=page.html \
+        --text='The dog barked at the cat. ||| A cat was barked at.'
+
+' ||| ' separates the sentences of a pair, a question and its text, a text and its choices.
+"""
+
+from bert_tf import cli
+from bert_tf.workflows.visualization import VisualizationOptions, visualize
+
+if __name__ == "__main__":
+    cli.run(VisualizationOptions, visualize)

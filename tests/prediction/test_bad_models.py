@@ -1,0 +1,125 @@
+"""Predictor on folders that hold a checkpoint, and on those that hold something else."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from interop.tiny_checkpoints import (
+    CONFIG,
+    arrays_of,
+    huggingface_tensors,
+    write_huggingface,
+    write_json,
+    write_tf1,
+)
+from tiny_text_models import TOKENS
+
+from bert_tf.predictor import Predictor
+from reference import numpy_bert
+
+WORDS = TOKENS[: CONFIG.vocab_size]
+
+
+def write_vocab(folder, tokens=WORDS):
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+
+
+def test_any_checkpoint_with_a_masked_lm_head_fills_masks(tmp_path):
+    arrays = arrays_of("masked_lm", "next_sentence")
+    prefix = write_tf1(tmp_path / "tf1", arrays)
+    write_vocab(tmp_path / "tf1")
+    tensors = huggingface_tensors(arrays)
+    write_huggingface(tmp_path / "hf", tensors, hidden_act="gelu_new")
+    write_vocab(tmp_path / "hf")
+    ids = np.array([[WORDS.index(token) for token in ("[CLS]", "the", "[MASK]", "[SEP]")]])
+    encoded = numpy_bert.encode(CONFIG, arrays, ids, np.ones_like(ids), np.zeros_like(ids))
+    logits = numpy_bert.masked_lm_logits(CONFIG, arrays, encoded.sequence_output, np.array([[2]]))
+    shares = np.exp(logits[0, 0]) / np.exp(logits[0, 0]).sum()
+    best = np.argsort(-shares)[:3]
+    for folder in (prefix, str(tmp_path / "tf1"), str(tmp_path / "hf")):
+        (candidates,) = Predictor(folder).fill_mask("the [MASK]", top_k=3)
+        assert [c.token for c in candidates] == [WORDS[index] for index in best]
+        np.testing.assert_allclose([c.probability for c in candidates], shares[best], atol=1e-5)
+
+
+def test_an_encoder_alone_embeds(tmp_path):
+    arrays = arrays_of()
+    write_tf1(tmp_path, arrays)
+    write_vocab(tmp_path)
+    found = Predictor(str(tmp_path)).embed(["the cat"], normalize=False)
+    ids = np.array([[WORDS.index(token) for token in ("[CLS]", "the", "cat", "[SEP]")]])
+    encoded = numpy_bert.encode(CONFIG, arrays, ids, np.ones_like(ids), np.zeros_like(ids))
+    np.testing.assert_allclose(found[0], encoded.sequence_output[0].mean(axis=0), atol=1e-5)
+
+
+def test_a_folder_that_holds_no_checkpoint_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises((ValueError, OSError), match=r"holds notes.txt, and no checkpoint"):
+        Predictor(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="no checkpoint /nowhere"):
+        Predictor("/nowhere")
+
+
+def test_a_truncated_checkpoint_is_refused(tmp_path):
+    write_huggingface(tmp_path, huggingface_tensors(arrays_of("masked_lm")))
+    write_vocab(tmp_path)
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"cannot be read as safetensors"):
+        Predictor(str(tmp_path))
+
+
+def test_a_checkpoint_without_a_vocabulary_is_refused(tmp_path):
+    write_tf1(tmp_path, arrays_of())
+    with pytest.raises(ValueError, match=r"There is no vocabulary beside"):
+        Predictor(str(tmp_path))
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+def test_a_vocabulary_beyond_the_embeddings_is_refused(tmp_path, is_run, request):
+    if is_run:
+        shutil.copytree(request.getfixturevalue("pretrained"), tmp_path, dirs_exist_ok=True)
+        tokens = (tmp_path / "vocab.txt").read_text().splitlines()
+        size = len(tokens)
+    else:
+        write_tf1(tmp_path, arrays_of())
+        tokens, size = list(WORDS), CONFIG.vocab_size
+    write_vocab(tmp_path, [*tokens, "more"])
+    message = rf"has ids up to {size}, but `vocab_size` in the model's configuration is {size}"
+    with pytest.raises(ValueError, match=message):
+        Predictor(str(tmp_path))
+
+
+def test_embeddings_of_another_size_than_the_configuration_says_are_refused(tmp_path):
+    write_tf1(tmp_path, arrays_of())
+    write_vocab(tmp_path)
+    config = json.loads((tmp_path / "bert_config.json").read_text())
+    write_json(tmp_path / "bert_config.json", {**config, "vocab_size": 40})
+    with pytest.raises(ValueError, match=r"word_embeddings has 13 rows .* and 40 in the model"):
+        Predictor(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"task": "classification", "max_seq_length": 9}, r"task.json: .*'labels'"),
+        ({"task": "classification", "max_seq_length": 9, "labels": []}, r"task.json: `labels` are"),
+        ({"task": "poetry"}, r"task.json: `task` is 'poetry', but must be one of"),
+    ],
+)
+def test_a_task_without_its_labels_is_refused(tmp_path, values, message):
+    write_tf1(tmp_path, arrays_of("classifier"))
+    write_vocab(tmp_path)
+    write_json(tmp_path / "task.json", values)
+    with pytest.raises(ValueError, match=message):
+        Predictor(str(tmp_path))
+
+
+def test_a_run_whose_head_is_missing_is_refused(tmp_path):
+    write_tf1(tmp_path, arrays_of())
+    write_vocab(tmp_path)
+    task = {"task": "classification", "max_seq_length": 9, "labels": ["a", "b"]}
+    write_json(tmp_path / "task.json", task)
+    with pytest.raises(ValueError, match="the checkpoint lacks output_weights, output_bias"):
+        Predictor(str(tmp_path))

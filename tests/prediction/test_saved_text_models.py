@@ -1,0 +1,111 @@
+"""SavedModels by what they take and give: any program that keeps to the signatures will do.
+
+The models here answer with what was written into them, so that only the way in and out is tested.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.predictor import Predictor, load_saved_model
+
+
+def save(folder, function, specs, signature="serving_default"):
+    module = tf.Module()
+    module.serve = tf.function(function, input_signature=specs, autograph=False)
+    tf.saved_model.save(module, str(folder), signatures={signature: module.serve})
+    return str(folder)
+
+
+def strings(name, rank=1):
+    return tf.TensorSpec([None] * rank, tf.string, name)
+
+
+def test_entities_end_where_the_row_has_no_more(tmp_path):
+    def tag(text):
+        length = tf.strings.length(text, unit="UTF8_CHAR")
+        start = tf.stack([tf.where(length > 0, 0, -1), tf.where(length > 4, 3, -1)], axis=1)
+        end = tf.where(start >= 0, start + 1, -1)
+        found = tf.where(start >= 0, 1.0, 0.0)
+        part = tf.where(start >= 0, tf.strings.substr(text, 0, 1, unit="UTF8_CHAR")[:, None], "")
+        kind = tf.where(start >= 0, "X", "")
+        return {
+            "type": kind, "start": start, "end": end, "entity": part, "probability": found
+        }  # fmt: skip
+
+    predictor = Predictor(save(tmp_path, tag, [strings("text")]), batch_size=2)
+    answers = predictor.predict(["ö is long", "", "ab"])
+    first = {"type": "X", "start": 0, "end": 1, "text": "ö", "probability": 1.0}
+    assert answers[0]["entities"] == [first, {**first, "start": 3, "end": 4}]
+    assert answers[1]["entities"] == []
+    assert [entity["text"] for entity in answers[2]["entities"]] == ["a"]
+    assert predictor.text_model.short(answers[0]) == "ö (X); ö (X)"
+
+
+def test_choices_are_filled_up_and_cut_again(tmp_path):
+    def choose(text_a, choices):
+        shares = tf.cast(tf.strings.length(choices), tf.float32)  # the longest is the best
+        best = tf.argmax(shares, axis=1, output_type=tf.int32)
+        return {
+            "prediction": best,
+            "choice": tf.gather(choices, best, batch_dims=1),
+            "probabilities": shares / tf.reduce_sum(shares, axis=1, keepdims=True),
+        }
+
+    folder = save(tmp_path, choose, [strings("text_a"), strings("choices", 2)])
+    answers = Predictor(folder).predict([("q", ["a", "bbb"]), ("q", ["aa", "b", "c"])])
+    assert answers[0] == {"prediction": 1, "choice": "bbb", "probabilities": [0.25, 0.75]}
+    assert [answers[1]["choice"], answers[1]["probabilities"]] == ["aa", [0.5, 0.25, 0.25]]
+    with pytest.raises(ValueError, match="A choice for 'q' is empty"):
+        Predictor(folder).predict([("q", ["a", ""])])
+    with pytest.raises(ValueError, match="There are 1 choices"):
+        Predictor(folder).predict([("q", ["a"])])
+
+
+def test_embeddings_are_found_by_predict_and_by_embed(tmp_path):
+    def embed(text_a):
+        length = tf.cast(tf.strings.length(text_a), tf.float32)
+        return {"embedding": tf.stack([length, -length], axis=1)}
+
+    predictor = Predictor(save(tmp_path, embed, [strings("text_a")]), batch_size=2)
+    assert predictor.embed(["abc", "", "x"]).tolist() == [[3, -3], [0, 0], [1, -1]]
+    assert predictor.predict(["abc"]) == [{"embedding": [3.0, -3.0]}]
+    assert predictor.predict([]) == []
+    with pytest.raises(ValueError, match="is a SavedModel, which does what it was exported for"):
+        predictor.pseudo_perplexity(["abc"])
+
+
+def test_masks_end_where_the_row_has_no_more(tmp_path):
+    def fill(text):
+        count = tf.size(text)
+        token = tf.tile([[["a", "b"], ["c", "d"]]], [count, 1, 1])
+        has_two = tf.strings.length(text) > 6
+        token = tf.where(has_two[:, None, None] | [[[True], [False]]], token, "")
+        return {"token": token, "probability": tf.where(tf.equal(token, ""), 0.0, 0.5)}
+
+    predictor = Predictor(save(tmp_path, fill, [strings("text")]))
+    one, two = predictor.predict(["[MASK]", "[MASK] [MASK]"])
+    assert one["masks"] == [
+        [{"token": "a", "probability": 0.5}, {"token": "b", "probability": 0.5}]
+    ]
+    assert [mask[0]["token"] for mask in two["masks"]] == ["a", "c"]
+    with pytest.raises(ValueError, match=r"There is no \[MASK\] in 'x'"):
+        predictor.predict(["x"])
+
+
+def test_a_model_of_ids_alone_is_refused(tmp_path):
+    ids = tf.TensorSpec([None, None], tf.int32, "input_ids")
+    folder = save(tmp_path, lambda input_ids: {"logits": input_ids}, [ids], signature="tokens")
+    with pytest.raises(ValueError, match="has no signature serving_default, so it takes no text"):
+        load_saved_model(folder)
+
+
+@pytest.mark.parametrize(
+    "flags", [{"max_seq_length": 9}, {"doc_stride": 3}, {"precision": "mixed_bfloat16"}]
+)
+def test_what_was_fixed_when_a_model_was_exported_cannot_be_changed(tmp_path, flags):
+    embed = lambda text_a: {"embedding": tf.zeros([tf.size(text_a), 2])}  # noqa: E731
+    folder = save(tmp_path, embed, [strings("text_a")])
+    with pytest.raises(ValueError, match=f"whose --{next(iter(flags))} was fixed"):
+        Predictor(folder, **flags)
+    np.testing.assert_array_equal(Predictor(folder, precision="float32").embed(["x"]), [[0, 0]])

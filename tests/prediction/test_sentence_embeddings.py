@@ -1,0 +1,79 @@
+"""Sentence embeddings: poolings against NumPy, and cosines."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tiny_text_models as tiny
+from tiny_text_models import TEXTS, alone, run_alone
+
+from bert_tf.predictor import SentenceEncoder, cosine_similarity
+
+
+def pooled(trained, text, pooling):
+    """By the definition, from the layers of the text alone."""
+    encoder = getattr(trained.model, "bert", trained.model)
+    outputs = run_alone(encoder, alone(text))
+    if pooling == "pooled":
+        return outputs["pooled_output"].numpy()[0]
+    layers = [layer.numpy()[0] for layer in outputs["all_encoder_layers"]]
+    if pooling == "cls":
+        return layers[-1][0]
+    if pooling == "mean":
+        return layers[-1].mean(axis=0)
+    return np.concatenate(layers[-4:], axis=-1).mean(axis=0)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "pooled", "concat_last_four"])
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_padding_and_neighbours_cannot_be_seen_in_an_embedding(pooling, batch_size):
+    trained = tiny.trained(None)
+    expected = np.stack([pooled(trained, text, pooling) for text in TEXTS])
+    plain = SentenceEncoder(trained, pooling, normalize=False, batch_size=batch_size).encode(TEXTS)
+    assert plain.dtype == np.float32
+    np.testing.assert_allclose(plain, expected, atol=1e-5)
+    normalized = SentenceEncoder(trained, pooling, batch_size=batch_size).encode(TEXTS)
+    lengths = np.linalg.norm(expected, axis=-1, keepdims=True)
+    np.testing.assert_allclose(normalized, expected / lengths, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [tiny.classifier, tiny.chooser, tiny.pretrained])
+def test_any_model_has_the_embeddings_of_its_encoder(make):
+    trained = make()
+    found = SentenceEncoder(trained, normalize=False).encode(["the cat sat"])
+    np.testing.assert_allclose(found[0], pooled(trained, "the cat sat", "mean"), atol=1e-5)
+
+
+def test_an_embedding_in_a_dict_holds_the_same_float32_numbers():
+    encoder = SentenceEncoder(tiny.trained(None))
+    listed = [answer["embedding"] for answer in encoder.answers(TEXTS)]
+    np.testing.assert_array_equal(np.array(listed, np.float32), encoder.encode(TEXTS))
+
+
+def test_texts_that_lose_their_end_are_counted():
+    encoder = SentenceEncoder(tiny.trained(None))
+    encoder.encode(TEXTS)
+    assert encoder.num_cut == 1
+
+
+def test_no_texts_have_no_embeddings():
+    assert len(SentenceEncoder(tiny.trained(None)).encode([])) == 0
+
+
+def test_cosines_are_those_of_all_pairs():
+    first, second = np.random.default_rng(1).normal(size=(2, 3, 5))
+    found = cosine_similarity(first, second[:2])
+    for row in range(3):
+        for column in range(2):
+            a, b = first[row], second[column]
+            expected = a @ b / np.sqrt((a @ a) * (b @ b))
+            assert found[row, column] == pytest.approx(expected)
+    assert cosine_similarity(np.zeros((1, 5)), second).tolist() == [[0, 0, 0]]
+
+
+def test_poolings_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="`pooling` is 'max', but must be one of mean, cls"):
+        SentenceEncoder(tiny.trained(None), "max")
+    shallow = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)
+    with pytest.raises(ValueError, match="--pooling=concat_last_four needs 4 layers"):
+        SentenceEncoder(tiny.trained(None, shallow), "concat_last_four")

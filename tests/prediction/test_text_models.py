@@ -1,0 +1,231 @@
+"""Every model on raw text answers as if each text stood alone, whatever else is in the batch."""
+
+import math
+
+import numpy as np
+import pytest
+import tiny_text_models as tiny
+from tiny_text_models import MAX_SEQ_LENGTH, TEXTS, TOKENS, alone, run_alone
+
+from bert_tf.data.packing import pack_windows
+from bert_tf.prediction.text_model import trimmed
+from bert_tf.predictor import (
+    ChoicePredictor,
+    MaskFiller,
+    Predictor,
+    PseudoPerplexity,
+    TextClassifier,
+    corpus_pseudo_perplexity,
+)
+
+
+def logits_alone(trained, sequence):
+    return run_alone(trained.model, sequence)["logits"].numpy()[0].astype(np.float64)
+
+
+# ---------------------------------------------------------------------------------- classification
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 100])
+def test_labels_are_those_of_each_text_alone_in_the_order_of_the_texts(batch_size):
+    trained = tiny.classifier()
+    answers = TextClassifier(trained, batch_size).predict(TEXTS)
+    for text, answer in zip(TEXTS, answers, strict=True):
+        logits = logits_alone(trained, alone(text))
+        expected = np.exp(logits) / np.exp(logits).sum()
+        assert list(answer["probabilities"]) == ["bad", "fair", "good"]
+        np.testing.assert_allclose(list(answer["probabilities"].values()), expected, atol=1e-5)
+        assert answer["label"] == ("bad", "fair", "good")[int(logits.argmax())]
+
+
+def test_several_labels_are_those_above_one_half_each_for_itself():
+    trained = tiny.classifier("multi_label")
+    for text, answer in zip(TEXTS, TextClassifier(trained).predict(TEXTS), strict=True):
+        shares = 1 / (1 + np.exp(-logits_alone(trained, alone(text))))
+        np.testing.assert_allclose(list(answer["probabilities"].values()), shares, atol=1e-5)
+        names = zip(("bad", "fair", "good"), shares, strict=True)
+        assert answer["labels"] == [name for name, share in names if share > 0.5]
+
+
+def test_a_regression_answers_with_its_number():
+    trained = tiny.classifier("regression")
+    found = [answer["score"] for answer in TextClassifier(trained).predict(TEXTS)]
+    expected = [float(logits_alone(trained, alone(text))[0]) for text in TEXTS]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling, pool", [("mean", np.mean), ("max", np.max)])
+def test_a_long_text_is_read_in_windows_whose_logits_are_pooled(pooling, pool):
+    trained = tiny.classifier(doc_stride=4, window_pooling=pooling)
+    model = TextClassifier(trained, batch_size=2)
+    for text, answer in zip(TEXTS, model.predict(TEXTS), strict=True):
+        windows = pack_windows(
+            trained.tokenizer.encode(text),
+            max_seq_length=MAX_SEQ_LENGTH,
+            doc_stride=4,
+            cls_id=TOKENS.index("[CLS]"),
+            sep_id=TOKENS.index("[SEP]"),
+        )
+        logits = pool([logits_alone(trained, trimmed(window)) for window in windows], axis=0)
+        expected = np.exp(logits) / np.exp(logits).sum()
+        np.testing.assert_allclose(list(answer["probabilities"].values()), expected, atol=1e-5)
+    assert model.num_cut == 0
+
+
+def test_doc_stride_can_be_asked_of_a_model_that_was_trained_without():
+    trained = tiny.classifier()
+    cut, whole = Predictor(trained), Predictor(trained, doc_stride=4)
+    long = TEXTS[3]
+    assert cut.predict([long]) != whole.predict([long])
+    assert (cut.text_model.num_cut, whole.text_model.num_cut) == (1, 0)
+    expected = TextClassifier(tiny.classifier(doc_stride=4)).predict([long])
+    assert whole.predict([long])[0]["label"] == expected[0]["label"]
+
+
+def test_a_pair_needs_two_texts_and_a_single_text_has_one():
+    pair, single = TextClassifier(tiny.classifier(is_pair=True)), TextClassifier(tiny.classifier())
+    (answer,) = pair.predict([("the cat", "a dog")])
+    logits = logits_alone(tiny.classifier(is_pair=True), alone("the cat", "a dog"))
+    assert answer["label"] == ("bad", "fair", "good")[int(logits.argmax())]
+    with pytest.raises(ValueError, match="takes pairs of sentences, but there is only one: 'x'"):
+        pair.predict(["x"])
+    with pytest.raises(ValueError, match="takes single sentences, but there is a second one: 'y'"):
+        single.predict([("x", "y")])
+    with pytest.raises(ValueError, match="An input must be a text, but is 3"):
+        single.predict([3])
+
+
+def test_a_hundred_thousand_characters_are_answered():
+    text = "the cat sat on a mat . " * 4400 + "x" * 1000
+    assert len(text) > 100_000
+    trained = tiny.classifier()
+    (whole,) = TextClassifier(trained).predict([text])
+    expected = logits_alone(trained, alone(text))
+    assert whole["label"] == ("bad", "fair", "good")[int(expected.argmax())]
+    assert len(TextClassifier(tiny.classifier(doc_stride=9)).predict([text, "owl"])) == 2
+
+
+# -------------------------------------------------------------------------------- multiple choice
+
+
+def test_choices_get_the_softmax_over_the_scores_of_each_alone():
+    trained = tiny.chooser()
+    questions = [("the cat", ["a mat", "the owl sat", "log"]), ("who ?", ["", "the dog"])]
+    answers = ChoicePredictor(trained, batch_size=2).predict(questions)
+    for (text, choices), answer in zip(questions, answers, strict=True):
+        scores = []
+        for choice in choices:
+            packed = alone(text, choice or None)
+            inputs = {n: np.array([[values]]) for n, values in packed._asdict().items()}
+            scores.append(float(trained.model(inputs)["logits"][0, 0]))
+        expected = np.exp(scores) / np.exp(scores).sum()
+        np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
+        assert answer["choice"] == choices[int(np.argmax(scores))]
+
+
+# ---------------------------------------------------------------------------------- masked language
+
+
+def masked_lm_logits(model, ids, position):
+    inputs = {"input_ids": np.array([ids]), "masked_lm_positions": np.array([[position]])}
+    logits = model(inputs)["masked_lm_logits"].numpy()[0, 0, : len(TOKENS)].astype(np.float64)
+    return logits - np.log(np.exp(logits).sum())
+
+
+def test_each_mask_of_each_text_gets_the_tokens_of_the_text_alone():
+    trained = tiny.pretrained()
+    texts = ["the [MASK] sat", "[MASK] [MASK] on a mat .", "who [MASK]"]
+    answers = MaskFiller(trained, top_k=3, batch_size=2).answers(texts)
+    assert [len(answer["masks"]) for answer in answers] == [1, 2, 1]
+    ids = [TOKENS.index(t) for t in ("[CLS]", "[MASK]", "[MASK]", "on", "a", "mat", ".", "[SEP]")]
+    for position, candidates in enumerate(answers[1]["masks"], start=1):
+        expected = np.exp(masked_lm_logits(trained.model, ids, position))
+        best = np.argsort(-expected)[:3]
+        assert [c["token"] for c in candidates] == [TOKENS[index] for index in best]
+        np.testing.assert_allclose(
+            [c["probability"] for c in candidates], expected[best], atol=1e-5
+        )
+
+
+def pseudo_log_likelihood(trained, ids):
+    """Each token masked in turn, one call of the model for each (Salazar et al. 2020, equation 1)."""
+    ids = [TOKENS.index("[CLS]"), *ids, TOKENS.index("[SEP]")]
+    total = 0.0
+    for position in range(1, len(ids) - 1):
+        masked = [*ids[:position], TOKENS.index("[MASK]"), *ids[position + 1 :]]
+        total += masked_lm_logits(trained.model, masked, position)[ids[position]]
+    return total
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+def test_pseudo_perplexity_masks_each_token_in_turn(batch_size):
+    trained = tiny.pretrained()
+    texts = [text for text in TEXTS if text]
+    answers = PseudoPerplexity(trained, batch_size).predict(texts)
+    total, room = 0.0, MAX_SEQ_LENGTH - 2
+    for text, answer in zip(texts, answers, strict=True):
+        ids = trained.tokenizer.encode(text)  # a long text is scored part by part
+        parts = [ids[first : first + room] for first in range(0, len(ids), room)]
+        expected = sum(pseudo_log_likelihood(trained, part) for part in parts)
+        total += expected
+        assert answer["num_tokens"] == len(ids)
+        assert answer["pseudo_log_likelihood"] == pytest.approx(expected, abs=1e-3)
+        assert answer["pseudo_perplexity"] == pytest.approx(
+            math.exp(-expected / len(ids)), rel=1e-4
+        )
+    count = sum(answer["num_tokens"] for answer in answers)
+    assert corpus_pseudo_perplexity(answers) == pytest.approx(math.exp(-total / count), rel=1e-4)
+
+
+def test_a_text_without_a_token_has_no_pseudo_perplexity():
+    with pytest.raises(ValueError, match="There is no token in ' '"):
+        PseudoPerplexity(tiny.pretrained()).predict([" "])
+
+
+# ----------------------------------------------------------------------------------------- Predictor
+
+
+@pytest.mark.parametrize("make", [tiny.classifier, tiny.chooser, tiny.pretrained])
+def test_nothing_asked_is_nothing_answered(make):
+    assert Predictor(make()).predict([]) == []
+
+
+def test_a_pre_trained_model_fills_masks_scores_and_embeds():
+    predictor = Predictor(tiny.pretrained(), batch_size=2)
+    ((best, *_),) = predictor.fill_mask("the [MASK]", top_k=2)
+    (answer,) = predictor.predict(["the [MASK]"])
+    assert (best.token, len(answer["masks"][0])) == (answer["masks"][0][0]["token"], 5)
+    assert predictor.pseudo_perplexity(["the cat"])[0]["num_tokens"] == 2
+    assert predictor.embed(["the cat", "a dog", "owl"]).shape == (3, 12)
+
+
+def test_what_a_model_cannot_do_is_said():
+    encoder = Predictor(tiny.trained(None))
+    assert encoder.embed(["the cat"]).shape == (1, 12)
+    with pytest.raises(ValueError, match=r"an encoder without a head.* --task=embeddings"):
+        encoder.predict(["the cat"])
+    with pytest.raises(ValueError, match=r"holds an encoder, and only a pre-trained one can fill"):
+        encoder.fill_mask("[MASK]")
+    with pytest.raises(ValueError, match=r"holds a fine-tuned model, and only a pre-trained one"):
+        Predictor(tiny.classifier()).pseudo_perplexity(["the cat"])
+
+
+@pytest.mark.parametrize(
+    "make, settings, message",
+    [
+        (
+            tiny.chooser,
+            {"doc_stride": 3},
+            "--doc_stride is for models that cut long texts, not for",
+        ),
+        (
+            tiny.pretrained,
+            {"max_seq_length": 24},
+            "--max_seq_length is 24, but must be from 3 to 23",
+        ),
+        (tiny.classifier, {"max_seq_length": 2}, "--max_seq_length is 2, but must be from 3 to 23"),
+    ],
+)
+def test_settings_that_a_model_does_not_have_are_refused(make, settings, message):
+    with pytest.raises(ValueError, match=message):
+        Predictor(make(), **settings)

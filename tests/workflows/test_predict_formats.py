@@ -1,0 +1,218 @@
+"""predict: lines, TSV, CSV and JSON lines in; JSON lines, a table or bare answers out."""
+
+import csv
+import gzip
+import io
+import json
+import sys
+
+import pytest
+import tiny_text_models as tiny
+
+from bert_tf.predictor import Predictor, corpus_pseudo_perplexity, cosine_similarity
+from bert_tf.workflows import prediction
+from bert_tf.workflows.prediction import PredictionOptions, predict
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Writes input files, runs predict on a model that is in memory, and gives what it wrote."""
+
+    def run(trained, files, **flags):
+        settings = ("batch_size", "max_seq_length", "doc_stride")
+
+        def in_memory(options):
+            return Predictor(trained, **{name: getattr(options, name) for name in settings})
+
+        monkeypatch.setattr(prediction, "make_predictor", in_memory)
+        for name, content in files.items():
+            data = content if isinstance(content, bytes) else content.encode()
+            (tmp_path / name).write_bytes(data)
+        flags.setdefault("input_file", ",".join(str(tmp_path / name) for name in files))
+        output = tmp_path / "new" / "output"
+        predict(PredictionOptions(model_dir="in memory", output_file=str(output), **flags))
+        return output.read_text(encoding="utf-8")
+
+    return run
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+CSV = 'id,sentence,label\n1,"the cat, the dog",good\n2,,bad\n3,"a ""log""\nsat",good\n'
+
+
+def test_a_table_repeats_its_id_and_the_columns_that_were_read(run):
+    trained = tiny.classifier()
+    lines = json_lines(run(trained, {"in.csv": CSV}))
+    texts = ["the cat, the dog", "", 'a "log"\nsat']
+    assert [(line["id"], line["sentence"]) for line in lines] == list(
+        zip("123", texts, strict=True)
+    )
+    expected = Predictor(trained).predict(texts)
+    for line, answer in zip(lines, expected, strict=True):
+        assert list(line) == ["id", "sentence", "label", "probabilities"]
+        assert line["label"] == answer["label"]
+        assert line["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
+
+
+def test_tables_of_every_kind_are_read_one_after_the_other(run):
+    files = {
+        "a.tsv": "sentence\tx\nthe cat\t1\n",
+        "b.jsonl": '{"text": "a log"}\n\n{"text": "owls"}\n',
+        "c.csv.gz": gzip.compress(b"text_a\nwho ?\n"),
+        "d.txt": "a mat\n",
+    }
+    lines = json_lines(run(tiny.classifier(), files))
+    shown = [line.get("sentence", line.get("text", line.get("text_a"))) for line in lines]
+    assert shown == ["the cat", "a log", "owls", "who ?", "a mat"]
+
+
+def test_columns_can_be_named_or_counted(run):
+    trained = tiny.classifier(is_pair=True)
+    named = run(
+        trained,
+        {"in.tsv": "x\ty\nthe cat\ta dog\n"},
+        text_a_column="y",
+        text_b_column="x",
+    )
+    counted = run(trained, {"in.tsv": "a dog\tthe cat\n"}, header=False)
+    assert json_lines(named)[0]["label"] == json_lines(counted)[0]["label"]
+    assert json_lines(counted)[0]["1"] == "the cat"
+
+
+def test_choices_are_a_list_or_some_columns(run):
+    listed = run(
+        tiny.chooser(), {"in.jsonl": '{"text_a": "who ?", "choices": ["a dog", "a log", "owls"]}\n'}
+    )
+    columns = run(
+        tiny.chooser(), {"in.csv": "sent1,e0,e1,e2,e3\nwho ?,a dog,a log,owls,\n"},
+        choices_column="e0,e1,e2,e3",
+    )  # fmt: skip
+    counted = run(tiny.chooser(), {"in.csv": "who ?,a dog,a log,owls\n"}, header=False)
+    answers = [json_lines(text)[0]["probabilities"] for text in (listed, columns, counted)]
+    assert len(answers[0]) == 3
+    assert answers[1] == pytest.approx(answers[0], abs=1e-6)
+    assert answers[2] == pytest.approx(answers[0], abs=1e-6)
+
+
+def test_the_output_can_be_a_table(run):
+    text = run(
+        tiny.classifier(), {"in.txt": "a\tlog\nthe cat\n"}, output_format="tsv", batch_size=2
+    )
+    rows = list(csv.reader(io.StringIO(text), delimiter="\t"))
+    names = ["probabilities.bad", "probabilities.fair", "probabilities.good"]
+    assert rows[0] == ["text", "label", *names, "error"]
+    assert rows[1][0] == "a\tlog"  # a tab in a text is no new column
+    assert rows[1][1:5] == [""] * 4
+    assert "in.txt:1: The model takes single sentences" in rows[1][5]
+    (answer,) = Predictor(tiny.classifier()).predict(["the cat"])
+    assert rows[2][:2] == ["the cat", answer["label"]]
+    assert float(rows[2][4]) == pytest.approx(answer["probabilities"]["good"], abs=1e-6)
+
+
+def test_the_output_can_be_the_bare_answers(run):
+    trained = tiny.classifier()
+    text = run(trained, {"in.txt": "the cat\nowls\n"}, output_format="text")
+    assert text.splitlines() == [
+        a["label"] for a in Predictor(trained).predict(["the cat", "owls"])
+    ]
+    text = run(tiny.pretrained(), {"in.txt": "no mask\n[MASK] cat\n"}, output_format="text")
+    assert "in.txt:1: There is no [MASK]" in text.splitlines()[0]
+    assert len(text.splitlines()[1].split()) == 1
+
+
+def test_answers_stand_in_the_order_of_the_texts_however_they_are_put_together(run):
+    texts = [" ".join(["cat"] * (number * 7 % 9)) + f" {number}" for number in range(70)]
+    lines = json_lines(
+        run(tiny.classifier(), {"in.txt": "\n".join(texts)}, batch_size=2)  # chunks of 64
+    )
+    assert [line["text"] for line in lines] == texts
+    expected = Predictor(tiny.classifier()).predict(texts)
+    for line, answer in zip(lines, expected, strict=True):
+        assert line["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
+
+
+def test_embeddings_and_pseudo_perplexity_are_tasks_of_their_own(run, caplog):
+    caplog.set_level("INFO")
+    trained = tiny.pretrained()
+    texts = ["the cat sat", "a log", ""]
+    lines = json_lines(run(trained, {"in.txt": "\n".join(texts) + "\n"}, task="embeddings"))
+    vectors = Predictor(trained).embed(texts)
+    cosines = cosine_similarity(vectors, [line["embedding"] for line in lines]).diagonal()
+    assert cosines == pytest.approx([1, 1, 1], abs=1e-5)
+    scored = json_lines(run(trained, {"in.txt": "\n".join(texts) + "\n"}, task="pseudo_perplexity"))
+    expected = Predictor(trained).pseudo_perplexity(texts[:2])
+    for line, answer in zip(scored, expected, strict=False):
+        assert line["pseudo_perplexity"] == pytest.approx(answer["pseudo_perplexity"], rel=1e-4)
+    assert "in.txt:3: There is no token" in scored[2]["error"]
+    whole = corpus_pseudo_perplexity(expected)
+    assert f"Pseudo-perplexity of all 5 tokens: {whole:.3f}"[:-2] in caplog.text
+
+
+def test_top_k_and_doc_stride_reach_the_model(run, caplog):
+    lines = json_lines(run(tiny.pretrained(), {"in.txt": "[MASK] cat\n"}, top_k=3))
+    assert len(lines[0]["masks"][0]) == 3
+    long = tiny.TEXTS[3]
+    run(tiny.classifier(), {"in.txt": f"{long}\n"})
+    assert "1 of 1 texts are longer than the model reads and were cut" in caplog.text
+    caplog.clear()
+    run(tiny.classifier(), {"in.txt": f"{long}\n"}, doc_stride=4)
+    assert "were cut" not in caplog.text
+
+
+def test_standard_input_may_be_a_table(run, monkeypatch):
+    data = b'{"text": "the cat", "id": 4}\n'
+    stream = io.TextIOWrapper(io.BufferedReader(io.BytesIO(data)))
+    monkeypatch.setattr(sys, "stdin", stream)
+    (line,) = json_lines(run(tiny.classifier(), {}, input_file="-", input_format="jsonl"))
+    assert (line["id"], line["text"]) == (4, "the cat")
+
+
+def test_an_empty_file_has_an_empty_output(run):
+    assert run(tiny.classifier(), {"in.txt": ""}) == ""
+
+
+def test_a_text_of_a_hundred_thousand_characters_is_answered(run):
+    text = "the cat sat , " * 8000
+    (line,) = json_lines(run(tiny.classifier(), {"in.txt": text + "\n"}))
+    assert line["text"] == text
+    assert "label" in line
+
+
+# ------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("in.tsv", "text\tx\nthe cat\n", r"in.tsv:2: found 1 columns, but 2 are expected"),
+        ("in.jsonl", '{"text": "a"}\n{"text": \n', r"in.jsonl:2: no JSON"),
+        ("in.jsonl", '{"text": "a"}\n{"txt": "b"}\n', r"in.jsonl:2: there is no column 'text'"),
+        ("in.jsonl", '{"text": 3}\n', r"in.jsonl:1: column 'text' holds 3, but must hold a text"),
+        ("in.csv", 'text\n"the cat\n', r"in.csv:2: "),
+        (
+            "in.csv",
+            "a,b\nx,y\n",
+            r"in.csv:2: no column is called text_a or text or .* Name it with",
+        ),
+        ("in.txt", b"cat\nd\xe9j\xe0\n", r"in.txt:2: a text must be UTF-8"),
+    ],
+)
+def test_a_file_that_is_not_as_its_format_says_is_named_by_line(
+    run, tmp_path, name, content, message
+):
+    with pytest.raises(ValueError, match=message):
+        run(tiny.classifier(), {name: content})
+    assert not list((tmp_path / "new").iterdir())
+
+
+def test_a_column_that_is_not_there_is_named_with_those_that_are(run):
+    with pytest.raises(ValueError, match=r"no column 'sentense'; did you mean \"sentence\"\?"):
+        run(tiny.classifier(), {"in.csv": CSV}, text_a_column="sentense")
+
+
+def test_choices_must_be_texts(run):
+    with pytest.raises(ValueError, match=r"in.jsonl:1: column 'choices' holds 1, but must hold"):
+        run(tiny.chooser(), {"in.jsonl": '{"text": "a", "choices": [1, "b"]}\n'})

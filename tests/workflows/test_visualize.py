@@ -1,0 +1,179 @@
+"""visualize: a page that needs nothing but a browser, and what a browser makes of it."""
+
+import base64
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+import tiny_text_models as tiny
+
+from bert_tf.prediction.explanation import attention
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.workflows import visualization
+from bert_tf.workflows.visualization import VisualizationOptions, visualize
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+needs_browser = pytest.mark.skipif(
+    BROWSER is None, reason="no Chromium: apt-get install chromium to look at the page in a browser"
+)
+
+
+@pytest.fixture
+def page(monkeypatch, tmp_path):
+    """Writes the page of a model that is in memory; its path."""
+
+    def page(trained, text, **flags):
+        monkeypatch.setattr(visualization, "load_model", lambda folder: trained)
+        path = tmp_path / "page.html"
+        visualize(VisualizationOptions(model_dir="m", text=text, output_file=str(path), **flags))
+        return path
+
+    return page
+
+
+def data_of(text):
+    """What the script reads."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
+    return json.loads(found[1].replace("<\\/", "</"))
+
+
+def answerer():
+    task = QuestionAnsweringTask(15, doc_stride=4, max_query_length=4)
+    return tiny.trained(task, max_seq_length=15)
+
+
+def test_the_page_holds_the_attention_of_every_head(page):
+    trained = tiny.classifier()
+    data = data_of(page(trained, "the cat sat").read_text())
+    assert data["tokens"] == ["[CLS]", "the", "cat", "sat", "[SEP]"]
+    levels = np.frombuffer(base64.b64decode(data["levels"]), np.uint8)
+    expected = attention(trained.model, tiny.alone("the cat sat"))
+    np.testing.assert_allclose(levels.reshape(4, 3, 5, 5) / 255, expected, atol=0.5 / 255 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    "make, text, expected",
+    [
+        (tiny.classifier, "the cat", ["log-odds of", "add up to"]),
+        (lambda: tiny.classifier("regression"), "the cat", ["gradients of the score"]),
+        (lambda: tiny.classifier("multi_label"), "the cat", ["log-odds of"]),
+        (lambda: tiny.classifier(is_pair=True), "the cat ||| a dog", ["the cat | a dog"]),
+        (lambda: tiny.classifier(doc_stride=4), tiny.TEXTS[3], ["the first of"]),
+        (answerer, "who sat ? ||| the cat sat on a mat", ["starts and ends", "probability"]),
+        (tiny.chooser, "who ? ||| a dog ||| a cat", ["score of the best choice", "<td>a dog</td>"]),
+        (tiny.pretrained, "the [MASK] sat", ["[MASK] at position 2"]),
+        (lambda: tiny.trained(None), "the cat ||| a dog", ["tokens</dt><dd>7"]),
+        (
+            lambda: tiny.trained(TokenClassificationTask(("O", "B-X"), 11)),
+            "the cat",
+            ["entities</dt>"],
+        ),
+    ],
+)
+def test_every_kind_of_model_has_a_page_without_a_network(page, make, text, expected):
+    content = page(make(), text).read_text()
+    for part in expected:
+        assert part in content
+    assert 'id="attention"' in content
+    addresses = set(re.findall(r"\w+://[^\s\"'<]+", content))
+    assert addresses == {"http://www.w3.org/2000/svg"}  # a name, which no browser fetches
+    assert not re.search(r"<(link|img|iframe)|\bsrc=|@import|url\(", content)
+
+
+def test_texts_cannot_break_out_of_the_page(page):
+    trained = tiny.trained(None)
+    trained.tokenizer.inv_vocab[tiny.TOKENS.index("cat")] = "</script><b>"
+    content = page(trained, "<i>x</i> cat").read_text()
+    assert "</script><b>" not in content
+    assert "<i>" not in content
+    assert data_of(content)["tokens"][-2] == "</script><b>"
+
+
+def test_a_label_can_be_asked_for(page):
+    assert "log-odds of fair" in page(tiny.classifier(), "the cat", label="fair").read_text()
+    with pytest.raises(ValueError, match="--label is odd, but the labels are bad, fair, good"):
+        page(tiny.classifier(), "the cat", label="odd")
+    for make in (tiny.pretrained, lambda: tiny.trained(None)):
+        with pytest.raises(ValueError, match="--label=good is for classifiers"):
+            page(make(), "[MASK]", label="good")
+
+
+def test_an_input_that_the_model_does_not_take_is_refused(page, tmp_path):
+    with pytest.raises(ValueError, match="takes single sentences"):
+        page(tiny.classifier(), "the cat ||| a dog")
+    with pytest.raises(ValueError, match="no token in the text"):
+        page(answerer(), "who ? ||| ")
+    assert not list(tmp_path.iterdir())
+
+
+# ---------------------------------------------------------------------------------- in a real browser
+
+
+def in_browser(path, address="", *flags):
+    """The page's HTML after its script has run, and what the script complained of."""
+    command = [
+        *(
+            BROWSER,
+            "--headless",
+            "--disable-gpu",
+            "--no-sandbox",
+            "--enable-logging=stderr",
+            "--v=0",
+        ),
+        *("--virtual-time-budget=2000", f"--user-data-dir={path.parent}/profile"),
+    ]
+    done = subprocess.run(
+        [*command, *(flags or ["--dump-dom"]), f"file://{path}{address}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "HOME": str(path.parent)},
+    )
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return done.stdout, complaints
+
+
+@needs_browser
+def test_a_browser_draws_every_head_and_the_chosen_one_large(page):
+    path = page(tiny.classifier(), "the cat sat on a mat .")
+    shown, complaints = in_browser(path)
+    assert complaints == []
+    assert shown.count("<canvas") == 4 * (3 + 1)  # layers, heads and their mean
+    assert "<h3>Layer 3, mean of all heads</h3>" in shown
+    shown, _ = in_browser(path, "#1.2.3")  # layer 1, head 2, the token "sat"
+    assert "<h3>Layer 1, head 2</h3>" in shown
+    assert re.search(r'data-key="1.2"[^>]*aria-pressed="true"', shown)
+    assert re.search(r'font-weight="bold">sat<', shown)
+    # The shares beside the tokens on the right are those of the model.
+    expected = attention(tiny.classifier().model, tiny.alone("the cat sat on a mat ."))[1, 2, 3]
+    found = [int(share) for share in re.findall(r'text-anchor="end">(\d+)%<', shown)]
+    visible = [share for share in expected if share >= 0.008]
+    np.testing.assert_allclose(found[: len(visible)], 100 * np.array(visible), atol=0.71)
+
+
+@needs_browser
+def test_a_browser_takes_a_picture_that_is_not_empty(page, tmp_path):
+    picture = tmp_path / "page.png"
+    _, complaints = in_browser(
+        page(answerer(), "who sat ? ||| the cat sat on a mat"),
+        "",
+        f"--screenshot={picture}",
+        "--window-size=900,900",
+    )
+    assert complaints == []
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size > 15_000  # an empty page of this size has about 5 kB
+
+
+@needs_browser
+def test_a_browser_shows_texts_as_they_are(page):
+    shown, complaints = in_browser(page(tiny.classifier(), "<script>alert(1)</script> & cat"))
+    assert complaints == []
+    assert html.escape("<script>alert(1)</script> & cat", quote=False) in shown
