@@ -128,12 +128,13 @@ def extract_features(options: ExtractionOptions) -> int:
     total = count_lines(files)
     if not total:
         raise ValueError(f"{options.input_file} is empty.")
+    devices = options.make_strategy()
     settings = {
         "layers": layers,
         "hidden_size": config.hidden_size,
         "max_seq_length": options.max_seq_length,
         "do_lower_case": tokenizer.do_lower_case,
-        "precision": options.precision,
+        "precision": options.policy,
         "init_checkpoint": checkpoint.source,
     }
     shards = Shards(options.output_file, options.output_format, total, options.examples_per_shard)
@@ -141,8 +142,8 @@ def extract_features(options: ExtractionOptions) -> int:
     if num_done == total:
         logger.info("All %d examples are in %s already", total, options.output_file)
         return total
-    with options.make_strategy().scope():
-        model = BertModel(config, dtype=options.precision)
+    with devices.scope():
+        model = BertModel(config, dtype=options.policy)
     initialize(model, checkpoint)
 
     lines = islice(chain.from_iterable(map(read_lines, files)), num_done, None)

@@ -81,6 +81,7 @@ def write_report(
         if name != "loss" and not name.startswith("loss_")
     }
     write_text(path, page(title, figures, [*sections, *curve]))
+    logger.info("Wrote %s", path)
 
 
 def page(
@@ -103,7 +104,6 @@ def page(
         + (f"<script>{script}</script>" if script else "")
         + "</body>\n</html>\n"
     )
-    logger.info("Wrote %s", path)
 
 
 def learning_curve(metrics_file: str) -> list[Section]:
