@@ -33,6 +33,11 @@ from bert_tf.workflows.report import write_report
 
 logger = logging.getLogger(__name__)
 
+_OF_ALL_TYPES = (
+    "global_step",
+    *(f"eval_{n}" for n in ("f1", "precision", "recall", "accuracy", "loss")),
+)
+
 
 def run_ner(options: NerOptions) -> dict[str, float]:
     """Trains, evaluates and predicts, as the flags say; the results of the evaluation, if any.
@@ -100,7 +105,8 @@ def evaluate(
         actual, predicted = (task.sentence_labels(kept, n) for n in ("label_ids", "predictions"))
         sections = entity_sections(sentences, actual, predicted, task.scores(kept))
         title = f"Entities of {os.path.basename(options.eval_file)}"
-        write_report(os.path.join(options.output_dir, "report.html"), title, results, sections)
+        of_all = {name: value for name, value in results.items() if name in _OF_ALL_TYPES}
+        write_report(os.path.join(options.output_dir, "report.html"), title, of_all, sections)
     return results
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 _WIDTH, _HEIGHT = 560, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 12, 42  # margins of the axes
+_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 14, 12, 42  # margins of the axes
 _COLORS = ("#2563a8", "#c2571a", "#3c8a4e", "#8a4bab", "#a83232")
 
 Points = Sequence[tuple[float, float]]
