@@ -1,0 +1,82 @@
+"""Writes docs/flags.md: every flag of every script with its meaning, from the code.
+
+python docs/make_flags.py
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HEADER = """# Flags
+
+Every flag of every script, made from the code by `python docs/make_flags.py`: change it there. Booleans are
+given as `--flag`, `--flag=true` or `--noflag`. Every script knows `--help`, `--verbosity` and `--flagfile`
+besides.
+"""
+
+
+def option_classes() -> dict[str, type]:
+    """Name of a script -> the class that its flags are made from."""
+    found = {}
+    for script in sorted((ROOT / "run_scripts").glob("*.py")):
+        tree = ast.parse(script.read_text(encoding="utf-8"))
+        modules = {
+            alias.name: node.module
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        (name,) = (
+            node.args[0].id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "cli.run"
+        )
+        found[script.stem] = getattr(importlib.import_module(modules[name]), name)
+    return found
+
+
+def flags_of(options_class: type) -> Mapping[str, dataclasses.Field]:
+    """Flag -> its field, with `default` and metadata `help` and `choices`."""
+    return {
+        field.name: field
+        for field in dataclasses.fields(options_class)
+        if not field.metadata.get("positional")
+    }
+
+
+def page() -> str:
+    """The text of docs/flags.md."""
+    parts = [HEADER]
+    for script, options_class in option_classes().items():
+        parts.append(f"\n## {script}\n\n| flag | default | |\n|---|---|---|\n")
+        for name, field in flags_of(options_class).items():
+            text = field.metadata["help"]
+            if "choices" in field.metadata:
+                text += (
+                    f" One of {', '.join(f'`{choice}`' for choice in field.metadata['choices'])}."
+                )
+            parts.append(f"| `--{name}` | {_shown(field.default)} | {_escaped(text)} |\n")
+    return "".join(parts)
+
+
+def _shown(default: object) -> str:
+    if default is dataclasses.MISSING:
+        return "required"
+    if default is None:
+        return ""
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    (ROOT / "docs" / "flags.md").write_text(page(), encoding="utf-8")

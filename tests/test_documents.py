@@ -1,0 +1,58 @@
+"""What the guides say is so: their commands have flags that exist, their links lead somewhere."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+
+spec = importlib.util.spec_from_file_location("make_flags", ROOT / "docs" / "make_flags.py")
+make_flags = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(make_flags)
+
+
+def commands(text):
+    """(script, [(flag, value or None)]) of each command line, over lines that end with a backslash."""
+    joined = re.sub(r"\\\n\s*", " ", text)
+    for line in joined.splitlines():
+        for command in re.split(r"`|\|(?!\S)", line):
+            found = re.search(r"\b(\w+)(?:\.py)?((?:\s+--\w+(?:=\S+)?)+)", command)
+            if found and found[1] in SCRIPTS:
+                flags = re.findall(r"--(\w+)(?:=(\S+))?", found[2])
+                yield found[1], [(name, value or None) for name, value in flags]
+
+
+SCRIPTS = make_flags.option_classes()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_commands_have_flags_that_exist_with_values_that_they_take(document):
+    for script, flags in commands(document.read_text(encoding="utf-8")):
+        fields = make_flags.flags_of(SCRIPTS[script])
+        for name, value in flags:
+            known = name in fields or name.removeprefix("no") in fields
+            assert known, f"{document.name}: {script} has no flag --{name}"
+            choices = fields[name].metadata.get("choices") if name in fields else None
+            if choices and value and not value.startswith(("$", "'", '"')) and value != "...":
+                assert value in choices, f"{document.name}: {script} --{name}={value}"
+
+
+def test_the_guides_have_many_commands():
+    texts = [document.read_text(encoding="utf-8") for document in DOCUMENTS]
+    assert len([c for text in texts for c in commands(text)]) > 40
+
+
+def test_the_page_of_flags_is_that_of_the_code():
+    there = (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
+    assert there == make_flags.page(), "run: python docs/make_flags.py"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_to_files_lead_to_files(document):
+    text = re.sub(r"```.*?```|`[^`]*`", "", document.read_text(encoding="utf-8"), flags=re.S)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if not re.match(r"[a-z]+:", target):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"
