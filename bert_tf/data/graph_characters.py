@@ -128,7 +128,7 @@ def _image(char: str, do_lower_case: bool, rank: Mapping[int, int]) -> list[int]
                 bits |= MARK
             bits |= rank[combining_class] << ORDER_SHIFT
         image.append(ord(result) | bits)
-    assert len(image) <= 1 or not is_ideograph, "an ideograph is one word"
+    assert len(image) <= 1 or not is_ideograph, "an ideograph is one word"  # noqa: S101
     if len(image) > 1:
         image[0] |= MORE
     return image

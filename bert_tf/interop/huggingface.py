@@ -104,7 +104,13 @@ def transformer_folder(folder: str) -> str:
         modules = json.load(file)  # [{"type": "sentence_transformers.models.Transformer", ...}]
     for module in modules:
         if module.get("type", "").endswith(".Transformer"):
-            return os.path.join(folder, module.get("path", "")).rstrip(os.sep)
+            part = module.get("path", "")
+            if os.path.isabs(part) or ".." in part.split("/"):
+                raise ValueError(
+                    f"{modules_file} names the folder {part!r}, but the parts of a model lie in its own "
+                    "folder. It is damaged or not to be trusted; get it again."
+                )
+            return os.path.join(folder, part).rstrip(os.sep)
     raise ValueError(
         f"{modules_file} names no module of type Transformer, but only "
         f"{', '.join(module.get('type', '?') for module in modules)}; there is no BERT to read."

@@ -222,7 +222,7 @@ def fine_tune(
 
 def serve(exported: str, sentences: tuple[str, ...]) -> None:
     """Classifies sentences in a new process, with TensorFlow and tensorflow-text alone."""
-    served = subprocess.run(
+    served = subprocess.run(  # noqa: S603, our own program
         [sys.executable, "-c", _SERVING, exported, *sentences], capture_output=True, text=True
     )
     if served.returncode:

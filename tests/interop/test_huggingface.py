@@ -233,6 +233,14 @@ def test_sentence_transformers_folder_without_a_transformer_is_an_error(tmp_path
         read_huggingface(tmp_path)
 
 
+@pytest.mark.parametrize("part", ["../elsewhere", "/etc", "0/../../x"])
+def test_parts_of_a_model_outside_of_its_folder_are_refused(tmp_path, part):
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": part}]
+    write_json(tmp_path / "modules.json", modules)
+    with pytest.raises(ValueError, match=r"names the folder .* lie in its own folder"):
+        read_huggingface(tmp_path)
+
+
 def test_weights_file_may_be_named_itself(tmp_path):
     folder = write_huggingface(tmp_path, huggingface_tensors(ENCODER))
     assert_same(read_huggingface(f"{folder}/model.safetensors").arrays, ENCODER)
