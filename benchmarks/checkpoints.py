@@ -18,9 +18,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import tensorflow as tf
-from training import PREDICTIONS, SIZES, VOCAB_SIZE, make_batch
+from training import PREDICTIONS, SIZES, config_of, make_batch
 
-from bert_tf.config import BertConfig
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.checkpoints import BackgroundSaver
 from bert_tf.training.optimization import AdamW
@@ -39,7 +38,7 @@ def main() -> None:
 
     task = PretrainingTask(arguments.max_seq_length, PREDICTIONS)
     strategy = make_strategy()
-    config = BertConfig.from_name(arguments.size, vocab_size=VOCAB_SIZE)
+    config = config_of(arguments.size)
     with strategy.scope():
         model, optimizer = task.build_model(config, dtype="mixed_bfloat16"), AdamW(1e-4)
     trainer = Trainer(

@@ -67,10 +67,24 @@ def make_batch(task: str, batch_size: int, length: int) -> dict[str, np.ndarray]
 # ------------------------------------------------------------------------------------- the sides
 
 
+def config_of(size: str):
+    """The `BertConfig` of one of `SIZES`."""
+    from bert_tf.config import BertConfig
+
+    layers, hidden, heads = SIZES[size]
+    return BertConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+        type_vocab_size=2,
+    )
+
+
 def bert_tf_step(side: str, arguments: argparse.Namespace):
     import tensorflow as tf
 
-    from bert_tf.config import BertConfig
     from bert_tf.data.features import trim_padding
     from bert_tf.data.sequence_packing import PACKED_FEATURES, pack_batch
     from bert_tf.tasks.classification import ClassificationTask
@@ -85,7 +99,7 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
     else:
         task = PretrainingTask(length, PREDICTIONS)
     strategy = make_strategy()
-    config = BertConfig.from_name(arguments.size, vocab_size=VOCAB_SIZE)
+    config = config_of(arguments.size)
     policy = "mixed_bfloat16" if "bf16" in side else "float32"
     with strategy.scope():
         model, optimizer = task.build_model(config, dtype=policy), AdamW(1e-4)
