@@ -1,5 +1,6 @@
 """What the guides say is so: their commands have flags that exist, their links lead somewhere."""
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -56,3 +57,24 @@ def test_links_to_files_lead_to_files(document):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
         if not re.match(r"[a-z]+:", target):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def strings_of_the_package():
+    """Every string literal, adjacent ones joined."""
+    for file in (ROOT / "bert_tf").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_the_messages_of_the_guide_are_those_of_the_code():
+    table = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8").split("##")[0]
+    rows = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `")]
+    strings = list(strings_of_the_package())
+    missing = [
+        message
+        for row in rows
+        for message in re.findall(r"`([^`]+)`", row)
+        if not any(message in string for string in strings)
+    ]
+    assert len(rows) > 15 and not missing, missing
