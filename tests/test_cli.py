@@ -29,6 +29,7 @@ LEAST = {
     "SquadOptions": ["--do_predict", "--predict_file=p", "--output_dir=o"],
     "SwagOptions": ["--do_train", "--train_file=t", "--output_dir=o", "--init_checkpoint=c"],
     "VocabularyOptions": ["--input_file=i", "--output_dir=o"],
+    "VisualizationOptions": ["--model_dir=m", "--text=t"],
 }
 
 TPU_FLAGS = {
