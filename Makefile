@@ -11,7 +11,7 @@ quickstart: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile
 
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .

