@@ -62,7 +62,8 @@ def make_models(folder: Path, size: str, sides: list[str]) -> None:
     special = ["[PAD]", *(f"[unused{i}]" for i in range(99)), "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     words = [*special, *(f"t{i}" for i in range(VOCAB_SIZE - len(special)))]
     (peer / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
-    execute("convert_checkpoint", {"init_checkpoint": peer, "output_dir": ours})
+    flags = {"init_checkpoint": peer, "output_dir": ours, "output_format": "tf1"}
+    execute("convert_checkpoint", flags)
     for side in sides:
         if side in EXPORTS:
             format_, precision = EXPORTS[side]
