@@ -1,7 +1,7 @@
 """The paper's ablations, small: what each part of the pre-training is worth to the fine-tuned model.
 
-    python benchmarks/ablations.py --output_dir=/tmp/ablations
-    python benchmarks/ablations.py --output_dir=/tmp/ablations --tables=masking --num_train_steps=20000
+    python benchmarks/ablations.py --output_dir=ablations
+    python benchmarks/ablations.py --output_dir=ablations --tables=masking --num_train_steps=20000
 
 Pre-trains a model per row on the first --megabytes of English Wikipedia, fine-tunes it on data in
 ../shared/data, and prints three tables, the paper's figures beside ours:

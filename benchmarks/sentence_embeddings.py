@@ -1,6 +1,6 @@
 """Sentence embeddings of MiniLM beside those that `transformers` computes with mean pooling.
 
-    python benchmarks/sentence_embeddings.py --peer_python=/tmp/vbench/bin/python
+    python benchmarks/sentence_embeddings.py --peer_python=peer/bin/python
 
 encodes the sentences of MRPC's dev file (--texts: any file with one text per line) with
 `bert_tf.predictor.Predictor(...).embed` and, in the peer's environment, with `AutoModel` and the mean
