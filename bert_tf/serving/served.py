@@ -111,16 +111,36 @@ class Served(tf.Module, abc.ABC):
 
         It takes what `ids_specs` says, by position.
         """
-        weights = [(variable, variable.numpy()) for variable in self.model.weights]
-        specs = self.ids_specs()
+        arrays = [variable.numpy() for variable in self.model.weights]
 
-        @tf.function(input_signature=list(specs.values()), autograph=False)
-        def numbers(*values: tf.Tensor) -> Outputs:
-            with keras.StatelessScope([(v, tf.constant(value)) for v, value in weights]):
-                outputs = self.tokens(**dict(zip(specs, values, strict=True)))
-            return {name: o for name, o in outputs.items() if o.dtype != tf.string}
+        @tf.function(input_signature=list(self.ids_specs().values()), autograph=False)
+        def numbers(*ids: tf.Tensor) -> Outputs:
+            return self._numbers(ids, [tf.constant(array) for array in arrays])
 
         return numbers
+
+    def numeric_tokens_of_weights(self) -> Callable[..., Outputs]:
+        """`tokens` for formats that hold the weights beside the graph: no array is in it.
+
+        It takes what `ids_specs` says, then `model.weights`, by position.
+        """
+        ids_specs = self.ids_specs().values()
+        weights = [
+            tf.TensorSpec(variable.shape, variable.dtype, f"weight_{number}")
+            for number, variable in enumerate(self.model.weights)
+        ]
+
+        @tf.function(input_signature=[*ids_specs, *weights], autograph=False)
+        def numbers(*values: tf.Tensor) -> Outputs:
+            return self._numbers(values[: len(ids_specs)], values[len(ids_specs) :])
+
+        return numbers
+
+    def _numbers(self, ids: Sequence[tf.Tensor], weights: Sequence[tf.Tensor]) -> Outputs:
+        """The outputs that are numbers, of a model with these weights."""
+        with keras.StatelessScope(list(zip(self.model.weights, weights, strict=True))):
+            outputs = self.tokens(**dict(zip(self.ids_specs(), ids, strict=True)))
+        return {name: o for name, o in outputs.items() if o.dtype != tf.string}
 
     def call_model(self, **inputs: tf.Tensor) -> dict[str, Any]:
         """The model's outputs for rows that are not many."""
