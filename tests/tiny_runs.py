@@ -12,6 +12,7 @@ Fixtures return folders; no test may change what is in them.
 import json
 import os
 import random
+import socket
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,6 +130,15 @@ def script_command(name: str, **flags) -> dict:
         ],
         "env": environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
     }
+
+
+def free_addresses(count: int) -> list[str]:
+    """Of this machine, for processes that are to find one another."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{opened.getsockname()[1]}" for opened in sockets]
+    for opened in sockets:
+        opened.close()
+    return addresses
 
 
 class Interruption(Exception):

@@ -3,12 +3,11 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 
 import pytest
-from tiny_runs import read_results, script_command
+from tiny_runs import free_addresses, read_results, script_command
 
 from bert_tf.training import strategy
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -20,14 +19,6 @@ def start(index, addresses, arguments):
     task = {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}}
     command["env"] = {**command.get("env", os.environ), "TF_CONFIG": json.dumps(task)}
     return subprocess.Popen(**command, stderr=subprocess.PIPE, text=True)
-
-
-def free_addresses(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{opened.getsockname()[1]}" for opened in sockets]
-    for opened in sockets:
-        opened.close()
-    return addresses
 
 
 @pytest.fixture(scope="module")

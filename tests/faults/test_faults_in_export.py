@@ -1,0 +1,92 @@
+"""Export and prediction are killed, or have no room: nothing half written takes the place of a whole."""
+
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  (operations of the exported model)
+from fault_runs import (
+    CLEAR_ERROR,
+    SAME_END,
+    assert_clear_error,
+    kill_after,
+    run,
+    run_whole,
+    under_fault,
+)
+from tiny_runs import script_command
+
+TEXTS = ["the happy cat in the barn", "", "a sad owl"]
+
+
+def answers(export_dir):
+    model = tf.saved_model.load(str(export_dir))
+    return model.signatures["serving_default"](tf.constant(TEXTS))["probabilities"].numpy()
+
+
+@pytest.fixture(scope="module")
+def command(sentence_model):
+    return lambda folder: script_command(
+        "export_saved_model", model_dir=sentence_model, export_dir=folder
+    )
+
+
+def test_export_killed_at_a_random_moment(command, exported, tmp_path, fault_seed, outcome):
+    rng, folder = random.Random(fault_seed), tmp_path / "1"
+    begun = (tmp_path / "1.tmp").exists
+    killed = kill_after(command(folder), begun, rng.random())
+    if killed:
+        assert not folder.exists()
+        run_whole(command(folder))
+    np.testing.assert_allclose(answers(folder), answers(exported.single), rtol=0, atol=1e-6)
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    outcome("export: SIGKILL", SAME_END if killed else "it had ended")
+
+
+def test_no_room_for_an_export(command, exported, tmp_path, fault_seed, outcome):
+    folder = tmp_path / "1"
+    limit = random.Random(fault_seed).randint(2_000, 30_000)
+    assert_clear_error(run(under_fault(command(folder), "file_size_limit", limit)), str(folder))
+    assert not folder.exists()
+    run_whole(command(folder))
+    np.testing.assert_allclose(answers(folder), answers(exported.single), rtol=0, atol=1e-6)
+    outcome("export: no room on the disk", f"{CLEAR_ERROR}; {SAME_END}")
+
+
+@pytest.fixture(scope="module")
+def prediction(sentence_model, tmp_path_factory):
+    """Output file -> the command, on lines that take seconds."""
+    lines = tmp_path_factory.mktemp("lines") / "lines.txt"
+    lines.write_text("".join(f"the happy cat in barn {i}\n" for i in range(30_000)))
+    return lambda file: script_command(
+        "predict", model_dir=sentence_model, input_file=lines, output_file=file
+    )
+
+
+@pytest.fixture(scope="module")
+def predicted(prediction, tmp_path_factory):
+    file = tmp_path_factory.mktemp("predicted") / "whole.jsonl"
+    run_whole(prediction(file))
+    return file.read_bytes()
+
+
+def test_prediction_killed_at_a_random_moment(prediction, predicted, tmp_path, fault_seed, outcome):
+    rng, file = random.Random(fault_seed), tmp_path / "answers.jsonl"
+    killed = kill_after(prediction(file), lambda: any(tmp_path.iterdir()), rng.random())
+    if killed:
+        assert not file.exists()
+    run_whole(prediction(file))
+    assert file.read_bytes() == predicted
+    assert [path.name for path in tmp_path.iterdir()] == ["answers.jsonl"]
+    outcome("prediction: SIGKILL", SAME_END if killed else "it had ended")
+
+
+def test_no_room_for_predictions(prediction, predicted, tmp_path, fault_seed, outcome):
+    file = tmp_path / "answers.jsonl"
+    limit = random.Random(fault_seed).randrange(len(predicted))
+    assert_clear_error(run(under_fault(prediction(file), "file_size_limit", limit)), str(file))
+    assert not any(tmp_path.iterdir())
+    run_whole(prediction(file))
+    assert file.read_bytes() == predicted
+    outcome("prediction: no room on the disk", f"{CLEAR_ERROR}; {SAME_END}")
