@@ -12,35 +12,10 @@ from test_cli import LEAST, OPTION_CLASSES, flags_of
 
 from bert_tf import cli
 
+NUMBERS = ["0", "1", "-1", "2", "7", "0.5", "-0.5", "1.5", "1e-5", "1e309", "-1e309", "nan", "inf"]
+SHORT = [*NUMBERS, "-inf", "true", "false", "1,2", "1,0", "a,b", ",", ",,", "..", "/", "-"]
 VALUES = st.one_of(
-    st.sampled_from(
-        [
-            "0",
-            "1",
-            "-1",
-            "2",
-            "7",
-            "0.5",
-            "-0.5",
-            "1.5",
-            "1e-5",
-            "1e309",
-            "-1e309",
-            "nan",
-            "inf",
-            "-inf",
-            "true",
-            "false",
-            "1,2",
-            "1,0",
-            "a,b",
-            ",",
-            ",,",
-            "..",
-            "/",
-            "-",
-        ]
-    ),
+    st.sampled_from(SHORT),
     st.sampled_from(["", " ", "9" * 25, "\x00", "../../etc/passwd", "é漢", "*", "[", "{}", "None"]),
     st.integers().map(str),
     st.floats().map(str),
