@@ -7,6 +7,7 @@ is `python run_scripts/run_classifier.py` with the same flags. The command `bert
 
 from __future__ import annotations
 
+import difflib
 import sys
 from importlib import import_module
 
@@ -30,18 +31,22 @@ PROGRAMS = {
     "visualize": ("visualization", "VisualizationOptions"),
 }
 
+_USAGE = (
+    "Usage: python -m bert_tf PROGRAM --flags; each has --help, and --help alone names them all."
+)
+
 
 def main() -> None:
     """Runs the program that the first argument names, with the others as its flags."""
-    name = sys.argv[1] if len(sys.argv) > 1 else None
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("--help", "-h"):
+        print(f"{_USAGE}\n  " + "\n  ".join(PROGRAMS))
+        return
     if name not in PROGRAMS:
-        known = "\n  ".join(PROGRAMS)
-        found = "" if name is None or name.startswith("-") else f"{name!r} is no program. "
-        print(
-            f"{found}Usage: python -m bert_tf PROGRAM --flags; each has --help.\n  {known}",
-            file=sys.stdout if name == "--help" else sys.stderr,
-        )
-        raise SystemExit(0 if name == "--help" else 1)
+        close = difflib.get_close_matches(name, PROGRAMS, 1)
+        meant = f" Did you mean {close[0]}?" if close else ""
+        print(f"error: {name!r} is no program.{meant} {_USAGE}", file=sys.stderr)
+        raise SystemExit(1)
     module_name, options_name = PROGRAMS[name]
     module = import_module(f"bert_tf.workflows.{module_name}")
     sys.modules["__main__"].__doc__ = module.__doc__  # what --help begins with

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HEADER = """# The Python API
 
 The classes and functions that programs import, made from the docstrings by `python docs/make_api.py`:
-change them there. [design.md](design.md) says how the rooms belong together. What is not on this page may
+change them there. [design.md](design.md) says how the rooms belong together. What is not here may
 change without notice.
 """
 # Module -> what of it programs use, in the order in which one meets them.
