@@ -123,7 +123,8 @@ _OF_MASKS = ("masked_lm_prob", "do_whole_word_mask", "mask_token_prob", "random_
 def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     """Trains and evaluates; the results of the evaluation, if any.
 
-    Writes `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt` and what model_folder.py lists.
+    Writes `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `README.md` (the model card) and what
+    model_folder.py lists.
     """
     devices = options.make_strategy()
     lookup.trained_weights_needed(options)

@@ -1,0 +1,222 @@
+"""README.md beside a checkpoint: what it says, what it keeps to itself, and whose changes it respects."""
+
+import dataclasses
+import re
+
+import pytest
+from tiny_conversions import LABELS, arrays_for, convert, tf1_folder
+from tiny_runs import read_results, sentence_options
+
+from bert_tf.predictor import Predictor
+from bert_tf.workflows import model_card
+from bert_tf.workflows.classifier import run_classifier
+from bert_tf.workflows.classifier_options import ClassifierOptions
+from bert_tf.workflows.training import write_results
+
+
+def card(folder):
+    return (folder / "README.md").read_text(encoding="utf-8")
+
+
+def section(folder, title):
+    return card(folder).split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def rows(text):
+    """The first two columns of every table."""
+    return dict(re.findall(r"^\| (.+?) \| (.+) \|$", text, re.M))
+
+
+def short_training(pretrained, mood_tables, folder, **changes):
+    """Two steps, and the evaluation of what they made."""
+    values = {"num_train_epochs": 0.4, "do_predict": False, "report": False, **changes}
+    run_classifier(sentence_options(pretrained, mood_tables, folder, **values))
+    return folder
+
+
+# ---------------------------------------------------------------------------------- what a card says
+
+
+def test_the_card_of_a_classifier_says_what_it_is_of_what_data_and_how_good(sentence_model):
+    model = rows(section(sentence_model, "Model"))
+    assert model["task"] == "`classification`"
+    assert model["2 labels"] == "`bad`, `good`"
+    assert model["layers, hidden size, heads"] == "2, 16, 2"
+    num_lines = len((sentence_model / "vocab.txt").read_text().splitlines())
+    assert model["vocabulary"] == f"{num_lines:,} WordPieces, lower-cased"
+    data = rows(section(sentence_model, "Data"))
+    assert data["`--train_file`"] == "`train.tsv`"
+    assert data["records to train on"] == "90"
+    results = read_results(sentence_model)
+    figures = rows(section(sentence_model, "Figures"))
+    assert float(figures["`eval_accuracy`"]) == pytest.approx(results["eval_accuracy"], rel=1e-5)
+    assert figures["`global_step`"] == str(int(results["global_step"]))
+
+
+def test_the_flags_are_those_that_differ_from_their_defaults(sentence_model):
+    text = section(sentence_model, "Training")
+    flags = re.search(r"```\n(.*?)\n```", text, re.S)[1].splitlines()
+    assert {"--do_train", "--learning_rate=0.005", "--text_a_column=sentence"} <= set(flags)
+    assert "--train_file=train.tsv" in flags
+    assert not [f for f in flags if f.startswith(("--seed", "--output_dir", "--weight_decay"))]
+
+
+@pytest.mark.parametrize("model", ["pretrained", "sentence_model", "pair_model"])
+def test_no_folder_of_the_machine_is_told(request, model):
+    folder = request.getfixturevalue(model)
+    assert str(folder.parent) not in card(folder)
+    assert not re.search(r"=\S*/", section(folder, "Training"))
+
+
+def test_the_card_of_a_pre_training_tells_its_corpus(pretrained, records):
+    data = section(pretrained, "Data")
+    assert rows(data)["`--input_file`"] == "`train.tf_record`"
+    assert re.search(r"`train.txt`: 40 documents, \d+ sentences, [\d,]+ tokens", data)
+    assert rows(section(pretrained, "Figures"))["`masked_lm_loss`"]
+
+
+def test_the_number_of_parameters_is_that_of_the_model(pretrained):
+    model = Predictor(str(pretrained)).mask_filler
+    del model
+    trained = Predictor(str(pretrained))._weights().model
+    said = rows(section(pretrained, "Model"))["parameters"]
+    assert int(said.replace(",", "")) == trained.count_params()
+
+
+@pytest.mark.parametrize("model", ["pretrained", "sentence_model", "pair_model"])
+def test_its_example_does_what_it_says(request, monkeypatch, capsys, model):
+    folder = request.getfixturevalue(model)
+    (code,) = re.findall(r"```python\n(.*?)```", section(folder, "Use"), re.S)
+    exec(code.replace("FOLDER", str(folder)), {})
+    assert len(capsys.readouterr().out) > 20
+
+
+def test_the_head_of_the_page_is_yaml_as_the_hub_reads_it(sentence_model):
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML")
+    front = re.match(r"---\n(.*?)\n---\n", card(sentence_model), re.S)[1]
+    assert yaml.safe_load(front) == {
+        "license": "other",
+        "library_name": "bert_tf",
+        "pipeline_tag": "text-classification",
+        "tags": ["bert"],
+    }
+
+
+# ------------------------------------------------------------------------------------- who may write
+
+
+def test_a_later_evaluation_brings_the_figures_up_to_date(pretrained, mood_tables, tmp_path):
+    short_training(pretrained, mood_tables, tmp_path, do_eval=False)
+    before = card(tmp_path)
+    assert "It has not been evaluated." in section(tmp_path, "Figures")
+    run_classifier(
+        ClassifierOptions(
+            output_dir=str(tmp_path),
+            eval_file=mood_tables.dev,
+            text_a_column="sentence",
+            label_column="mood",
+            do_eval=True,
+            report=False,
+        )
+    )
+    assert "eval_accuracy" in section(tmp_path, "Figures")
+    for title in ("Model", "Data", "Training", "Use", "Licence"):
+        after = card(tmp_path).split(f"\n## {title}\n")[1].split("\n## ")[0]
+        assert after == before.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def test_figures_of_another_step_are_not_told(pretrained, mood_tables, tmp_path):
+    write_results(f"{tmp_path}/test_results.txt", {"test_f1": 0.5, "global_step": 1}, "of before")
+    short_training(pretrained, mood_tables, tmp_path)
+    assert "test_f1" not in card(tmp_path)
+    assert "eval_accuracy" in card(tmp_path)
+
+
+def test_a_card_that_a_person_wrote_or_changed_stays_as_it_is(
+    pretrained, mood_tables, tmp_path, caplog
+):
+    for name, text in {"own": "# Mine\n", "empty": ""}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "README.md").write_text(text)
+        with caplog.at_level("INFO"):
+            short_training(pretrained, mood_tables, tmp_path / name)
+        assert card(tmp_path / name) == text
+        assert "stays as it is, since somebody has written in it" in caplog.text
+        caplog.clear()
+
+
+@pytest.mark.parametrize("changed", ["license: mit", "license: other\nlanguage: en"])
+def test_one_changed_word_is_enough(pretrained, mood_tables, tmp_path, changed, caplog):
+    short_training(pretrained, mood_tables, tmp_path)
+    text = card(tmp_path).replace("license: other", changed)
+    (tmp_path / "README.md").write_text(text, encoding="utf-8")
+    with caplog.at_level("INFO"):
+        write_results(f"{tmp_path}/eval_results.txt", {"eval_f1": 0.25, "global_step": 2}, "again")
+    assert card(tmp_path) == text
+    assert "is not brought up to date, since somebody has written in it" in caplog.text
+
+
+def test_our_own_card_is_written_anew(pretrained, mood_tables, tmp_path):
+    short_training(pretrained, mood_tables, tmp_path)
+    assert "license: other\n" in card(tmp_path)
+    short_training(pretrained, mood_tables, tmp_path, license="cc-by-4.0", num_train_epochs=0.8)
+    assert "\nlicense: cc-by-4.0\n" in card(tmp_path)
+    assert "`cc-by-4.0`, as --license said." in section(tmp_path, "Licence")
+    assert ": 4 steps of 16 examples" in section(tmp_path, "Training")
+
+
+def test_the_best_of_several_runs_does_not_replace_a_persons_page(
+    pretrained, mood_tables, tmp_path
+):
+    (tmp_path / "README.md").write_text("# Mine\n")
+    short_training(pretrained, mood_tables, tmp_path, seeds=2)
+    assert card(tmp_path) == "# Mine\n"
+    short_training(pretrained, mood_tables, tmp_path / "other", seeds=2)
+    assert "`eval_accuracy`" in section(tmp_path / "other", "Figures")
+
+
+@pytest.mark.parametrize("license", ["", "apache 2.0", "mit\ntags: x", "'mit'", "[mit]"])
+def test_a_licence_that_is_no_name_is_refused(sentence_model, license):
+    with pytest.raises(ValueError, match="--license is .*, but must be a name"):
+        ClassifierOptions(
+            output_dir="x", eval_file="x.tsv", do_eval=True, license=license, init_checkpoint="x"
+        )
+
+
+# ---------------------------------------------------------------------------------------- conversion
+
+
+def test_a_conversion_for_transformers_keeps_what_is_known_and_says_how_it_is_loaded(
+    pretrained, mood_tables, tmp_path
+):
+    pytest.importorskip("safetensors", reason="needs bert-tf[hf]")
+    source = short_training(pretrained, mood_tables, tmp_path / "run", license="mit")
+    target = convert(source, tmp_path / "there", "huggingface")
+    text = card(target)
+    assert "\nlicense: mit\nlibrary_name: transformers\n" in text
+    for title in ("Data", "Training", "Figures"):
+        assert section(target, title) == section(source, title)
+    assert "--init_checkpoint=run\n" in section(target, "Conversion")
+    assert "import AutoTokenizer, BertForSequenceClassification" in section(target, "Use")
+    assert rows(section(target, "Model"))["2 labels"] == "`bad`, `good`"
+    assert rows(section(target, "Model")) == rows(section(source, "Model"))
+    code = re.findall(r"```python\n(.*?)```", section(target, "Use"), re.S)[-1]
+    exec(code.replace("FOLDER", str(target)), {})
+
+
+def test_of_a_changed_card_a_conversion_takes_the_licence_alone(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
+    (source / "README.md").write_text("---\nlanguage: en\nlicense: gpl-3.0\n---\n\n## Data\n\nX\n")
+    flags = {"head": "classification", "labels": LABELS}
+    target = convert(source, tmp_path / "there", "tf1", **flags)
+    assert "\nlicense: gpl-3.0\nlibrary_name: bert_tf\n" in card(target)
+    assert "## Data" not in card(target)
+    assert "--labels=a,b,c,d,e\n" in section(target, "Conversion")
+    stated = convert(source, tmp_path / "stated", "tf1", license="mit", **flags)
+    assert "\nlicense: mit\n" in card(stated)
+
+
+def test_labels_with_signs_of_markdown_stay_in_their_cell():
+    assert model_card._code("a|b") == "`a\\|b`"
+    assert model_card._code("a`b\n## Figures") == "`` a`b ## Figures ``"
+    assert dataclasses.is_dataclass(ClassifierOptions)
