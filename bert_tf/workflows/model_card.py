@@ -50,41 +50,29 @@ _LEFT_OUT += ("gcp_project", "num_tpu_cores", "num_threads", "num_workers")
 
 
 class _Kind(NamedTuple):
-    """What a model gives, the hub's name for that, what makes one, and what a Predictor is asked."""
+    """The hub's name for what a model does, what makes one, and what a Predictor is asked."""
 
-    gives: str
     pipeline: str | None
     program: str | None
     example: str | None
 
 
-_WORDS = ("words for [MASK], and vectors of texts", "fill-mask")
-_FILL = 'fill_mask("The dog [MASK] at the cat.")'
-_VECTORS = ("vectors of texts", "feature-extraction", None, 'embed(["A dog barked."])')
 _CHOICE = 'predict([("He opens the door.", ["He goes in.", "He eats it."])])'
+_FILL = 'fill_mask("The dog [MASK] at the cat.")'
+_WORDS = 'predict(["John Smith lives in New York."])'
 _KINDS = {
-    name: _Kind(*row)
-    for name, row in {
-        "classification": (
-            *("a label or a number for a text", "text-classification"),
-            *("run_classifier", 'predict(["A text."])'),
-        ),
-        "token_classification": (
-            *("a label for each word", "token-classification"),
-            *("run_ner", 'predict(["John Smith lives in New York."])'),
-        ),
-        "question_answering": (
-            *("the part of a passage that answers a question", "question-answering"),
-            *("run_squad", 'predict([("Who won?", "Denver beat Carolina.")])'),
-        ),
-        "multiple_choice": ("the best of several choices", "multiple-choice", "run_swag", _CHOICE),
-        "pretraining": (*_WORDS, "run_pretraining", _FILL),
-        "masked_lm": (*_WORDS, None, _FILL),
-        "encoder": _VECTORS,
-        "next_sentence": _VECTORS,
-    }.items()
+    "classification": _Kind("text-classification", "run_classifier", 'predict(["A text."])'),
+    "token_classification": _Kind("token-classification", "run_ner", _WORDS),
+    "question_answering": _Kind(
+        "question-answering", "run_squad", 'predict([("Who won?", "Denver beat Carolina.")])'
+    ),
+    "multiple_choice": _Kind("multiple-choice", "run_swag", _CHOICE),
+    "pretraining": _Kind("fill-mask", "run_pretraining", _FILL),
+    "masked_lm": _Kind("fill-mask", None, _FILL),
+    "encoder": _Kind("feature-extraction", None, 'embed(["A dog barked."])'),
 }
-_OWN_KIND = _Kind("what its task says", None, None, None)  # of a task that is not one of ours
+_KINDS["next_sentence"] = _KINDS["encoder"]
+_OWN_KIND = _Kind(None, None, None)  # of a task that is none of ours
 
 
 def write_training_card(
@@ -207,7 +195,7 @@ def _write(
     if not may_be_written(path):
         logger.info("%s stays as it is, since somebody has written in it", path)
         return
-    gives, pipeline, _, _ = _KINDS.get(kind, _OWN_KIND)
+    pipeline = _KINDS.get(kind, _OWN_KIND).pipeline
     library = "transformers" if for_transformers else "bert_tf"
     values = {"license": license, "library_name": library}
     if pipeline is not None:
@@ -217,7 +205,7 @@ def _write(
     front = "".join(f"{name}: {value}\n" for name, value in values.items())
     title = f"BERT, {kind.replace('_', ' ')}"
     stated = (
-        f"`{license}`, as --license said."
+        f"`{license}`, as whoever made it has stated."
         if license != NO_LICENSE
         else "Nobody has stated one. It depends on the weights that the model started from and on its "
         "data as well."
@@ -225,7 +213,7 @@ def _write(
     body = "".join(
         f"\n## {name}\n\n{text}\n" for name, text in {**parts, "Licence": stated}.items()
     )
-    what = f"A BERT model (Devlin et al. 2019). It gives {gives}."
+    what = "A BERT model (Devlin et al. 2019)."
     write_text(path, _stamped(f"{front}tags:\n- bert\n---\n\n# {title}\n\n{what}\n{body}"))
     logger.info("Wrote %s, the model card", path)
 
