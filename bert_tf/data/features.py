@@ -160,6 +160,9 @@ def encode_examples(specs: Sequence[FeatureSpec], columns: Mapping[str, np.ndarr
 
     Returns:
         N serialized examples.
+
+    Raises:
+        ValueError: the names are not those of `specs`.
     """
     if {spec.name for spec in specs} != set(columns):
         raise ValueError(f"The columns are {', '.join(columns)}, but must be those of the specs.")

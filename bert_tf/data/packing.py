@@ -120,7 +120,11 @@ def pack_windows(
 def sliding_windows(num_tokens: int, size: int, stride: int) -> list[tuple[int, int]]:
     """(start, end) of windows of at most `size` tokens, one every `stride`, until all are covered.
 
-    A stride beyond `size` counts as `size`: no token is left out.
+    A stride beyond `size` counts as `size`: no token is left out. Without tokens there is one empty
+    window.
+
+    Raises:
+        ValueError: `size` or `stride` is below 1.
 
     >>> sliding_windows(10, size=6, stride=3)
     [(0, 6), (3, 9), (6, 10)]

@@ -227,7 +227,11 @@ def make_masker(
     config: BertConfig,
     checkpoint: PretrainedCheckpoint | None,
 ) -> DynamicMasker:
-    """The masker of the flags, with the vocabulary of the records."""
+    """The masker of the flags, with the vocabulary of the records.
+
+    Raises:
+        ValueError: there is no vocabulary, or it is not that of the records or of the model.
+    """
     tokens = find_vocabulary(options, checkpoint)
     if tokens is None:
         raise ValueError(
