@@ -11,8 +11,8 @@ from bert_tf.data.span_windows import (
     TokenSpan,
     make_windows,
     max_context,
-    piece_offsets,
     passage_spans,
+    piece_offsets,
     tokenize_passage,
 )
 from bert_tf.data.squad import Passage, SquadAnswer
