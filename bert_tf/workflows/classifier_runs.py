@@ -51,8 +51,10 @@ _GRID_FIELDS = {
 }
 _LOWER_IS_BETTER = ("eval_loss", "loss", "eval_mean_absolute_error")
 # What may differ between two commands that speak of the same runs.
-_NOT_OF_A_RUN = ("output_dir", "do_predict", "predict_file", "predict_batch_size", "report")
-_NOT_OF_A_RUN += ("seeds", "grid", "feature_cache_dir", "num_workers", "num_threads", "license")
+_NOT_OF_A_RUN = (
+    *("output_dir", "do_predict", "predict_file", "predict_batch_size", "report", "seeds", "grid"),
+    *("feature_cache_dir", "num_workers", "num_threads", "license"),
+)
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,7 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
     folder = run.options.output_dir
     if checkpoints.latest_checkpoint(folder) is None:  # decided before
         return
-    score = score_of(results, f"eval_{read_task(folder).metric_names[0]}")
+    score = score_of(results, read_task(folder).best_metric)
     best = _read_best(output_dir)
     if best is None or best["name"] == run.name or score > best["score"]:
         for name in tf.io.gfile.listdir(output_dir):

@@ -173,7 +173,7 @@ def _describe(
     if head.has_labels:
         labels = _labels(checkpoint, task, options.labels)
         checkpoint = replace(checkpoint, labels=labels)
-        if task is not None and task.labels and task.labels != labels:
+        if task is not None and _labels_of(task) not in ((), labels):
             task = type(task)(**{**task.arguments(), "labels": labels})
     if task is None:
         task = _make_task(head, checkpoint, options)
@@ -239,7 +239,7 @@ def _labels(
     if stated is not None:
         labels = tuple(label.strip() for label in stated.split(","))
     else:
-        labels = task.labels if task is not None else checkpoint.labels
+        labels = _labels_of(task) if task is not None else checkpoint.labels
     is_huggingface = "model_type" in checkpoint.config.extra
     # What transformers itself says then. A single output is a number, which needs no name.
     if not labels and (num_labels == 1 or (num_labels == 2 and is_huggingface)):
@@ -250,19 +250,11 @@ def _labels(
             "names them. Give --labels with as many names, in the order of the outputs; the original "
             "run_classifier.py has the order of its processor's get_labels()."
         )
-    if (
-        stated is None
-        and task is not None
-        and task.labels
-        and checkpoint.labels
-        not in (
-            None,
-            task.labels,
-        )
-    ):
+    noted = _labels_of(task) if stated is None and task is not None else ()
+    if noted and checkpoint.labels not in (None, noted):
         raise ValueError(
-            f"Beside {checkpoint.source}, task.json says that the labels are {', '.join(task.labels)}, "
-            f"and config.json that they are {', '.join(checkpoint.labels)}. Give the right ones with "
+            f"Beside {checkpoint.source}, task.json says that the labels are {', '.join(noted)}, and "
+            f"config.json that they are {', '.join(checkpoint.labels)}. Give the right ones with "
             "--labels."
         )
     if len(labels) != num_labels or len(set(labels)) != len(labels):
@@ -271,6 +263,11 @@ def _labels(
             f"{num_labels} outputs. Give as many labels, each once."
         )
     return labels
+
+
+def _labels_of(task: Task) -> tuple[str, ...]:
+    """Of a task that has any."""
+    return getattr(task, "labels", ())
 
 
 def _warn_of_the_original(checkpoint: PretrainedCheckpoint) -> None:

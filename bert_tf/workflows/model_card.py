@@ -45,8 +45,10 @@ _MOST_FILES = 10
 _MOST_COUNTED = 1 << 30  # bytes of records that are read to count them, where no manifest says it
 _DATA_FLAGS = ("task_name", "data_dir", "input_file", "train_file", "eval_file", "predict_file")
 # Flags of the machine and of this page.
-_LEFT_OUT = ("output_dir", "feature_cache_dir", "license", "tpu_name", "tpu", "tpu_zone", "master")
-_LEFT_OUT += ("gcp_project", "num_tpu_cores", "num_threads", "num_workers")
+_LEFT_OUT = (
+    *("output_dir", "feature_cache_dir", "license", "tpu_name", "tpu", "tpu_zone", "master"),
+    *("gcp_project", "num_tpu_cores", "num_threads", "num_workers"),
+)
 
 
 class _Kind(NamedTuple):
@@ -128,7 +130,7 @@ def write_conversion_card(
     there = _read(os.path.join(source_folder, CARD_FILE)) or ""
     sections = _sections(_unchanged(there) or "")
     license = options.license or _license_in(there) or NO_LICENSE
-    parts = {
+    parts: dict[str, str] = {
         "Model": _table(_model_rows(kind, task, config, num_parameters, folder)),
         **{name: sections[name] for name in ("Data", "Training", "Figures") if name in sections},
         "Conversion": f"`convert_checkpoint`:\n\n```\n{_flags(options)}\n```\n\n{_versions()}",

@@ -162,7 +162,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     def evaluate_now() -> dict[str, float]:
         return evaluate(trainer, tasks["eval"], eval_files, options)
 
-    results = None
+    results: Mapping[str, float] | None = None
     if options.do_train:
         vocab = find_vocabulary(options, checkpoint)
         do_lower_case = lookup.find_case(options.do_lower_case, checkpoint, vocab)
@@ -177,10 +177,10 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         )
     if not options.do_eval:
         return {}
-    results = results or evaluate_now()
+    found = dict(results or evaluate_now())
     path = os.path.join(options.output_dir, "eval_results.txt")
-    training.write_results(path, results, "Eval results")
-    return results
+    training.write_results(path, found, "Eval results")
+    return found
 
 
 def make_tasks(

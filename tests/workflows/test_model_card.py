@@ -1,15 +1,16 @@
 """README.md beside a checkpoint: what it tells, what it does not, and whose changes it respects."""
 
 import re
+import shutil
 
 import pytest
-from tiny_conversions import LABELS, arrays_for, convert, tf1_folder
 from tiny_runs import read_results, sentence_options
 
 from bert_tf.model_folder import load_model_folder
 from bert_tf.workflows import model_card
 from bert_tf.workflows.classifier import run_classifier
 from bert_tf.workflows.classifier_options import ClassifierOptions
+from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
 from bert_tf.workflows.training import write_results
 
 
@@ -24,6 +25,12 @@ def section(folder, title):
 def rows(text):
     """The first two columns of every table."""
     return dict(re.findall(r"^\| (.+?) \| (.+) \|$", text, re.M))
+
+
+def convert(source, target, output_format, **flags):
+    options = {"init_checkpoint": str(source), "output_dir": str(target), **flags}
+    convert_checkpoint(ConvertOptions(output_format=output_format, **options))
+    return target
 
 
 def short_training(pretrained, mood_tables, folder, **changes):
@@ -201,16 +208,18 @@ def test_a_conversion_for_transformers_keeps_what_is_known_and_says_how_it_is_lo
     exec(code.replace("FOLDER", str(target)), {})
 
 
-def test_of_a_changed_card_a_conversion_takes_the_licence_alone(tmp_path):
-    source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
+def test_of_a_changed_card_a_conversion_takes_the_licence_alone(sentence_model, tmp_path):
+    source = tmp_path / "changed"
+    shutil.copytree(sentence_model, source, ignore=shutil.ignore_patterns("*.tf_record*"))
     (source / "README.md").write_text("---\nlanguage: en\nlicense: gpl-3.0\n---\n\n## Data\n\nX\n")
-    flags = {"head": "classification", "labels": LABELS}
-    target = convert(source, tmp_path / "there", "tf1", **flags)
+    target = convert(source, tmp_path / "there", "tf1", max_seq_length=19)
     assert "\nlicense: gpl-3.0\nlibrary_name: bert_tf\n" in card(target)
     assert "## Data" not in card(target)
-    assert "--labels=a,b,c,d,e\n" in section(target, "Conversion")
-    stated = convert(source, tmp_path / "stated", "tf1", license="mit", **flags)
+    assert "--max_seq_length=19\n" in section(target, "Conversion")
+    stated = convert(source, tmp_path / "stated", "tf1", license="mit")
     assert "\nlicense: mit\n" in card(stated)
+    (source / "README.md").unlink()
+    assert "\nlicense: other\n" in card(convert(source, tmp_path / "without", "tf1"))
 
 
 def test_labels_with_signs_of_markdown_stay_in_their_cell():
