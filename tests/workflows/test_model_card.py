@@ -40,6 +40,14 @@ def short_training(pretrained, mood_tables, folder, **changes):
     return folder
 
 
+@pytest.fixture
+def trained(sentence_model, tmp_path):
+    """A folder of one's own with a trained model."""
+    return shutil.copytree(
+        sentence_model, tmp_path / "run", ignore=shutil.ignore_patterns("*.tf_record*", "*.html")
+    )
+
+
 # ---------------------------------------------------------------------------------- what a card says
 
 
@@ -110,9 +118,10 @@ def test_the_head_of_the_page_is_yaml_as_the_hub_reads_it(sentence_model):
 
 
 def test_a_later_evaluation_brings_the_figures_up_to_date(pretrained, mood_tables, tmp_path):
+    write_results(f"{tmp_path}/test_results.txt", {"test_f1": 0.5, "global_step": 1}, "of before")
     short_training(pretrained, mood_tables, tmp_path, do_eval=False)
     before = card(tmp_path)
-    assert "It has not been evaluated." in section(tmp_path, "Figures")
+    assert section(tmp_path, "Figures").strip() == "It has not been evaluated."
     run_classifier(
         ClassifierOptions(
             output_dir=str(tmp_path),
@@ -123,50 +132,56 @@ def test_a_later_evaluation_brings_the_figures_up_to_date(pretrained, mood_table
             report=False,
         )
     )
-    assert "eval_accuracy" in section(tmp_path, "Figures")
-    for title in ("Model", "Data", "Training", "Use", "Licence"):
-        after = card(tmp_path).split(f"\n## {title}\n")[1].split("\n## ")[0]
-        assert after == before.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    figures = rows(section(tmp_path, "Figures"))
+    assert "`eval_accuracy`" in figures and "`test_f1`" not in figures  # which is of another step
+    after = card(tmp_path)
+    assert (
+        after.partition("\n## Figures\n")[0].splitlines()[2:]
+        == (
+            before.partition("\n## Figures\n")[0].splitlines()[2:]  # the second line is the hash
+        )
+    )
+    assert after.partition("\n## Use\n")[2] == before.partition("\n## Use\n")[2]
 
 
-def test_figures_of_another_step_are_not_told(pretrained, mood_tables, tmp_path):
-    write_results(f"{tmp_path}/test_results.txt", {"test_f1": 0.5, "global_step": 1}, "of before")
-    short_training(pretrained, mood_tables, tmp_path)
-    assert "test_f1" not in card(tmp_path)
-    assert "eval_accuracy" in card(tmp_path)
-
-
-def test_a_card_that_a_person_wrote_or_changed_stays_as_it_is(
-    pretrained, mood_tables, tmp_path, caplog
-):
-    for name, text in {"own": "# Mine\n", "empty": ""}.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "README.md").write_text(text)
-        with caplog.at_level("INFO"):
-            short_training(pretrained, mood_tables, tmp_path / name)
-        assert card(tmp_path / name) == text
-        assert "stays as it is, since somebody has written in it" in caplog.text
-        caplog.clear()
-
-
-@pytest.mark.parametrize("changed", ["license: mit", "license: other\nlanguage: en"])
-def test_one_changed_word_is_enough(pretrained, mood_tables, tmp_path, changed, caplog):
-    short_training(pretrained, mood_tables, tmp_path)
-    text = card(tmp_path).replace("license: other", changed)
-    (tmp_path / "README.md").write_text(text, encoding="utf-8")
+def test_a_page_that_a_person_wrote_stays_as_it_is(pretrained, mood_tables, tmp_path, caplog):
+    (tmp_path / "README.md").write_text("# Mine\n")
     with caplog.at_level("INFO"):
-        write_results(f"{tmp_path}/eval_results.txt", {"eval_f1": 0.25, "global_step": 2}, "again")
-    assert card(tmp_path) == text
+        short_training(pretrained, mood_tables, tmp_path)
+    assert card(tmp_path) == "# Mine\n"
+    assert "stays as it is, since somebody has written in it" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("license: other", "license: mit"),
+        lambda text: text.replace("license: other", "license: other\nlanguage: en"),
+        lambda text: text + "Thanks to all.\n",
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: "",
+    ],
+    ids=["licence", "language", "thanks", "line ends", "empty"],
+)
+def test_one_change_is_enough_to_make_it_a_persons(trained, change, caplog):
+    path = trained / "README.md"
+    assert model_card.may_be_written(str(path))
+    path.write_bytes(change(card(trained)).encode())
+    text = path.read_bytes()
+    with caplog.at_level("INFO"):
+        write_results(f"{trained}/eval_results.txt", {"eval_f1": 0.25, "global_step": 60}, "again")
+    assert path.read_bytes() == text
+    assert not model_card.may_be_written(str(path))
     assert "is not brought up to date, since somebody has written in it" in caplog.text
 
 
-def test_our_own_card_is_written_anew(pretrained, mood_tables, tmp_path):
-    short_training(pretrained, mood_tables, tmp_path)
-    assert "license: other\n" in card(tmp_path)
-    short_training(pretrained, mood_tables, tmp_path, license="cc-by-4.0", num_train_epochs=0.8)
-    assert "\nlicense: cc-by-4.0\n" in card(tmp_path)
-    assert "`cc-by-4.0`, as whoever made it has stated." in section(tmp_path, "Licence")
-    assert ": 4 steps of 16 examples" in section(tmp_path, "Training")
+def test_our_own_card_is_written_anew(trained, pretrained, mood_tables):
+    step = int(read_results(trained)["global_step"])
+    changes = {"num_train_epochs": 12.4, "license": "cc-by-4.0"}
+    short_training(pretrained, mood_tables, trained, **changes)
+    assert "\nlicense: cc-by-4.0\n" in card(trained)
+    assert "`cc-by-4.0`, as whoever made it has stated." in section(trained, "Licence")
+    assert f": {step + 2} steps of 16 examples" in section(trained, "Training")
 
 
 def test_the_best_of_several_runs_does_not_replace_a_persons_page(
@@ -175,8 +190,7 @@ def test_the_best_of_several_runs_does_not_replace_a_persons_page(
     (tmp_path / "README.md").write_text("# Mine\n")
     short_training(pretrained, mood_tables, tmp_path, seeds=2)
     assert card(tmp_path) == "# Mine\n"
-    short_training(pretrained, mood_tables, tmp_path / "other", seeds=2)
-    assert "`eval_accuracy`" in section(tmp_path / "other", "Figures")
+    assert "`eval_accuracy`" in section(tmp_path / "runs" / "seed-12345", "Figures")
 
 
 @pytest.mark.parametrize("license", ["", "apache 2.0", "mit\ntags: x", "'mit'", "[mit]"])
@@ -191,35 +205,33 @@ def test_a_licence_that_is_no_name_is_refused(license):
 
 
 def test_a_conversion_for_transformers_keeps_what_is_known_and_says_how_it_is_loaded(
-    pretrained, mood_tables, tmp_path
+    trained, tmp_path, capsys
 ):
     pytest.importorskip("safetensors", reason="needs bert-tf[hf]")
-    source = short_training(pretrained, mood_tables, tmp_path / "run", license="mit")
-    target = convert(source, tmp_path / "there", "huggingface")
-    text = card(target)
-    assert "\nlicense: mit\nlibrary_name: transformers\n" in text
+    target = convert(trained, tmp_path / "there", "huggingface", license="mit")
+    assert "\nlicense: mit\nlibrary_name: transformers\n" in card(target)
     for title in ("Data", "Training", "Figures"):
-        assert section(target, title) == section(source, title)
+        assert section(target, title) == section(trained, title)
     assert "--init_checkpoint=run\n" in section(target, "Conversion")
     assert "import AutoTokenizer, BertForSequenceClassification" in section(target, "Use")
-    assert rows(section(target, "Model"))["2 labels"] == "`bad`, `good`"
-    assert rows(section(target, "Model")) == rows(section(source, "Model"))
+    assert rows(section(target, "Model")) == rows(section(trained, "Model"))
     code = re.findall(r"```python\n(.*?)```", section(target, "Use"), re.S)[-1]
     exec(code.replace("FOLDER", str(target)), {})
+    assert "label" in capsys.readouterr().out
+    back = convert(target, tmp_path / "back", "tf1")
+    assert "\nlicense: mit\nlibrary_name: bert_tf\n" in card(back)
+    assert section(back, "Figures") == section(trained, "Figures")
 
 
-def test_of_a_changed_card_a_conversion_takes_the_licence_alone(sentence_model, tmp_path):
-    source = tmp_path / "changed"
-    shutil.copytree(sentence_model, source, ignore=shutil.ignore_patterns("*.tf_record*"))
-    (source / "README.md").write_text("---\nlanguage: en\nlicense: gpl-3.0\n---\n\n## Data\n\nX\n")
-    target = convert(source, tmp_path / "there", "tf1", max_seq_length=19)
+def test_of_a_changed_card_a_conversion_takes_the_licence_alone(trained, tmp_path):
+    page = "---\nlanguage: en\nlicense: gpl-3.0\n---\n\n## Data\n\nX\n"
+    (trained / "README.md").write_text(page)
+    target = convert(trained, tmp_path / "there", "tf1", max_seq_length=19)
     assert "\nlicense: gpl-3.0\nlibrary_name: bert_tf\n" in card(target)
     assert "## Data" not in card(target)
     assert "--max_seq_length=19\n" in section(target, "Conversion")
-    stated = convert(source, tmp_path / "stated", "tf1", license="mit")
-    assert "\nlicense: mit\n" in card(stated)
-    (source / "README.md").unlink()
-    assert "\nlicense: other\n" in card(convert(source, tmp_path / "without", "tf1"))
+    (trained / "README.md").unlink()
+    assert "\nlicense: other\n" in card(convert(trained, tmp_path / "without", "tf1"))
 
 
 def test_labels_with_signs_of_markdown_stay_in_their_cell():
