@@ -265,7 +265,8 @@ def _model_rows(
         yield f"{len(labels):,} labels", ", ".join(map(_code, labels[:_MOST_LABELS])) + more
     for name, value in arguments.items():
         if value is not None:
-            yield f"`{name}`", _code(value)
+            values = value if isinstance(value, list) else [value]
+            yield f"`{name}`", ", ".join(map(_code, values))
     yield (
         "layers, hidden size, heads",
         (f"{config.num_hidden_layers}, {config.hidden_size}, {config.num_attention_heads}"),
@@ -337,7 +338,7 @@ def _use_of_ours(kind: _Kind, task: Task | None) -> str:
     if kind.program is None:
         return text
     return (
-        f"{text}\n\n`{kind.program} --do_eval --output_dir=FOLDER` evaluates it on other data, "
+        f"{text}\n\n`{kind.program} --do_eval --init_checkpoint=FOLDER` evaluates it on other data, "
         f"`{kind.program} --do_train --init_checkpoint=FOLDER` trains on from its weights, and "
         "`export_saved_model --model_dir=FOLDER` makes a SavedModel."
     )

@@ -10,6 +10,7 @@ from bert_tf.model_folder import load_model_folder
 from bert_tf.workflows import model_card
 from bert_tf.workflows.classifier import run_classifier
 from bert_tf.workflows.classifier_options import ClassifierOptions
+from bert_tf.workflows.classifier_runs import PlannedRun, _keep_if_best
 from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
 from bert_tf.workflows.training import write_results
 
@@ -184,13 +185,18 @@ def test_our_own_card_is_written_anew(trained, pretrained, mood_tables):
     assert f": {step + 2} steps of 16 examples" in section(trained, "Training")
 
 
-def test_the_best_of_several_runs_does_not_replace_a_persons_page(
-    pretrained, mood_tables, tmp_path
+def test_the_card_of_the_best_of_several_runs_moves_up_unless_a_persons_page_is_there(
+    trained, pretrained, mood_tables, tmp_path
 ):
-    (tmp_path / "README.md").write_text("# Mine\n")
-    short_training(pretrained, mood_tables, tmp_path, seeds=2)
-    assert card(tmp_path) == "# Mine\n"
-    assert "`eval_accuracy`" in section(tmp_path / "runs" / "seed-12345", "Figures")
+    for name, page in (("with", "# Mine\n"), ("without", None)):
+        output_dir, run_dir = tmp_path / name, tmp_path / name / "runs" / "seed-7"
+        shutil.copytree(trained, run_dir)
+        if page is not None:
+            (output_dir / "README.md").write_text(page)
+        run = PlannedRun("seed-7", {}, sentence_options(pretrained, mood_tables, run_dir))
+        _keep_if_best(run, read_results(trained), str(output_dir))
+        assert (output_dir / "task.json").exists()
+        assert card(output_dir) == (page or card(trained))
 
 
 @pytest.mark.parametrize("license", ["", "apache 2.0", "mit\ntags: x", "'mit'", "[mit]"])
