@@ -79,7 +79,7 @@ def official_metrics(task: str, logits, labels) -> dict[str, float]:
     from sklearn import metrics
 
     if task == "sts-b":
-        scores = logits[:, 0]
+        scores = logits[:, 0].astype(np.float64)
         pearson, spearman = stats.pearsonr(scores, labels)[0], stats.spearmanr(scores, labels)[0]
         return {"eval_pearson": pearson, "eval_spearman": spearman}
     predictions = np.argmax(logits, axis=-1)

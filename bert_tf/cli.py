@@ -9,6 +9,7 @@ parses the command line, makes the options, and calls the workflow.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import logging
 import os
 import sys
@@ -104,7 +105,10 @@ def is_user_error(error: Exception) -> bool:
     """Whether the input or the machine is at fault, so that the message alone helps."""
     tf = sys.modules.get("tensorflow")  # not loaded: then the error is not TensorFlow's
     theirs = tuple(getattr(tf.errors, name) for name in _TENSORFLOW_USER_ERRORS) if tf else ()
-    return isinstance(error, _USER_ERRORS + theirs)
+    # Where a process may not write larger files (`ulimit -f`), TensorFlow says "out of range".
+    too_large = bool(tf) and isinstance(error, tf.errors.OutOfRangeError)
+    too_large = too_large and os.strerror(errno.EFBIG) in str(error)
+    return too_large or isinstance(error, _USER_ERRORS + theirs)
 
 
 class _PlainFormatter(logging.Formatter):

@@ -149,12 +149,30 @@ def read_manifest(path: str) -> Manifest | None:
             values = json.loads(file.read())
         groups = [group_from_json(group) for group in values["groups"]]
         plain = {name: values[name] for name in _PLAIN_FIELDS}
+        _check_types(plain, groups)
         return Manifest(groups={group.number: group for group in groups}, **plain)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} is damaged or of another version ({error!r}). Make the records again, with "
             "--overwrite."
         ) from error
+
+
+def _check_types(plain: Mapping[str, Any], groups: Sequence[DoneGroup]) -> None:
+    """What others rely on, so that a damaged manifest is known where it is read."""
+    flags, vocabulary, lists = plain["flags"], plain["vocabulary"], [plain["input"]]
+    numbers = [plain["num_groups"], vocabulary["size"], flags["max_seq_length"]]
+    names = [vocabulary["sha256"]]
+    for group in groups:
+        numbers += [group.number, *_values(group.counts)]
+        lists.append(group.shards)
+        for shard in group.shards:
+            numbers += [shard.records, shard.bytes]
+            names.append(shard.file)
+    for values, kind in ((numbers, int), (names, str), (lists, list)):
+        for value in values:
+            if not isinstance(value, kind):
+                raise TypeError(f"{value!r} stands where {kind.__name__} is wanted")
 
 
 def group_from_json(values: Mapping[str, Any]) -> DoneGroup:

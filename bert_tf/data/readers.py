@@ -19,6 +19,7 @@ import io
 import json
 import os
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -191,14 +192,24 @@ def read_table(
 
 @contextmanager
 def open_binary(file: str) -> Iterator[BinaryIO]:
-    """The bytes of a file, buffered, decompressed if it is gzip (recognised by its content)."""
-    if file == STANDARD_INPUT:
-        yield _decompressed(sys.stdin.buffer)
-        return
-    remote = "://" in file
-    with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
-        raw = _RemoteFile(opened) if remote else opened
-        yield _decompressed(io.BufferedReader(raw, _BUFFER_SIZE))
+    """The bytes of a file, buffered, decompressed if it is gzip (recognised by its content).
+
+    Raises:
+        ValueError: the gzip data are damaged.
+    """
+    try:
+        if file == STANDARD_INPUT:
+            yield _decompressed(sys.stdin.buffer)
+            return
+        remote = "://" in file
+        with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
+            raw = _RemoteFile(opened) if remote else opened
+            yield _decompressed(io.BufferedReader(raw, _BUFFER_SIZE))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"{file} begins as a gzip file does, but cannot be decompressed ({error}). It may have been "
+            "cut off; copy it again."
+        ) from error
 
 
 def _decompressed(stream: Any) -> BinaryIO:

@@ -153,7 +153,7 @@ def feature_names(file: str) -> set[str]:
     """
     with naming_damaged_file([file]):
         for record in tf.data.TFRecordDataset(file, _compression(file)).take(1):
-            return set(tf.train.Example.FromString(record.numpy()).features.feature)
+            return set(_features(record.numpy(), f"record 1 of {file}"))
     return set()
 
 
@@ -284,10 +284,11 @@ def files_of_batch(
 
 @contextmanager
 def naming_damaged_file(files: Sequence[str]) -> Iterator[None]:
-    """Wrap iteration over `read_records` in this: TensorFlow's error does not say which file.
+    """Wrap iteration over `read_records` in this: TensorFlow's errors do not say which file.
 
     Raises:
-        ValueError: instead of `tf.errors.DataLossError`, with file and record number.
+        ValueError: instead of `tf.errors.DataLossError`, with file and record number; and where a
+            record cannot be parsed, with the files.
     """
     try:
         yield
@@ -303,6 +304,17 @@ def naming_damaged_file(files: Sequence[str]) -> Iterator[None]:
                     "(cut off, or its checksum does not fit). Write the file again."
                 ) from error
         raise
+    except tf.errors.InvalidArgumentError as error:
+        if not any(words in error.message for words in _PARSER_WORDS):
+            raise
+        what = error.message.split("Name: ")[-1].split("\n")[0]
+        raise ValueError(
+            f"A record in {_few(files)} is not what its first one is ({what}). Write the files again."
+        ) from error
+
+
+# What TensorFlow's parser of examples says, and hardly anything else.
+_PARSER_WORDS = ("Could not parse example", "Name: <unknown>")
 
 
 def _compression(file: str) -> str:
@@ -335,11 +347,19 @@ def _raw_records(file: str) -> Iterator[bytes]:
             ) from error
 
 
-def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) -> None:
+def _features(record: bytes, place: str) -> Mapping[str, Any]:
+    """The features of a serialized example, by name."""
     try:
-        features = tf.train.Example.FromString(record).features.feature
+        return tf.train.Example.FromString(record).features.feature
     except Exception as error:  # DecodeError, whose home differs between protobuf versions
-        raise ValueError(f"{file}: record 1 is not a tf.train.Example.") from error
+        raise ValueError(
+            f"{place} is not a tf.train.Example. Write the file with create_pretraining_data or the "
+            "script of the task."
+        ) from error
+
+
+def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) -> None:
+    features = _features(record, f"record 1 of {file}")
     for spec in specs:
         if spec.name not in features:
             raise ValueError(
@@ -366,7 +386,7 @@ def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) 
 
 
 def _check_ids(place: str, record: bytes, id_limits: Mapping[str, int]) -> None:
-    features = tf.train.Example.FromString(record).features.feature
+    features = _features(record, place)
     for name, limit in id_limits.items():
         beyond = [number for number in features[name].int64_list.value if not 0 <= number < limit]
         if beyond:

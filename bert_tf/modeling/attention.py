@@ -12,6 +12,7 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
+from bert_tf.modeling.answering import Affine, Dense
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.embeddings import truncated_normal
 
@@ -45,16 +46,18 @@ class SelfAttention(keras.layers.Layer):
     """softmax(Q K^T / sqrt(D) + bias) V, with dropout on the probabilities.
 
     The three projections are one matrix product; their variables stay apart, under the reference's
-    names `query`, `key` and `value`.
+    names `query`, `key` and `value`, and are put side by side in every call (but see answering.py).
 
     Source: google-research/bert, modeling.py, `attention_layer`.
     """
+
+    affine: Affine | None = None  # the three projections as one, in a model that only answers
 
     def __init__(self, config: BertConfig, name: str = "self", **kwargs):
         super().__init__(name=name, **kwargs)
         self.config = config
         self.query, self.key, self.value = (
-            keras.layers.Dense(
+            Dense(
                 config.hidden_size,
                 kernel_initializer=truncated_normal(config),
                 name=projection,
@@ -77,17 +80,9 @@ class SelfAttention(keras.layers.Layer):
         heads, size = config.num_attention_heads, config.size_per_head
         batch, length = ops.shape(hidden)[0], ops.shape(hidden)[1]
 
-        projections = (self.query, self.key, self.value)
-        kernel = ops.concatenate([ops.convert_to_tensor(p.kernel) for p in projections], axis=1)
         flat = ops.reshape(hidden, (-1, config.hidden_size))  # [B*S, H]
-        joined = ops.matmul(flat, kernel)  # [B*S, 3H]
         is_fused = training and fused.are_used()
-        if is_fused:
-            offset = ops.concatenate([fused.float32(p.bias) for p in projections], axis=0)
-            joined = fused.add_bias(joined, offset)
-        else:
-            offset = [ops.convert_to_tensor(p.bias) for p in projections]
-            joined = joined + ops.concatenate(offset, axis=0)
+        joined = self._project(flat, is_fused)
         joined = ops.reshape(joined, (batch, length, 3, heads, size))
         query, key, value = ops.unstack(ops.transpose(joined, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
 
@@ -104,6 +99,19 @@ class SelfAttention(keras.layers.Layer):
         context = ops.matmul(probabilities, value)  # [B, N, F, D]
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, F, N, D]
         return ops.reshape(context, (batch, length, config.hidden_size)), probabilities
+
+    def _project(self, flat, is_fused):
+        """[B*S, H] -> query, key and value side by side, [B*S, 3H]."""
+        if self.affine is not None:
+            return self.affine(flat)
+        projections = (self.query, self.key, self.value)
+        kernel = ops.concatenate([ops.convert_to_tensor(p.kernel) for p in projections], axis=1)
+        joined = ops.matmul(flat, kernel)
+        if is_fused:
+            offset = ops.concatenate([fused.float32(p.bias) for p in projections], axis=0)
+            return fused.add_bias(joined, offset)
+        offset = [ops.convert_to_tensor(p.bias) for p in projections]
+        return ops.add(joined, ops.concatenate(offset, axis=0))
 
     def compute_output_spec(self, hidden, bias, training=False):
         batch, length, _ = hidden.shape

@@ -10,6 +10,7 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
+from bert_tf.modeling.answering import LayerNorm
 from bert_tf.modeling.dropout import Dropout
 
 
@@ -18,11 +19,9 @@ def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
-def layer_norm(config: BertConfig, dtype) -> keras.layers.Layer:
+def layer_norm(config: BertConfig, dtype) -> LayerNorm:
     """LayerNorm over the last axis, computed in float32 under every precision."""
-    return keras.layers.LayerNormalization(
-        epsilon=config.layer_norm_eps, name="LayerNorm", dtype=dtype
-    )
+    return LayerNorm(epsilon=config.layer_norm_eps, name="LayerNorm", dtype=dtype)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

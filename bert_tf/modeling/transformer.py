@@ -11,6 +11,7 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
 from bert_tf.modeling.activations import get_activation
+from bert_tf.modeling.answering import Dense
 from bert_tf.modeling.attention import SelfAttention
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.embeddings import layer_norm, truncated_normal
@@ -24,7 +25,7 @@ class ResidualOutput(keras.layers.Layer):
         super().__init__(name=name, **kwargs)
         self.config = config
         self.input_size = input_size
-        self.dense = keras.layers.Dense(
+        self.dense = Dense(
             config.hidden_size,
             kernel_initializer=truncated_normal(config),
             name="dense",
@@ -69,7 +70,7 @@ class TransformerBlock(keras.layers.Layer):
         policy = self.dtype_policy
         self.self_attention = SelfAttention(config, dtype=policy)
         self.attention_output = ResidualOutput(config, config.hidden_size, dtype=policy)
-        self.intermediate = keras.layers.Dense(
+        self.intermediate = Dense(
             config.intermediate_size,
             activation=get_activation(config.hidden_act),
             kernel_initializer=truncated_normal(config),

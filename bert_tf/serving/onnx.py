@@ -54,6 +54,7 @@ def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> d
             f"--format=onnx needs tf2onnx and onnxruntime ({error}). Install them with "
             "`pip install bert-tf[onnx]`."
         ) from error
+    served.prepare(for_onednn=False)
     function = served.numeric_tokens_of_weights()
     model = _converted(served, function)
     onnx.checker.check_model(model)  # tf2onnx only logs that it does not know an operation
@@ -69,10 +70,8 @@ def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> d
             onnx.save_model(model, whole)
             del model
             if precision == "int8":
-                folded = os.path.join(temporary, "folded.onnx")
-                _fold_constants(whole, folded)
-                whole = os.path.join(temporary, "int8.onnx")
-                quantize_dynamic(folded, whole, weight_type=QuantType.QInt8)
+                source, whole = whole, os.path.join(temporary, "int8.onnx")
+                quantize_dynamic(source, whole, weight_type=QuantType.QInt8)
             tf.io.gfile.copy(whole, path)
     return values
 
@@ -92,8 +91,7 @@ def _converted(served: Served, function: Any) -> Any:
         opset=_OPSET,
         custom_op_handlers={"Erfc": (_without_erfc, [])},
     )
-    variables = served.model.weights
-    of_input = {f"weight_{number}": variable for number, variable in enumerate(variables)}
+    of_input = {f"weight_{number}": variable for number, variable in enumerate(served.parameters)}
     for node in model.graph.node:
         for place, name in enumerate(node.input):
             if name in of_input:
@@ -105,19 +103,6 @@ def _converted(served: Served, function: Any) -> Any:
     for variable in used:
         model.graph.initializer.append(numpy_helper.from_array(variable.numpy(), variable.path))
     return model
-
-
-def _fold_constants(source: str, target: str) -> None:
-    """Computes what depends on weights alone, such as kernels side by side, once and for all.
-
-    Without it only products with a kernel as it stands would be quantized.
-    """
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = target
-    onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def _without_erfc(graph: Any, node: Any, name: str, _: Any) -> None:

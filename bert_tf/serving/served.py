@@ -15,6 +15,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.graph_packing import pack_ragged
 from bert_tf.data.graph_tokenizer import GraphTokenizer
+from bert_tf.modeling.answering import prepare_to_answer
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 
@@ -47,7 +48,7 @@ class Served(tf.Module, abc.ABC):
     ):
         super().__init__()
         self._model = _Untracked(model)
-        self.weights = [variable.value for variable in model.weights]
+        self._set_parameters(model.weights)
         self.max_seq_length = max_seq_length
         self.vocabulary = tokenizer.vocab
         self.do_lower_case = tokenizer.do_lower_case
@@ -59,6 +60,19 @@ class Served(tf.Module, abc.ABC):
     @property
     def model(self) -> keras.Model:
         return self._model.object
+
+    @property
+    def parameters(self) -> list[keras.Variable]:
+        """What the functions compute with."""
+        return self._parameters.object
+
+    def prepare(self, *, for_onednn: bool) -> None:
+        """See `answering.prepare_to_answer`; to be called before anything is traced."""
+        self._set_parameters(prepare_to_answer(self.model, for_onednn=for_onednn))
+
+    def _set_parameters(self, parameters: Sequence[keras.Variable]) -> None:
+        self._parameters = _Untracked(list(parameters))
+        self.weights = [variable.value for variable in parameters]
 
     @property
     def config(self) -> BertConfig:
@@ -111,7 +125,7 @@ class Served(tf.Module, abc.ABC):
 
         It takes what `ids_specs` says, by position.
         """
-        arrays = [variable.numpy() for variable in self.model.weights]
+        arrays = [variable.numpy() for variable in self.parameters]
 
         @tf.function(input_signature=list(self.ids_specs().values()), autograph=False)
         def numbers(*ids: tf.Tensor) -> Outputs:
@@ -122,12 +136,12 @@ class Served(tf.Module, abc.ABC):
     def numeric_tokens_of_weights(self) -> Any:
         """`tokens` for formats that hold the weights beside the graph: no array is in it.
 
-        It takes what `ids_specs` says, then `model.weights`, by position.
+        It takes what `ids_specs` says, then `parameters`, by position.
         """
         ids_specs = self.ids_specs().values()
         weights = [
             tf.TensorSpec(variable.shape, variable.dtype, f"weight_{number}")
-            for number, variable in enumerate(self.model.weights)
+            for number, variable in enumerate(self.parameters)
         ]
 
         @tf.function(input_signature=[*ids_specs, *weights], autograph=False)
@@ -138,7 +152,7 @@ class Served(tf.Module, abc.ABC):
 
     def _numbers(self, ids: Sequence[tf.Tensor], weights: Sequence[tf.Tensor]) -> Outputs:
         """The outputs that are numbers, of a model with these weights."""
-        with keras.StatelessScope(list(zip(self.model.weights, weights, strict=True))):
+        with keras.StatelessScope(list(zip(self.parameters, weights, strict=True))):
             outputs = self.tokens(**dict(zip(self.ids_specs(), ids, strict=True)))
         return {name: o for name, o in outputs.items() if o.dtype != tf.string}
 

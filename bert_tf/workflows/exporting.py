@@ -30,7 +30,7 @@ from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows import lookup
-from bert_tf.workflows.options import option
+from bert_tf.workflows.options import option, refuse_nan
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +80,12 @@ class ExportOptions:
         default="float32",
         choices=_PRECISIONS,
     )
+    device: str = option(
+        "What a SavedModel is laid out for; every device computes both. cpu: oneDNN has one operation "
+        "for each LayerNorm, and reads transposed kernels faster. any: plain operations.",
+        default="cpu",
+        choices=("cpu", "any"),
+    )
     max_seq_length: int | None = option(
         "Longer texts are cut, or read in windows of this length. Default: as in training. Not for "
         "questions.",
@@ -116,6 +122,7 @@ class ExportOptions:
         for name in ("max_answer_length", "n_best_size", "top_k"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
+        refuse_nan("null_score_diff_threshold", self.null_score_diff_threshold)
         if self.precision not in FORMATS[self.format]:
             raise ValueError(
                 f"--precision is {self.precision}, but of --format={self.format} it must be "
@@ -161,6 +168,7 @@ def export_saved_model(options: ExportOptions) -> None:
         options.signatures,
         precision=options.precision,
         warm_up=options.warm_up,
+        for_cpu=options.device == "cpu",
     )
     logger.info("Wrote a SavedModel to %s", options.export_dir)
     _log_signatures(values)

@@ -313,6 +313,12 @@ class TrainingOptions(DeviceOptions):
         return self.learning_rate * (math.sqrt(ratio) if self.lr_batch_scaling == "sqrt" else ratio)
 
 
+def refuse_nan(name: str, value: float) -> None:
+    """For thresholds, of which the infinite ones have a meaning."""
+    if math.isnan(value):
+        raise ValueError(f"--{name} is nan, but must be a number.")
+
+
 def require_one_of(options: Any, names: Sequence[str]) -> None:
     """At least one of some boolean flags must be set."""
     if not any(getattr(options, name) for name in names):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +35,7 @@ from bert_tf.workflows.fine_tuning import (
     prepare,
     write_beside_checkpoints,
 )
-from bert_tf.workflows.options import option
+from bert_tf.workflows.options import option, refuse_nan
 from bert_tf.workflows.report import write_report
 from bert_tf.workflows.squad_report import answer_sections
 
@@ -96,8 +95,7 @@ class SquadOptions(FineTuningOptions):
                 raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
         if self.evaluate_steps and not (self.do_train and self.asks):
             raise ValueError("--evaluate_steps needs --do_train, and --do_eval or --do_predict.")
-        if math.isnan(self.null_score_diff_threshold):
-            raise ValueError("--null_score_diff_threshold is nan, but must be a number.")
+        refuse_nan("null_score_diff_threshold", self.null_score_diff_threshold)
 
     @property
     def asks(self) -> bool:

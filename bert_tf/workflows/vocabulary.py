@@ -75,9 +75,12 @@ class VocabularyOptions:
     def __post_init__(self) -> None:
         for name in ("vocab_size", "round_up_to", "max_words"):
             if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` is {getattr(self, name)}, but must be 1 or more.")
+                raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
         check_learning_options(self.character_coverage, self.min_frequency, self.num_unused_tokens)
-        BertConfig.from_name(self.model_size, vocab_size=self.vocab_size)  # refuses unknown sizes
+        try:
+            BertConfig.from_name(self.model_size, vocab_size=self.vocab_size)
+        except ValueError as error:
+            raise ValueError(f"--model_size: {error}") from error
 
 
 @dataclass(frozen=True)

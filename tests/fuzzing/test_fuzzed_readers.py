@@ -1,6 +1,8 @@
 """Whatever stands in a file, it is read or refused with a message that names it."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 from fuzz_cases import cases, read_or_refuse, spoilt, spoilt_json
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from bert_tf.config import BertConfig
 from bert_tf.data.conll import read_conll
-from bert_tf.data.manifest import check_record_sets, read_manifest
+from bert_tf.data.manifest import SUFFIX, check_record_sets, read_manifest
 from bert_tf.data.multiple_choice import read_questions
 from bert_tf.data.readers import read_csv, read_lines, read_table, read_tsv
 from bert_tf.data.squad import Findings, examples_to_train, read_squad
@@ -82,10 +84,11 @@ def read_squad_to_train(path):
 
 def read_record_set(path):
     """As run_pretraining does; there are no records, and a whole manifest says so."""
-    read_manifest(str(path))
-    (path.parent / "x.tf_record").write_bytes(bytes(9))
+    read_manifest(path)
+    records = path.removesuffix(SUFFIX)
+    Path(records).write_bytes(bytes(9))
     check_record_sets(
-        [str(path.parent / "x.tf_record")],
+        [records],
         {"max_seq_length": ("--max_seq_length", 128), "vocab_size": ("the model", 9)},
     )
 
@@ -118,7 +121,7 @@ DOCUMENTS = {
     "squad": ("q.json", SQUAD, read_squad_to_train),
     "configuration": ("bert_config.json", CONFIG, BertConfig.from_json_file),
     "manifest": ("x.tf_record.manifest.json", MANIFEST, read_record_set),
-    "task": ("task.json", TASK, lambda path: read_task(str(path.parent))),
+    "task": ("task.json", TASK, lambda path: read_task(os.path.dirname(path))),
     "race": ("race.txt", RACE, read_questions),
     "choices": (
         "arc.jsonl",
@@ -142,7 +145,7 @@ def test_what_is_not_spoilt_is_read(folder, kind):
     name, content, read = (TEXTS | DOCUMENTS)[kind]
     content = content if isinstance(content, bytes) else json_bytes(content)
     (folder / name).write_bytes(content)
-    assert read_or_refuse(f"{kind}: as it was", lambda: read(folder / name), name)
+    assert read_or_refuse(f"{kind}: as it was", lambda: read(str(folder / name)), name)
 
 
 @pytest.mark.parametrize("kind", [*TEXTS, *DOCUMENTS])
@@ -154,7 +157,7 @@ def test_bytes_in_disorder(folder, kind, data):
     path.write_bytes(
         data.draw(spoilt(content if isinstance(content, bytes) else json_bytes(content)))
     )
-    read_or_refuse(f"{kind}: bytes", lambda: read(path), path)
+    read_or_refuse(f"{kind}: bytes", lambda: read(str(path)), path)
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
@@ -164,7 +167,7 @@ def test_json_with_other_parts(folder, kind, data):
     name, content, read = DOCUMENTS[kind]
     path = folder / name
     path.write_bytes(data.draw(spoilt_json(content)))
-    read_or_refuse(f"{kind}: JSON", lambda: read(path), path)
+    read_or_refuse(f"{kind}: JSON", lambda: read(str(path)), path)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,132 @@
+"""Keras' Dense and LayerNormalization, with a second form for models that only answer.
+
+`prepare_to_answer` gives a model that form. It computes the same, but the variables are laid out as the
+runtime wants them:
+
+* the kernels of query, key and value are one variable, and not put side by side in every call;
+* for TensorFlow on a CPU kernels are [out, in], which oneDNN packs faster (a product of 32 rows takes
+  0.66 of the time);
+* there LayerNorm is written as one batch normalization over the rows, of which TensorFlow's optimizer
+  makes one oneDNN operation (a tenth of the time at 4,096 rows). Without oneDNN it is computed as it
+  stands.
+
+Shapes: R rows (B*S), H hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import keras
+from keras import ops
+
+if keras.config.backend() == "tensorflow":
+    import tensorflow as tf
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """x W + b, for kernels [in, out], or [out, in] if `transposed`."""
+
+    kernel: keras.Variable
+    bias: keras.Variable
+    transposed: bool = False
+
+    def __call__(self, inputs):
+        kernel, bias = ops.convert_to_tensor(self.kernel), ops.convert_to_tensor(self.bias)
+        if not self.transposed:
+            return ops.add(ops.matmul(inputs, kernel), bias)
+        return tf.nn.bias_add(tf.matmul(inputs, kernel, transpose_b=True), bias)
+
+
+class Dense(keras.layers.Dense):
+    """Keras' own, until `affine` is set; then with that product, of [R, in]."""
+
+    affine: Affine | None = None
+
+    def call(self, inputs, training=None):
+        if self.affine is None:
+            return super().call(inputs, training=training)
+        return self.activation(self.affine(inputs))
+
+
+class LayerNorm(keras.layers.LayerNormalization):
+    """Keras' own over the last axis, until `in_one_operation` is set."""
+
+    in_one_operation = False
+
+    def call(self, inputs):
+        if not self.in_one_operation:
+            return super().call(inputs)
+        size, shape = self.gamma.shape[0], tf.shape(inputs)
+        rows = tf.size(inputs) // size
+        # A channel per row, so that the statistics of the "batch" are those of the row.
+        normalized = tf.raw_ops.FusedBatchNormV3(
+            x=tf.reshape(inputs, tf.stack([1, rows, size, 1])),
+            scale=tf.fill([rows], tf.constant(1.0)),
+            offset=tf.fill([rows], tf.constant(0.0)),
+            mean=tf.constant([], tf.float32),
+            variance=tf.constant([], tf.float32),
+            epsilon=self.epsilon,
+            data_format="NCHW",
+            is_training=True,
+        ).y
+        gamma, beta = (tf.cast(v, inputs.dtype) for v in (self.gamma, self.beta))
+        return tf.reshape(normalized, shape) * gamma + beta
+
+
+def prepare_to_answer(model: keras.Model, *, for_onednn: bool) -> list[keras.Variable]:
+    """Changes a model so that it answers faster; it is neither to be trained nor to be saved any more.
+
+    Args:
+        model: a BERT with or without a head.
+        for_onednn: whether TensorFlow will run it on a CPU; else only query, key and value are joined,
+            which every runtime can use.
+
+    Returns:
+        The variables that it computes with from now on.
+    """
+    bert = getattr(model, "bert", model)
+    replaced: set[int] = set()
+    added: list[keras.Variable] = []
+
+    def replace(layers: Sequence[keras.layers.Dense]) -> Affine:
+        affine = _joined(layers, transposed=for_onednn)
+        replaced.update(id(variable) for layer in layers for variable in layer.weights)
+        added.extend([affine.kernel, affine.bias])
+        return affine
+
+    bert.embeddings.layer_norm.in_one_operation = for_onednn
+    for block in bert.encoder_layers:
+        attention, halves = (
+            block.self_attention,
+            (block.attention_output, block.feed_forward_output),
+        )
+        attention.affine = replace([attention.query, attention.key, attention.value])
+        for half in halves:
+            half.layer_norm.in_one_operation = for_onednn
+        for dense in (block.intermediate, *(half.dense for half in halves)):
+            dense.affine = replace([dense]) if for_onednn else None
+    return [variable for variable in model.weights if id(variable) not in replaced] + added
+
+
+def _joined(layers: Sequence[keras.layers.Dense], transposed: bool) -> Affine:
+    """The products of these layers side by side."""
+    kernel = ops.concatenate([layer.kernel.value for layer in layers], axis=1)
+    bias = ops.concatenate([layer.bias.value for layer in layers], axis=0)
+    names = [layer.path.split("/")[-1] for layer in layers]
+    with ExitStack() as scopes:
+        for name in (*layers[0].path.split("/")[:-1], "_".join(names)):
+            scopes.enter_context(keras.name_scope(name))
+        return Affine(
+            *(
+                keras.Variable(value, trainable=False, dtype=layers[0].kernel.dtype, name=name)
+                for name, value in (
+                    ("kernel", ops.transpose(kernel) if transposed else kernel),
+                    ("bias", bias),
+                )
+            ),
+            transposed,
+        )
