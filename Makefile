@@ -11,6 +11,7 @@ quickstart: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 	$(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile
 
 # The long forms of tests/faults and tests/fuzzing. Each prints a table of what was tried.
@@ -22,6 +23,7 @@ fuzz: $(VENV)/.installed-test
 
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
 
 format: $(VENV)/.installed-test
 	$(VENV)/bin/ruff format .
@@ -42,4 +44,4 @@ $(VENV)/.installed-test: setup.py | $(VENV)/bin/python
 	@touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

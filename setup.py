@@ -17,6 +17,7 @@ TEST = [
     "pytest>=8",
     "pytest-xdist>=3.6",
     "ruff>=0.6",
+    "mypy>=1.18",
     "hypothesis>=6.100",
     "jax>=0.4.35",
     "safetensors>=0.4.3",

@@ -106,7 +106,7 @@ def is_user_error(error: Exception) -> bool:
     tf = sys.modules.get("tensorflow")  # not loaded: then the error is not TensorFlow's
     theirs = tuple(getattr(tf.errors, name) for name in _TENSORFLOW_USER_ERRORS) if tf else ()
     # Where a process may not write larger files (`ulimit -f`), TensorFlow says "out of range".
-    too_large = bool(tf) and isinstance(error, tf.errors.OutOfRangeError)
+    too_large = tf is not None and isinstance(error, tf.errors.OutOfRangeError)
     too_large = too_large and os.strerror(errno.EFBIG) in str(error)
     return too_large or isinstance(error, _USER_ERRORS + theirs)
 

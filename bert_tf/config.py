@@ -244,7 +244,8 @@ class BertConfig:
         """
         known = {f.name for f in dataclasses.fields(cls)} - {"extra"}
         accepted = known | _REFERENCE_EXTRAS | _HUGGINGFACE_EXTRAS
-        fields, extra = {}, {}
+        fields: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
         for key, value in values.items():
             if key not in accepted:
                 raise ValueError(

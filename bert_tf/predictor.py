@@ -103,7 +103,7 @@ class Predictor:
         max_answer_length: int = 30,
     ):
         self._batch_size = batch_size
-        self._answer_settings = {
+        self._answer_settings: dict[str, Any] = {
             "null_score_diff_threshold": null_score_diff_threshold,
             "n_best_size": n_best_size,
             "max_answer_length": max_answer_length,
@@ -113,7 +113,7 @@ class Predictor:
         if isinstance(model, TrainedModel):
             self._trained = with_settings(model, max_seq_length, doc_stride)
         elif is_saved_model(model):
-            fixed = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
+            fixed: dict[str, Any] = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
             fixed["precision"] = None if precision == "float32" else precision
             for name, value in fixed.items():
                 if value is not None:

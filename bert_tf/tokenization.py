@@ -89,8 +89,8 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
     if not lines[-1]:  # what follows the last "\n" is no line
         lines.pop()
     vocab: dict[str, int] = {}
-    for index, line in enumerate(lines):
-        token = line.strip()
+    for index, content in enumerate(lines):
+        token = content.strip()
         first = vocab.setdefault(token, index)
         if first != index:
             raise ValueError(
@@ -185,6 +185,7 @@ class _CleaningTable(dict):
 
     def __missing__(self, code_point: int) -> str | int | None:
         char = chr(code_point)
+        result: str | int | None
         if is_dropped(char):
             result = None
         elif is_whitespace(char):

@@ -79,7 +79,8 @@ def read_conll(path: str, columns: Columns = Columns()) -> list[Sentence]:
             there is no word, no such column, or no empty line in a long file.
     """
     sentences: list[Sentence] = []
-    document, num_columns, start, rows = 0, None, 1, []
+    rows: list[list[str]] = []
+    document, num_columns, start = 0, 0, 1
     has_empty_line = False
 
     def end_sentence() -> None:
@@ -97,7 +98,7 @@ def read_conll(path: str, columns: Columns = Columns()) -> list[Sentence]:
             end_sentence()
             document += 1
             continue
-        if num_columns is None:
+        if not num_columns:
             num_columns = len(cells)
             _check_columns(columns, num_columns, f"{path}:{number}", row)
         if len(cells) != num_columns:

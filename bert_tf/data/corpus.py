@@ -44,6 +44,9 @@ def plan_groups(files: Sequence[str], max_group_bytes: int) -> list[Group]:
 
     Returns:
         At least one group. All their ranges together are the corpus, in order.
+
+    Raises:
+        ValueError: `max_group_bytes` is below 1.
     """
     if max_group_bytes < 1:
         raise ValueError(f"`max_group_bytes` is {max_group_bytes}, but must be 1 or more.")

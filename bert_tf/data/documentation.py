@@ -198,7 +198,9 @@ def _documentation_strings(path: Path) -> list[str]:
             tree = ast.parse(content)
     except (SyntaxError, ValueError):  # a template, or another version's syntax
         return []
-    docstrings, in_f_strings, strings = set(), set(), []
+    docstrings: set[int] = set()
+    in_f_strings: set[int] = set()
+    strings = []
     for node in ast.walk(tree):  # parents come before their children
         if isinstance(node, ast.Expr):
             docstrings.add(id(node.value))
@@ -226,7 +228,8 @@ def split_documents(
             f"`held_out_every` is {held_out_every}, but must be 2 or more: at 1 nothing would be "
             "left to train on."
         )
-    train, held_out = [], []
+    train: list[Document] = []
+    held_out: list[Document] = []
     file_numbers: dict[str, dict[str, int]] = defaultdict(dict)
     for document in documents:
         files = file_numbers[document.library]

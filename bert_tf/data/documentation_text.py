@@ -38,7 +38,7 @@ def sentences_of(text: str) -> list[str]:
     >>> sentences_of("Sums up.\\n\\nArgs:\\n  axis: The axis to sum along, `int`.\\n\\n>>> f(3)\\n7")
     ['The axis to sum along, int.']
     """
-    sentences = []
+    sentences: list[str] = []
     for paragraph in _paragraphs(_prose_lines(text)):
         candidates = _SENTENCE_END.split(_without_markup(paragraph))
         sentences += filter(None, map(_as_sentence, candidates))

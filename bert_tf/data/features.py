@@ -96,7 +96,8 @@ def check_specs(specs: Sequence[FeatureSpec]) -> None:
     """
     if not specs:
         raise ValueError("There are no features: give at least one FeatureSpec.")
-    names, outputs = set(), {}
+    names: set[str] = set()
+    outputs: dict[str | None, str] = {}
     for spec in specs:
         if spec.name in names:
             raise ValueError(f"Feature `{spec.name}` is declared twice.")
@@ -160,6 +161,9 @@ def encode_examples(specs: Sequence[FeatureSpec], columns: Mapping[str, np.ndarr
 
     Returns:
         N serialized examples.
+
+    Raises:
+        ValueError: the names are not those of `specs`.
     """
     if {spec.name for spec in specs} != set(columns):
         raise ValueError(f"The columns are {', '.join(columns)}, but must be those of the specs.")
@@ -218,7 +222,7 @@ def _varint_payloads(column: np.ndarray) -> list[bytes]:
     # Seven bits into each byte of one word per number, of which the lowest bytes are written.
     size = -(-int(column.max()).bit_length() // 7)  # bytes of the largest number
     word = np.dtype("<u4") if size <= 4 else np.dtype("<u8")
-    numbers = column.astype(word)
+    numbers: Any = column.astype(word)
     packed = numbers & 0x7F
     is_written = np.zeros((*numbers.shape, word.itemsize), bool)
     is_written[:, :, 0] = True
@@ -284,17 +288,18 @@ def split(
     """
     x = {spec.name: features[spec.name] for spec in specs if spec.role == "input"}
     labels = [spec for spec in specs if spec.role == "label"]
-    y = {label.output: features[label.name] for label in labels}
-    sample_weight = {}
+    y: dict[str, tf.Tensor] = {str(label.output): features[label.name] for label in labels}
+    sample_weight: dict[str, tf.Tensor] = {}
     for label in labels:
-        loss_shape = tf.shape(y[label.output])
+        output = str(label.output)  # every label has one
+        loss_shape = tf.shape(y[output])
         weights = [tf.ones(loss_shape if label.dtype == "int32" else loss_shape[:1])]
         weights += [
             tf.cast(features[spec.name], tf.float32)
             for spec in specs
-            if spec.role == "weight" and spec.output in (label.output, None)
+            if spec.role == "weight" and spec.output in (output, None)
         ]
-        sample_weight[label.output] = _product(weights)
+        sample_weight[output] = _product(weights)
     return x, y, sample_weight
 
 
@@ -333,8 +338,8 @@ def zeros(specs: Sequence[FeatureSpec]) -> dict[str, np.ndarray]:
 def _flat_list(spec: FeatureSpec, value: Any) -> list:
     """`value` as a flat list, after a look at its shape."""
     if isinstance(value, (list, tuple)) and len(spec.shape) == 1:  # the common case, and quick
-        found = (len(value),)
-        flat = value
+        found: tuple[int, ...] = (len(value),)
+        flat: Any = value
     else:
         try:
             tensor = np.asarray(value)

@@ -78,3 +78,20 @@ def write_text(path: str | os.PathLike, text: str) -> None:
     """Writes a whole text file."""
     with open_whole(path) as file:
         file.write(text)
+
+
+def check_writable(output_dir: str) -> None:
+    """Makes the folder. What cannot be written in the end is found out before the long work.
+
+    Raises:
+        ValueError: no file can be written there.
+    """
+    probe = os.path.join(output_dir, f".writable{TEMPORARY_SUFFIX}")
+    try:
+        write_text(probe, "")
+        tf.io.gfile.remove(probe)
+    except (OSError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"Nothing can be written into --output_dir={output_dir} ({error}). Use a folder that may be "
+            "written, on a disk that is not full."
+        ) from error

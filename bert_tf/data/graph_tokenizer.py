@@ -162,9 +162,10 @@ def _normalize(
         int32 [C'], code points with the bits above; int64 [B], where the ends are in it; and int64
         [C'], which of `chars` each came from.
     """
-    if rules.sigma_context is not None:
+    context = rules.sigma_context
+    if context is not None:
         is_sigma = chars == CAPITAL_SIGMA
-        chars = _if_any(is_sigma, lambda c: _lower_final_sigmas(c, rules.sigma_context), chars)
+        chars = _if_any(is_sigma, lambda c: _lower_final_sigmas(c, context), chars)
 
     first = chars + rules.first_offset.look_up(chars)
 

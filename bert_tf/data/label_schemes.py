@@ -60,7 +60,7 @@ def find_scheme(sentences: Iterable[Sequence[str]]) -> str:
     numbers = {
         scheme: sum(1 for labels in sentences for _ in breaks(labels, scheme)) for scheme in SCHEMES
     }
-    return min(SCHEMES, key=numbers.get)
+    return min(SCHEMES, key=numbers.__getitem__)
 
 
 def complete_labels(labels: Iterable[str], scheme: str) -> tuple[str, ...]:

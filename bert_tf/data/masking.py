@@ -163,11 +163,12 @@ class Masker:
         rng.shuffle(starts)
         taken = bytearray(len(units))
         runs: list[list[int]] = []
+        length_shares = self._length_shares or ()
         left = num_to_predict
         for start in starts:
             if not left:
                 break
-            length = 1 + bisect(self._length_shares, rng.random())
+            length = 1 + bisect(length_shares, rng.random())
             run: list[int] = []
             end = first_of_b if start < first_of_b else len(units)
             for index in range(start, min(start + length, end)):

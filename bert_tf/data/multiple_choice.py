@@ -202,7 +202,7 @@ def _headless_row(row: Row) -> _Row:
 
 def _json_rows(values: TableRow | Mapping[str, Any], origin: str = "") -> Iterator[_Row]:
     """One object: one question, or the questions of an article."""
-    origin = origin or values.place
+    origin = origin or str(getattr(values, "place", ""))
     guid = str(values.get("id", values.get("ind", origin)))
     if "article" in values:
         yield from _race_rows(values, guid, origin)
@@ -212,13 +212,15 @@ def _json_rows(values: TableRow | Mapping[str, Any], origin: str = "") -> Iterat
     if "endings" in values:  # HellaSwag
         beginning = values.get("ctx_b", "")
         endings = [f"{beginning} {e}".strip() for e in _list(values, "endings", origin)]
-        text_a, choices, keys = values.get("ctx_a", ""), endings, _numbers(endings)
+        text_a: Any = values.get("ctx_a", "")
+        choices: Sequence[Any] = endings
+        keys: Sequence[str] = _numbers(endings)
     else:
-        question = values["question"] if "question" in values else values.get("text_a")
-        choices = values.get("choices")
-        if isinstance(question, Mapping):  # ARC, CommonsenseQA
-            question, choices = question.get("stem"), question.get("choices", choices)
-        text_a, choices, keys = question, *_choices(choices, origin)
+        text_a = values["question"] if "question" in values else values.get("text_a")
+        given = values.get("choices")
+        if isinstance(text_a, Mapping):  # ARC, CommonsenseQA
+            text_a, given = text_a.get("stem"), text_a.get("choices", given)
+        choices, keys = _choices(given, origin)
     yield _Row(guid, text_a, choices, keys, key, origin)
 
 

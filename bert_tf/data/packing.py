@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from bert_tf.data.random_words import RandomWords
 from bert_tf.tokenization import FullTokenizer
@@ -120,7 +120,11 @@ def pack_windows(
 def sliding_windows(num_tokens: int, size: int, stride: int) -> list[tuple[int, int]]:
     """(start, end) of windows of at most `size` tokens, one every `stride`, until all are covered.
 
-    A stride beyond `size` counts as `size`: no token is left out.
+    A stride beyond `size` counts as `size`: no token is left out. Without tokens there is one empty
+    window.
+
+    Raises:
+        ValueError: `size` or `stride` is below 1.
 
     >>> sliding_windows(10, size=6, stride=3)
     [(0, 6), (3, 9), (6, 10)]
@@ -154,8 +158,8 @@ def truncate_pair(
 
 
 def truncate_pair_at_random(
-    tokens_a: Sequence[Token], tokens_b: Sequence[Token], max_tokens: int, rng: RandomWords
-) -> tuple[Sequence[Token], Sequence[Token]]:
+    tokens_a: Tokens, tokens_b: Tokens, max_tokens: int, rng: RandomWords
+) -> tuple[Tokens, Tokens]:
     """As `truncate_pair`, but each token goes from the front or the back, with probability 0.5 each.
 
     Pre-training data is cut in this way, so that sentence ends are not always what is lost. Draws
@@ -194,6 +198,6 @@ def add_special_tokens(
     return cls + tokens_a + sep + tokens_b + sep
 
 
-def pad(values: Sequence[Token], length: int, value: Token = 0) -> list[Token]:
+def pad(values: Sequence[Any], length: int, value: Any = 0) -> list[Any]:
     """`values`, followed by as many `value` as make `length`."""
     return [*values, *[value] * (length - len(values))]

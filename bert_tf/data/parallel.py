@@ -71,11 +71,12 @@ def end_with_parent() -> None:
 
 
 def _wait_for_parent() -> None:
-    wait_for_process([multiprocessing.parent_process().sentinel])
-    os._exit(1)
+    if (parent := multiprocessing.parent_process()) is not None:
+        wait_for_process([parent.sentinel])
+        os._exit(1)
 
 
-_function: Callable[[Any], Any] | None = None  # of a worker
+_function: Any = None  # of a worker, once `_keep` has it
 
 
 def _keep(function: Callable[[Any], Any]) -> None:

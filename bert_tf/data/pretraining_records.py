@@ -13,6 +13,7 @@ import os
 import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
+from typing import IO
 
 import numpy as np
 
@@ -87,7 +88,7 @@ class InstanceRows:
         self._width = _HEAD + self._length + 2 * self._predictions
         self._rows = array(typecode)
         self._kept = kept_in_memory // self._rows.itemsize  # numbers
-        self._file = None
+        self._file: IO[bytes] | None = None
         self._count = 0
         self._zeros = array(typecode, [0]) * self._width
 

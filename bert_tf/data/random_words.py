@@ -20,7 +20,7 @@ import random
 import sys
 from array import array
 from collections.abc import MutableSequence, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,7 +109,7 @@ class RandomWords:
                 end = max(end, keep)
             # The words cut to so many bits: small numbers, which Python need not make.
             digits = self._digits.get(bits) or self._cut(bits)
-            others = iter(digits)
+            others: Any = iter(digits)
             others.__setstate__(self.at)
             if last >= keep:
                 for other in others:

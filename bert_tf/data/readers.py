@@ -212,7 +212,7 @@ def open_binary(file: str) -> Iterator[BinaryIO]:
         ) from error
 
 
-def _decompressed(stream: io.BufferedReader) -> BinaryIO:
+def _decompressed(stream: Any) -> BinaryIO:
     if not stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
         return stream
     return io.BufferedReader(gzip.GzipFile(fileobj=stream), _BUFFER_SIZE)
@@ -271,11 +271,12 @@ def _delimited_rows(file: str, delimiter: str, quoted: bool) -> Iterator[Row]:
 
 def _named_rows(file: str, delimiter: str, quoted: bool, has_header: bool) -> Iterator[TableRow]:
     rows = _delimited_rows(file, delimiter, quoted)
-    header = first = next(rows, None)
+    first = next(rows, None)
     if first is None:
         if not has_header:
             return
         raise ValueError(f"{file} is empty, but its first line must name the columns.")
+    header = first
     if not has_header:
         header, rows = Row(map(str, range(len(first))), file, first.line), chain([first], rows)
     for column in header:

@@ -60,7 +60,7 @@ class RecordWriter:
         self.specs = tuple(specs)
         self.compression = compression
         self.count = 0  # examples written
-        self._writer: tf.io.TFRecordWriter | None = None
+        self._writer: Any = None  # a tf.io.TFRecordWriter while it is open
 
     def __enter__(self) -> RecordWriter:
         if tf.io.gfile.isdir(self.path):
@@ -205,7 +205,7 @@ def read_records(
     files = list(files)
     check_records(files, specs)
     compressions = [_compression(file) for file in files]
-    num_records = count_records(files) if skip_batches or not repeat else None
+    num_records = count_records(files) if skip_batches or not repeat else 0  # 0: not counted
     # Of a pool the whole is read before a part of it can be left out.
     pool = 1
     if by_length:

@@ -115,6 +115,9 @@ def make_sequences(
         short_seq_prob: share of documents cut for a random, shorter length (0-1), as fine-tuning
             meets short sequences too.
         rng: the source of randomness.
+
+    Raises:
+        ValueError: there is no such objective.
     """
     max_tokens = max_seq_length - (2 if objective == "mlm" else 3)  # [CLS] and each [SEP]
     target_length = max_tokens

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_tf.data.packing import PackedSequence, pack
+from bert_tf.data.packing import PackedSequence, pack, sliding_windows
 from bert_tf.data.squad import Passage, SquadAnswer
 from bert_tf.tokenization import FullTokenizer
 
@@ -134,7 +134,7 @@ class Span(NamedTuple):
     length: int
 
 
-def sliding_windows(num_tokens: int, max_tokens: int, doc_stride: int) -> list[Span]:
+def passage_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[Span]:
     """Parts of a passage that cover it, each `doc_stride` after the one before.
 
     Args:
@@ -142,21 +142,14 @@ def sliding_windows(num_tokens: int, max_tokens: int, doc_stride: int) -> list[S
         max_tokens: of a window.
         doc_stride: tokens; windows that would leave some out begin at the end of the one before.
 
-    >>> sliding_windows(6, max_tokens=3, doc_stride=2)
+    Raises:
+        ValueError: `max_tokens` or `doc_stride` is below 1.
+
+    >>> passage_spans(6, max_tokens=3, doc_stride=2)
     [Span(start=0, length=3), Span(start=2, length=3), Span(start=4, length=2)]
     """
-    if max_tokens < 1 or doc_stride < 1:
-        raise ValueError(
-            f"`max_tokens` is {max_tokens} and `doc_stride` {doc_stride}, but both must be 1 or more."
-        )
-    spans, start = [], 0
-    while start < num_tokens:
-        length = min(num_tokens - start, max_tokens)
-        spans.append(Span(start, length))
-        if start + length == num_tokens:
-            break
-        start += min(length, doc_stride)
-    return spans
+    windows = sliding_windows(num_tokens, max_tokens, doc_stride)
+    return [Span(start, end - start) for start, end in windows if end > start]
 
 
 def max_context(spans: Sequence[Span], num_tokens: int) -> list[np.ndarray]:
@@ -252,7 +245,7 @@ def make_windows(
         answer: tokens of the passage, where there is one to learn.
     """
     num_tokens = len(passage.ids)
-    spans = sliding_windows(num_tokens, max_seq_length - len(query_ids) - 3, doc_stride)
+    spans = passage_spans(num_tokens, max_seq_length - len(query_ids) - 3, doc_stride)
     contexts = max_context(spans, num_tokens)
     for index, (span, context) in enumerate(zip(spans, contexts, strict=True)):
         yield Window(

@@ -237,8 +237,9 @@ def _refuse_unanswerable(examples: Sequence[SquadExample]) -> None:
 
 def _find_answer(example: SquadExample, findings: Findings) -> SquadAnswer | None:
     """Where the first answer stands; None, and a finding, where it does not."""
-    answer, text = example.answers[0], example.passage.text
-    if len(example.answers) > 1:
+    answers = example.answers or ()
+    answer, text = answers[0], example.passage.text
+    if len(answers) > 1:
         findings.add("have several answers, of which the first is learned", example.qas_id)
     if not answer.text.strip():
         findings.add("are left out, because their answer is empty", example.qas_id)

@@ -57,6 +57,9 @@ def first_tokens(num_unused_tokens: int = NUM_UNUSED_TOKENS) -> list[str]:
     Args:
         num_unused_tokens: rows kept free for tokens of one's own; 99 of them stand before [UNK].
 
+    Raises:
+        ValueError: there are fewer than those 99.
+
     >>> tokens = first_tokens()
     >>> [tokens.index(f"[{name}]") for name in ("PAD", "unused0", "UNK", "CLS", "SEP", "MASK")]
     [0, 1, 100, 101, 102, 103]
@@ -100,6 +103,9 @@ def count_words(
     Returns:
         word -> count. A word longer than the tokenizer takes (`MAX_INPUT_CHARS_PER_WORD`) is cut
         behind the first character too many, so that a file of base64 cannot fill the memory.
+
+    Raises:
+        ValueError: `max_words` is below 1.
     """
     if max_words < 1:
         raise ValueError(f"`max_words` is {max_words}, but must be 1 or more.")
@@ -192,7 +198,11 @@ def learn_wordpieces(
 
 
 def measure_coverage(tokens: Iterable[str], counts: Mapping[str, int]) -> Coverage:
-    """How `WordpieceTokenizer` with these tokens splits the words of a text."""
+    """How `WordpieceTokenizer` with these tokens splits the words of a text.
+
+    Raises:
+        ValueError: there are no words.
+    """
     tokenizer = WordpieceTokenizer({token: index for index, token in enumerate(tokens)})
     num_words = num_unknown = num_pieces = 0
     for word, count in counts.items():

@@ -61,7 +61,7 @@ def read_paragraphs(lines: Iterable[str], file: str, format: str = "auto") -> It
         raise ValueError(
             f"`format` is {format!r}, but must be auto or one of {', '.join(FORMATS)}."
         )
-    numbered = enumerate(lines, 1)
+    numbered: Iterator[tuple[int, str]] = enumerate(lines, 1)
     if format == "auto":
         numbered = itertools.dropwhile(lambda line: not line[1].strip(), numbered)
         first = next(numbered, None)

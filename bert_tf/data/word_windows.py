@@ -50,6 +50,9 @@ def word_windows(
         max_tokens: pieces that a window holds.
         stride: pieces between the beginnings of windows, 1 to `max_tokens`; default: half a window.
 
+    Raises:
+        ValueError: a length or the stride is not within these.
+
     >>> word_windows([1] * 10, max_tokens=6, stride=2)
     [Window(start=0, end=6, first=0, last=4), Window(start=2, end=8, first=4, last=6), \
 Window(start=4, end=10, first=6, last=10)]
@@ -103,6 +106,9 @@ def pack_words(
     words: Sequence[Sequence[int]], *, max_seq_length: int, cls_id: int, sep_id: int
 ) -> PackedWords:
     """[CLS] words [SEP] and padding.
+
+    Raises:
+        ValueError: they do not fit.
 
     >>> pack_words([[7], [8, 9], [7]], max_seq_length=7, cls_id=1, sep_id=2).word_positions
     [1, 2, 4]

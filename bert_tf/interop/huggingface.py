@@ -96,7 +96,11 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
 
 
 def transformer_folder(folder: str) -> str:
-    """`folder`, or the part of a sentence-transformers model in it that is the transformer."""
+    """`folder`, or the part of a sentence-transformers model in it that is the transformer.
+
+    Raises:
+        ValueError: modules.json names no transformer, or one in a place where none may be.
+    """
     modules_file = os.path.join(folder, "modules.json")
     if not os.path.isfile(modules_file):
         return folder

@@ -93,7 +93,7 @@ def config_values(
     }
     if head.has_labels or head.name == "multiple_choice":
         values["classifier_dropout"] = _CLASSIFIER_DROPOUT
-    if head.has_labels:
+    if head.has_labels and labels is not None:
         values["id2label"] = {str(index): label for index, label in enumerate(labels)}
         values["label2id"] = {label: index for index, label in enumerate(labels)}
     if problem_type is not None:

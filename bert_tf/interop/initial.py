@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -129,7 +130,7 @@ def initialize(model, checkpoint: str | os.PathLike | PretrainedCheckpoint) -> L
     if checkpoint.config is not None and isinstance(model_config, BertConfig):
         notes += _compare_configs(model_config, checkpoint.config, checkpoint.source)
 
-    kinds = (_ROOT_HEADS.get(checkpoint.architecture), _ROOT_HEADS.get(type(model).__name__))
+    kinds = (_ROOT_HEADS.get(checkpoint.architecture or ""), _ROOT_HEADS.get(type(model).__name__))
     ignored: tuple[str, ...] = ()
     if all(kinds) and kinds[0] != kinds[1] and any(n in checkpoint.arrays for n in _ROOT_NAMES):
         ignored = _ROOT_NAMES
@@ -162,7 +163,7 @@ def assign(
             model may have none, and so may a BiLSTM on top of the encoder; a head may be missing or of
             another shape. Those keep their values.
     """
-    by_name = {}
+    by_name: dict[str, Any] = {}
     for variable in variables:
         if by_name.setdefault(variable.path, variable) is not variable:
             raise ValueError(

@@ -93,7 +93,7 @@ def _statements(folder: str) -> Iterator[tuple[bool, str]]:
         yield value, path
     path = file_beside(folder, "tokenizer.json")
     normalizer = (read_json(path).get("normalizer") or {}) if path else {}
-    if isinstance(value := normalizer.get("lowercase"), bool):
+    if path and isinstance(value := normalizer.get("lowercase"), bool):
         yield value, path
 
 
@@ -106,7 +106,7 @@ def _case_evidence(path: str, vocab: Mapping[str, int] | None) -> Iterator[tuple
         for value, file in _statements(path if tf.io.gfile.isdir(path) else os.path.dirname(path)):
             yield value, f"{file} says {'lower-case' if value else 'keep the case'}"
     cased = None if vocab is None else vocab_is_cased(vocab)
-    if cased is not None:
+    if vocab is not None and cased is not None:
         found = "tokens with upper-case letters" if cased else "none with upper case or accents"
         yield not cased, f"of the {len(vocab)} tokens in the vocabulary there are {found}"
     for name in reversed(re.split(r"[/\\]", path)):

@@ -250,7 +250,7 @@ def _find_encoder(graph: _Graph, prefix: str) -> tuple[dict[str, str], tuple[str
             "variable word_embeddings/embeddings). Its variables: "
             f"{', '.join(names[:3]) or 'none'}{', ...' if len(names) > 3 else ''}"
         )
-    return {name: graph.keys[number] for name, number in found.items()}, notes
+    return {name: graph.keys[number] for name, number in found.items() if number is not None}, notes
 
 
 def _by_attributes(graph: _Graph, encoder: int) -> dict[str, int | None]:

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.interop.beside import find_config
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.heads import Head
 from bert_tf.interop.initial import initialize
@@ -47,7 +48,7 @@ def own_outputs(
     checkpoint: PretrainedCheckpoint, head: Head, batch: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """What our model says: name of the output -> float32 array. Every position counts as masked."""
-    config = checkpoint.config
+    config = find_config(None, checkpoint)
     inputs = dict(batch)
     if head.name == "encoder":
         model = BertModel(config)
@@ -56,7 +57,7 @@ def own_outputs(
         count, length = batch["input_ids"].shape
         inputs["masked_lm_positions"] = np.tile(np.arange(length, dtype=np.int32), (count, 1))
     elif head.has_labels:
-        num_labels = len(checkpoint.labels)
+        num_labels = len(checkpoint.labels or ())
         model = getattr(models, head.architecture)(config, num_labels)
     else:
         model = getattr(models, head.architecture)(config)

@@ -120,13 +120,11 @@ def _joined(layers: Sequence[keras.layers.Dense], transposed: bool) -> Affine:
     with ExitStack() as scopes:
         for name in (*layers[0].path.split("/")[:-1], "_".join(names)):
             scopes.enter_context(keras.name_scope(name))
-        return Affine(
-            *(
-                keras.Variable(value, trainable=False, dtype=layers[0].kernel.dtype, name=name)
-                for name, value in (
-                    ("kernel", ops.transpose(kernel) if transposed else kernel),
-                    ("bias", bias),
-                )
-            ),
-            transposed,
+        kernel, bias = (
+            keras.Variable(value, trainable=False, dtype=layers[0].kernel.dtype, name=name)
+            for name, value in (
+                ("kernel", ops.transpose(kernel) if transposed else kernel),
+                ("bias", bias),
+            )
         )
+        return Affine(kernel, bias, transposed)

@@ -30,7 +30,7 @@ class QuestionModel(TextModel):
     certainty: str = "probability"
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         null_odds = ("null_odds",) if self.has_null_odds else ()
         return ("answer", "start", "end", self.certainty, *null_odds)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -36,11 +36,11 @@ class LabelModel(TextModel):
     is_pair: bool
 
     @property
-    def fields(self) -> tuple[str, ...]:
+    def fields(self) -> tuple[str, ...]:  # type: ignore[override]
         return ("text_a", "text_b") if self.is_pair else ("text_a",)
 
     @property
-    def columns(self) -> tuple[str, ...]:
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
         if self.problem_type == "regression":
             return ("score",)
         first = "label" if self.problem_type == "single_label" else "labels"
@@ -124,7 +124,7 @@ class TextClassifier(LabelModel):
 
     def __init__(self, model: str | TrainedModel, batch_size: int = 32):
         trained = loaded(model, ClassificationTask, "run_classifier")
-        self.task: ClassificationTask = trained.task
+        self.task = cast(ClassificationTask, trained.task)
         self.labels, self.is_pair = self.task.labels, self.task.is_pair
         self.problem_type = self.task.kind.name
         self._tokenizer = trained.tokenizer

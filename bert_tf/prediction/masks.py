@@ -193,9 +193,12 @@ class PseudoPerplexity(TextModel):
             )
         cls_id, sep_id = self._tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
         room = self._max_seq_length - 2
-        place = {"max_seq_length": self._max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
+        length = self._max_seq_length
         return [
-            trimmed(pack(ids[first : first + room], **place)) for first in range(0, len(ids), room)
+            trimmed(
+                pack(ids[first : first + room], max_seq_length=length, cls_id=cls_id, sep_id=sep_id)
+            )
+            for first in range(0, len(ids), room)
         ]
 
     def answer(self, prepared: Sequence[list[PackedSequence]]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from bert_tf.prediction.embeddings import EmbeddingModel
 from bert_tf.prediction.masks import MaskModel
 from bert_tf.prediction.text_model import TextModel, batches_by_length, beginning, checked_text
 from bert_tf.prediction.words_and_choices import ChoiceModel, EntityModel
+from bert_tf.tasks.classification import ClassificationTask
 
 _TEXT = "serving_default"  # the signature that takes text
 
@@ -86,7 +87,8 @@ class SavedClassifier(_Saved, LabelModel):
             )
         # An export of a version that knew one problem type has no task.json.
         task = read_task(os.path.dirname(path))
-        self.problem_type = "single_label" if task is None else task.kind.name
+        known = task.kind.name if isinstance(task, ClassificationTask) else None
+        self.problem_type = known or "single_label"
 
     def prepare(self, item: str | TextPair) -> TextPair:
         return self.checked(item)

@@ -14,7 +14,7 @@ Shapes: B batch, K choices, S sequence.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -132,7 +132,7 @@ class EntityRecognizer(EntityModel):
 
     def answer(self, prepared: Sequence[tuple[str, list[WordSpan]]]) -> list[dict[str, Any]]:
         """{"entities": as of `predict`}."""
-        task = self._trained.task
+        task = cast(TokenClassificationTask, self._trained.task)
         sentences = [
             Sentence(tuple(text[start:end] for start, end in words), None, index, "", 0)
             for index, (text, words) in enumerate(prepared)

@@ -12,6 +12,8 @@ Long contexts are read in windows as in training; the answer is the best of all 
 
 from __future__ import annotations
 
+from typing import cast
+
 import tensorflow as tf
 
 from bert_tf.data.graph_windows import best_spans, graph_windows
@@ -31,8 +33,8 @@ class ServedAnswerer(Served):
     task: QuestionAnsweringTask
 
     def __init__(self, trained: TrainedModel, settings: AnswerSettings, with_text: bool = True):
-        super().__init__(trained.model, trained.tokenizer, trained.task.max_seq_length, with_text)
-        self.task, self.settings = trained.task, settings
+        super().__init__(trained.model, trained.tokenizer, trained.max_seq_length, with_text)
+        self.task, self.settings = cast(QuestionAnsweringTask, trained.task), settings
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         return self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)

@@ -8,6 +8,8 @@ tokens            input_ids, input_mask, segment_ids: int32 [B, K, S]
 
 from __future__ import annotations
 
+from typing import cast
+
 import tensorflow as tf
 
 from bert_tf.model_folder import TrainedModel
@@ -24,7 +26,7 @@ class ServedChooser(Served):
 
     def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
         super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
-        self.task = trained.task
+        self.task = cast(MultipleChoiceTask, trained.task)
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         inputs = {"input_ids": input_ids, "input_mask": input_mask, "segment_ids": segment_ids}

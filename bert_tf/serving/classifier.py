@@ -15,6 +15,8 @@ evaluation does; a row of ids is one window.
 
 from __future__ import annotations
 
+from typing import cast
+
 import tensorflow as tf
 
 from bert_tf.data.graph_windows import graph_document_windows
@@ -32,8 +34,8 @@ class ServedClassifier(Served):
 
     def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
         super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
-        self.task = trained.task
-        self._label_names = list(trained.task.labels)
+        self.task = cast(ClassificationTask, trained.task)
+        self._label_names = list(self.task.labels)
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         return self._answer(**self._logits(input_ids, input_mask, segment_ids))

@@ -54,7 +54,9 @@ class ServedMaskFiller(Served):
         name = "masked_lm_positions"
         return {**super().ids_specs(), name: tf.TensorSpec([None, None], tf.int32, name)}
 
-    def tokens(self, input_ids, input_mask, segment_ids, masked_lm_positions) -> Outputs:
+    def tokens(  # type: ignore[override]  # `ids_specs` names the fourth
+        self, input_ids, input_mask, segment_ids, masked_lm_positions
+    ) -> Outputs:
         logits = self.call_model(
             input_ids=input_ids,
             input_mask=input_mask,

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.serving.saved_model import described, metadata, new_folder, write_beside
-from bert_tf.serving.served import TOKENS, Outputs, Served
+from bert_tf.serving.served import TOKENS, Served
 
 ONNX_FILE = "model.onnx"
 ONNX_PRECISIONS = ("float32", "int8")
@@ -77,7 +76,7 @@ def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> d
     return values
 
 
-def _converted(served: Served, function: Callable[..., Outputs]) -> Any:
+def _converted(served: Served, function: Any) -> Any:
     """The ModelProto.
 
     tf2onnx copies each array of a graph again and again (21.7 GB for BERT-Base, which has 0.4): so

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import tensorflow as tf
@@ -23,7 +23,7 @@ INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 TEXT, TOKENS = "serving_default", "tokens"  # the signatures that every model can have
 ROWS_AT_ONCE = 32  # windows of long texts that go through the model together
 
-Signature = tf.types.experimental.ConcreteFunction
+Signature: TypeAlias = tf.types.experimental.ConcreteFunction
 Outputs = dict[str, tf.Tensor]
 
 
@@ -120,7 +120,7 @@ class Served(tf.Module, abc.ABC):
                 found[name] = _graph(function).get_concrete_function(*specs)
         return found
 
-    def numeric_tokens(self) -> Callable[..., Outputs]:
+    def numeric_tokens(self) -> Any:
         """`tokens` for runtimes without strings and variables: a graph whose weights are constants.
 
         It takes what `ids_specs` says, by position.
@@ -133,7 +133,7 @@ class Served(tf.Module, abc.ABC):
 
         return numbers
 
-    def numeric_tokens_of_weights(self) -> Callable[..., Outputs]:
+    def numeric_tokens_of_weights(self) -> Any:
         """`tokens` for formats that hold the weights beside the graph: no array is in it.
 
         It takes what `ids_specs` says, then `parameters`, by position.

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
@@ -39,7 +39,7 @@ class ServedTagger(Served):
 
     def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
         super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
-        self.task = trained.task
+        self.task = cast(TokenClassificationTask, trained.task)
         self._label_names = list(self.task.labels)
         self._rules = _EntityRules.of(self.task.labels)
 

@@ -110,14 +110,14 @@ def predict_answer(
     best = next((candidate for candidate in nbest if candidate.text), None)
     if not nbest:  # the reference's word where nothing can be an answer
         nbest = [Candidate("empty", 0.0, 0.0, 1.0)]
-    nbest = _with_probabilities(nbest)
+    ranked = _with_probabilities(nbest)
     if null is None:
-        return Prediction(nbest[0].text, nbest, nbest[0].text)
+        return Prediction(ranked[0].text, ranked, ranked[0].text)
     # The reference fails where "no answer" is all there is to choose from.
     null_odds = CERTAINLY_NULL if best is None else _null_odds(null, best)
     best_answer = best.text if best else ""
     is_null = null_odds > settings.null_score_diff_threshold
-    return Prediction("" if is_null else best_answer, nbest, best_answer, null_odds)
+    return Prediction("" if is_null else best_answer, ranked, best_answer, null_odds)
 
 
 def _null_odds(null: Candidate, best: Candidate) -> float:
@@ -169,8 +169,8 @@ def _best_spans(
         parts.append((of, first, last, starts[first], ends[last]))
     if not parts:
         return _Spans(*(np.zeros(0, int) for _ in range(5)))
-    window, first, last, start, end = map(np.concatenate, zip(*parts, strict=True))
-    return _Spans(window, first, last, start.astype(np.float64), end.astype(np.float64))
+    of, first, last, start, end = map(np.concatenate, zip(*parts, strict=True))
+    return _Spans(of, first, last, start.astype(np.float64), end.astype(np.float64))
 
 
 def _with_texts(
@@ -182,11 +182,12 @@ def _with_texts(
     report: Callable[[str], None] | None,
 ) -> list[Candidate]:
     """The best spans whose texts differ, and no answer among them (or, where it is not, behind)."""
-    nbest, seen = [], set()
+    nbest: list[Candidate] = []
+    seen: set[str] = set()
     for candidate in _by_score(spans, null):
         if len(nbest) >= settings.n_best_size:
             break
-        if candidate.window is None:
+        if candidate.window is None or candidate.positions is None:
             seen.add("")
         else:
             window = windows[candidate.window]
@@ -244,7 +245,7 @@ def characters_of(
 
     Found by the tokens alone, so that it is right also where `get_final_text` had to give all the words.
     """
-    if candidate.window is None:
+    if candidate.window is None or candidate.positions is None:
         return None
     window = windows[candidate.window]
     span = TokenSpan(*map(window.passage_token, candidate.positions))

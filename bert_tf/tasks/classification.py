@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
 
-POOLINGS = {"mean": np.mean, "max": np.max}
+POOLINGS: dict[str, Callable[..., Any]] = {"mean": np.mean, "max": np.max}
 _CHUNK_SIZE = 1000  # examples that become records at once
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import tensorflow as tf
 
@@ -82,7 +82,7 @@ def _splits(submission: str, columns: tuple, test_columns: tuple, **kwargs) -> d
     return {
         "train": Split("train.tsv", *columns, **kwargs),
         "dev": Split("dev.tsv", *columns, **kwargs),
-        "test": Split("test.tsv", *test_columns, submission=submission),
+        "test": replace(Split("test.tsv", *test_columns), submission=submission),
     }
 
 
@@ -242,7 +242,7 @@ def submission_lines(task: GlueTask, predictions: list) -> list[str]:
     if task.labels:
         shown = [task.labels[index] for index in predictions]
     else:
-        low, high = task.range
+        low, high = task.range or (float("-inf"), float("inf"))
         shown = [f"{min(max(float(number), low), high):.3f}" for number in predictions]
     return ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(shown))]
 

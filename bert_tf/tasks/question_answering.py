@@ -167,8 +167,10 @@ class QuestionAnsweringTask(Task):
         """The official metrics of the questions that were asked.
 
         Raises:
-            ValueError: they have no answers to compare with.
+            ValueError: there are none, or they have no answers to compare with.
         """
+        if self.asked is None:
+            raise ValueError("No question was asked: `to_predict` gives the task some.")
         return self.asked.metrics(self.asked.predict(kept))
 
 
@@ -238,7 +240,7 @@ def official_metrics(
                     else ". For SQuAD 2.0 give --version_2_with_negative."
                 )
             )
-    answers = {e.qas_id: [answer.text for answer in e.answers] for e in examples}
+    answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}
     texts = {name: prediction.text for name, prediction in predictions.items()}
     if not version_2_with_negative:
         return squad_metrics.evaluate_v1(answers, texts)
@@ -246,7 +248,7 @@ def official_metrics(
         answers,
         texts,
         {name: prediction.best_answer for name, prediction in predictions.items()},
-        {name: prediction.null_odds for name, prediction in predictions.items()},
+        {name: prediction.null_odds or 0.0 for name, prediction in predictions.items()},
     )
 
 

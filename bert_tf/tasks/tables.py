@@ -87,7 +87,8 @@ def infer_labels(examples: Iterable[InputExample]) -> list[str]:
     labels: set[str] = set()
     for example in examples:
         if example.label is not None:
-            labels.update([example.label] if isinstance(example.label, str) else example.label)
+            label: Any = example.label
+            labels.update([label] if isinstance(label, str) else label)
     try:
         values = {label: float(label) for label in labels}
     except ValueError:
@@ -109,12 +110,13 @@ def _text(row: TableRow, column: str) -> str:
 def _label(row: TableRow, layout: TableLayout) -> Label:
     if layout.label_columns:
         return tuple(name for name in layout.label_columns if _truth(row, name))
-    value = row[layout.label]
+    column = str(layout.label)
+    value = row[column]
     if layout.problem_type == "regression":
-        return _number(row, layout.label, value)
+        return _number(row, column, value)
     if layout.problem_type == "multi_label":
-        return _names(row, layout, value)
-    return _name(row, layout.label, value)
+        return _names(row, column, value, layout.label_separator)
+    return _name(row, column, value)
 
 
 def _name(row: TableRow, column: str, value: Any) -> str:
@@ -125,16 +127,14 @@ def _name(row: TableRow, column: str, value: Any) -> str:
     return value.strip()
 
 
-def _names(row: TableRow, layout: TableLayout, value: Any) -> tuple[str, ...]:
+def _names(row: TableRow, column: str, value: Any, separator: str) -> tuple[str, ...]:
     if isinstance(value, str):
-        parts: Sequence[Any] = [
-            part for part in value.split(layout.label_separator) if part.strip()
-        ]
+        parts: Sequence[Any] = [part for part in value.split(separator) if part.strip()]
     elif isinstance(value, list):
         parts = value
     else:
-        raise _wrong(row, layout.label, value, "labels (a text or a list)")
-    return tuple(_name(row, layout.label, part) for part in parts)
+        raise _wrong(row, column, value, "labels (a text or a list)")
+    return tuple(_name(row, column, part) for part in parts)
 
 
 def _truth(row: TableRow, column: str) -> bool:

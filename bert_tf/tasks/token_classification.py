@@ -183,7 +183,7 @@ class TokenClassificationTask(Task):
                 sep_id=sep_id,
             )
             numbers = range(window.start, window.end)
-            columns = {
+            columns: dict[str, list[Any]] = {
                 "word_positions": packed.word_positions,
                 "label_ids": [word.label_id for word in words],
                 "label_weights": [float(window.first <= n < window.last) for n in numbers],

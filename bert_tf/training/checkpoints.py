@@ -15,6 +15,7 @@ import re
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +27,7 @@ logger = logging.getLogger(__name__)
 GLOBAL_STEP = "global_step"
 
 
-def training_variables(model, optimizer=None) -> dict[str, object]:
+def training_variables(model, optimizer=None) -> dict[str, Any]:
     """Checkpoint name -> Keras variable, for a model and, if given, its built optimizer."""
     named = {variable.path: variable for variable in model.weights}
     if len(named) != len(model.weights):
@@ -42,7 +43,7 @@ def training_variables(model, optimizer=None) -> dict[str, object]:
 
 
 def save_checkpoint(
-    directory: str, variables: Mapping[str, object], step: int, keep_max: int = 5
+    directory: str, variables: Mapping[str, Any], step: int, keep_max: int = 5
 ) -> str:
     """Writes `model.ckpt-<step>` and makes it the latest; older ones beyond `keep_max` are deleted.
 
@@ -90,7 +91,7 @@ class BackgroundSaver:
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
-    def save(self, variables: Mapping[str, object], step: int) -> None:
+    def save(self, variables: Mapping[str, Any], step: int) -> None:
         """Starts to write; arguments as of `save_checkpoint`."""
         self.wait()
         arrays = {name: np.asarray(variable).copy() for name, variable in variables.items()}
@@ -167,7 +168,7 @@ def checkpoint_step(prefix: str) -> int:
     return int(prefix.rsplit("-", 1)[1])
 
 
-def restore_checkpoint(prefix: str, variables: Mapping[str, object]) -> None:
+def restore_checkpoint(prefix: str, variables: Mapping[str, Any]) -> None:
     """Sets every variable to its value in the checkpoint; nothing may be missing.
 
     Raises:
@@ -188,7 +189,7 @@ def restore_checkpoint(prefix: str, variables: Mapping[str, object]) -> None:
         variable.assign(arrays[name])
 
 
-def prefer_averages(prefix: str, variables: Mapping[str, object]) -> dict[str, object]:
+def prefer_averages(prefix: str, variables: Mapping[str, Any]) -> dict[str, Any]:
     """`variables` under the names of their moving averages, where the checkpoint has any."""
     found = {name for name, _ in tf.train.list_variables(prefix)}
     averages = {name: f"{name}/{AVERAGE_SLOT}" for name in variables}
@@ -199,7 +200,7 @@ def prefer_averages(prefix: str, variables: Mapping[str, object]) -> dict[str, o
 
 
 def _refuse_other_shapes(
-    prefix: str, shapes: Mapping[str, Sequence[int]], variables: Mapping[str, object]
+    prefix: str, shapes: Mapping[str, Sequence[int]], variables: Mapping[str, Any]
 ) -> None:
     problems = [f"{name} is missing" for name in variables if name not in shapes]
     problems += [

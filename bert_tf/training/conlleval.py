@@ -87,7 +87,8 @@ def entities(labels: Sequence[str]) -> list[Entity]:
     >>> entities(["B-PER", "I-PER", "O", "I-LOC"])
     [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4)]
     """
-    found, start, current = [], None, ""
+    found: list[Entity] = []
+    start, current = None, ""
     for index, label in enumerate([*labels, "O"]):
         prefix, _, kind = label.partition("-")
         goes_on = start is not None and prefix in ("I", "E") and kind == current
@@ -96,7 +97,7 @@ def entities(labels: Sequence[str]) -> list[Entity]:
             start = None
         if prefix != "O" and start is None:
             start, current = index, kind
-        if prefix in ("E", "S"):
+        if prefix in ("E", "S") and start is not None:
             found.append(Entity(current, start, index + 1))
             start = None
     return found
@@ -114,7 +115,9 @@ def conlleval(actual: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]
     (Counts(correct=0, predicted=1, actual=1), 0.667)
     """
     num_tokens = num_correct_tokens = 0
-    counters = correct, found, existing = Counter(), Counter(), Counter()
+    correct: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    existing: Counter[str] = Counter()
     for actual_labels, predicted_labels in zip(actual, predicted, strict=True):
         pairs = list(zip(actual_labels, predicted_labels, strict=True))
         num_tokens += len(pairs)
@@ -126,9 +129,9 @@ def conlleval(actual: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]
     return Scores(
         num_tokens,
         num_correct_tokens,
-        Counts(*(counter.total() for counter in counters)),
+        Counts(correct.total(), found.total(), existing.total()),
         {
-            kind: Counts(*(counter[kind] for counter in counters))
+            kind: Counts(correct[kind], found[kind], existing[kind])
             for kind in sorted(existing.keys() | found.keys())
         },
     )

@@ -10,7 +10,7 @@ from typing import IO
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 NAME = ".training.lock"
 

@@ -150,7 +150,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         self.assign(m, next_m)
         self.assign(v, next_v)
         self.assign_sub(variable, change)
-        if self._averages:
+        if self._averages and self.ema_decay is not None:
             average = self._averages[index]
             share = 1.0 - self.ema_decay
             self.assign_sub(average, share * (average - variable))

@@ -155,7 +155,7 @@ def find_best_threshold(
     Where answering nothing is best the threshold lies below all odds; the official script says 0.0 then,
     which would answer some.
     """
-    names = sorted(null_odds, key=null_odds.get)
+    names = sorted(null_odds, key=null_odds.__getitem__)
     score = best = float(sum(not has for has in has_answer.values()))
     threshold = math.nextafter(null_odds[names[0]], -math.inf)
     for name in names:

@@ -91,7 +91,7 @@ class Trainer:
         self.losses = tuple(losses)
         self.strategy = strategy
         self.optimizer = optimizer
-        self._step: TrainingStep | None = None
+        self._step: Any = None  # a TrainingStep, where there is an optimizer
         if optimizer is not None:
             with strategy.scope():
                 optimizer.build(model.trainable_variables)
@@ -195,7 +195,7 @@ class Trainer:
         if self.step >= num_train_steps:
             logger.info("Nothing to train: %d of %d steps are done", self.step, num_train_steps)
             return
-        if self.step == 0:
+        if self.step == 0 and self.optimizer is not None:
             self.optimizer.start_averages(self.model.trainable_variables)
         iterator = iter(self.strategy.experimental_distribute_dataset(dataset_from(self.step)))
         progress = Progress("train", num_train_steps)
@@ -229,7 +229,7 @@ class Trainer:
                     saver.save(self._variables(), self.step)
                 if is_last:
                     break
-                if evaluate_steps and self.step % evaluate_steps == 0:
+                if evaluate is not None and evaluate_steps and self.step % evaluate_steps == 0:
                     try:
                         with self._averaged_weights():
                             results = evaluate()
@@ -306,7 +306,7 @@ class Trainer:
     @contextmanager
     def _averaged_weights(self) -> Iterator[None]:
         """Within the block the variables have their moving averages, if the optimizer keeps them."""
-        if self.optimizer.ema_decay is None:
+        if self.optimizer is None or self.optimizer.ema_decay is None:
             yield
             return
         weights = [np.asarray(variable).copy() for variable in self.model.trainable_variables]
@@ -337,6 +337,7 @@ class Trainer:
 
     def _loop(self, iterator, num_steps, told_to_end):
         """`num_steps` steps; see `take_steps`."""
+        optimizer: Any = self.optimizer
         sums = {name: tf.constant(0.0) for name in self._step.reported}
         lost_at = tf.constant(-1, tf.int64)
         for _ in tf.range(num_steps):
@@ -346,7 +347,7 @@ class Trainer:
                 for name, value in values.items()
             }
             is_lost = ~tf.math.is_finite(first["loss"] + first["gradient_norm"])
-            step = tf.cast(self.optimizer.iterations.value, tf.int64)
+            step = tf.cast(optimizer.iterations.value, tf.int64)
             lost_at = tf.where(tf.logical_and(lost_at < 0, is_lost), step, lost_at)
             sums = {name: sums[name] + first[name] for name in sums}
         told = told_to_end

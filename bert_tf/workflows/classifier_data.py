@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
@@ -167,7 +168,7 @@ def count_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> 
     """How many examples have each of the task's labels."""
     counts: Counter = Counter()
     for example in examples:
-        label = example.label
+        label: Any = example.label
         counts.update([label] if isinstance(label, str) else label or ())
     return [counts[label] for label in task.labels]
 

@@ -30,6 +30,7 @@ from bert_tf.model_folder import read_task
 from bert_tf.training import checkpoints
 from bert_tf.training.strategy import is_multi_worker
 from bert_tf.workflows.classifier_options import ClassifierOptions
+from bert_tf.workflows.model_card import CARD_FILE, may_be_written
 from bert_tf.workflows.report import Section
 from bert_tf.workflows.report_charts import table
 
@@ -50,8 +51,10 @@ _GRID_FIELDS = {
 }
 _LOWER_IS_BETTER = ("eval_loss", "loss", "eval_mean_absolute_error")
 # What may differ between two commands that speak of the same runs.
-_NOT_OF_A_RUN = ("output_dir", "do_predict", "predict_file", "predict_batch_size", "report")
-_NOT_OF_A_RUN += ("seeds", "grid", "feature_cache_dir", "num_workers", "num_threads")
+_NOT_OF_A_RUN = (
+    *("output_dir", "do_predict", "predict_file", "predict_batch_size", "report", "seeds", "grid"),
+    *("feature_cache_dir", "num_workers", "num_threads", "license"),
+)
 
 
 @dataclass(frozen=True)
@@ -237,7 +240,7 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
     folder = run.options.output_dir
     if checkpoints.latest_checkpoint(folder) is None:  # decided before
         return
-    score = score_of(results, f"eval_{read_task(folder).metric_names[0]}")
+    score = score_of(results, read_task(folder).best_metric)
     best = _read_best(output_dir)
     if best is None or best["name"] == run.name or score > best["score"]:
         for name in tf.io.gfile.listdir(output_dir):
@@ -246,6 +249,7 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
         for name in sorted(tf.io.gfile.listdir(folder)):
             source, target = (os.path.join(place, name) for place in (folder, output_dir))
             is_own = name.startswith(("result.json", "eval_results.txt"))
+            is_own = is_own or (name == CARD_FILE and not may_be_written(target))
             if not is_own and not tf.io.gfile.isdir(source):
                 tf.io.gfile.copy(source, target, overwrite=True)
         write_text(_best_file(output_dir), json.dumps({"name": run.name, "score": score}) + "\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows import lookup
 from bert_tf.workflows.conversion_check import verify_conversion
+from bert_tf.workflows.model_card import check_license, write_conversion_card
 from bert_tf.workflows.options import option
 
 logger = logging.getLogger(__name__)
@@ -88,11 +90,19 @@ class ConvertOptions:
     )
     is_pair: bool = option("The classifier takes pairs of sentences, for task.json.", default=False)
     num_choices: int = option("Choices of a question, for task.json.", default=4)
+    license: str | None = option(
+        "Licence of the model, as Hugging Face's hub names it (apache-2.0, cc-by-4.0): for the model "
+        "card, README.md. Default: what the README.md beside the checkpoint says, else other.",
+        default=None,
+    )
     verify: bool = option(
         "Read back what was written, and run the model on both sides (`transformers` or the "
         "SavedModel, where there is one); prints the largest difference.",
         default=False,
     )
+
+    def __post_init__(self) -> None:
+        check_license(self.license)
 
 
 def convert_checkpoint(options: ConvertOptions) -> None:
@@ -126,6 +136,16 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         write_model_folder(temporary, checkpoint.config, task, vocab, do_lower_case)
     else:
         _write_huggingface(temporary, checkpoint, head, task, vocab, do_lower_case)
+    write_conversion_card(
+        temporary,
+        options,
+        folder_of(source.source),
+        head.name,
+        task,
+        checkpoint.config,
+        sum(math.prod(shape_of(checkpoint.arrays, name)) for name in checkpoint.arrays),
+        head.architecture if options.output_format == "huggingface" else None,
+    )
     if tf.io.gfile.exists(options.output_dir):  # it is empty
         tf.io.gfile.rmtree(options.output_dir)
     tf.io.gfile.rename(temporary, options.output_dir)
@@ -153,7 +173,7 @@ def _describe(
     if head.has_labels:
         labels = _labels(checkpoint, task, options.labels)
         checkpoint = replace(checkpoint, labels=labels)
-        if task is not None and task.labels and task.labels != labels:
+        if task is not None and _labels_of(task) not in ((), labels):
             task = type(task)(**{**task.arguments(), "labels": labels})
     if task is None:
         task = _make_task(head, checkpoint, options)
@@ -219,7 +239,7 @@ def _labels(
     if stated is not None:
         labels = tuple(label.strip() for label in stated.split(","))
     else:
-        labels = task.labels if task is not None else checkpoint.labels
+        labels = _labels_of(task) if task is not None else checkpoint.labels
     is_huggingface = "model_type" in checkpoint.config.extra
     # What transformers itself says then. A single output is a number, which needs no name.
     if not labels and (num_labels == 1 or (num_labels == 2 and is_huggingface)):
@@ -230,19 +250,11 @@ def _labels(
             "names them. Give --labels with as many names, in the order of the outputs; the original "
             "run_classifier.py has the order of its processor's get_labels()."
         )
-    if (
-        stated is None
-        and task is not None
-        and task.labels
-        and checkpoint.labels
-        not in (
-            None,
-            task.labels,
-        )
-    ):
+    noted = _labels_of(task) if stated is None and task is not None else ()
+    if noted and checkpoint.labels not in (None, noted):
         raise ValueError(
-            f"Beside {checkpoint.source}, task.json says that the labels are {', '.join(task.labels)}, "
-            f"and config.json that they are {', '.join(checkpoint.labels)}. Give the right ones with "
+            f"Beside {checkpoint.source}, task.json says that the labels are {', '.join(noted)}, and "
+            f"config.json that they are {', '.join(checkpoint.labels)}. Give the right ones with "
             "--labels."
         )
     if len(labels) != num_labels or len(set(labels)) != len(labels):
@@ -251,6 +263,11 @@ def _labels(
             f"{num_labels} outputs. Give as many labels, each once."
         )
     return labels
+
+
+def _labels_of(task: Task) -> tuple[str, ...]:
+    """Of a task that has any."""
+    return getattr(task, "labels", ())
 
 
 def _warn_of_the_original(checkpoint: PretrainedCheckpoint) -> None:

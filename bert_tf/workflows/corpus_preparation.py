@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
@@ -187,7 +188,7 @@ class _Output:
         self._lines: list[str] = []  # not yet written
         self._num_characters = 0  # in them
         self._stack = ExitStack()
-        self._file = None
+        self._file: Any = None
 
     def __enter__(self) -> _Output:
         tf.io.gfile.makedirs(os.path.dirname(self._path) or ".")

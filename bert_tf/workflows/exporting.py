@@ -194,7 +194,11 @@ def _log_signatures(values: Mapping[str, Any]) -> None:
 
 
 def load_served(options: ExportOptions) -> Served:
-    """What is to be exported, with its weights."""
+    """What is to be exported, with its weights.
+
+    Raises:
+        ValueError: the folder holds nothing that --head asks for, or a flag does not fit the model.
+    """
     task = None
     if not options.model_dir.startswith(SCHEME):
         task = read_task(options.model_dir)

@@ -130,7 +130,7 @@ def _identity(file: str) -> dict[str, Any]:
 @contextmanager
 def open_features(
     path: str, output_format: str, layers: Sequence[int]
-) -> Iterator[Callable[[Features], None]]:
+) -> Iterator[Callable[[Features], object]]:
     """A function that writes one example; the file gets its name when the block ends well."""
     if output_format == "jsonl":
         with open_whole(path) as file:
@@ -179,7 +179,7 @@ def _record(found: Features) -> bytes:
 
 
 def _write_npz(path: str, examples: Sequence[Features], layers: Sequence[int]) -> None:
-    arrays = {
+    arrays: dict[str, Any] = {
         "vectors": np.concatenate([found.vectors.transpose(1, 0, 2) for found in examples]),
         "tokens": np.array([token for found in examples for token in found.tokens]),
         "row_splits": np.cumsum([0, *(len(found.tokens) for found in examples)], dtype=np.int64),

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import tensorflow as tf
 
@@ -47,7 +48,7 @@ def find_files(options: NerOptions) -> NerOptions:
     """
     if options.data_dir is None:
         return options
-    found = {}
+    found: dict[str, Any] = {}
     names = set(tf.io.gfile.listdir(options.data_dir))
     for split, wanted, flag in SPLITS:
         if not getattr(options, wanted) or getattr(options, flag):

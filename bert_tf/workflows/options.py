@@ -15,6 +15,7 @@ from bert_tf.training.optimization import OPTIMIZERS, parse_frozen
 from bert_tf.training.precision import PRECISIONS, choose_precision
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.step import COMPILATIONS
+from bert_tf.workflows.model_card import NO_LICENSE, check_license
 
 
 def option(help_text: str, **kwargs: Any) -> Any:
@@ -199,6 +200,11 @@ class TrainingOptions(DeviceOptions):
         default=1,
     )
     seed: int = option("Of the initial weights, the order of the data, and dropout.", default=12345)
+    license: str = option(
+        "Licence of the model, as Hugging Face's hub names it (apache-2.0, cc-by-4.0): for the model "
+        "card, README.md.",
+        default=NO_LICENSE,
+    )
 
     def __post_init__(self) -> None:
         for name in (
@@ -221,6 +227,7 @@ class TrainingOptions(DeviceOptions):
             raise ValueError(
                 f"--keep_checkpoint_max is {self.keep_checkpoint_max}, but must be 0 or more."
             )
+        check_license(self.license)
         self._check_steps()
         self._check_learning_rate()
         self._check_optimizer()

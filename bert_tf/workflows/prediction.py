@@ -171,8 +171,10 @@ def predict(options: PredictionOptions) -> None:
 
 def make_predictor(options: PredictionOptions) -> Predictor:
     """Loads the model, once."""
-    names = ("batch_size", "precision", "max_seq_length", "doc_stride")
-    names += ("null_score_diff_threshold", "n_best_size", "max_answer_length")
+    names = (
+        *("batch_size", "precision", "max_seq_length", "doc_stride"),
+        *("null_score_diff_threshold", "n_best_size", "max_answer_length"),
+    )
     return Predictor(options.model_dir, **{name: getattr(options, name) for name in names})
 
 

@@ -123,7 +123,8 @@ _OF_MASKS = ("masked_lm_prob", "do_whole_word_mask", "mask_token_prob", "random_
 def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     """Trains and evaluates; the results of the evaluation, if any.
 
-    Writes `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt` and what model_folder.py lists.
+    Writes `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `README.md` (the model card) and what
+    model_folder.py lists.
     """
     devices = options.make_strategy()
     lookup.trained_weights_needed(options)
@@ -161,7 +162,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     def evaluate_now() -> dict[str, float]:
         return evaluate(trainer, tasks["eval"], eval_files, options)
 
-    results = None
+    results: Mapping[str, float] | None = None
     if options.do_train:
         vocab = find_vocabulary(options, checkpoint)
         do_lower_case = lookup.find_case(options.do_lower_case, checkpoint, vocab)
@@ -176,10 +177,10 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         )
     if not options.do_eval:
         return {}
-    results = results or evaluate_now()
+    found = dict(results or evaluate_now())
     path = os.path.join(options.output_dir, "eval_results.txt")
-    training.write_results(path, results, "Eval results")
-    return results
+    training.write_results(path, found, "Eval results")
+    return found
 
 
 def make_tasks(
@@ -226,7 +227,11 @@ def make_masker(
     config: BertConfig,
     checkpoint: PretrainedCheckpoint | None,
 ) -> DynamicMasker:
-    """The masker of the flags, with the vocabulary of the records."""
+    """The masker of the flags, with the vocabulary of the records.
+
+    Raises:
+        ValueError: there is no vocabulary, or it is not that of the records or of the model.
+    """
     tokens = find_vocabulary(options, checkpoint)
     if tokens is None:
         raise ValueError(

@@ -227,7 +227,8 @@ def _write_instances(
     work: _Work,
 ) -> tuple[Counts, list[str]]:
     """Deals the instances out to the files, one each in turn; the first are put into words."""
-    counts, logged, number = Counts(), [], 0
+    logged: list[str] = []
+    counts, number = Counts(), 0
     for batch in rows.shuffled(rng):
         for record in rows.records(batch):
             writers[number % len(writers)].write_serialized(record)

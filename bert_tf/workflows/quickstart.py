@@ -118,8 +118,8 @@ def quickstart(options: QuickstartOptions) -> None:
 
     step("5/6  Fine-tuning: which library does a sentence document?")
     accuracies = {
-        "from the pre-trained encoder": fine_tune(options, path, "fine_tuned", path("pretrained")),
-        "from scratch": fine_tune(options, path, "from_scratch", None),
+        "from the pre-trained encoder": fine_tune(path, "fine_tuned", path("pretrained")),
+        "from scratch": fine_tune(path, "from_scratch", None),
     }
     print("\n  accuracy on sentences of held-out files (chance: 25%)")
     for name, accuracy in accuracies.items():
@@ -193,9 +193,7 @@ def pretraining_options(options: QuickstartOptions, path: Callable[..., str]) ->
     )
 
 
-def fine_tune(
-    options: QuickstartOptions, path: Callable[..., str], name: str, init_checkpoint: str | None
-) -> float:
+def fine_tune(path: Callable[..., str], name: str, init_checkpoint: str | None) -> float:
     """Accuracy on dev.tsv; everything but the initial weights is the same in both runs."""
     print(f"\n--- {name.replace('_', ' ')}", flush=True)
     results = run_classifier(

@@ -21,7 +21,7 @@ def escape(text: object) -> str:
     return html.escape(str(text), quote=True)
 
 
-def figure(value: float) -> str:
+def figure(value: float | int | str) -> str:
     """A number for a person: four digits, whole numbers as they are.
 
     >>> [figure(value) for value in (343, 0.84558, 1e-7, 12345.6)]

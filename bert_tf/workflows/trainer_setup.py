@@ -14,7 +14,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import write_text
+from bert_tf.data.files import check_writable, write_text
 from bert_tf.data.sequence_packing import PACKED_FEATURES
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
 from bert_tf.interop.initial import initialize
@@ -66,7 +66,7 @@ def make_trainer(
     if num_train_steps:
         check_same_training(options, options.output_dir)
         if is_chief(devices):  # the others write elsewhere
-            _refuse_unwritable(options.output_dir)
+            check_writable(options.output_dir)
             with folder_lock(options.output_dir):
                 pass  # another run in the folder is known before anything in it is replaced
     trainer = Trainer(
@@ -92,20 +92,6 @@ def make_trainer(
                 "for this and would answer at random. Train first with --do_train."
             )
     return trainer
-
-
-def _refuse_unwritable(folder: str) -> None:
-    """Says at once what would otherwise be known at the first checkpoint."""
-    probe = os.path.join(folder, ".writable.tmp")
-    try:
-        tf.io.gfile.makedirs(folder)
-        write_text(probe, "")
-        tf.io.gfile.remove(probe)
-    except (OSError, tf.errors.OpError) as error:
-        raise ValueError(
-            f"Nothing can be written into --output_dir={folder} ({error}). Use a folder that may be "
-            "written, on a disk that is not full."
-        ) from error
 
 
 def _carry_over(trainer: Trainer, options: TrainingOptions) -> None:

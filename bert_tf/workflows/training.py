@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import functools
 import logging
+import math
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +33,7 @@ from bert_tf.training.precision import choose_precision
 from bert_tf.training.progress import Speed
 from bert_tf.training.trainer import StopTraining, Trainer
 from bert_tf.workflows.best_checkpoint import BestCheckpoint, copy_record
+from bert_tf.workflows.model_card import update_figures, write_training_card
 from bert_tf.workflows.options import TrainingOptions
 from bert_tf.workflows.trainer_setup import note_training
 
@@ -68,7 +71,8 @@ def train(
 ) -> Mapping[str, float] | None:
     """Trains on record files up to `num_train_steps`, from where the trainer stands.
 
-    Afterwards the model has the averages of its weights, if they are kept.
+    Afterwards the model has the averages of its weights, if they are kept, and README.md says what it
+    is.
 
     Args:
         evaluate: called every `evaluate_steps` of the options, if they ask for it.
@@ -122,6 +126,9 @@ def train(
             ),
         )
     trainer.take_averages()
+    if trainer.is_chief:
+        size = num_parameters(trainer.model)
+        write_training_card(options, task, config, size, trainer.step, files)
     return evaluations.at(trainer.step)
 
 
@@ -308,10 +315,15 @@ def _without_needless_padding(
     return dataset.map(lambda features: trim_padding(features, task.features, step))
 
 
+def num_parameters(model: keras.Model) -> int:
+    """Numbers in all weights."""
+    return sum(math.prod(weight.shape) for weight in model.weights)
+
+
 def describe_model(model: keras.Model) -> str:
     """One line for the log."""
     config = model.config
-    millions = sum(int(weight.shape.num_elements()) for weight in model.weights) / 1e6
+    millions = num_parameters(model) / 1e6
     return (
         f"BERT with L={config.num_hidden_layers}, H={config.hidden_size}, "
         f"A={config.num_attention_heads}, {config.vocab_size:,} WordPieces: "
@@ -320,9 +332,11 @@ def describe_model(model: keras.Model) -> str:
 
 
 def write_results(path: str, results: dict[str, Any], title: str) -> None:
-    """`eval_results.txt`: "key = value" lines in the order of the keys; also logged."""
+    """`eval_results.txt`: "key = value" lines in the order of the keys; also logged, and in the model
+    card beside it."""
     lines = [f"{key} = {results[key]}" for key in sorted(results)]
     write_text(path, "\n".join(lines) + "\n")
     logger.info("***** %s *****", title)
     for line in lines:
         logger.info("  %s", line)
+    update_figures(os.path.dirname(path), results.get("global_step"))

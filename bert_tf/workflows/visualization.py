@@ -249,7 +249,7 @@ def _mask_view(model: MaskFiller, trained: TrainedModel, options: VisualizationO
     return View(prepared.sequence, {"best": model.short(answer)}, sections)
 
 
-_VIEWS = {
+_VIEWS: dict[type, Callable[..., View]] = {
     TextClassifier: _classifier_view,
     QuestionAnswerer: _question_view,
     EntityRecognizer: _entity_view,

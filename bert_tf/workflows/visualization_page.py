@@ -57,8 +57,8 @@ def attribution_section(tokens: Sequence[str], found: Attributions, output: str)
             f'<span style="background: rgba({color}, {share * 0.75:.3f})" '
             f'title="{value:+.4f}">{escape(token)}</span>'
         )
-    order = np.argsort(-np.abs(found.values), kind="stable")[:12]
-    order = [i for i in order if found.values[i]]
+    largest = np.argsort(-np.abs(found.values), kind="stable")[:12]
+    order = [i for i in largest if found.values[i]]
     rows = [(f"{tokens[i]} ({i})", float(found.values[i])) for i in order]
     note = (
         f"Integrated gradients of the {output}: blue speaks for it, orange against. All values add up "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import TEMPORARY_SUFFIX, expand_files, write_text
+from bert_tf.data.files import check_writable, expand_files, write_text
 from bert_tf.data.vocabulary import (
     MAX_WORDS,
     NUM_UNUSED_TOKENS,
@@ -120,7 +120,7 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
                 "another --output_dir, or pass --overwrite to replace it."
             )
     files = expand_files(options.input_file, folders=True)
-    _check_writable(options.output_dir)
+    check_writable(options.output_dir)
 
     lines = _lines_with_warnings(files, options.errors)
     counts = count_words(lines, options.do_lower_case, max_words=options.max_words)
@@ -151,19 +151,6 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     )
     logger.info("Wrote %s.", summary)
     return summary
-
-
-def _check_writable(folder: str) -> None:
-    """Makes the folder. What cannot be written in the end is found out before the long work."""
-    probe = os.path.join(folder, "create_vocab" + TEMPORARY_SUFFIX)
-    try:
-        write_text(probe, "")
-        tf.io.gfile.remove(probe)
-    except (OSError, tf.errors.OpError) as error:
-        raise ValueError(
-            f"`output_dir` is {folder}, but no file can be written there: {error}. Choose another "
-            "--output_dir, or ask for the right to write to this one."
-        ) from error
 
 
 def _lines_with_warnings(files: Sequence[str], errors: str) -> Iterator[str]:

@@ -11,8 +11,8 @@ from bert_tf.data.span_windows import (
     TokenSpan,
     make_windows,
     max_context,
+    passage_spans,
     piece_offsets,
-    sliding_windows,
     tokenize_passage,
 )
 from bert_tf.data.squad import Passage, SquadAnswer
@@ -39,16 +39,16 @@ def owner_by_brute_force(spans, token):
 
 
 def test_windows_cover_the_passage_and_stop_at_its_end():
-    assert sliding_windows(10, max_tokens=4, doc_stride=3) == [(0, 4), (3, 4), (6, 4)]
-    assert sliding_windows(4, max_tokens=4, doc_stride=1) == [(0, 4)]
-    assert sliding_windows(5, max_tokens=2, doc_stride=9) == [(0, 2), (2, 2), (4, 1)]
-    assert sliding_windows(0, max_tokens=4, doc_stride=2) == []
+    assert passage_spans(10, max_tokens=4, doc_stride=3) == [(0, 4), (3, 4), (6, 4)]
+    assert passage_spans(4, max_tokens=4, doc_stride=1) == [(0, 4)]
+    assert passage_spans(5, max_tokens=2, doc_stride=9) == [(0, 2), (2, 2), (4, 1)]
+    assert passage_spans(0, max_tokens=4, doc_stride=2) == []
 
 
 @pytest.mark.parametrize("sizes", [(0, 1), (1, 0), (3, -1)])
 def test_windows_without_room_or_stride_are_refused_where_the_reference_never_ends(sizes):
     with pytest.raises(ValueError, match="both must be 1 or more"):
-        sliding_windows(5, *sizes)
+        passage_spans(5, *sizes)
 
 
 def test_max_context_by_hand():
@@ -62,7 +62,7 @@ def test_every_token_has_max_context_in_one_window_that_of_brute_force():
     rng = random.Random(5)
     for _ in range(300):
         num_tokens = rng.randint(1, 60)
-        spans = sliding_windows(num_tokens, rng.randint(1, 20), rng.randint(1, 25))
+        spans = passage_spans(num_tokens, rng.randint(1, 20), rng.randint(1, 25))
         for token in range(num_tokens):
             owner = owner_by_brute_force(spans, token)
             for number, contexts in enumerate(max_context(spans, num_tokens)):

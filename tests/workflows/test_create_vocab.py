@@ -123,7 +123,7 @@ def test_a_line_of_a_megabyte_is_counted_with_a_warning(options, tmp_path, caplo
 @pytest.mark.parametrize("output_dir", ["a.txt", "a.txt/vocab"])
 def test_a_folder_that_cannot_be_written_to_is_found_before_the_work(options, tmp_path, output_dir):
     (tmp_path / "a.txt").write_bytes(b"\xff")  # would be the next error
-    message = r"`output_dir` is .*, but no file can be written there: .*--output_dir"
+    message = "Nothing can be written into --output_dir="
     with pytest.raises(ValueError, match=message):
         create_vocab(dataclasses.replace(options, output_dir=str(tmp_path / output_dir)))
 
@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_written_to_is_found_before_the_work(options, tm
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_the_right_to_write_is_refused(options, tmp_path):
     (tmp_path / "locked").mkdir(mode=0o500)
-    with pytest.raises(ValueError, match="no file can be written there"):
+    with pytest.raises(ValueError, match="Nothing can be written into"):
         create_vocab(dataclasses.replace(options, output_dir=str(tmp_path / "locked")))
 
 

@@ -69,6 +69,7 @@ def copied(tmp_path):
 def test_it_leaves_records_checkpoint_results_predictions_and_all_that_the_model_needs(pair_model):
     assert sorted(path.name for path in pair_model.iterdir()) == [
         "MRPC.tsv",
+        "README.md",
         "bert_config.json",
         "checkpoint",
         "eval.tf_record",

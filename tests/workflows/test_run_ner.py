@@ -21,6 +21,7 @@ WNUT17 = Path(__file__).parents[3] / "shared/data/ner/wnut17"
 
 def test_it_leaves_all_that_the_docstring_promises(ner_model):
     assert sorted(path.name for path in ner_model.iterdir() if "ckpt" not in path.name) == [
+        "README.md",
         "bert_config.json",
         "checkpoint",
         "eval.tf_record",

@@ -72,7 +72,7 @@ def test_it_leaves_checkpoints_results_metrics_and_all_that_the_model_needs(pret
     beside = ["bert_config.json", "task.json", "vocab.txt"]
     files = ["best", "checkpoint", "eval_results.txt", "metrics.jsonl", "training.json"]
     names = sorted(path.name for path in pretrained.iterdir())
-    assert names == sorted([*parts, *beside, *files])
+    assert names == sorted([*parts, *beside, *files, "README.md"])
     best = sorted(path.name for path in (pretrained / "best").iterdir())
     parts = [f"model.ckpt-150.{part}" for part in ("data-00000-of-00001", "index")]
     assert best == sorted([*parts, *beside, "best.json", "checkpoint"])
@@ -188,7 +188,7 @@ def test_a_finished_run_does_nothing_but_evaluate_when_started_again(
     assert "Nothing to train: 150 of 150 steps are done" in caplog.text
     assert read_results(copied) == pytest.approx(read_results(pretrained), rel=1e-6)
     for path in pretrained.iterdir():
-        if path.is_file() and path.name != "eval_results.txt":
+        if path.is_file() and path.name not in ("eval_results.txt", "README.md"):
             assert (copied / path.name).read_bytes() == path.read_bytes(), path.name
 
 

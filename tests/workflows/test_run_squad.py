@@ -52,6 +52,7 @@ def test_it_leaves_records_checkpoint_answers_and_all_that_the_model_needs(
         *("bert_config.json", "vocab.txt", "tokenizer_config.json", "task.json", "checkpoint"),
         *("train.tf_record", "eval.tf_record", "metrics.jsonl", "eval_results.txt"),
         *("predictions.json", "nbest_predictions.json", "training.json", "best", "report.html"),
+        "README.md",
         *("model.ckpt-100.index", "model.ckpt-100.data-00000-of-00001"),
     }
     without_evaluations = files - {"best"}

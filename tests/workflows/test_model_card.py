@@ -1,0 +1,245 @@
+"""README.md beside a checkpoint: what it tells, what it does not, and whose changes it respects."""
+
+import re
+import shutil
+
+import pytest
+from tiny_runs import read_results, sentence_options
+
+from bert_tf.model_folder import load_model_folder
+from bert_tf.workflows import model_card
+from bert_tf.workflows.classifier import run_classifier
+from bert_tf.workflows.classifier_options import ClassifierOptions
+from bert_tf.workflows.classifier_runs import PlannedRun, _keep_if_best
+from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
+from bert_tf.workflows.training import write_results
+
+
+def card(folder):
+    return (folder / "README.md").read_text(encoding="utf-8")
+
+
+def section(folder, title):
+    return card(folder).split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def rows(text):
+    """The first two columns of every table."""
+    return dict(re.findall(r"^\| (.+?) \| (.+) \|$", text, re.M))
+
+
+def convert(source, target, output_format, **flags):
+    options = {"init_checkpoint": str(source), "output_dir": str(target), **flags}
+    convert_checkpoint(ConvertOptions(output_format=output_format, **options))
+    return target
+
+
+def short_training(pretrained, mood_tables, folder, **changes):
+    """Two steps, and the evaluation of what they made."""
+    values = {"num_train_epochs": 0.4, "do_predict": False, "report": False, **changes}
+    run_classifier(sentence_options(pretrained, mood_tables, folder, **values))
+    return folder
+
+
+@pytest.fixture
+def trained(sentence_model, tmp_path):
+    """A folder of one's own with a trained model."""
+    return shutil.copytree(
+        sentence_model, tmp_path / "run", ignore=shutil.ignore_patterns("*.tf_record*", "*.html")
+    )
+
+
+# ---------------------------------------------------------------------------------- what a card says
+
+
+def test_the_card_of_a_classifier_says_what_it_is_of_what_data_and_how_good(sentence_model):
+    model = rows(section(sentence_model, "Model"))
+    assert model["task"] == "`classification`"
+    assert model["2 labels"] == "`bad`, `good`"
+    assert model["layers, hidden size, heads"] == "2, 16, 2"
+    num_lines = len((sentence_model / "vocab.txt").read_text().splitlines())
+    assert model["vocabulary"] == f"{num_lines:,} WordPieces, lower-cased"
+    data = rows(section(sentence_model, "Data"))
+    assert data["`--train_file`"] == "`train.tsv`"
+    assert data["records to train on"] == "90"
+    results = read_results(sentence_model)
+    figures = rows(section(sentence_model, "Figures"))
+    assert float(figures["`eval_accuracy`"]) == pytest.approx(results["eval_accuracy"], rel=1e-5)
+    assert figures["`global_step`"] == str(int(results["global_step"]))
+
+
+def test_the_flags_are_those_that_differ_from_their_defaults(sentence_model):
+    text = section(sentence_model, "Training")
+    flags = re.search(r"```\n(.*?)\n```", text, re.S)[1].splitlines()
+    assert {"--do_train", "--learning_rate=0.005", "--text_a_column=sentence"} <= set(flags)
+    assert "--train_file=train.tsv" in flags
+    assert not [f for f in flags if f.startswith(("--seed", "--output_dir", "--weight_decay"))]
+
+
+@pytest.mark.parametrize("model", ["pretrained", "sentence_model", "pair_model"])
+def test_no_folder_of_the_machine_is_told(request, model):
+    folder = request.getfixturevalue(model)
+    assert str(folder.parent) not in card(folder)
+    assert not re.search(r"=\S*/", section(folder, "Training"))
+
+
+def test_the_card_of_a_pre_training_tells_its_corpus(pretrained):
+    data = section(pretrained, "Data")
+    assert rows(data)["`--input_file`"] == "`train.tf_record`"
+    assert re.search(r"`train.txt`: 40 documents, \d+ sentences, [\d,]+ tokens", data)
+    assert rows(section(pretrained, "Figures"))["`masked_lm_loss`"]
+
+
+def test_the_number_of_parameters_is_that_of_the_model(pretrained):
+    model = load_model_folder(str(pretrained)).model
+    said = rows(section(pretrained, "Model"))["parameters"]
+    assert int(said.replace(",", "")) == model.count_params()
+
+
+@pytest.mark.parametrize("model", ["pretrained", "sentence_model", "pair_model"])
+def test_its_example_does_what_it_says(request, monkeypatch, capsys, model):
+    folder = request.getfixturevalue(model)
+    (code,) = re.findall(r"```python\n(.*?)```", section(folder, "Use"), re.S)
+    exec(code.replace("FOLDER", str(folder)), {})
+    assert len(capsys.readouterr().out) > 20
+
+
+def test_the_head_of_the_page_is_yaml_as_the_hub_reads_it(sentence_model):
+    yaml = pytest.importorskip("yaml", reason="needs PyYAML")
+    front = re.match(r"---\n(.*?)\n---\n", card(sentence_model), re.S)[1]
+    assert yaml.safe_load(front) == {
+        "license": "other",
+        "library_name": "bert_tf",
+        "pipeline_tag": "text-classification",
+        "tags": ["bert"],
+    }
+
+
+# ------------------------------------------------------------------------------------- who may write
+
+
+def test_a_later_evaluation_brings_the_figures_up_to_date(pretrained, mood_tables, tmp_path):
+    write_results(f"{tmp_path}/test_results.txt", {"test_f1": 0.5, "global_step": 1}, "of before")
+    short_training(pretrained, mood_tables, tmp_path, do_eval=False)
+    before = card(tmp_path)
+    assert section(tmp_path, "Figures").strip() == "It has not been evaluated."
+    run_classifier(
+        ClassifierOptions(
+            output_dir=str(tmp_path),
+            eval_file=mood_tables.dev,
+            text_a_column="sentence",
+            label_column="mood",
+            do_eval=True,
+            report=False,
+        )
+    )
+    figures = rows(section(tmp_path, "Figures"))
+    assert "`eval_accuracy`" in figures and "`test_f1`" not in figures  # which is of another step
+    after = card(tmp_path)
+    assert (
+        after.partition("\n## Figures\n")[0].splitlines()[2:]
+        == (
+            before.partition("\n## Figures\n")[0].splitlines()[2:]  # the second line is the hash
+        )
+    )
+    assert after.partition("\n## Use\n")[2] == before.partition("\n## Use\n")[2]
+
+
+def test_a_page_that_a_person_wrote_stays_as_it_is(pretrained, mood_tables, tmp_path, caplog):
+    (tmp_path / "README.md").write_text("# Mine\n")
+    with caplog.at_level("INFO"):
+        short_training(pretrained, mood_tables, tmp_path)
+    assert card(tmp_path) == "# Mine\n"
+    assert "stays as it is, since somebody has written in it" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("license: other", "license: mit"),
+        lambda text: text.replace("license: other", "license: other\nlanguage: en"),
+        lambda text: text + "Thanks to all.\n",
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: "",
+    ],
+    ids=["licence", "language", "thanks", "line ends", "empty"],
+)
+def test_one_change_is_enough_to_make_it_a_persons(trained, change, caplog):
+    path = trained / "README.md"
+    assert model_card.may_be_written(str(path))
+    path.write_bytes(change(card(trained)).encode())
+    text = path.read_bytes()
+    with caplog.at_level("INFO"):
+        write_results(f"{trained}/eval_results.txt", {"eval_f1": 0.25, "global_step": 60}, "again")
+    assert path.read_bytes() == text
+    assert not model_card.may_be_written(str(path))
+    assert "is not brought up to date, since somebody has written in it" in caplog.text
+
+
+def test_our_own_card_is_written_anew(trained, pretrained, mood_tables):
+    step = int(read_results(trained)["global_step"])
+    changes = {"num_train_epochs": 12.4, "license": "cc-by-4.0"}
+    short_training(pretrained, mood_tables, trained, **changes)
+    assert "\nlicense: cc-by-4.0\n" in card(trained)
+    assert "`cc-by-4.0`, as whoever made it has stated." in section(trained, "Licence")
+    assert f": {step + 2} steps of 16 examples" in section(trained, "Training")
+
+
+def test_the_card_of_the_best_of_several_runs_moves_up_unless_a_persons_page_is_there(
+    trained, pretrained, mood_tables, tmp_path
+):
+    for name, page in (("with", "# Mine\n"), ("without", None)):
+        output_dir, run_dir = tmp_path / name, tmp_path / name / "runs" / "seed-7"
+        shutil.copytree(trained, run_dir)
+        if page is not None:
+            (output_dir / "README.md").write_text(page)
+        run = PlannedRun("seed-7", {}, sentence_options(pretrained, mood_tables, run_dir))
+        _keep_if_best(run, read_results(trained), str(output_dir))
+        assert (output_dir / "task.json").exists()
+        assert card(output_dir) == (page or card(trained))
+
+
+@pytest.mark.parametrize("license", ["", "apache 2.0", "mit\ntags: x", "'mit'", "[mit]"])
+def test_a_licence_that_is_no_name_is_refused(license):
+    with pytest.raises(ValueError, match=r"--license is .*, but must be a name"):
+        ClassifierOptions(
+            output_dir="x", eval_file="x.tsv", do_eval=True, license=license, init_checkpoint="x"
+        )
+
+
+# ---------------------------------------------------------------------------------------- conversion
+
+
+def test_a_conversion_for_transformers_keeps_what_is_known_and_says_how_it_is_loaded(
+    trained, tmp_path, capsys
+):
+    pytest.importorskip("safetensors", reason="needs bert-tf[hf]")
+    target = convert(trained, tmp_path / "there", "huggingface", license="mit")
+    assert "\nlicense: mit\nlibrary_name: transformers\n" in card(target)
+    for title in ("Data", "Training", "Figures"):
+        assert section(target, title) == section(trained, title)
+    assert "--init_checkpoint=run\n" in section(target, "Conversion")
+    assert "import AutoTokenizer, BertForSequenceClassification" in section(target, "Use")
+    assert rows(section(target, "Model")) == rows(section(trained, "Model"))
+    code = re.findall(r"```python\n(.*?)```", section(target, "Use"), re.S)[-1]
+    exec(code.replace("FOLDER", str(target)), {})
+    assert "label" in capsys.readouterr().out
+    back = convert(target, tmp_path / "back", "tf1")
+    assert "\nlicense: mit\nlibrary_name: bert_tf\n" in card(back)
+    assert section(back, "Figures") == section(trained, "Figures")
+
+
+def test_of_a_changed_card_a_conversion_takes_the_licence_alone(trained, tmp_path):
+    page = "---\nlanguage: en\nlicense: gpl-3.0\n---\n\n## Data\n\nX\n"
+    (trained / "README.md").write_text(page)
+    target = convert(trained, tmp_path / "there", "tf1", max_seq_length=19)
+    assert "\nlicense: gpl-3.0\nlibrary_name: bert_tf\n" in card(target)
+    assert "## Data" not in card(target)
+    assert "--max_seq_length=19\n" in section(target, "Conversion")
+    (trained / "README.md").unlink()
+    assert "\nlicense: other\n" in card(convert(trained, tmp_path / "without", "tf1"))
+
+
+def test_labels_with_signs_of_markdown_stay_in_their_cell():
+    assert model_card._code("a|b") == "`a\\|b`"
+    assert model_card._code("a`b\n## Figures") == "`` a`b ## Figures ``"
