@@ -20,6 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.config import parse_json
 from bert_tf.data.files import expand_files
 from bert_tf.data.readers import Row, TableRow, read_csv, read_lines, read_table
 
@@ -289,7 +290,7 @@ def _race_folder(folder: str) -> Iterator[_Row]:
         raise ValueError(f"{folder} has no .txt file, as RACE has in train/high and train/middle.")
     for file in files:
         try:
-            values = json.loads("\n".join(read_lines(file)))
+            values = parse_json("\n".join(read_lines(file)))
         except json.JSONDecodeError as error:
             raise ValueError(f"{file}:{error.lineno}: no JSON ({error.msg}).") from error
         if not isinstance(values, dict) or "article" not in values:

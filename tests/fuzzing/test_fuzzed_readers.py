@@ -159,7 +159,12 @@ def test_bytes_in_disorder(folder, kind, data):
     path.write_bytes(
         data.draw(spoilt(content if isinstance(content, bytes) else json_bytes(content)))
     )
-    read_or_refuse(f"{kind}: bytes", lambda: read(str(path)), path)
+    read_or_refuse(f"{kind}: bytes", lambda: read(str(path)), named(path))
+
+
+def named(path):
+    """What a message must name: of RACE, which is a folder, at least that."""
+    return path.parent if path.parent.name == "high" else path
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
@@ -169,7 +174,7 @@ def test_json_with_other_parts(folder, kind, data):
     name, content, read = DOCUMENTS[kind]
     path = folder / name
     path.write_bytes(data.draw(spoilt_json(content)))
-    read_or_refuse(f"{kind}: JSON", lambda: read(str(path)), path)
+    read_or_refuse(f"{kind}: JSON", lambda: read(str(path)), named(path))
 
 
 @pytest.fixture(scope="module")
