@@ -30,7 +30,7 @@ from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows import lookup
-from bert_tf.workflows.options import option, refuse_nan
+from bert_tf.workflows.options import option, refuse_infinite
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class ExportOptions:
         for name in ("max_answer_length", "n_best_size", "top_k"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
-        refuse_nan("null_score_diff_threshold", self.null_score_diff_threshold)
+        refuse_infinite(self)
         if self.precision not in FORMATS[self.format]:
             raise ValueError(
                 f"--precision is {self.precision}, but of --format={self.format} it must be "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import tensorflow as tf
@@ -221,6 +221,7 @@ class TrainingOptions(DeviceOptions):
                 f"--gradient_accumulation_steps is {self.gradient_accumulation_steps}, but "
                 f"--train_batch_size={self.train_batch_size} examples cannot be cut into more parts."
             )
+        refuse_infinite(self)
         if not self.learning_rate > 0:
             raise ValueError(f"--learning_rate is {self.learning_rate}, but must be above 0.")
         if self.keep_checkpoint_max < 0:
@@ -313,10 +314,20 @@ class TrainingOptions(DeviceOptions):
         return self.learning_rate * (math.sqrt(ratio) if self.lr_batch_scaling == "sqrt" else ratio)
 
 
-def refuse_nan(name: str, value: float) -> None:
-    """For thresholds, of which the infinite ones have a meaning."""
-    if math.isnan(value):
-        raise ValueError(f"--{name} is nan, but must be a number.")
+# Of it "inf" and "-inf" have a meaning: always an answer, never one.
+_MAY_BE_INFINITE = "null_score_diff_threshold"
+
+
+def refuse_infinite(options: Any) -> None:
+    """Numbers must be numbers, and finite but for thresholds."""
+    for each in fields(options):
+        value = getattr(options, each.name)
+        if not isinstance(value, float) or math.isfinite(value):
+            continue
+        if each.name != _MAY_BE_INFINITE:
+            raise ValueError(f"--{each.name} is {value}, but must be a finite number.")
+        if math.isnan(value):
+            raise ValueError(f"--{each.name} is nan, but must be a number.")
 
 
 def require_one_of(options: Any, names: Sequence[str]) -> None:

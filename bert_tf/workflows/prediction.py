@@ -21,7 +21,7 @@ from bert_tf.predictor import (
     corpus_pseudo_perplexity,
 )
 from bert_tf.training.progress import Progress
-from bert_tf.workflows.options import PRECISIONS, option, refuse_nan
+from bert_tf.workflows.options import PRECISIONS, option, refuse_infinite
 from bert_tf.workflows.prediction_input import (
     INPUT_FORMATS,
     Input,
@@ -123,7 +123,7 @@ class PredictionOptions:
         for name in ("batch_size", "top_k", "n_best_size", "max_answer_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
-        refuse_nan("null_score_diff_threshold", self.null_score_diff_threshold)
+        refuse_infinite(self)
 
     @property
     def layout(self) -> InputLayout:

@@ -35,7 +35,7 @@ from bert_tf.workflows.fine_tuning import (
     prepare,
     write_beside_checkpoints,
 )
-from bert_tf.workflows.options import option, refuse_nan
+from bert_tf.workflows.options import option
 from bert_tf.workflows.report import write_report
 from bert_tf.workflows.squad_report import answer_sections
 
@@ -95,7 +95,6 @@ class SquadOptions(FineTuningOptions):
                 raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
         if self.evaluate_steps and not (self.do_train and self.asks):
             raise ValueError("--evaluate_steps needs --do_train, and --do_eval or --do_predict.")
-        refuse_nan("null_score_diff_threshold", self.null_score_diff_threshold)
 
     @property
     def asks(self) -> bool:
