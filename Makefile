@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: quickstart test lint format clean
+.PHONY: quickstart test faults fuzz lint format clean
 
 quickstart: $(VENV)/.installed
 	$(VENV)/bin/python run_scripts/quickstart.py
@@ -13,6 +13,13 @@ test: $(VENV)/.installed-test
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile
+
+# The long forms of tests/faults and tests/fuzzing. Each prints a table of what was tried.
+faults: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pytest tests/faults --faults=10 --numprocesses=2
+
+fuzz: $(VENV)/.installed-test
+	FUZZ_SCALE=20 $(VENV)/bin/python -m pytest tests/fuzzing
 
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .

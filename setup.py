@@ -21,6 +21,7 @@ TEST = [
     "hypothesis>=6.100",
     "jax>=0.4.35",
     "safetensors>=0.4.3",
+    "setuptools>=70.1",  # tests/test_packaging.py builds a wheel
 ]
 TEST += BEAM + SENTENCES + TENSORBOARD
 BENCH = [
@@ -42,6 +43,7 @@ setup(
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["bert_tf", "bert_tf.*"]),
     package_data={"bert_tf": ["py.typed"]},
+    entry_points={"console_scripts": ["bert_tf = bert_tf.__main__:main"]},
     # tensorflow-text fixes the minor version of tensorflow that it was built for, so the two agree.
     install_requires=[
         "tensorflow>=2.20,<2.22",

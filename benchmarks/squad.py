@@ -10,8 +10,8 @@
 
 Each side runs in an environment that has what it needs (`pip install -e .[bench]` has both). Per seed
 one JSON line is printed: the official metrics after training, steps, seconds, and seconds of processor
-time. --num_predict takes the first so many questions of --predict_file. What is not a flag of this
-script goes to run_squad.
+time. --num_train and --num_predict take the first so many questions (whole paragraphs). What is not a
+flag of this script goes to run_squad.
 
 The recipe is that of the reference's README: batch 12, 2 epochs (counted in questions, on both sides),
 AdamW with weight decay 0.01 (none on biases and LayerNorm), 10 % linear warm-up and then linear decay to
@@ -127,7 +127,7 @@ def run_transformers(args: argparse.Namespace, seed: int) -> dict:
     autocast = torch.autocast(device, dtype=torch.bfloat16, enabled=args.bf16)
 
     start_time, start_cpu = time.time(), time.process_time()
-    paragraphs = read_paragraphs(args.train_file)
+    paragraphs = read_paragraphs(args.train_file, args.num_train)
     train = list(torch_windows(paragraphs, tokenizer, args))
     num_questions = sum(len(paragraph["qas"]) for paragraph in paragraphs)
     num_train_steps = int(num_questions / args.batch_size * args.num_epochs)
@@ -227,14 +227,17 @@ def score(
 def run_bert_tf(args: argparse.Namespace, seed: int) -> dict:
     """One fine-tuning through run_scripts/run_squad.py, judged by the figures it writes."""
     with tempfile.TemporaryDirectory() as folder:
-        predict_file = Path(folder) / "predict.json"
-        paragraphs = read_paragraphs(args.predict_file, args.num_predict)
-        predict_file.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+        files = {}
+        for name in ("train", "predict"):
+            most = getattr(args, f"num_{name}")
+            paragraphs = read_paragraphs(getattr(args, f"{name}_file"), most)
+            files[name] = Path(folder) / f"{name}.json"
+            files[name].write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
         flags = {
             "do_train": True,
-            "train_file": args.train_file,
+            "train_file": files["train"],
             "do_predict": True,
-            "predict_file": predict_file,
+            "predict_file": files["predict"],
             "max_seq_length": args.max_seq_length,
             "doc_stride": args.doc_stride,
             "train_batch_size": args.batch_size,
@@ -256,6 +259,7 @@ def main() -> None:
     parser.add_argument("--train_file", required=True)
     parser.add_argument("--predict_file", required=True)
     parser.add_argument("--version_2_with_negative", action="store_true")
+    parser.add_argument("--num_train", type=int, default=0, help="questions; 0 is all")
     parser.add_argument("--num_predict", type=int, default=0, help="questions; 0 is all")
     parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--num_epochs", type=float, default=2.0)

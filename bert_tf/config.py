@@ -263,7 +263,7 @@ class BertConfig:
     def from_json_file(cls, json_file: str | os.PathLike) -> BertConfig:
         """Reads `bert_config.json` (or Hugging Face's `config.json`); errors name the file."""
         try:
-            values = json.loads(Path(json_file).read_text(encoding="utf-8-sig"))
+            values = parse_json(Path(json_file).read_text(encoding="utf-8-sig"))
             if not isinstance(values, dict):
                 raise ValueError(
                     f"a JSON object was expected, but it holds {type(values).__name__}"
@@ -349,6 +349,15 @@ def huggingface_activation(hidden_act: str) -> str:
     'gelu_new'
     """
     return next(theirs for theirs, ours in _HUGGINGFACE_ACTIVATIONS.items() if ours == hidden_act)
+
+
+def parse_json(text: str) -> Any:
+    """`json.loads`, for which data nested too deeply are a JSONDecodeError like any other."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        message = "lists or objects are nested too deeply"
+        raise json.JSONDecodeError(message, text, 0) from error
 
 
 def _suggestion(name: str, known) -> str:

@@ -111,7 +111,7 @@ def read_task(folder: str) -> Task | None:
         return None
     arguments = read_json(path)
     kind = arguments.pop("task", None)
-    if kind not in TASKS:
+    if not isinstance(kind, str) or kind not in TASKS:
         raise ValueError(f"{path}: `task` is {kind!r}, but must be one of {', '.join(TASKS)}.")
     try:
         return TASKS[kind](**arguments)

@@ -330,6 +330,10 @@ class FullTokenizer:
 
     Raises:
         ValueError: the vocabulary has a fault (`load_vocab`).
+
+    >>> tokenizer = FullTokenizer(["[UNK]", "un", "##aff", "##able", "!"])
+    >>> tokenizer.tokenize("Unaffable?!"), tokenizer.encode("Unaffable?!")
+    (['un', '##aff', '##able', '[UNK]', '!'], [1, 2, 3, 0, 4])
     """
 
     def __init__(

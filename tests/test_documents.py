@@ -8,11 +8,19 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+NAMES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+DOCUMENTS = sorted([*(ROOT / name for name in NAMES), *(ROOT / "docs").glob("*.md")])
 
-spec = importlib.util.spec_from_file_location("make_flags", ROOT / "docs" / "make_flags.py")
-make_flags = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(make_flags)
+
+def script(name):
+    """A script of docs/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+make_flags, make_api = script("make_flags"), script("make_api")
 
 
 def commands(text):
@@ -57,6 +65,87 @@ def test_links_to_files_lead_to_files(document):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
         if not re.match(r"[a-z]+:", target):
             assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def anchors(document):
+    """What `#...` may name: GitHub's form of each heading."""
+    text = re.sub(r"```.*?```", "", document.read_text(encoding="utf-8"), flags=re.S)
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_to_headings_lead_to_headings(document):
+    text = re.sub(r"```.*?```|`[^`]*`", "", document.read_text(encoding="utf-8"), flags=re.S)
+    for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", text):
+        there = document.parent / target if target else document
+        assert anchor in anchors(there), f"{document.name}: {target}#{anchor}"
+
+
+def test_the_page_of_the_api_is_that_of_the_docstrings():
+    there = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert there == make_api.page(), "run: python docs/make_api.py"
+
+
+def test_the_page_of_the_api_has_what_a_docstring_says(monkeypatch):
+    source = '''"""Dogs.
+
+More of them.
+"""
+class Base:
+    def __init__(self, name: str, *tricks, age: int | None = None, **others): ...
+class Dog(Base):
+    """One dog; < 5 kg.
+
+    Args:
+        name: how it
+            is called.
+
+    >>> Dog("Rex").bark()
+    'Wau'
+
+    Not on the page.
+    """
+    @property
+    def size(self) -> int:
+        """In cm."""
+    def _hidden(self):
+        """No."""
+'''
+    monkeypatch.setattr(make_api, "parsed", lambda module: ast.parse(source))
+    monkeypatch.setitem(make_api.MODULES, "dogs", "Dog")
+    expected = """
+## bert_tf.dogs
+
+Dogs.
+
+### Dog
+
+```python
+Dog(name: str, *tricks, age: int | None = None, **others)
+```
+
+One dog; &lt; 5 kg.
+
+Args
+
+- `name`: how it
+  is called.
+
+```python
+>>> Dog("Rex").bark()
+'Wau'
+```
+
+#### Dog.size
+
+```python
+size: int
+```
+
+In cm.
+"""
+    assert make_api.module_text("dogs") == expected
 
 
 def strings_of_the_package():

@@ -16,6 +16,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.config import parse_json
 from bert_tf.data.files import write_text
 
 SUFFIX = ".manifest.json"
@@ -146,7 +147,7 @@ def read_manifest(path: str) -> Manifest | None:
         return None
     try:
         with tf.io.gfile.GFile(path) as file:
-            values = json.loads(file.read())
+            values = parse_json(file.read())
         groups = [group_from_json(group) for group in values["groups"]]
         plain = {name: values[name] for name in _PLAIN_FIELDS}
         _check_types(plain, groups)

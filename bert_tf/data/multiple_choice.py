@@ -20,6 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.config import parse_json
 from bert_tf.data.files import expand_files
 from bert_tf.data.readers import Row, TableRow, read_csv, read_lines, read_table
 
@@ -211,7 +212,7 @@ def _json_rows(values: TableRow | Mapping[str, Any], origin: str = "") -> Iterat
     key = None if key == "" else key
     if "endings" in values:  # HellaSwag
         beginning = values.get("ctx_b", "")
-        endings = [f"{beginning} {ending}".strip() for ending in values["endings"]]
+        endings = [f"{beginning} {e}".strip() for e in _list(values, "endings", origin)]
         text_a: Any = values.get("ctx_a", "")
         choices: Sequence[Any] = endings
         keys: Sequence[str] = _numbers(endings)
@@ -227,7 +228,9 @@ def _json_rows(values: TableRow | Mapping[str, Any], origin: str = "") -> Iterat
 def _choices(choices: Any, origin: str) -> tuple[Sequence[Any], Sequence[str]]:
     """Texts and keys, from [text, ...], [{"text", "label"}, ...] or {"text": [...], "label": [...]}."""
     if isinstance(choices, Mapping):
-        return choices.get("text", ()), [str(label) for label in choices.get("label", ())]
+        texts, labels = _list(choices, "text", origin), _list(choices, "label", origin)
+        _refuse_other_numbers(origin, {"texts": texts, "labels": labels})
+        return texts, [str(label) for label in labels]
     if not isinstance(choices, Sequence) or isinstance(choices, str):
         raise ValueError(
             f'{origin}: "choices" is {choices!r}, but must be a list of texts, or of objects with '
@@ -243,25 +246,41 @@ def _numbers(choices: Sequence[Any]) -> list[str]:
 
 
 def _race_rows(values: Mapping[str, Any], guid: str, origin: str) -> Iterator[_Row]:
-    questions, options = values.get("questions", ()), values.get("options", ())
-    answers = values.get("answers", [None] * len(questions))
-    if not len(questions) == len(options) == len(answers):
-        raise ValueError(
-            f"{origin}: there are {len(questions)} questions, {len(options)} lists of options and "
-            f"{len(answers)} answers, but must be as many of each."
-        )
+    questions, options = (_list(values, name, origin) for name in ("questions", "options"))
+    answers = _list(values, "answers", origin) if "answers" in values else [None] * len(questions)
+    _refuse_other_numbers(
+        origin, {"questions": questions, "lists of options": options, "answers": answers}
+    )
     for index, (question, choices, key) in enumerate(zip(questions, options, answers, strict=True)):
+        if not isinstance(choices, list):
+            raise ValueError(f"{origin}: {choices!r} stands where a list of options must be.")
         texts = [_filled(question, choice) for choice in choices]
         keys = string.ascii_uppercase[: len(texts)]
         yield _Row(f"{guid}-{index}", values["article"], texts, keys, key, f"{origin} #{index}")
 
 
-def _filled(question: str, choice: str) -> str:
+def _list(values: Mapping[str, Any], name: str, origin: str) -> list[Any]:
+    """What stands under a name, which must be a list; empty where nothing does."""
+    found = values.get(name, [])
+    if not isinstance(found, list):
+        raise ValueError(f'{origin}: "{name}" is {found!r}, but must be a list.')
+    return found
+
+
+def _refuse_other_numbers(origin: str, lists: Mapping[str, Sequence[Any]]) -> None:
+    if len({len(items) for items in lists.values()}) > 1:
+        counts = ", ".join(f"{len(items)} {name}" for name, items in lists.items())
+        raise ValueError(f"{origin}: there are {counts}, but must be as many of each.")
+
+
+def _filled(question: Any, choice: Any) -> Any:
     """A blank takes the choice; a question stands before it.
 
     >>> _filled("The dog is _ .", "old"), _filled("Who barked?", "the dog")
     ('The dog is old .', 'Who barked? the dog')
     """
+    if not (isinstance(question, str) and isinstance(choice, str)):
+        return None  # which is refused as no text
     return question.replace("_", choice, 1) if "_" in question else f"{question} {choice}"
 
 
@@ -271,7 +290,7 @@ def _race_folder(folder: str) -> Iterator[_Row]:
         raise ValueError(f"{folder} has no .txt file, as RACE has in train/high and train/middle.")
     for file in files:
         try:
-            values = json.loads("\n".join(read_lines(file)))
+            values = parse_json("\n".join(read_lines(file)))
         except json.JSONDecodeError as error:
             raise ValueError(f"{file}:{error.lineno}: no JSON ({error.msg}).") from error
         if not isinstance(values, dict) or "article" not in values:

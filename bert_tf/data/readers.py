@@ -27,6 +27,8 @@ from typing import Any, BinaryIO
 
 import tensorflow as tf
 
+from bert_tf.config import parse_json
+
 GZIP_MAGIC = b"\x1f\x8b\x08"
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
 STANDARD_INPUT = "-"
@@ -299,7 +301,7 @@ def _json_rows(file: str) -> Iterator[TableRow]:
         if not line.strip():
             continue
         try:
-            values = json.loads(line)
+            values = parse_json(line)
         except json.JSONDecodeError as error:
             raise ValueError(
                 f"{place_of(file, number)}: no JSON ({error}). Each line must be one JSON "

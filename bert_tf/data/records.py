@@ -153,7 +153,7 @@ def feature_names(file: str) -> set[str]:
     """
     with naming_damaged_file([file]):
         for record in tf.data.TFRecordDataset(file, _compression(file)).take(1):
-            return set(_features(record.numpy(), f"record 1 of {file}"))
+            return set(_features(record.numpy(), f"{file}: record 1"))
     return set()
 
 
@@ -359,7 +359,7 @@ def _features(record: bytes, place: str) -> Mapping[str, Any]:
 
 
 def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) -> None:
-    features = _features(record, f"record 1 of {file}")
+    features = _features(record, f"{file}: record 1")
     for spec in specs:
         if spec.name not in features:
             raise ValueError(

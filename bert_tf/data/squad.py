@@ -13,7 +13,6 @@ Source: google-research/bert, run_squad.py, `read_squad_examples`.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from bisect import bisect_right
@@ -22,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from bert_tf.config import parse_json
 from bert_tf.data.readers import open_binary
 
 # What separates words is narrower here than in the tokenizer; a no-break space, for one, does not.
@@ -121,7 +121,7 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
     file = os.fspath(path)
     with open_binary(file) as stream:
         try:
-            values = json.loads(stream.read().decode("utf-8-sig"))
+            values = parse_json(stream.read().decode("utf-8-sig"))
         except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
             raise ValueError(f"{file}: this is not JSON in UTF-8: {error}") from error
     examples = []

@@ -66,14 +66,18 @@ def first_tokens(num_unused_tokens: int = NUM_UNUSED_TOKENS) -> list[str]:
     >>> tokens[104:]
     ['[unused99]', '[unused100]']
     """
-    if num_unused_tokens < _UNUSED_BEFORE_UNK:
-        raise ValueError(
-            f"`num_unused_tokens` is {num_unused_tokens}, but must be {_UNUSED_BEFORE_UNK} or "
-            "more: [UNK] has the id 100 in every published model, and [PAD] is 0."
-        )
+    _check_num_unused_tokens(num_unused_tokens)
     unused = [f"[unused{number}]" for number in range(num_unused_tokens)]
     before, after = unused[:_UNUSED_BEFORE_UNK], unused[_UNUSED_BEFORE_UNK:]
     return ["[PAD]", *before, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *after]
+
+
+def _check_num_unused_tokens(number: int) -> None:
+    if number < _UNUSED_BEFORE_UNK:
+        raise ValueError(
+            f"`num_unused_tokens` is {number}, but must be {_UNUSED_BEFORE_UNK} or more: [UNK] has the "
+            "id 100 in every published model, and [PAD] is 0."
+        )
 
 
 def check_learning_options(
@@ -86,7 +90,7 @@ def check_learning_options(
         )
     if min_frequency < 1:
         raise ValueError(f"`min_frequency` is {min_frequency}, but must be 1 or more.")
-    first_tokens(num_unused_tokens)
+    _check_num_unused_tokens(num_unused_tokens)
 
 
 def count_words(

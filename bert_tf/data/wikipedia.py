@@ -17,6 +17,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from bert_tf.config import parse_json
+
 FORMATS = ("wikiextractor", "json", "plain")
 
 # WikiExtractor does not escape the title: it may hold quotation marks.
@@ -153,7 +155,7 @@ def _json_paragraphs(numbered: Iterable[tuple[int, str]], file: str) -> Iterator
         if not line.strip():
             continue
         try:
-            article = json.loads(line)
+            article = parse_json(line)
         except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(
                 f"{file}:{number}: no JSON ({error}). Each line must be one JSON object; the line "

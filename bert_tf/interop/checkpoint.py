@@ -6,7 +6,6 @@ kernels [in, out], the weights of heads [out, in].
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, parse_json
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def read_json(path: str) -> dict[str, Any]:
     """A JSON object; local or remote. Errors name the file."""
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
-            values = json.loads(file.read().decode("utf-8-sig"))
+            values = parse_json(file.read().decode("utf-8-sig"))
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
         raise ValueError(f"{path}: this is not JSON in UTF-8: {error}") from error
     if not isinstance(values, dict):

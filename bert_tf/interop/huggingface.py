@@ -6,14 +6,13 @@ of its heads are [out, in].
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, parse_json
 from bert_tf.interop.checkpoint import (
     LazyArrays,
     PretrainedCheckpoint,
@@ -105,7 +104,8 @@ def transformer_folder(folder: str) -> str:
     if not os.path.isfile(modules_file):
         return folder
     with open(modules_file, encoding="utf-8") as file:
-        modules = json.load(file)  # [{"type": "sentence_transformers.models.Transformer", ...}]
+        # [{"type": "sentence_transformers.models.Transformer", ...}]
+        modules = parse_json(file.read())
     for module in modules:
         if module.get("type", "").endswith(".Transformer"):
             part = module.get("path", "")

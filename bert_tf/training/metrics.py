@@ -37,6 +37,9 @@ def f1(predictions: np.ndarray, labels: np.ndarray, positive: int = 1) -> float:
     """Harmonic mean of precision and recall of the class `positive`; 0 where neither is defined.
 
     The official metric of MRPC and QQP.
+
+    >>> f1(np.array([1, 1, 0]), np.array([1, 0, 0]))
+    0.6666666666666666
     """
     return _f1_of(predictions == positive, labels == positive)
 

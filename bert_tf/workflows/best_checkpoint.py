@@ -28,6 +28,19 @@ FOLDER = "best"
 _STATE_FILE = "best.json"
 
 
+def copy_record(output_dir: str, target_dir: str) -> None:
+    """The record of the evaluations so far, without weights; for a worker that writes elsewhere.
+
+    All workers decide together whether training ends early, so all must know the same.
+    """
+    source, target = (
+        os.path.join(folder, FOLDER, _STATE_FILE) for folder in (output_dir, target_dir)
+    )
+    if tf.io.gfile.exists(source):
+        tf.io.gfile.makedirs(os.path.dirname(target))
+        tf.io.gfile.copy(source, target, overwrite=True)
+
+
 class BestCheckpoint:
     """Keeps the weights of the best evaluation so far; an interrupted run goes on with its record.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -76,6 +77,10 @@ class FineTuningOptions(TrainingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_one_of(self, self.actions)
+        if not 0.0 <= self.num_train_epochs < math.inf:
+            raise ValueError(
+                f"--num_train_epochs is {self.num_train_epochs}, but must be 0 or more, and finite."
+            )
         if not 0.0 <= self.warmup_proportion <= 1.0:
             raise ValueError(
                 f"--warmup_proportion is {self.warmup_proportion}, but must be from 0 to 1."

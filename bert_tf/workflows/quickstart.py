@@ -244,4 +244,4 @@ With your own labelled table (.tsv, .csv or .jsonl) and a published checkpoint:
       --train_file=train.csv --eval_file=dev.csv --text_a_column=text --label_column=label \\
       --init_checkpoint=uncased_L-12_H-768_A-12 --output_dir=my_model
 With your own corpus (one sentence per line, a blank line between documents): create_vocab,
-create_pretraining_data and run_pretraining in run_scripts/, as above; README.md shows them."""
+create_pretraining_data and run_pretraining in run_scripts/, as above; docs/pretraining.md shows them."""

@@ -32,7 +32,7 @@ from bert_tf.training import strategy
 from bert_tf.training.precision import choose_precision
 from bert_tf.training.progress import Speed
 from bert_tf.training.trainer import StopTraining, Trainer
-from bert_tf.workflows.best_checkpoint import BestCheckpoint
+from bert_tf.workflows.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.workflows.model_card import update_figures, write_training_card
 from bert_tf.workflows.options import TrainingOptions
 from bert_tf.workflows.trainer_setup import note_training
@@ -46,7 +46,11 @@ LENGTHS = ("full", "trimmed", "bucketed", "packed")
 
 def folder_to_write(trainer: Trainer, output_dir: str) -> str:
     """`output_dir`, but in a worker that is not the chief a temporary folder: one process writes."""
-    return output_dir if trainer.is_chief else _scratch_folder()
+    if trainer.is_chief:
+        return output_dir
+    folder = _scratch_folder()
+    copy_record(output_dir, folder)
+    return folder
 
 
 @functools.cache

@@ -76,6 +76,11 @@ class VocabularyOptions:
         for name in ("vocab_size", "round_up_to", "max_words"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
+        if self.num_unused_tokens >= self.vocab_size:
+            raise ValueError(
+                f"--num_unused_tokens is {self.num_unused_tokens}, but must be below --vocab_size, "
+                f"{self.vocab_size}: they are a part of it."
+            )
         check_learning_options(self.character_coverage, self.min_frequency, self.num_unused_tokens)
         try:
             BertConfig.from_name(self.model_size, vocab_size=self.vocab_size)

@@ -193,7 +193,7 @@ def test_a_choice_that_is_no_text_is_a_bad_row(written):
         (
             json.dumps({**RACE, "answers": ["A"]}) + "\n",
             "a.jsonl",
-            r"a.jsonl:1: there are 2 questions, 2 lists of options and 1 answers",
+            r"a.jsonl:1: there are 2 questions, 2 lists of options, 1 answers",
         ),
     ],
 )

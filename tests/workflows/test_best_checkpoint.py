@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.workflows.best_checkpoint import BestCheckpoint
+from bert_tf.workflows.training import folder_to_write
 
 
 class Run:
@@ -62,6 +63,20 @@ def test_an_interrupted_run_goes_on_with_the_record_it_had(tmp_path):
     assert second.evaluations_since == 2
     assert kept_weight(tmp_path) == 1.0
     assert json.loads((tmp_path / "best" / "best.json").read_text())["step"] == 1
+
+
+def test_a_worker_that_writes_elsewhere_goes_on_with_the_record_of_all(tmp_path):
+    """Else it would count its evaluations anew, and train on where the chief has ended."""
+    first, chief, worker = BestCheckpoint(str(tmp_path), "eval_accuracy"), Run(), Run()
+    for step, accuracy in ((1, 0.8), (2, 0.7)):
+        chief.offer(first, step, eval_accuracy=accuracy)
+    worker.is_chief = False
+    folder = folder_to_write(worker, str(tmp_path))
+    assert folder != str(tmp_path) == folder_to_write(chief, str(tmp_path))
+    found = [BestCheckpoint(place, "eval_accuracy") for place in (folder, str(tmp_path))]
+    for best, run in zip(found, (worker, chief), strict=True):
+        run.offer(best, 3, eval_accuracy=0.75)
+    assert [best.evaluations_since for best in found] == [2, 2]
 
 
 def test_what_lies_beside_the_checkpoints_is_copied_so_that_the_folder_can_be_used_alone(tmp_path):

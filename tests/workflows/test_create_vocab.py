@@ -149,9 +149,9 @@ def test_rows_are_kept_free_behind_mask(options):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"vocab_size": 0}, "`vocab_size` is 0"),
-        ({"round_up_to": 0}, "`round_up_to` is 0"),
-        ({"max_words": 0}, "`max_words` is 0"),
+        ({"vocab_size": 0}, "--vocab_size is 0"),
+        ({"round_up_to": 0}, "--round_up_to is 0"),
+        ({"max_words": 0}, "--max_words is 0"),
         ({"character_coverage": 0.0}, "`character_coverage` is 0.0"),
         ({"min_frequency": 0}, "`min_frequency` is 0"),
         ({"num_unused_tokens": 9}, "`num_unused_tokens` is 9"),

@@ -1,0 +1,286 @@
+"""Writes docs/api.md: the classes and functions that users import, from their docstrings.
+
+python docs/make_api.py
+
+Files are parsed and not imported, so that TensorFlow is not loaded. Of a docstring the page has the
+first paragraph, what goes in and comes out, what is raised, and the examples, which the tests run.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+ROOT = Path(__file__).resolve().parent.parent
+HEADER = """# The Python API
+
+The classes and functions that programs import, made from the docstrings by `python docs/make_api.py`:
+change them there. [design.md](design.md) says how the rooms belong together. What is not here may
+change without notice.
+"""
+# Module -> what of it programs use, in the order in which one meets them.
+MODULES = {
+    "config": "BertConfig",
+    "tokenization": "FullTokenizer BasicTokenizer WordpieceTokenizer load_vocab convert_by_vocab",
+    "modeling.bert": "BertModel",
+    "modeling.models": "BertForPreTraining BertForSequenceClassification BertForTokenClassification "
+    "BertForMultipleChoice BertForQuestionAnswering",
+    "interop.initial": "read_checkpoint initialize LoadReport",
+    "interop.checkpoint": "PretrainedCheckpoint",
+    "predictor": "Predictor",
+    "prediction.classifier": "TextClassifier",
+    "prediction.answers": "QuestionAnswerer",
+    "prediction.words_and_choices": "EntityRecognizer ChoicePredictor",
+    "prediction.masks": "MaskFiller Candidate PseudoPerplexity corpus_pseudo_perplexity",
+    "prediction.embeddings": "SentenceEncoder cosine_similarity",
+    "prediction.explanation": "attention attributions Attributions",
+    "prediction.saved_models": "is_saved_model load_saved_model",
+    "model_folder": "TrainedModel load_model_folder write_model_folder read_task",
+    "data.packing": "pack pack_texts PackedSequence truncate_pair",
+    "data.features": "FeatureSpec encode_example parse_examples keras_inputs split trim_padding",
+    "data.records": "RecordWriter read_records count_records check_records",
+    "data.dynamic_masking": "DynamicMasker",
+    "data.graph_tokenizer": "GraphTokenizer",
+    "tasks.base": "Task",
+    "tasks.classification": "InputExample ClassificationTask",
+    "tasks.multiple_choice": "MultipleChoiceTask",
+    "tasks.pretraining": "PretrainingTask",
+    "tasks.question_answering": "QuestionAnsweringTask",
+    "tasks.token_classification": "TokenClassificationTask",
+    "training.trainer": "Trainer StopTraining",
+    "training.strategy": "make_strategy set_up",
+    "training.precision": "choose_precision Choice",
+    "training.optimization": "AdamWeightDecay AdamW Lamb freeze layer_learning_rate_factors",
+    "training.schedules": "WarmupLinearDecay WarmupPolynomialDecay WarmupCosineDecay WarmupConstant",
+    "training.losses": "Loss masked_lm_loss next_sentence_loss classification_loss multi_label_loss "
+    "regression_loss span_loss multiple_choice_loss token_classification_loss",
+    "training.metrics": "accuracy f1 f1_macro matthews_correlation exact_match multi_label_f1_micro "
+    "multi_label_f1_macro pearson spearman",
+    "training.conlleval": "conlleval entities Scores",
+    "training.squad_metrics": "evaluate_v1 evaluate_v2",
+    "training.checkpoints": "save_checkpoint restore_checkpoint latest_checkpoint list_checkpoints",
+    "serving.saved_model": "write_saved_model custom_operations",
+    "serving.lite": "write_lite",
+    "serving.onnx": "write_onnx",
+    "serving.warmup": "write_warmup_requests",
+}
+SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
+_WIDTH = 96  # of a signature on one line
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def parsed(module: str) -> ast.Module:
+    """The syntax tree of `bert_tf.<module>`."""
+    path = ROOT / "bert_tf" / f"{module.replace('.', '/')}.py"
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def page() -> str:
+    """The text of docs/api.md."""
+    root = ast.parse((ROOT / "bert_tf" / "__init__.py").read_text(encoding="utf-8"))
+    (homes,) = (
+        ast.literal_eval(node.value)
+        for node in root.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES"
+    )
+    parts = [HEADER, "\n## bert_tf\n\n", f"{_first_line(root)}\n\n"]
+    parts += [f"- `bert_tf.{name}` is `{home}.{name}`\n" for name, home in homes.items()]
+    parts += map(module_text, MODULES)
+    return "".join(parts)
+
+
+def module_text(module: str) -> str:
+    """The section of one module."""
+    tree = parsed(module)
+    parts = [f"\n## bert_tf.{module}\n\n{_escaped(_first_line(tree))}\n"]
+    elsewhere = _imported_and_public(tree)
+    if elsewhere:
+        parts.append(f"\nFound here as well: {', '.join(elsewhere)}.\n")
+    found = {node.name: node for node in tree.body if isinstance(node, (ast.ClassDef, *FUNCTIONS))}
+    for name in MODULES[module].split():
+        node = found[name]
+        made = isinstance(node, ast.ClassDef)
+        code = _constructor(node, tree) if made else _signature(node)
+        parts.append(f"\n### {name}\n\n{_code(code)}{_docstring_text(node)}")
+        for method in _methods(node) if made else ():
+            parts.append(f"\n#### {name}.{method.name}\n\n{_code(_signature(method))}")
+            parts.append(_docstring_text(method))
+    return "".join(parts)
+
+
+def _methods(node: ast.ClassDef) -> Iterator[Function]:
+    """Those that a docstring explains."""
+    for child in node.body:
+        is_explained = isinstance(child, FUNCTIONS) and ast.get_docstring(child)
+        if is_explained and (child.name == "__call__" or not child.name.startswith("_")):
+            yield child
+
+
+def _first_line(tree: ast.Module) -> str:
+    return (ast.get_docstring(tree) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def _imported_and_public(tree: ast.Module) -> list[str]:
+    """Names in `__all__` that come from other modules, with their homes."""
+    public = next(
+        (
+            ast.literal_eval(node.value)
+            for node in tree.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        ),
+        [],
+    )
+    return [
+        f"`{alias.name}` (`{node.module}`)"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name in public
+    ]
+
+
+def _constructor(node: ast.ClassDef, tree: ast.Module) -> str:
+    """How an instance is made: by `__init__`, its own or inherited, or by the fields."""
+    arguments = _init_arguments(node, tree)
+    if arguments is not None:
+        return _call(node.name, arguments)
+    is_dataclass = any("dataclass" in ast.unparse(item) for item in node.decorator_list)
+    is_tuple = any(ast.unparse(base) == "NamedTuple" for base in node.bases)
+    if not (is_dataclass or is_tuple):
+        return f"class {node.name}"
+    fields = [
+        f"{ast.unparse(child.target)}: {ast.unparse(child.annotation)}{_default(child.value)}"
+        for child in node.body
+        if isinstance(child, ast.AnnAssign) and "ClassVar" not in ast.unparse(child.annotation)
+    ]
+    if any("kw_only=True" in ast.unparse(item) for item in node.decorator_list):
+        fields.insert(0, "*")
+    return _call(node.name, fields)
+
+
+def _default(value: ast.expr | None) -> str:
+    """` = ...` of a field."""
+    if value is None:
+        return ""
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == "field":
+        given = {keyword.arg: keyword.value for keyword in value.keywords}
+        if "default_factory" in given:
+            return f" = {ast.unparse(given['default_factory'])}()"
+        return f" = {ast.unparse(given['default'])}" if "default" in given else ""
+    return f" = {ast.unparse(value)}"
+
+
+def _init_arguments(node: ast.ClassDef, tree: ast.Module) -> list[str] | None:
+    for child in node.body:
+        if isinstance(child, FUNCTIONS) and child.name == "__init__":
+            return _arguments(child)[1:]
+    for base in map(ast.unparse, node.bases):
+        found = _definition(base, tree)
+        if found is not None:
+            arguments = _init_arguments(*found)
+            if arguments is not None:
+                return arguments
+    return None
+
+
+def _definition(name: str, tree: ast.Module) -> tuple[ast.ClassDef, ast.Module] | None:
+    """Where a base class is defined: in the module, or in one of ours that it imports from."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return node, tree
+        ours = isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bert_tf.")
+        if ours and any(alias.name == name for alias in node.names):
+            return _definition(name, parsed(node.module.removeprefix("bert_tf.")))
+    return None
+
+
+def _signature(node: Function) -> str:
+    decorators = {ast.unparse(item) for item in node.decorator_list}
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+    if decorators & {"property", "cached_property", "functools.cached_property"}:
+        return f"{node.name}{returns.replace(' -> ', ': ')}"
+    arguments = _arguments(node)
+    if arguments and arguments[0] in ("self", "cls"):
+        arguments = arguments[1:]
+    return _call(node.name, arguments, returns)
+
+
+def _arguments(node: Function) -> list[str]:
+    """Each argument with its type and default, the bare `*` among them."""
+    given = node.args
+    positional = [*given.posonlyargs, *given.args]
+    defaults = [None] * (len(positional) - len(given.defaults)) + given.defaults
+    found = [_argument(*pair) for pair in zip(positional, defaults, strict=True)]
+    if given.vararg or given.kwonlyargs:
+        found.append(f"*{_argument(given.vararg)}" if given.vararg else "*")
+    pairs = zip(given.kwonlyargs, given.kw_defaults, strict=True)
+    found += [_argument(*pair) for pair in pairs]
+    return [*found, f"**{_argument(given.kwarg)}"] if given.kwarg else found
+
+
+def _argument(argument: ast.arg, default: ast.expr | None = None) -> str:
+    text = ast.unparse(argument)
+    if default is None:
+        return text
+    return f"{text}{' = ' if argument.annotation else '='}{ast.unparse(default)}"
+
+
+def _call(name: str, arguments: list[str], returns: str = "") -> str:
+    line = f"{name}({', '.join(arguments)}){returns}"
+    if len(line) <= _WIDTH:
+        return line
+    return "\n".join([f"{name}(", *(f"    {item}," for item in arguments), f"){returns}"])
+
+
+def _code(text: str) -> str:
+    return f"```python\n{text}\n```\n"
+
+
+def _docstring_text(node: ast.ClassDef | Function) -> str:
+    """The parts of a docstring that the page has, as Markdown."""
+    blocks = inspect.cleandoc(ast.get_docstring(node, clean=False)).split("\n\n")
+    parts = [f"\n{_escaped(blocks[0])}\n"]
+    for block in blocks[1:]:
+        head, _, body = block.partition("\n")
+        if block.startswith(">>> "):
+            parts.append(f"\n{_code(block)}")
+        elif head.removesuffix(":") in SECTIONS and head.endswith(":"):
+            parts.append(f"\n{head.removesuffix(':')}\n\n{_entries(textwrap.dedent(body))}")
+        elif re.match(r"(Inputs|Outputs|Shapes): ", block):
+            parts.append(f"\n{_escaped(block)}\n")
+    return "".join(parts)
+
+
+def _entries(body: str) -> str:
+    """`name: text` with deeper continuation lines, as a list; other text as one entry."""
+    items: list[str] = []
+    for line in body.splitlines():
+        continues = line.startswith(" ")
+        entry = re.match(r"([*\w][\w*, ./]*): (.*)", line)
+        if not continues and entry and not entry[1].endswith("."):
+            items.append(f"`{entry[1]}`: {_escaped(entry[2])}")
+        elif items:
+            items[-1] += f"\n  {_escaped(line.strip())}"
+        else:
+            items.append(_escaped(line))
+    return "".join(f"- {item}\n" for item in items)
+
+
+def _escaped(text: str) -> str:
+    """With `<` and `*` as letters, but for what stands in backquotes."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(
+        part if part.startswith("`") else part.replace("<", "&lt;").replace("*", "\\*")
+        for part in parts
+    )
+
+
+if __name__ == "__main__":
+    (ROOT / "docs" / "api.md").write_text(page(), encoding="utf-8")

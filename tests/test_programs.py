@@ -1,0 +1,60 @@
+"""`python -m bert_tf PROGRAM`: the programs of run_scripts/ without that folder."""
+
+import ast
+import dataclasses
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from bert_tf import __main__ as programs
+from bert_tf import cli
+
+RUN_SCRIPTS = Path(__file__).parents[1] / "run_scripts"
+
+
+def what_a_script_calls(script):
+    """(options, workflow) in its `cli.run(options, workflow)`."""
+    (call,) = (
+        node
+        for node in ast.walk(ast.parse(script.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "cli.run"
+    )
+    return tuple(ast.unparse(argument) for argument in call.args)
+
+
+def test_every_script_is_a_program_with_its_options_and_its_workflow():
+    found = {name: (options, name) for name, (_, options) in programs.PROGRAMS.items()}
+    scripts = {script.stem: what_a_script_calls(script) for script in RUN_SCRIPTS.glob("*.py")}
+    assert found == scripts
+
+
+@pytest.mark.parametrize("name", programs.PROGRAMS)
+def test_a_program_is_called_with_the_flags_behind_its_name(name, monkeypatch):
+    called = []
+    monkeypatch.setattr(cli, "run", lambda *args: called.append((*args, list(sys.argv))))
+    monkeypatch.setattr(sys, "argv", ["bert_tf", name, "--output_dir=o"])
+    monkeypatch.setattr(sys.modules["__main__"], "__doc__", "")
+    programs.main()
+    ((options, workflow, argv),) = called
+    assert dataclasses.is_dataclass(options) and workflow.__name__ == name
+    assert workflow.__module__ == f"bert_tf.workflows.{programs.PROGRAMS[name][0]}"
+    assert argv == [name, "--output_dir=o"]
+    assert import_module(workflow.__module__).__doc__ == sys.modules["__main__"].__doc__
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_names_all_programs(arguments, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bert_tf", *arguments])
+    programs.main()
+    assert capsys.readouterr().out.split()[-len(programs.PROGRAMS) :] == [*programs.PROGRAMS]
+
+
+def test_a_name_that_is_none_is_answered_with_the_one_that_may_be_meant(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bert_tf", "run_clasifier", "--do_train"])
+    with pytest.raises(SystemExit) as exit_code:
+        programs.main()
+    assert exit_code.value.code == 1
+    error = capsys.readouterr().err
+    assert "'run_clasifier' is no program. Did you mean run_classifier? Usage:" in error
