@@ -120,6 +120,7 @@ model.fit(
     batches(train_set).shuffle(len(train_set), seed=1).batch(BATCH_SIZE),
     validation_data=batches(test_set).batch(BATCH_SIZE),
     epochs=arguments.epochs,
+    shuffle=False,  # the data set does it
     verbose=2,
 )
 
