@@ -16,7 +16,7 @@ test: $(VENV)/.installed-test
 
 # The long forms of tests/faults and tests/fuzzing. Each prints a table of what was tried.
 faults: $(VENV)/.installed-test
-	$(VENV)/bin/python -m pytest tests/faults --faults=10 --numprocesses=2
+	$(VENV)/bin/python -m pytest tests/faults --faults=5 --numprocesses=2
 
 fuzz: $(VENV)/.installed-test
 	FUZZ_SCALE=20 $(VENV)/bin/python -m pytest tests/fuzzing
