@@ -19,7 +19,7 @@ faults: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pytest tests/faults --faults=5 --numprocesses=2
 
 fuzz: $(VENV)/.installed-test
-	FUZZ_SCALE=20 $(VENV)/bin/python -m pytest tests/fuzzing
+	FUZZ_SCALE=25 $(VENV)/bin/python -m pytest tests/fuzzing
 
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .

@@ -33,5 +33,6 @@ def test_any_bytes_are_answered_as_in_python(both, texts):
     found = served.signatures["serving_default"](tf.constant(texts))["probabilities"].numpy()
     answers = predictor.predict([text.decode("utf-8", "replace") for text in texts])
     expected = [[answer["probabilities"][label] for label in LABELS] for answer in answers]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    # Another tokenization would be far beyond this; other sums in LayerNorm are not.
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
     assert np.isfinite(found).all()
