@@ -103,7 +103,7 @@ def make_data(args: argparse.Namespace, folder: Path) -> None:
         (folder / f"{name}.txt").write_text("\n\n".join(part) + "\n", encoding="utf-8")
     vocab_file = folder / "vocab.txt"
     if not vocab_file.exists():
-        flags = {"input_file": folder / "train.txt", "output_file": vocab_file}
+        flags = {"input_file": folder / "train.txt", "output_dir": folder}
         execute("create_vocab", flags | {"vocab_size": VOCAB_SIZE})
     for objective in ("mlm_nsp", "mlm"):
         for name in parts:
