@@ -1,9 +1,9 @@
 r"""Every export of one classifier on MRPC's dev set: accuracy beside the float model, size, latency.
 
     python run_scripts/run_classifier.py --task_name=mrpc --do_train \
-        --data_dir=../shared/data/glue/MRPC --init_checkpoint=MINILM --output_dir=/tmp/mrpc \
+        --data_dir=../shared/data/glue/MRPC --init_checkpoint=MINILM --output_dir=mrpc_output \
         --max_seq_length=128 --num_train_epochs=2 --learning_rate=5e-5 --seed=1
-    python benchmarks/exports.py --model_dir=/tmp/mrpc --data_dir=../shared/data/glue/MRPC
+    python benchmarks/exports.py --model_dir=mrpc_output --data_dir=../shared/data/glue/MRPC
 
 A row for each format and precision: accuracy and F1 on the dev set, one pair at a time, ids by
 `FullTokenizer` without padding; the largest difference of a probability from the float32 SavedModel, and

@@ -4,8 +4,9 @@
 
 loads the SavedModel as a server does, without bert_tf and Keras, and asks it for --seconds: batches of
 1 to 16 texts of 0 to 3,000 characters out of --text, one of eight batches of random bytes. With
---busy=0.1 it sleeps nine tenths of the time. Every minute a JSON line: requests, texts, resident
-memory. At the end the memory after the first tenth of the time beside that at the end.
+--busy=0.1 it sleeps nine tenths of the time. Every minute (in short runs more often) a JSON line:
+requests, texts, resident memory. At the end the memory after the first tenth of the time beside that at
+the end.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def main() -> None:
             raise SystemExit(f"request {requests}: {answer}")
         requests, texts = requests + 1, texts + len(batch)
         if now >= shown:
-            shown += 60.0
+            shown += min(60.0, arguments.seconds / 20)
             memory[now] = resident_megabytes()
             about = {"seconds": round(now), "requests": requests, "texts": texts}
             print(json.dumps(about | {"megabytes": round(memory[now], 1)}), flush=True)
