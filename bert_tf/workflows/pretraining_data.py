@@ -31,7 +31,7 @@ from bert_tf.data.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.interop.letter_case import vocab_is_cased
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress, duration
-from bert_tf.workflows.corpus import errors_option
+from bert_tf.workflows.corpus import errors_option, warn_of_lost_letters
 from bert_tf.workflows.options import option
 from bert_tf.workflows.pretraining_beam import run_with_beam
 from bert_tf.workflows.pretraining_group import (
@@ -242,6 +242,8 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     outputs = _output_files(options.output_file, input_files)
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case)
     _check_case(tokenizer, options)
+    if options.do_lower_case:
+        warn_of_lost_letters(input_files)
     settings = options.settings()
     if options.masking == "static" and options.max_predictions_per_seq is None:
         logger.info(

@@ -22,7 +22,12 @@ from bert_tf.data.vocabulary import (
     measure_coverage,
 )
 from bert_tf.training.progress import Progress, duration
-from bert_tf.workflows.corpus import corpus_lines, errors_option, naming_errors_flag
+from bert_tf.workflows.corpus import (
+    corpus_lines,
+    errors_option,
+    naming_errors_flag,
+    warn_of_lost_letters,
+)
 from bert_tf.workflows.options import option
 
 logger = logging.getLogger(__name__)
@@ -126,6 +131,8 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
             )
     files = expand_files(options.input_file, folders=True)
     check_writable(options.output_dir)
+    if options.do_lower_case:
+        warn_of_lost_letters(files)
 
     lines = _lines_with_warnings(files, options.errors)
     counts = count_words(lines, options.do_lower_case, max_words=options.max_words)

@@ -202,3 +202,30 @@ def test_a_committed_vocabulary_is_what_the_readme_says(file, vocab_size, do_low
     ascii_text = "".join(map(chr, range(33, 127)))
     assert "[UNK]" not in tokenizer.tokenize(" ".join(ascii_text) + " “Zürich” – " + ascii_text)
     assert tokenizer.tokenize("the history of the city") == ["the", "history", "of", "the", "city"]
+
+
+def korean(options, tmp_path, **changes):
+    """Options for a Korean text."""
+    (tmp_path / "a.txt").write_text("한국어는 아름답다\n서울은 수도이다\n" * 50, encoding="utf-8")
+    return dataclasses.replace(options, input_file=f"{tmp_path}/a.txt", vocab_size=145, **changes)
+
+
+def test_letters_that_an_uncased_vocabulary_takes_apart_are_named(options, tmp_path, caplog):
+    create_vocab(korean(options, tmp_path))
+    assert "100% of its letters (Hangul) are changed: '한국어는' becomes 'ᄒ ᅡ ᆫ" in caplog.text
+    assert (
+        "use --do_lower_case=False, for create_vocab and for create_pretraining_data" in caplog.text
+    )
+
+
+@pytest.mark.parametrize("cased", [True, False])
+def test_there_is_no_word_of_it_for_a_cased_vocabulary_or_a_rare_accent(
+    options, tmp_path, caplog, cased
+):
+    if cased:
+        options = korean(options, tmp_path, do_lower_case=False)
+    else:
+        text = f"Zürich is wide.\n{TEXT.replace('Zürich', 'Zurich') * 20}"
+        (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    create_vocab(options)
+    assert "do_lower_case" not in caplog.text

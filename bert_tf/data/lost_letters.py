@@ -1,0 +1,66 @@
+"""What an uncased vocabulary does to a text besides lower-casing it."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from itertools import chain
+from typing import NamedTuple
+
+from bert_tf.tokenization import lower_and_strip_accents
+
+_LONGEST_WORD = 20
+
+
+class LostLetters(NamedTuple):
+    """Letters that are not the same any more when accents are stripped."""
+
+    share: float  # of all letters and marks (0-1)
+    script: str  # whose letters most of them are, as Unicode calls it: "Hangul", "Latin"
+    word: str  # the most frequent word with one, lower-cased; of a long one a part
+    stripped: str  # what becomes of it; its letters stand apart if they are more than before
+
+    def __str__(self) -> str:
+        return (
+            f"{self.share:.0%} of its letters ({self.script}) are changed: "
+            f"{self.word!r} becomes {self.stripped!r}"
+        )
+
+
+def find_lost_letters(lines: Iterable[str]) -> LostLetters | None:
+    """Which letters an uncased vocabulary changes beyond their case; None if it changes none.
+
+    Args:
+        lines: some of the text.
+
+    >>> print(find_lost_letters(["Ça va", "été ou hiver"]))
+    21% of its letters (Latin) are changed: 'ça' becomes 'ca'
+    >>> find_lost_letters(["ÉTÉ"]).share
+    0.6666666666666666
+    >>> find_lost_letters(["How are you?"]) is None
+    True
+    """
+    words = Counter(chain.from_iterable(line.lower().split() for line in lines))
+    letters: Counter[str] = Counter()
+    for word, count in words.items():
+        for char in word:
+            letters[char] += count
+    num_letters = sum(n for char, n in letters.items() if unicodedata.category(char)[0] in "LM")
+    changed = {char: n for char, n in letters.items() if lower_and_strip_accents(char) != char}
+    if not changed:
+        return None
+    scripts: Counter[str] = Counter()
+    for char, count in changed.items():
+        scripts[unicodedata.name(char, "unnamed").split()[0].capitalize()] += count
+    word = next(word for word, _ in words.most_common() if not changed.keys().isdisjoint(word))
+    if len(word) > _LONGEST_WORD:  # Japanese has no spaces
+        first = next(i for i, char in enumerate(word) if char in changed)
+        word = word[max(0, first - 2) : first + 2]
+    stripped = lower_and_strip_accents(word)
+    return LostLetters(
+        share=sum(changed.values()) / max(num_letters, 1),
+        script=scripts.most_common(1)[0][0],
+        word=word,
+        stripped=" ".join(stripped) if len(stripped) > len(word) else stripped,
+    )
