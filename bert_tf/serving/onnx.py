@@ -4,7 +4,7 @@
     export.json, task.json, bert_config.json, vocab.txt, labels.txt     beside it
 
 As in a TFLite file (lite.py) there is no tokenizer in it. tf2onnx converts, and ONNX Runtime makes 8-bit
-weights: both are in the extra bert-tf[onnx].
+weights: both are in the extra [onnx].
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> d
     except ImportError as error:
         raise ImportError(
             f"--format=onnx needs tf2onnx and onnxruntime ({error}). Install them with "
-            "`pip install bert-tf[onnx]`."
+            "`pip install -e '.[onnx]'` in the checkout of bert_tf."
         ) from error
     served.prepare(for_onednn=False)
     function = served.numeric_tokens_of_weights()

@@ -51,7 +51,7 @@ class CorpusPreparationOptions:
         choices=("auto", *FORMATS),
     )
     splitter: str = option(
-        "What finds the sentences: rules (our own), or sentencex (pip install bert-tf[sentences]).",
+        "What finds the sentences: rules (our own), or sentencex (pip install -e '.[sentences]').",
         default="rules",
         choices=SPLITTERS,
     )

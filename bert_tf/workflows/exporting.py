@@ -70,7 +70,7 @@ class ExportOptions:
         default=None,
     )
     format: str = option(
-        "saved_model, or a file that takes ids: tflite, or onnx (which needs bert-tf[onnx]).",
+        "saved_model, or a file that takes ids: tflite, or onnx (which needs the extra [onnx]).",
         default="saved_model",
         choices=tuple(FORMATS),
     )

@@ -191,7 +191,7 @@ class TrainingOptions(DeviceOptions):
         default=False,
     )
     tensorboard: bool = option(
-        "Write events for TensorBoard into --output_dir (pip install bert-tf[tensorboard]); the same "
+        "Write events for TensorBoard into --output_dir (pip install -e '.[tensorboard]'); the same "
         "figures always go to metrics.jsonl.",
         default=False,
     )

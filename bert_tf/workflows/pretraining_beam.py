@@ -43,7 +43,8 @@ def run_with_beam(
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
         raise ImportError(
-            "--runner needs Apache Beam, an optional extra: pip install 'bert-tf[beam]'"
+            "--runner needs Apache Beam, an optional extra: pip install -e '.[beam]' in the "
+            "checkout of bert_tf"
         ) from error
     waiting = [job for job in jobs if _read_note(manifest_file, job) is None]
     if waiting:

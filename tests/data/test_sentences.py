@@ -150,7 +150,7 @@ def test_the_rules_are_the_default():
 
 def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(ImportError, match=r"pip install bert-tf\[sentences\]"):
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[sentences\]\'"):
         make_splitter("sentencex")
 
 

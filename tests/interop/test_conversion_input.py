@@ -18,7 +18,7 @@ from tiny_conversions import (
 from bert_tf.model_folder import read_task
 from bert_tf.workflows import conversion
 
-pytest.importorskip("safetensors.numpy", reason="needs bert-tf[hf]")
+pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
 
 
 def test_existing_folder_is_not_overwritten(tmp_path):
@@ -31,7 +31,7 @@ def test_existing_folder_is_not_overwritten(tmp_path):
 def test_failure_leaves_no_folder(tmp_path, monkeypatch):
     source = tf1_folder(tmp_path / "tf1", arrays_of())
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
-    with pytest.raises(ImportError, match=r"Writing .* pip install 'bert-tf\[hf\]'"):
+    with pytest.raises(ImportError, match=r"Writing .* pip install -e '\.\[hf\]'"):
         convert(source, tmp_path / "out", "huggingface")
     assert not (tmp_path / "out").exists()
 

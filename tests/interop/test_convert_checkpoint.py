@@ -33,7 +33,7 @@ from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.model_folder import load_model_folder, read_task
 from bert_tf.modeling.models import BertForSequenceClassification
 
-safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs bert-tf[hf]")
+safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
 
 
 def same_files(first, second):

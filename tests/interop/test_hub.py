@@ -12,7 +12,7 @@ from bert_tf.interop import hub
 from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
 
-pytest.importorskip("safetensors", reason="needs bert-tf[hf]")
+pytest.importorskip("safetensors", reason="needs the extra [hf]")
 
 ARRAYS = arrays_of("masked_lm", "next_sentence")
 
@@ -90,7 +90,7 @@ def test_other_paths_stay_as_they_are(fake_hub):
 def test_missing_library_is_an_error_with_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     hub._download.cache_clear()
-    with pytest.raises(ImportError, match=r"hf://org/other needs .* pip install 'bert-tf\[hf\]'"):
+    with pytest.raises(ImportError, match=r"hf://org/other needs .* pip install -e '\.\[hf\]'"):
         read_checkpoint("hf://org/other")
 
 

@@ -1,5 +1,6 @@
 import json
 import sys
+import types
 from pathlib import Path
 
 import ml_dtypes
@@ -17,7 +18,7 @@ from tiny_checkpoints import (
 
 from bert_tf.interop.huggingface import read_huggingface
 
-safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs bert-tf[hf]")
+safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
 ENCODER = arrays_of()
 
 
@@ -280,7 +281,7 @@ def test_truncated_safetensors_are_an_error(tmp_path):
 def test_missing_safetensors_library_is_an_error_with_the_extra(tmp_path, monkeypatch):
     write_huggingface(tmp_path, huggingface_tensors(ENCODER))
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    with pytest.raises(ImportError, match=r"pip install 'bert-tf\[hf\]'"):
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[hf\]'"):
         read_huggingface(tmp_path)
 
 
@@ -372,5 +373,16 @@ def test_missing_torch_is_an_error_with_the_remedies(tmp_path, monkeypatch):
     write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
     (tmp_path / "pytorch_model.bin").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match=r"pip install 'bert-tf\[bench\]'.*model.safetensors"):
+    with pytest.raises(ImportError, match=r"pip install torch\..*model.safetensors"):
+        read_huggingface(tmp_path)
+
+
+def test_a_torch_whose_weights_only_can_be_got_round_is_refused(tmp_path, monkeypatch):
+    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    old = types.SimpleNamespace(__version__="2.5.1+cpu")
+    monkeypatch.setitem(sys.modules, "torch", old)
+    with pytest.raises(
+        ImportError, match=r"2\.5\.1\+cpu, but must be 2\.6 or later.*CVE-2025-32434"
+    ):
         read_huggingface(tmp_path)

@@ -259,7 +259,7 @@ def test_the_exact_gelu_has_an_onnx_form(sentence_model, tmp_path, ids):
 
 def test_without_the_extra_the_error_names_it(sentence_model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(ImportError, match=r"--format=onnx needs .* `pip install bert-tf\[onnx\]`"):
+    with pytest.raises(ImportError, match=r"--format=onnx needs .* `pip install -e '\.\[onnx\]'`"):
         export(sentence_model, tmp_path / "1", format="onnx")
     assert not (tmp_path / "1").exists()
 

@@ -126,5 +126,5 @@ def test_events_hold_the_figures_of_the_log(tmp_path):
 
 def test_without_tensorboard_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(ImportError, match=r"optional extra: pip install 'bert-tf\[tensorboard\]'"):
+    with pytest.raises(ImportError, match=r"optional extra: pip install -e '\.\[tensorboard\]'"):
         MetricsLog(str(tmp_path), tensorboard=True)

@@ -213,7 +213,7 @@ def test_a_licence_that_is_no_name_is_refused(license):
 def test_a_conversion_for_transformers_keeps_what_is_known_and_says_how_it_is_loaded(
     trained, tmp_path, capsys
 ):
-    pytest.importorskip("safetensors", reason="needs bert-tf[hf]")
+    pytest.importorskip("safetensors", reason="needs the extra [hf]")
     target = convert(trained, tmp_path / "there", "huggingface", license="mit")
     assert "\nlicense: mit\nlibrary_name: transformers\n" in card(target)
     for title in ("Data", "Training", "Figures"):

@@ -202,7 +202,7 @@ def test_an_output_that_is_a_folder_is_refused(options, tmp_path):
 
 def test_a_missing_splitter_is_named_before_anything_is_read(options, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(ImportError, match=r"bert-tf\[sentences\]"):
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[sentences\]'"):
         prepare_corpus(dataclasses.replace(options, splitter="sentencex"))
     assert not (tmp_path / "out").exists()
 

@@ -46,7 +46,7 @@ def test_a_pipeline_that_was_stopped_goes_on_with_the_groups_without_a_note(tmp_
 
 def test_without_beam_the_error_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    with pytest.raises(ImportError, match=r"optional extra: pip install 'bert-tf\[beam\]'"):
+    with pytest.raises(ImportError, match=r"optional extra: pip install -e '\.\[beam\]'"):
         run_groups(tmp_path, "beam", runner="DirectRunner")
 
 
