@@ -3,11 +3,17 @@
     pip install -e .[bench,onnx]
     python benchmarks/inference.py                       # BERT-Base: 1 x 32, 1 x 128, 32 x 128
     python benchmarks/inference.py --size=minilm --shapes=1x32,8x64
+    python benchmarks/inference.py --texts=../shared/data/glue/MRPC --shapes=1,32 --rounds=3
 
 All sides have the same random weights and get the same ids, every row of full length: our SavedModel
 (float32 and bfloat16) and ONNX files through their `tokens` signature, `transformers` in PyTorch. Each
 is a process of its own and takes turns with the first, a few calls each; medians. "apart" is how far its
 first logit is from that of our float32 SavedModel.
+
+With --texts (the folder of a GLUE set) a call answers as many rows as the first 256 of its dev.tsv, each
+as long as they are, in batches of --shapes, which are padded to their longest row. Ours have rows of
+similar length, as `predict` makes them. The others take the rows as they come, as their libraries do;
+those named "sorted" are sorted too, as a user may program it.
 """
 
 from __future__ import annotations
@@ -18,12 +24,14 @@ import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
-from fine_tuning_runs import execute
+from fine_tuning_runs import ROOT, execute
+from finetuning import TASKS, read_rows
 from side_by_side import answer_turns, take_turns
 from training import SIZES, VOCAB_SIZE
 
@@ -43,6 +51,8 @@ SIDES = (
     "onnxruntime-float32",
     "onnxruntime-int8",
 )
+SORTED = ("torch-bfloat16-sorted", "torch-bfloat16-compile-sorted", "onnxruntime-int8-sorted")
+NUM_TEXTS = 256
 MAKE_PEER = """
 import sys, torch
 from transformers import BertConfig, BertForSequenceClassification
@@ -71,38 +81,65 @@ def make_models(folder: Path, size: str, sides: list[str]) -> None:
             execute("export_saved_model", flags | {"format": format_, "precision": precision})
 
 
-def make_inputs(shape: str) -> dict[str, np.ndarray]:
-    batch_size, length = map(int, shape.split("x"))
-    ids = np.random.default_rng(0).integers(1000, VOCAB_SIZE, (batch_size, length))
+def make_requests(shape: str, texts: str | None, side: str) -> list[dict[str, np.ndarray]]:
+    """The inputs of each request of a call."""
+    if not texts:
+        return [make_inputs([int(shape.split("x")[1])] * int(shape.split("x")[0]))]
+    lengths, batch_size = real_lengths(texts), int(shape)
+    if side.startswith("bert_tf") or side.endswith("sorted"):
+        lengths.sort()
+    return [make_inputs(lengths[i : i + batch_size]) for i in range(0, len(lengths), batch_size)]
+
+
+def real_lengths(folder: str) -> list[int]:
+    """Tokens of the first rows of dev.tsv, [CLS] and [SEP] included, at most 128."""
+    from bert_tf import FullTokenizer
+
+    columns = next(task for task in TASKS.values() if task.folder == Path(folder).name)
+    tokenizer = FullTokenizer(str(ROOT / "vocab" / "uncased_30522" / "vocab.txt"))
+    rows = read_rows(Path(folder) / "dev.tsv", columns)[:NUM_TEXTS]
+    counts = [[len(tokenizer.tokenize(text)) + 1 for text in row] for row, _ in rows]
+    return [min(1 + sum(row), 128) for row in counts]
+
+
+def make_inputs(lengths: list[int]) -> dict[str, np.ndarray]:
+    """Random ids, padded to the longest row."""
+    mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
+    ids = np.random.default_rng(0).integers(1000, VOCAB_SIZE, mask.shape) * mask
     return {
         "input_ids": ids.astype("int32"),
-        "input_mask": np.ones_like(ids, "int32"),
+        "input_mask": mask.astype("int32"),
         "segment_ids": np.zeros_like(ids, "int32"),
     }
 
 
-def saved_model_call(folder: Path, inputs: dict[str, np.ndarray]):
+Answer = Callable[[dict], float]  # the first logit of a prepared request
+
+
+def saved_model(folder: Path) -> tuple[Callable, Answer]:
     import tensorflow as tf
 
     model = tf.saved_model.load(str(folder))
     serve = model.signatures["tokens"]
-    tensors = {name: tf.constant(value) for name, value in inputs.items()}
 
-    def call() -> float:
+    def prepare(inputs: dict[str, np.ndarray]) -> dict:
+        return {name: tf.constant(value) for name, value in inputs.items()}
+
+    def answer(tensors: dict) -> float:
         return float(serve(**tensors)["logits"].numpy()[0, 0])
 
-    call.model = model  # a signature does not keep it
-    return call
+    answer.model = model  # a signature does not keep it
+    return prepare, answer
 
 
-def onnx_call(folder: Path, inputs: dict[str, np.ndarray]):
+def onnx(folder: Path) -> tuple[Callable, Answer]:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"))
-    return lambda: float(session.run(["logits"], inputs)[0][0, 0])
+    return dict, lambda inputs: float(session.run(["logits"], inputs)[0][0, 0])
 
 
-def torch_call(folder: Path, inputs: dict[str, np.ndarray], side: str):
+def pytorch(folder: Path, side: str, dynamic: bool | None) -> tuple[Callable, Answer]:
     import torch
     from transformers import BertForSequenceClassification
 
@@ -110,35 +147,46 @@ def torch_call(folder: Path, inputs: dict[str, np.ndarray], side: str):
     if "bfloat16" in side:
         model = model.to(torch.bfloat16)
     if "compile" in side:
-        model = torch.compile(model)
-    tensors = {
-        theirs: torch.tensor(inputs[ours]).long()
-        for theirs, ours in (
-            ("input_ids", "input_ids"),
-            ("attention_mask", "input_mask"),
-            ("token_type_ids", "segment_ids"),
-        )
-    }
+        model = torch.compile(model, dynamic=dynamic)
+    names = {"input_ids": "input_ids", "attention_mask": "input_mask"}
+    names["token_type_ids"] = "segment_ids"
 
-    def call() -> float:
+    def prepare(inputs: dict[str, np.ndarray]) -> dict:
+        return {theirs: torch.tensor(inputs[ours]).long() for theirs, ours in names.items()}
+
+    def answer(tensors: dict) -> float:
         with torch.inference_mode():
             return float(model(**tensors).logits[0, 0])
 
-    return call
+    return prepare, answer
 
 
 def work(side: str, arguments: argparse.Namespace) -> None:
-    folder, inputs = Path(arguments.folder), make_inputs(arguments.shape)
+    folder, name = Path(arguments.folder), side.removesuffix("-sorted")
     if side.startswith("bert_tf"):
-        call = saved_model_call(folder / side, inputs)
+        prepare, answer = saved_model(folder / side)
     elif side.startswith("onnx"):
-        call = onnx_call(folder / side, inputs)
+        prepare, answer = onnx(folder / name)
     else:
-        call = torch_call(folder, inputs, side)
+        prepare, answer = pytorch(folder, name, dynamic=True if arguments.texts else None)
+    requests = [prepare(one) for one in make_requests(arguments.shape, arguments.texts, side)]
+
+    def call() -> float:
+        logits = [answer(request) for request in requests]
+        return logits[0]
+
     first = call()
     for _ in range(3):
         call()
     answer_turns(call, first)
+
+
+def describe(shape: str, texts: str) -> None:
+    """Prints how much of the batches of both kinds is padding."""
+    for kind, side in (("sorted", "bert_tf"), ("as they come", "torch")):
+        masks = [request["input_mask"] for request in make_requests(shape, texts, side)]
+        real, computed = sum(mask.sum() for mask in masks), sum(mask.size for mask in masks)
+        print(f"batches of {shape}, {kind}: {computed:,} tokens, {1 - real / computed:.0%} padding")
 
 
 def main() -> None:
@@ -147,7 +195,8 @@ def main() -> None:
     )
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--shapes", default="1x32,1x128,32x128", help="rows x tokens, comma list")
-    parser.add_argument("--sides", default=",".join(SIDES), help="comma list")
+    parser.add_argument("--texts", help="folder of a GLUE set; --shapes are then rows of a batch")
+    parser.add_argument("--sides", help="comma list")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--calls", type=int, default=0, help="per round; default: 640 tokens or more"
@@ -158,21 +207,28 @@ def main() -> None:
     if arguments.worker:
         work(arguments.worker, arguments)
         return
-    sides = arguments.sides.split(",")
+    sides = arguments.sides.split(",") if arguments.sides else list(SIDES)
+    if arguments.texts and not arguments.sides:
+        sides += SORTED
     print(f"{platform.machine()}, {os.cpu_count()} cores; {arguments.size}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         make_models(Path(folder), arguments.size, sides)
         for shape in arguments.shapes.split(","):
-            batch_size, length = map(int, shape.split("x"))
-            calls = arguments.calls or max(1, 640 // (batch_size * length))
+            requests = make_requests(shape, arguments.texts, sides[0])
+            num_tokens = sum(request["input_ids"].size for request in requests)
+            calls = arguments.calls or max(1, 640 // num_tokens)
             flags = (f"--shape={shape}", f"--folder={folder}")
             results = take_turns(sides, arguments.rounds, calls, *flags)
             base = next((r.first for r in results if r.side == "bert_tf-float32"), results[0].first)
-            print(f"\n{shape:26}{'ms':>9}{f'times {sides[0]}':>26}{'peak GB':>9}{'apart':>10}")
+            if arguments.texts:
+                describe(shape, arguments.texts)
+            print(f"\n{shape:30}{'ms':>9}{f'times {sides[0]}':>26}{'peak GB':>9}{'apart':>10}")
             for turns in sorted(results, key=lambda turns: turns.median):
+                # Rows in another order have another first logit.
+                apart = "" if arguments.texts else f"{abs(turns.first - base):.1e}"
                 print(
-                    f"{turns.side:26}{1000 * turns.median:9.1f}{turns.ratio:26.2f}"
-                    f"{turns.peak_gb:9.1f}{abs(turns.first - base):10.1e}",
+                    f"{turns.side:30}{1000 * turns.median:9.1f}{turns.ratio:26.2f}"
+                    f"{turns.peak_gb:9.1f}{apart:>10}",
                     flush=True,
                 )
 

@@ -3,10 +3,10 @@
     python benchmarks/soak.py --saved_model=served/my_model/1 --text=../shared/data/text/enwiki_30mb.txt
 
 loads the SavedModel as a server does, without bert_tf and Keras, and asks it for --seconds: batches of
-1 to 16 texts of 0 to 3,000 characters out of --text, one of eight batches of random bytes. With
---busy=0.1 it sleeps nine tenths of the time. Every minute (in short runs more often) a JSON line:
-requests, texts, resident memory. At the end the memory after the first tenth of the time beside that at
-the end.
+1 to 16 texts (or pairs) of 0 to 3,000 characters out of --text, one of eight batches of random
+bytes. With --busy=0.1 it sleeps nine tenths of the time. Every minute (in short runs more often) a
+JSON line: requests, texts, resident memory. At the end the memory after the first tenth of the time
+beside that at the end.
 """
 
 from __future__ import annotations
@@ -54,13 +54,15 @@ def main() -> None:
     text, rng = Path(arguments.text).read_bytes(), random.Random(arguments.seed)
     model = tf.saved_model.load(arguments.saved_model)
     serve = model.signatures["serving_default"]
+    names = serve.structured_input_signature[1]  # of its texts: one, or two for pairs
     start = time.monotonic()
     requests = texts = 0
     shown, memory = 0.0, {}
     while (now := time.monotonic() - start) < arguments.seconds:
         batch = batch_of(text, rng)
         began = time.monotonic()
-        answer = serve(tf.constant(batch))[arguments.output].numpy()
+        inputs = {name: tf.constant(rng.sample(batch, len(batch))) for name in names}
+        answer = serve(**inputs)[arguments.output].numpy()
         if len(answer) != len(batch) or not np.isfinite(answer).all():
             raise SystemExit(f"request {requests}: {answer}")
         requests, texts = requests + 1, texts + len(batch)
