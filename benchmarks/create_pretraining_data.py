@@ -13,8 +13,9 @@ prints megabytes of text per second and the peak resident memory of the largest 
 * ours with one worker: static masks at --dupe_factor 1 and 10, and --masking=none;
 * ours with one and two workers on groups of --group_mb, which is what more workers need.
 
-`--memory` instead compares a corpus with one of ten times its size (ten copies; made in a temporary
-folder) at the same --max_group_bytes.
+`--memory` instead compares a corpus with one of ten times its size at the same --max_group_bytes: ten
+copies, made in a temporary folder, each with other letters, so that its words are new ones.
+--dupe_factors says for which.
 
 Every figure is a process of its own. Its time is that of the work, without the imports, but with the
 start of the workers. Equality of the records is tested elsewhere (tests/workflows).
@@ -25,6 +26,7 @@ import json
 import os
 import random
 import shutil
+import string
 import subprocess
 import sys
 import tempfile
@@ -49,6 +51,7 @@ def main() -> None:
     parser.add_argument("--group_mb", type=float, default=4.0)
     parser.add_argument("--original", help="folder with bert-tensorflow 1.0.4")
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--dupe_factors", default="1,5", help="of --memory")
     parser.add_argument("--run", help="internal: one measurement, as JSON")
     arguments = parser.parse_args()
     if arguments.run:
@@ -89,10 +92,12 @@ def compare_speed(arguments: argparse.Namespace, folder: Path) -> None:
 def compare_memory(arguments: argparse.Namespace, folder: Path) -> None:
     large = folder / "ten.txt"
     with large.open("wb") as output:
-        for _ in range(10):
-            output.write(Path(arguments.text).read_bytes() + b"\n")
+        letters = string.ascii_lowercase.encode()
+        for i in range(10):
+            other_letters = bytes.maketrans(letters, letters[i:] + letters[:i])
+            output.write(Path(arguments.text).read_bytes().translate(other_letters) + b"\n")
     base = {"vocab": arguments.vocab, "output": str(folder / "records"), "side": "ours"}
-    for dupe_factor in (1, 5):
+    for dupe_factor in map(int, arguments.dupe_factors.split(",")):
         for text in (arguments.text, str(large)):
             case = {**base, "text": text, "dupe_factor": dupe_factor, "num_workers": 1}
             case["max_group_bytes"] = os.path.getsize(arguments.text)

@@ -218,7 +218,11 @@ class _Evaluations:
 def describe(trainer: Trainer, options: TrainingOptions) -> str:
     """One line for the log: devices, batch of each, precision."""
     devices = strategy.describe(trainer.strategy, options.train_batch_size)
-    why = f" ({choose_precision().reason})" if options.precision == "auto" else ""
+    found, why = choose_precision(), ""
+    if options.precision == "auto":
+        why = f" ({found.reason})"
+    elif options.policy == "float32" != found.policy:
+        why = f" ({found.reason}; --precision=auto uses that)"
     compiled = f", --jit_compile={options.jit_compile}" if options.jit_compile != "auto" else ""
     return f"{devices}; {options.policy}{why}{compiled}"
 
