@@ -83,8 +83,13 @@ def write_model_folder(
     write_text(os.path.join(folder, "bert_config.json"), config.to_json_string())
     write_task_and_vocab(folder, task, vocab)
     if do_lower_case is not None:
-        values = json.dumps({"do_lower_case": do_lower_case}) + "\n"
-        write_text(os.path.join(folder, "tokenizer_config.json"), values)
+        write_case(folder, do_lower_case)
+
+
+def write_case(folder: str, do_lower_case: bool) -> None:
+    """Writes `tokenizer_config.json`, which says whether the vocabulary beside it is uncased."""
+    values = json.dumps({"do_lower_case": do_lower_case}) + "\n"
+    write_text(os.path.join(folder, "tokenizer_config.json"), values)
 
 
 def write_task_and_vocab(folder: str, task: Task | None, vocab: Sequence[str] | None) -> None:

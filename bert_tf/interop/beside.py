@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.letter_case import validate_case_matches_checkpoint, vocab_is_cased
+from bert_tf.interop.letter_case import (
+    stated_lower_case,
+    validate_case_matches_checkpoint,
+    vocab_is_cased,
+)
 from bert_tf.tokenization import FullTokenizer, load_vocab
 
 logger = logging.getLogger(__name__)
@@ -45,8 +50,8 @@ def load_tokenizer(
 
     Args:
         vocab_file: from the flag; None means the one beside the checkpoint.
-        do_lower_case: from the flag; None means what the checkpoint says, else whether the
-            vocabulary is one of lower-case tokens, else True.
+        do_lower_case: from the flag; None means what the checkpoint says, else what lies beside
+            `vocab_file`, else whether the vocabulary is one of lower-case tokens, else True.
         checkpoint: initial weights, or None.
         config: architecture; its `vocab_size` must hold every id.
 
@@ -57,7 +62,7 @@ def load_tokenizer(
     if tokens is None:
         where = f"beside {checkpoint.source}" if checkpoint is not None else "without a checkpoint"
         raise ValueError(f"There is no vocabulary {where}. Give --vocab_file.")
-    do_lower_case = find_case(do_lower_case, checkpoint, tokens)
+    do_lower_case = find_case(do_lower_case, checkpoint, tokens, vocab_file)
     do_lower_case = True if do_lower_case is None else do_lower_case
     tokenizer = FullTokenizer(tokens, do_lower_case=do_lower_case)
     if checkpoint is not None:
@@ -93,10 +98,17 @@ def find_case(
     do_lower_case: bool | None,
     checkpoint: PretrainedCheckpoint | None,
     tokens: Sequence[str] | None,
+    vocab_file: str | None = None,
 ) -> bool | None:
-    """Whether text is lower-cased: as the flag, else the checkpoint, else the tokens say, else None."""
+    """Whether text is lower-cased.
+
+    The first of these that says so: the flag, the checkpoint, what lies beside `vocab_file`, the
+    tokens; else None.
+    """
     if do_lower_case is None and checkpoint is not None:
         do_lower_case = checkpoint.do_lower_case
+    if do_lower_case is None and vocab_file:
+        do_lower_case = stated_lower_case(os.path.dirname(vocab_file))
     if do_lower_case is None and tokens is not None:
         cased = vocab_is_cased(tokens)
         do_lower_case = None if cased is None else not cased

@@ -72,7 +72,7 @@ def warn_of_lost_letters(files: Sequence[str]) -> None:
         logger.warning(
             "--do_lower_case does more than lower-case this text: it strips accents (Unicode NFD), and "
             "%s. Words that differ only in this become one word, and answers come back in such "
-            "letters. To keep them, use --do_lower_case=False, for create_vocab and for "
-            "create_pretraining_data; a model's folder remembers it.",
+            "letters. To keep them, learn the vocabulary with --do_lower_case=False; the folder "
+            "of the vocabulary remembers it.",
             lost,
         )

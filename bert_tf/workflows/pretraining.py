@@ -165,7 +165,9 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     results: Mapping[str, float] | None = None
     if options.do_train:
         vocab = find_vocabulary(options, checkpoint)
-        do_lower_case = lookup.find_case(options.do_lower_case, checkpoint, vocab)
+        do_lower_case = lookup.find_case(
+            options.do_lower_case, checkpoint, vocab, find_vocabulary_file(options, checkpoint)
+        )
         write_model_folder(options.output_dir, config, task, vocab, do_lower_case)
         results = training.train(
             trainer,

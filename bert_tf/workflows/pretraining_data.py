@@ -28,8 +28,9 @@ from bert_tf.data.files import expand_files
 from bert_tf.data.manifest import Counts, Manifest, manifest_path
 from bert_tf.data.masking import check_mixture
 from bert_tf.data.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
+from bert_tf.interop.beside import find_case
 from bert_tf.interop.letter_case import vocab_is_cased
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.tokenization import FullTokenizer, load_vocab
 from bert_tf.training.progress import Progress, duration
 from bert_tf.workflows.corpus import errors_option, warn_of_lost_letters
 from bert_tf.workflows.options import option
@@ -66,8 +67,10 @@ class PretrainingDataOptions:
         "<file>-00000-of-00009 and so on of each. <first file>.manifest.json lies beside."
     )
     vocab_file: str = option("The vocabulary of the model, one token per line.")
-    do_lower_case: bool = option(
-        "Lower-case the text: True for uncased models, False for cased ones.", default=True
+    do_lower_case: bool | None = option(
+        "Lower-case the text: True for uncased models, False for cased ones. Default: as "
+        "tokenizer_config.json beside the vocabulary says, or else its tokens, or else True.",
+        default=None,
     )
     do_whole_word_mask: bool = option("Mask all pieces of a word together.", default=False)
     max_seq_length: int = option("Tokens per sequence, with [CLS], [SEP] and padding.", default=128)
@@ -240,6 +243,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     start = time.monotonic()
     input_files = expand_files(options.input_file, folders=True)
     outputs = _output_files(options.output_file, input_files)
+    options = dataclasses.replace(options, do_lower_case=_find_case(options))
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case)
     _check_case(tokenizer, options)
     if options.do_lower_case:
@@ -403,6 +407,16 @@ def _output_files(comma_list: str, input_files: Sequence[str]) -> list[str]:
         if file in input_files:
             raise ValueError(f"{file!r} is an input file, and would be overwritten as an output.")
     return files
+
+
+def _find_case(options: PretrainingDataOptions) -> bool:
+    if options.do_lower_case is not None:
+        return options.do_lower_case
+    found = find_case(None, None, list(load_vocab(options.vocab_file)), options.vocab_file)
+    if found is None:
+        return True
+    logger.info("do_lower_case = %s, as the vocabulary is", found)
+    return found
 
 
 def _check_case(tokenizer: FullTokenizer, options: PretrainingDataOptions) -> None:

@@ -1,4 +1,7 @@
-"""create_vocab: a corpus -> `vocab.txt` and the `bert_config.json` of a model for it."""
+"""create_vocab: a corpus -> `vocab.txt` and the `bert_config.json` of a model for it.
+
+`tokenizer_config.json` beside them notes the case, for all that comes after.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from bert_tf.data.vocabulary import (
     learn_wordpieces,
     measure_coverage,
 )
+from bert_tf.model_folder import write_case
 from bert_tf.training.progress import Progress, duration
 from bert_tf.workflows.corpus import (
     corpus_lines,
@@ -47,7 +51,9 @@ class VocabularyOptions:
         "Plain UTF-8 text, or gzip of it: a comma list of files, globs or folders. A file that is "
         "named twice counts twice."
     )
-    output_dir: str = option("Folder for vocab.txt and bert_config.json; made if missing.")
+    output_dir: str = option(
+        "Folder for vocab.txt, bert_config.json and tokenizer_config.json; made if missing."
+    )
     vocab_size: int = option("Tokens in the vocabulary, special ones included.", default=30522)
     round_up_to: int = option(
         "Raise the vocabulary's size to a multiple of this, for example 64.", default=1
@@ -153,6 +159,7 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     config = BertConfig.from_name(options.model_size, vocab_size=len(tokens))
     write_text(vocab_file, "".join(f"{token}\n" for token in tokens))
     write_text(config_file, config.to_json_string())
+    write_case(options.output_dir, options.do_lower_case)
     summary = VocabularySummary(
         vocab_file=vocab_file,
         config_file=config_file,

@@ -40,11 +40,11 @@ def test_it_writes_a_vocabulary_that_the_tokenizer_takes_and_a_matching_config(o
     assert tokenizer.tokenize("NEWER Zürich") == ["newer", "z", "##urich"]
 
 
-def test_it_leaves_two_files_and_says_what_they_are(options, tmp_path, caplog):
+def test_it_leaves_three_files_and_says_what_they_are(options, tmp_path, caplog):
     with caplog.at_level("INFO"):
         summary = create_vocab(options)
     written = sorted(path.name for path in (tmp_path / "new" / "vocab").iterdir())
-    assert written == ["bert_config.json", "vocab.txt"]
+    assert written == ["bert_config.json", "tokenizer_config.json", "vocab.txt"]
     assert summary.coverage.num_words == 3 * 14 + 5 * 4
     assert f"Wrote 151 tokens to {summary.vocab_file}" in caplog.text
     assert "62 words (13 different ones): 1." in caplog.text
@@ -213,9 +213,7 @@ def korean(options, tmp_path, **changes):
 def test_letters_that_an_uncased_vocabulary_takes_apart_are_named(options, tmp_path, caplog):
     create_vocab(korean(options, tmp_path))
     assert "100% of its letters (Hangul) are changed: '한국어는' becomes 'ᄒ ᅡ ᆫ" in caplog.text
-    assert (
-        "use --do_lower_case=False, for create_vocab and for create_pretraining_data" in caplog.text
-    )
+    assert "learn the vocabulary with --do_lower_case=False" in caplog.text
 
 
 @pytest.mark.parametrize("cased", [True, False])

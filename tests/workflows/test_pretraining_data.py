@@ -254,8 +254,19 @@ def test_a_vocabulary_without_mask_is_named(tmp_path):
 
 def test_a_vocabulary_of_the_other_case_is_warned_about(tmp_path, caplog):
     cased = [f"{first}{second}" for first in "ABCDEFGHIJK" for second in "abcdefghijk"]
-    run_with(tmp_path, vocab=GOLDEN["vocab"] + cased)
+    run_with(tmp_path, vocab=GOLDEN["vocab"] + cased, do_lower_case=True)
     assert "looks cased, but `do_lower_case` is True. Use --do_lower_case=False" in caplog.text
+
+
+@pytest.mark.parametrize("noted", [None, True])
+def test_the_case_is_that_of_the_vocabulary_unless_it_is_given(tmp_path, noted):
+    cased = [f"{first}{second}" for first in "ABCDEFGHIJK" for second in "abcdefghijk"]
+    if noted is not None:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": noted}))
+    run_with(tmp_path, vocab=GOLDEN["vocab"] + cased)
+    (manifest,) = tmp_path.rglob("*.manifest.json")
+    flags = json.loads(manifest.read_text(encoding="utf-8"))["flags"]
+    assert flags["do_lower_case"] is bool(noted)
 
 
 def test_an_output_file_named_twice_is_refused(tmp_path):
