@@ -37,6 +37,7 @@ SHORTER = {
     "--train_batch_size=256": "--train_batch_size=8",
     "--vocab_size=30522": "--vocab_size=200 --model_size=tiny",
     "--feature_based": "--feature_based --bilstm_units=8",
+    "--layers=-1,-2,-3,-4": "--layers=-1",  # so that checkpoints of one layer will do
     "--examples_per_shard=10000": "--examples_per_shard=2",
     "--direct_num_workers=4": "--direct_num_workers=2",
 }
@@ -68,7 +69,11 @@ NOT_RUN = (
     NotRun(r"^TF_CONFIG=", "waits for a second process; tests/training starts two"),
     NotRun(r"--runner=DataflowRunner", "no Dataflow can be reached"),
     NotRun(r"--runner=DirectRunner", "needs the extra [beam]", module="apache_beam"),
-    NotRun(r"--output_format=huggingface|all-MiniLM|mrpc_hf", "needs the extra [hf]", module="safetensors"),
+    NotRun(
+        r"--output_format=huggingface|all-MiniLM|mrpc_hf",
+        "needs the extra [hf]",
+        module="safetensors",
+    ),
     NotRun(r"--format=onnx", "needs the extra [onnx]", module="tf2onnx"),
     NotRun(r"^docker run |^curl |^import grpc", "no TensorFlow Serving is there"),
     NotRun(r"^python .* \.\.\.$", "the form of a command, and none"),
@@ -141,7 +146,7 @@ def pieces_of(text: str) -> Iterator[Command]:
 
 
 def commands_of(text: str) -> list[Command]:
-    """What a document tells its reader to type, in its order; `... --flag` is the last one and that flag."""
+    """What a document tells its reader to type, in its order; `... --flag` adds a flag to the last one."""
     found: list[Command] = []
     before = ""
     for piece in pieces_of(text):
@@ -177,7 +182,9 @@ def environment(folder: Path) -> dict[str, str]:
     python = folder / "python"
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    inherited = {n: v for n, v in os.environ.items() if n not in ("TF_CPP_MIN_LOG_LEVEL", "TF_CONFIG")}
+    inherited = {
+        n: v for n, v in os.environ.items() if n not in ("TF_CPP_MIN_LOG_LEVEL", "TF_CONFIG")
+    }
     return inherited | {
         "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
@@ -186,17 +193,18 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
+# What a document begins with that a command of another one makes: its name -> the name of that output
+FROM_OTHERS = {
+    "migration.md": {"mrpc_output": "mrpc_output"},
+    "multi_host.md": {"mrpc_output": "mrpc_output"},
+    "prediction.md": {name: name for name in ("my_output", "squad_output", "swag_output")},
+    "serving.md": {"mrpc_output": "mrpc_output"},
+    "squad.md": {f"run_{number}": "squad_output" for number in (1, 2, 3)},
+}
+
+
 class Walks:
     """Walks through documents, each in a folder of its own that begins as a copy of `files`."""
-
-    # What a document takes from another one, and from which of its commands: name -> name of the output
-    FROM_OTHERS = {
-        "migration.md": {"mrpc_output": "mrpc_output"},
-        "multi_host.md": {"mrpc_output": "mrpc_output"},
-        "prediction.md": {name: name for name in ("my_output", "squad_output", "swag_output")},
-        "serving.md": {"mrpc_output": "mrpc_output"},
-        "squad.md": {f"run_{number}": "squad_output" for number in (1, 2, 3)},
-    }
 
     def __init__(self, files: Path, folder: Path):
         self.files, self.folder = files, folder
@@ -206,7 +214,7 @@ class Walks:
     def walk(self, document: str) -> list[Command]:
         """Runs what can be run; the commands that were."""
         folder = self.new_folder(document)
-        for name, output in self.FROM_OTHERS.get(document, {}).items():
+        for name, output in FROM_OTHERS.get(document, {}).items():
             shutil.copytree(self.made(output), folder / name)
         text = DOCUMENTS[document].read_text(encoding="utf-8")
         commands = [one for one in commands_of(text) if not one.reason_not_to_run]

@@ -15,7 +15,6 @@ from reference import numpy_bert
 ROOT = Path(__file__).parents[1]
 SIZES = {
     "hidden_size": 16,
-    "num_hidden_layers": 4,  # extract_features --layers=-1,-2,-3,-4
     "num_attention_heads": 2,
     "intermediate_size": 24,
     "max_position_embeddings": 512,
@@ -41,13 +40,13 @@ def write_files(folder: Path) -> Path:
 
 def write_checkpoints(folder: Path) -> None:
     """Random weights with both heads, with our vocabularies; and the encoder as Hugging Face has it."""
-    for name, vocabulary in (
-        ("BERT", "uncased_30522"),
-        ("uncased_L-12_H-768_A-12", "uncased_30522"),
-        ("cased_L-12_H-768_A-12", "cased_28996"),
+    for name, vocabulary, layers in (
+        ("BERT", "uncased_30522", 1),
+        ("uncased_L-12_H-768_A-12", "uncased_30522", 1),
+        ("cased_L-12_H-768_A-12", "cased_28996", 4),  # --feature_layers=concat_last_four_hidden
     ):
         text = (ROOT / "vocab" / vocabulary / "vocab.txt").read_text(encoding="utf-8")
-        config = BertConfig(vocab_size=len(text.splitlines()), **SIZES)
+        config = BertConfig(len(text.splitlines()), num_hidden_layers=layers, **SIZES)
         heads = ("masked_lm", "next_sentence")
         write_tf1(folder / name, numpy_bert.random_variables(config, 5, heads), config=config)
         (folder / name / "vocab.txt").write_text(text, encoding="utf-8")
@@ -64,7 +63,14 @@ def write_checkpoints(folder: Path) -> None:
 
 def write_texts(folder: Path) -> None:
     """Lines, corpora, the output of WikiExtractor, and records."""
-    for name in ("lines.txt", "input.txt", "texts-1.txt", "texts-2.txt", "part-1.txt", "part-2.txt"):
+    for name in (
+        "lines.txt",
+        "input.txt",
+        "texts-1.txt",
+        "texts-2.txt",
+        "part-1.txt",
+        "part-2.txt",
+    ):
         (folder / name).write_text("The cat is in the barn.\nA dog sleeps.\nWho won?\n")
     for name in ("train.txt", "held.txt", "held_out.txt"):
         (folder / name).write_text(documents(12, seed=len(name)))
@@ -92,7 +98,9 @@ def write_tables(folder: Path) -> None:
         with open(folder / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(("text", "label", "question", "answer", "grade"))
-            writer.writerows((*m, *p) for m, p in zip(moods(rows, seed), pairs(rows, seed)))
+            writer.writerows(
+                (*m, *p) for m, p in zip(moods(rows, seed), pairs(rows, seed), strict=True)
+            )
     lines = ["id\ttext", *(f"{number}\t{text}" for number, (text, _) in enumerate(moods(5, 4)))]
     (folder / "reviews.tsv").write_text("\n".join(lines) + "\n")
 
