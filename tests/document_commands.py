@@ -27,15 +27,15 @@ DOCUMENTS = {**GUIDES, "README.md": ROOT / "README.md"}
 
 # What would take too long as it stands. Nothing else of a command is changed.
 SHORTER = {
-    "--num_train_steps=1000000": "--num_train_steps=4",
+    "--num_train_steps=1000000": "--num_train_steps=4 --num_warmup_steps=1",
     "--stop_step=900000": "--stop_step=3",
-    "--num_train_steps=100000": "--num_train_steps=2",
+    "--num_train_steps=100000": "--num_train_steps=2 --num_warmup_steps=1",
     "--num_train_steps=10000": "--num_train_steps=2",
     "--num_train_steps=8000": "--num_train_steps=2",
     "--num_warmup_steps=1000": "--num_warmup_steps=1",
     "--num_warmup_steps=800": "--num_warmup_steps=1",
     "--train_batch_size=256": "--train_batch_size=8",
-    "--vocab_size=30522": "--vocab_size=200 --model_size=tiny",
+    "--vocab_size=30522": "--vocab_size=150 --model_size=tiny",
     "--feature_based": "--feature_based --bilstm_units=8",
     "--layers=-1,-2,-3,-4": "--layers=-1",  # so that checkpoints of one layer will do
     "--examples_per_shard=10000": "--examples_per_shard=2",
@@ -99,7 +99,8 @@ class Command:
         """The files and folders that it is told to make."""
         if self.is_python:
             return []
-        return re.findall(r"--(?:output_dir|output_file|export_dir)=(\S+)", self.code)
+        flags = re.findall(r"--(?:output_dir|output_file|export_dir)=(\S+)", self.code)
+        return flags + re.findall(r'to_json_file\("(.+?)"\)', self.code)
 
 
 # ----- out of the text
@@ -146,7 +147,7 @@ def pieces_of(text: str) -> Iterator[Command]:
 
 
 def commands_of(text: str) -> list[Command]:
-    """What a document tells its reader to type, in its order; `... --flag` adds a flag to the last one."""
+    """What a document tells its reader to type. `... --flag` is the command before with a flag."""
     found: list[Command] = []
     before = ""
     for piece in pieces_of(text):
@@ -249,7 +250,7 @@ class Walks:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=900,
         )
         said = f"{command.code}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
         assert done.returncode == 0, f"ended with {done.returncode}: {said}"

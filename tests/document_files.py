@@ -72,8 +72,8 @@ def write_texts(folder: Path) -> None:
         "part-2.txt",
     ):
         (folder / name).write_text("The cat is in the barn.\nA dog sleeps.\nWho won?\n")
-    for name in ("train.txt", "held.txt", "held_out.txt"):
-        (folder / name).write_text(documents(12, seed=len(name)))
+    for name, number in (("train.txt", 60), ("held.txt", 12), ("held_out.txt", 12)):
+        (folder / name).write_text(documents(number, seed=len(name)))
     articles = [text.replace("\n", " ") for text in documents(40, seed=1).split("\n\n")]
     wiki = "".join(
         f'<doc id="{number}" url="https://x.org/{number}" title="T{number}">\n'
@@ -120,5 +120,5 @@ def write_choices(folder: Path) -> None:
 def write_conll(folder: Path) -> None:
     folder.mkdir()
     for name, sentences in (("train", 40), ("valid", 9), ("test", 5)):
-        text = "-DOCSTART- -X- O\n\n" + conll(sentences, seed=sentences)
-        (folder / f"{name}.txt").write_text(text)
+        each = ["-DOCSTART- -X- O\n\n" + conll(1, seed) for seed in range(sentences)]
+        (folder / f"{name}.txt").write_text("\n".join(each))
