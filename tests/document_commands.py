@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from document_files import write_files
+
 ROOT = Path(__file__).parents[1]
 WRITTEN_BY_SCRIPTS = ("api.md", "flags.md")  # test_documents.py holds them to the code
 GUIDES = {
@@ -23,6 +25,7 @@ GUIDES = {
     for path in sorted((ROOT / "docs").glob("*.md"))
     if path.name not in WRITTEN_BY_SCRIPTS
 }
+PRETRAINING = ("pretraining.md", "training.md")  # in a test file of their own, for two processes
 DOCUMENTS = {**GUIDES, "README.md": ROOT / "README.md"}
 
 # What would take too long as it stands. Nothing else of a command is changed.
@@ -205,10 +208,12 @@ FROM_OTHERS = {
 
 
 class Walks:
-    """Walks through documents, each in a folder of its own that begins as a copy of `files`."""
+    """Walks through documents, each in a folder of its own that begins with `document_files`."""
 
-    def __init__(self, files: Path, folder: Path):
-        self.files, self.folder = files, folder
+    def __init__(self, folder: Path):
+        self.folder, self.files = folder, folder / "files"
+        self.files.mkdir()
+        write_files(self.files)
         self.environment = environment(folder / "bin")
         self.ran: dict[str, Path] = {}  # code -> the folder in which it was run
 

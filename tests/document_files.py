@@ -22,7 +22,7 @@ SIZES = {
 }
 
 
-def write_files(folder: Path) -> Path:
+def write_files(folder: Path) -> None:
     """All of it, under the names that the documents use."""
     for name in ("run_scripts", "vocab"):
         (folder / name).symlink_to(ROOT / name)
@@ -35,7 +35,6 @@ def write_files(folder: Path) -> Path:
     write_mrpc(folder / "glue" / "MRPC", splits)
     write_squad(folder / "train-v1.1.json", 40, seed=1)
     write_squad(folder / "dev-v1.1.json", 7, seed=2)
-    return folder
 
 
 def write_checkpoints(folder: Path) -> None:

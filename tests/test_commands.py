@@ -12,12 +12,10 @@ from document_commands import (
     commands_of,
     pieces_of,
 )
-from document_files import write_files
 
 
 def test_the_commands_of_the_readme_do_what_it_says(tmp_path):
-    (tmp_path / "files").mkdir()
-    ran = Walks(write_files(tmp_path / "files"), tmp_path).walk("README.md")
+    ran = Walks(tmp_path).walk("README.md")
     assert len(ran) > 15 and ran[-1].is_python
 
 
