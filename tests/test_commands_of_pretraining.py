@@ -1,4 +1,4 @@
-"""The guides to pre-training: what they tell their reader to type works. (test_commands.py: README.md)"""
+"""Guides to pre-training: what they tell their reader to type works. (test_commands.py: README.md)"""
 
 import pytest
 from document_commands import PRETRAINING, Walks
