@@ -1,0 +1,278 @@
+"""The commands and the Python of README.md and docs/, taken out of the text and run as they stand.
+
+A document is walked from its top to its end in one folder, as a reader would: each command finds what
+those before it made. What lies there at first, checkpoints and data, is tiny but real
+(`document_files.py`). A command that stands twice is run once, and what it made is copied.
+"""
+
+import ast
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from document_files import write_files
+
+ROOT = Path(__file__).parents[1]
+WRITTEN_BY_SCRIPTS = ("api.md", "flags.md")  # test_documents.py holds them to the code
+GUIDES = {
+    path.name: path
+    for path in sorted((ROOT / "docs").glob("*.md"))
+    if path.name not in WRITTEN_BY_SCRIPTS
+}
+PRETRAINING = ("pretraining.md", "training.md")  # in a test file of their own, for two processes
+DOCUMENTS = {**GUIDES, "README.md": ROOT / "README.md"}
+
+# What would take too long as it stands. Nothing else of a command is changed.
+SHORTER = {
+    "--num_train_steps=1000000": "--num_train_steps=4 --num_warmup_steps=1",
+    "--stop_step=900000": "--stop_step=3",
+    "--num_train_steps=100000": "--num_train_steps=2 --num_warmup_steps=1",
+    "--num_train_steps=10000": "--num_train_steps=2",
+    "--num_train_steps=8000": "--num_train_steps=2",
+    "--num_warmup_steps=1000": "--num_warmup_steps=1",
+    "--num_warmup_steps=800": "--num_warmup_steps=1",
+    "--train_batch_size=256": "--train_batch_size=8",
+    "--vocab_size=30522": "--vocab_size=150 --model_size=tiny",
+    "--feature_based": "--feature_based --bilstm_units=8",
+    "--layers=-1,-2,-3,-4": "--layers=-1",  # so that checkpoints of one layer will do
+    "--examples_per_shard=10000": "--examples_per_shard=2",
+    "--direct_num_workers=4": "--direct_num_workers=2",
+}
+
+
+@dataclass(frozen=True)
+class NotRun:
+    """Commands that are left out: those with the pattern, unless there is the module that they need."""
+
+    pattern: str
+    reason: str
+    module: str = ""
+
+    def matches(self, code: str) -> bool:
+        return re.search(self.pattern, code) is not None
+
+    def leaves_out(self, code: str) -> bool:
+        there = bool(self.module) and importlib.util.find_spec(self.module) is not None
+        return self.matches(code) and not there
+
+
+NOT_RUN = (
+    NotRun(r"^make ", "minutes to hours; `make test` is what runs this file"),
+    NotRun(r"^pip install ", "changes the environment that the tests run in"),
+    NotRun(r"^python benchmarks/", "minutes to hours, with data and peers that need not be there"),
+    NotRun(r"^python docs/make_", "writes into docs/; test_documents.py compares the pages"),
+    NotRun(r"gs://", "no bucket can be reached"),
+    NotRun(r"^export TF_CONFIG=", "addresses of other machines"),
+    NotRun(r"^TF_CONFIG=", "waits for a second process; tests/training starts two"),
+    NotRun(r"--runner=DataflowRunner", "no Dataflow can be reached"),
+    NotRun(r"--runner=DirectRunner", "needs the extra [beam]", module="apache_beam"),
+    NotRun(
+        r"--output_format=huggingface|all-MiniLM|mrpc_hf",
+        "needs the extra [hf]",
+        module="safetensors",
+    ),
+    NotRun(r"--format=onnx", "needs the extra [onnx]", module="tf2onnx"),
+    NotRun(r"^docker run |^curl |^import grpc", "no TensorFlow Serving is there"),
+    NotRun(r"^python .* \.\.\.$", "the form of a command, and none"),
+    NotRun(r"^python run_scripts/\w+\.py --verify$", "a flag; the command is in migration.md"),
+    NotRun(r"^\w+ (\.\.\. )?--", "flags of a program, which test_documents.py looks up"),
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line, whole and in its shorter form; or lines of Python."""
+
+    code: str
+    is_python: bool = False
+
+    @property
+    def reason_not_to_run(self) -> str:
+        """Empty for what is run."""
+        return next((entry.reason for entry in NOT_RUN if entry.leaves_out(self.code)), "")
+
+    @property
+    def outputs(self) -> list[str]:
+        """The files and folders that it is told to make."""
+        if self.is_python:
+            return []
+        flags = re.findall(r"--(?:output_dir|output_file|export_dir)=(\S+)", self.code)
+        return flags + re.findall(r'to_json_file\("(.+?)"\)', self.code)
+
+
+# ----- out of the text
+
+PROGRAMS = [path.stem for path in (ROOT / "run_scripts").glob("*.py")]
+FIRST_WORDS = {"curl", "docker", "echo", "export", "make", "pip", "printf", "python", *PROGRAMS}
+
+_CODE = re.compile(
+    r"^```\w*\n(?P<fenced>[\s\S]*?)^```$"
+    r"|(?<=\n\n)(?P<indented>(?:(?: {4}.*)?\n)+)"
+    r"|`(?P<span>[^`]+)`",
+    re.M,
+)
+
+
+def is_command_line(line: str) -> bool:
+    first = re.match(r"(?:\w+='[^']*' +)?([\w.]+) +\S", line)
+    return first is not None and (first[1] in FIRST_WORDS or first[1] == "...")
+
+
+def is_python(code: str) -> bool:
+    """Statements that call something; JSON and flags are none."""
+    try:
+        return any(isinstance(node, ast.Call) for node in ast.walk(ast.parse(code)))
+    except SyntaxError:
+        return False
+
+
+def pieces_of(text: str) -> Iterator[Command]:
+    """Command lines as they stand, joined where they go over several, and blocks of Python."""
+    for found in _CODE.finditer(text):
+        if found["span"]:
+            line = re.sub(r"\s+", " ", found["span"]).replace("\\|", "|")
+            lines, block = [line], ""
+        else:
+            block = "\n".join(
+                line.removeprefix("    ") if found["indented"] else line
+                for line in found[0].strip("`\n").splitlines()
+            )
+            block = block.removeprefix("python\n")
+            lines = re.sub(r"\\\n\s*|(?<=\|)\n\s*", " ", block).splitlines()
+        commands = [Command(line.rstrip()) for line in lines if is_command_line(line)]
+        yield from commands or ([Command(block, is_python=True)] if is_python(block) else [])
+
+
+def commands_of(text: str) -> list[Command]:
+    """What a document tells its reader to type. `... --flag` is the command before with a flag."""
+    found: list[Command] = []
+    before = ""
+    for piece in pieces_of(text):
+        code = piece.code
+        if code.startswith("... "):
+            code = before + code.removeprefix("...")
+        elif not piece.is_python:
+            before = code
+        found.append(Command(shorter(code), piece.is_python))
+    return found
+
+
+def shorter(code: str) -> str:
+    for long, short in SHORTER.items():
+        code = re.sub(rf"(?<!\S){re.escape(long)}(?!\S)", short, code)
+    return code
+
+
+def all_commands() -> list[Command]:
+    return [
+        command
+        for path in DOCUMENTS.values()
+        for command in commands_of(path.read_text(encoding="utf-8"))
+    ]
+
+
+# ----- run
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """That of a shell in which `python` is ours, and the folders of google-research/bert are named."""
+    folder.mkdir()
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    inherited = {
+        n: v for n, v in os.environ.items() if n not in ("TF_CPP_MIN_LOG_LEVEL", "TF_CONFIG")
+    }
+    return inherited | {
+        "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "BERT_BASE_DIR": "uncased_L-12_H-768_A-12",
+        "SQUAD_DIR": ".",
+    }
+
+
+# What a document begins with that a command of another one makes: its name -> the name of that output
+FROM_OTHERS = {
+    "migration.md": {"mrpc_output": "mrpc_output"},
+    "multi_host.md": {"mrpc_output": "mrpc_output"},
+    "prediction.md": {name: name for name in ("my_output", "squad_output", "swag_output")},
+    "serving.md": {"mrpc_output": "mrpc_output"},
+    "squad.md": {f"run_{number}": "squad_output" for number in (1, 2, 3)},
+}
+
+
+class Walks:
+    """Walks through documents, each in a folder of its own that begins with `document_files`."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.files = folder, folder / "files"
+        self.files.mkdir()
+        write_files(self.files)
+        self.environment = environment(folder / "bin")
+        self.ran: dict[str, Path] = {}  # code -> the folder in which it was run
+
+    def walk(self, document: str) -> list[Command]:
+        """Runs what can be run; the commands that were."""
+        folder = self.new_folder(document)
+        for name, output in FROM_OTHERS.get(document, {}).items():
+            shutil.copytree(self.made(output), folder / name)
+        text = DOCUMENTS[document].read_text(encoding="utf-8")
+        commands = [one for one in commands_of(text) if not one.reason_not_to_run]
+        for command in commands:
+            self.run(command, folder)
+        return commands
+
+    def new_folder(self, name: str) -> Path:
+        return Path(shutil.copytree(self.files, self.folder / name, symlinks=True))
+
+    def made(self, output: str) -> Path:
+        """What the first command of any document makes that makes it."""
+        command = next(one for one in all_commands() if output in one.outputs)
+        if command.code not in self.ran:
+            self.run(command, self.new_folder(f"for_{output}"))
+        return self.ran[command.code] / output
+
+    def run(self, command: Command, folder: Path) -> None:
+        if command.code in self.ran and command.outputs:
+            for output in command.outputs:
+                for path in written(self.ran[command.code], output):
+                    target = folder / path.relative_to(self.ran[command.code])
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    copy = shutil.copytree if path.is_dir() else shutil.copy
+                    copy(path, target)
+            return
+        before = set(folder.iterdir())
+        code = ["python", "-c", command.code] if command.is_python else command.code
+        done = subprocess.run(
+            code,
+            shell=not command.is_python,
+            cwd=folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        said = f"{command.code}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}"
+        assert done.returncode == 0, f"ended with {done.returncode}: {said}"
+        for output in command.outputs:
+            assert written(folder, output), f"made no {output}: {said}"
+        if (
+            not command.is_python and not command.outputs
+        ):  # it prints, or makes what it calls itself
+            assert done.stdout.strip() or set(folder.iterdir()) - before, f"did nothing: {said}"
+        self.ran.setdefault(command.code, folder)
+
+
+def written(folder: Path, output: str) -> list[Path]:
+    """The output, where something is in it; or the parts of a file in several."""
+    path = folder / output
+    if path.is_dir():
+        return [path] if any(path.iterdir()) else []
+    paths = [path] if path.exists() else path.parent.glob(f"{path.stem}-*-of-*{path.suffix}")
+    return [one for one in paths if one.stat().st_size]

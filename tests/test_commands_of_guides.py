@@ -1,0 +1,19 @@
+"""docs/*.md: what they tell their reader to type works. (test_commands.py: README.md)"""
+
+import pytest
+from document_commands import GUIDES, PRETRAINING, Walks, commands_of
+
+
+@pytest.fixture(scope="module")
+def walks(tmp_path_factory):
+    return Walks(tmp_path_factory.mktemp("walks"))
+
+
+def has_some_to_run(name):
+    text = GUIDES[name].read_text(encoding="utf-8")
+    return any(not command.reason_not_to_run for command in commands_of(text))
+
+
+@pytest.mark.parametrize("name", [n for n in GUIDES if n not in PRETRAINING and has_some_to_run(n)])
+def test_the_commands_of_a_guide_do_what_it_says(walks, name):
+    assert walks.walk(name)
