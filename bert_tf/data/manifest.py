@@ -17,7 +17,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.config import parse_json
-from bert_tf.data.files import write_text
+from bert_tf.data.files import expand_files, write_text
 
 SUFFIX = ".manifest.json"
 FORMAT = 1  # rises when the same flags make other records
@@ -135,6 +135,20 @@ _PLAIN_FIELDS = ("format", "version", "flags", "input", "vocabulary", "num_group
 def manifest_path(output_file: str) -> str:
     """Where the manifest of a set lies whose (first) --output_file this is."""
     return output_file + SUFFIX
+
+
+def expand_record_files(pattern_list: str) -> list[str]:
+    """`expand_files` for records: a manifest beside them, which `train.tf_record*` matches, is none.
+
+    Raises:
+        ValueError: a glob matches nothing, or there are only manifests.
+    """
+    files = [file for file in expand_files(pattern_list) if not file.endswith(SUFFIX)]
+    if not files:
+        raise ValueError(
+            f"{pattern_list!r} matches no records, only what describes them ({SUFFIX})."
+        )
+    return files
 
 
 def read_manifest(path: str) -> Manifest | None:

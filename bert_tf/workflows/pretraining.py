@@ -12,8 +12,7 @@ from dataclasses import dataclass, fields, replace
 
 from bert_tf.config import ATTENTION_DIRECTIONS, BertConfig
 from bert_tf.data.dynamic_masking import DynamicMasker
-from bert_tf.data.files import expand_files
-from bert_tf.data.manifest import check_record_sets
+from bert_tf.data.manifest import check_record_sets, expand_record_files
 from bert_tf.data.masking import check_mixture
 from bert_tf.data.records import check_records
 from bert_tf.data.sentence_pairs import OBJECTIVES
@@ -134,8 +133,8 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         config = replace(config, attention_direction=options.attention)
     lookup.check_same_architecture(options.output_dir, config)
     lookup.check_sequence_length(options.max_seq_length, config)
-    train_files = expand_files(options.input_file)
-    eval_files = expand_files(options.eval_file) if options.eval_file else train_files
+    train_files = expand_record_files(options.input_file)
+    eval_files = expand_record_files(options.eval_file) if options.eval_file else train_files
     record_sets = {}
     if options.do_train:
         record_sets["train"] = read_record_set(train_files, options.max_seq_length)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data.manifest import check_record_sets, read_manifest
+from bert_tf.data.manifest import check_record_sets, expand_record_files, read_manifest
 from bert_tf.data.pretraining_records import pretraining_features
 from bert_tf.data.records import read_records
 from bert_tf.workflows import pretraining_group
@@ -640,3 +640,14 @@ def test_an_unfinished_damaged_or_other_set_is_refused_by_name(tmp_path):
 def test_files_without_a_manifest_are_read_as_before(tmp_path):
     (tmp_path / "foreign.tf_record").write_bytes(b"")
     check_record_sets([str(tmp_path / "foreign.tf_record")], LIMITS)
+
+
+def test_a_glob_of_the_records_leaves_out_their_manifest(tmp_path):
+    run_with(tmp_path)
+    (records,) = tmp_path.rglob("*.manifest.json")
+    name = str(records).removesuffix(".manifest.json")
+    assert expand_record_files(f"{name}*") == [name]
+    with pytest.raises(
+        ValueError, match=r"out\.manifest.* matches no records, only what describes"
+    ):
+        expand_record_files(f"{name}.manifest*")
