@@ -90,7 +90,9 @@ def test_one_choice_is_none(chooser):
 
 
 def test_a_text_is_no_list_of_choices(chooser):
-    message = r"choices for 'in the barn' must be a list of two or more texts, but are 'the kind cat'"
+    message = (
+        r"choices for 'in the barn' must be a list of two or more texts, but are 'the kind cat'"
+    )
     with pytest.raises(ValueError, match=message):
         chooser.predict([("in the barn", "the kind cat")])
 

@@ -32,6 +32,7 @@ from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.model_folder import load_model_folder, read_task
 from bert_tf.modeling.models import BertForSequenceClassification
+from bert_tf.workflows.conversion_check import verify_conversion
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
 
@@ -252,3 +253,13 @@ def test_verify_refuses_sides_that_differ(tmp_path, monkeypatch):
     )
     with pytest.raises(ValueError, match=r"says something else in the SavedModel .* is 0\.001"):
         convert(source, tmp_path / "out", "tf1", verify=True)
+
+
+def test_verify_refuses_values_that_differ(tmp_path):
+    arrays = arrays_of()
+    out = convert(tf1_folder(tmp_path / "tf1", arrays), tmp_path / "out", "tf1")
+    source = read_checkpoint(str(tmp_path / "tf1"))
+    changed = {**arrays, "bert/pooler/dense/bias": arrays["bert/pooler/dense/bias"] + 1}
+    message = r"out is not what .*tf1.* is: bert/pooler/dense/bias\. .* please report it"
+    with pytest.raises(ValueError, match=message):
+        verify_conversion(dataclasses.replace(source, arrays=changed), HEADS["encoder"], str(out))

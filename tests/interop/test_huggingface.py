@@ -402,8 +402,14 @@ def test_a_torch_whose_weights_only_can_be_got_round_is_refused(tmp_path, monkey
 @pytest.mark.parametrize(
     "error, message",
     [
-        (pickle.UnpicklingError("a global"), r"is refused: .* would run code .* model\.safetensors"),
-        (EOFError("Ran out of input"), r"cannot be read as .* \(Ran out of input\).* fetch it again"),
+        (
+            pickle.UnpicklingError("a global"),
+            r"is refused: .* would run code .* model\.safetensors",
+        ),
+        (
+            EOFError("Ran out of input"),
+            r"cannot be read as .* \(Ran out of input\).* fetch it again",
+        ),
     ],
 )
 def test_what_torch_cannot_load_is_an_error_with_the_remedies(

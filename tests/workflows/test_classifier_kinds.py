@@ -332,6 +332,15 @@ def test_weights_that_make_no_sense_are_refused(tmp_path, flag, message):
         read_data(options)
 
 
+def test_numbers_have_no_weights(tmp_path):
+    options = table_options(
+        tmp_path, [("x", 0.5), ("y", 2)], problem_type="regression", class_weights="balanced"
+    )
+    message = "--class_weights=balanced: a regression has no labels to weigh. Leave the flag out"
+    with pytest.raises(ValueError, match=message):
+        read_data(options)
+
+
 def test_one_class_only_is_refused_with_the_file(tmp_path):
     with pytest.raises(
         ValueError, match=r"train.tsv: every example has the label 'a'.*--label_column"

@@ -113,6 +113,18 @@ def test_an_input_that_the_model_does_not_take_is_refused(page, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_saved_model_is_refused(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    options = VisualizationOptions(
+        model_dir=str(tmp_path), text="the cat", output_file=str(tmp_path / "page.html")
+    )
+    with pytest.raises(
+        ValueError, match=r"is a SavedModel, .* Name the folder that it was exported"
+    ):
+        visualize(options)
+    assert not (tmp_path / "page.html").exists()
+
+
 # ---------------------------------------------------------------------------------- in a real browser
 
 
