@@ -381,6 +381,14 @@ def test_a_label_without_training_examples_is_warned_of(tmp_path, caplog):
         read_data(dataclasses.replace(options, class_weights="balanced"))
 
 
+def test_the_labels_of_a_model_that_does_not_know_them_are_those_of_its_table(tmp_path):
+    rows = [("x", "b"), ("y", "a"), ("z", "b")]
+    (tmp_path / "dev.tsv").write_text("text\tlabel\nx\tb\n")
+    asked = {"do_train": False, "do_eval": True, "eval_file": str(tmp_path / "dev.tsv")}
+    task, splits = read_data(table_options(tmp_path, rows, **asked))
+    assert (task.labels, list(splits)) == (("a", "b"), ["dev"])
+
+
 def test_metrics_of_a_table_are_those_that_are_asked_for(tmp_path):
     options = table_options(tmp_path, [("x", "a"), ("y", "b")], metrics="f1_macro, accuracy")
     assert read_data(options)[0].metric_names == ("f1_macro", "accuracy")
