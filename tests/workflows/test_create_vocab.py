@@ -109,7 +109,7 @@ def test_a_file_that_was_cut_off_is_named_without_a_flag_that_would_not_help(opt
     data = (tmp_path / "b.txt").read_bytes()
     (tmp_path / "b.txt").write_bytes(data[:-4])
     with pytest.raises(ValueError, match=r"b\.txt begins as a gzip file does, .* copy it again\.$"):
-        create_vocab(options)
+        create_vocab(dataclasses.replace(options, do_lower_case=False))
 
 
 def test_an_empty_file_is_named_and_the_others_are_read(options, tmp_path, caplog):
