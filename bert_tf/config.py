@@ -356,7 +356,7 @@ def parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError as error:
-        message = "lists or objects are nested too deeply"
+        message = "lists or objects are nested deeper than Python's parser goes"
         raise json.JSONDecodeError(message, text, 0) from error
 
 

@@ -141,7 +141,12 @@ def test_other_architectures_are_refused(changes, message):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "Expecting"), ("[1]", "it holds list"), ('{"hidden_size": 8}', "no `vocab_size`")],
+    [
+        ("{", "Expecting"),
+        ("[1]", "it holds list"),
+        ('{"hidden_size": 8}', "no `vocab_size`"),
+        ("[" * 100_000, "nested deeper than Python's parser goes"),
+    ],
 )
 def test_errors_name_the_file(tmp_path, text, message):
     path = tmp_path / "bert_config.json"

@@ -89,6 +89,14 @@ def test_one_choice_is_none(chooser):
         chooser.predict([("in the barn", ["the kind cat"])])
 
 
+def test_a_text_is_no_list_of_choices(chooser):
+    message = (
+        r"choices for 'in the barn' must be a list of two or more texts, but are 'the kind cat'"
+    )
+    with pytest.raises(ValueError, match=message):
+        chooser.predict([("in the barn", "the kind cat")])
+
+
 def test_the_folder_of_another_program_is_refused(ner_model, swag_model):
     with pytest.raises(ValueError, match=r"multiple_choice\. Name the --output_dir of run_ner"):
         EntityRecognizer(str(swag_model))

@@ -10,6 +10,7 @@ from bert_tf.modeling.bert import BertModel
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tokenization import FullTokenizer
 
 TOKENS = (
@@ -68,6 +69,11 @@ def classifier(problem_type="single_label", **kwargs) -> TrainedModel:
 
 def chooser() -> TrainedModel:
     return trained(MultipleChoiceTask(2, MAX_SEQ_LENGTH))
+
+
+def answerer(**kwargs) -> TrainedModel:
+    task = QuestionAnsweringTask(15, doc_stride=4, max_query_length=4, **kwargs)
+    return trained(task, max_seq_length=15)
 
 
 def pretrained() -> TrainedModel:

@@ -362,15 +362,19 @@ def _check_int32(spec: FeatureSpec, flat: Sequence) -> None:
     try:
         array("i", flat)  # refuses in one pass what is no whole number or beyond int32
     except (TypeError, OverflowError) as error:
-        for number in flat:
-            try:
-                array("i", (number,))
-            except (TypeError, OverflowError):
-                raise ValueError(
-                    f"Feature `{spec.name}` holds {number!r}, but must hold whole numbers between "
-                    "-2147483648 and 2147483647 (int32)."
-                ) from error
-        raise
+        culprit = next(number for number in flat if not _is_int32(number))
+        raise ValueError(
+            f"Feature `{spec.name}` holds {culprit!r}, but must hold whole numbers between "
+            "-2147483648 and 2147483647 (int32)."
+        ) from error
+
+
+def _is_int32(number: Any) -> bool:
+    try:
+        array("i", (number,))
+    except (TypeError, OverflowError):
+        return False
+    return True
 
 
 def _check_float32(spec: FeatureSpec, flat: Sequence) -> None:

@@ -233,10 +233,8 @@ class _RemoteFile(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        if whence != os.SEEK_SET:
-            raise io.UnsupportedOperation("Only positions from the start are known.")
-        self._opened.seek(offset)
-        return offset
+        self._opened.seek(offset, whence)
+        return self._opened.tell()
 
     def tell(self) -> int:
         return self._opened.tell()

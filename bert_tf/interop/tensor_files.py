@@ -53,8 +53,13 @@ def open_tensors(path: str) -> LazyArrays:
 
 def _open_shards(index_file: str) -> LazyArrays:
     weight_map = read_json(index_file).get("weight_map")
-    if not isinstance(weight_map, Mapping):
-        raise ValueError(f"{index_file} has no `weight_map` (tensor name -> file).")
+    if not isinstance(weight_map, Mapping) or not all(
+        isinstance(file, str) for file in weight_map.values()
+    ):
+        raise ValueError(
+            f"{index_file} has no `weight_map` (tensor name -> file). It is damaged or of another "
+            "program; get it again."
+        )
     folder = os.path.dirname(index_file)
     shards = {}
     for file in sorted(set(weight_map.values())):

@@ -112,11 +112,3 @@ class SelfAttention(keras.layers.Layer):
             return fused.add_bias(joined, offset)
         offset = [ops.convert_to_tensor(p.bias) for p in projections]
         return ops.add(joined, ops.concatenate(offset, axis=0))
-
-    def compute_output_spec(self, hidden, bias, training=False):
-        batch, length, _ = hidden.shape
-        probabilities = (batch, self.config.num_attention_heads, length, length)
-        return (
-            keras.KerasTensor(hidden.shape, dtype=self.compute_dtype),
-            keras.KerasTensor(probabilities, dtype=self.compute_dtype),
-        )

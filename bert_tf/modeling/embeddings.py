@@ -93,10 +93,6 @@ class Embeddings(keras.layers.Layer):
         )
         return ops.reshape(outputs, ops.shape(summed))
 
-    def compute_output_spec(self, input_ids, segment_ids, position_ids=None, training=False):
-        shape = (*input_ids.shape, self.config.hidden_size)
-        return keras.KerasTensor(shape, dtype=self.compute_dtype)
-
 
 def _rows_of(table, ids, length):
     """Rows of a table [M, H] for ids [B, S], or its first S rows."""

@@ -85,13 +85,6 @@ class LayerFeatures(keras.layers.Layer):
         shares = ops.softmax(ops.convert_to_tensor(self.layer_weights))
         return self.gamma * sum(shares[index] * layer for index, layer in enumerate(layers))
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "feature_layers": self.feature_layers,
-            "num_hidden_layers": self.num_hidden_layers,
-        }
-
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertBiLstmForTokenClassification(ConfiguredModel):

@@ -147,12 +147,6 @@ class MaskedLMHead(Head):
         logits = ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
         return ops.reshape(logits, shape)
 
-    def compute_output_spec(
-        self, sequence_output, masked_lm_positions, word_embeddings, training=False
-    ):
-        shape = (*masked_lm_positions.shape, self.config.vocab_size)
-        return keras.KerasTensor(shape, dtype="float32")
-
 
 def gather_positions(sequence, positions):
     """The vectors of `sequence` [B, S, H] at `positions` int32 [B, P] -> [B*P, H]."""

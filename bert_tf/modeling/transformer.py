@@ -109,6 +109,3 @@ class TransformerBlock(keras.layers.Layer):
             fused.float32(self.intermediate.bias),
             activation=activation,
         )
-
-    def compute_output_spec(self, hidden, bias, training=False):
-        return self.self_attention.compute_output_spec(hidden, bias)

@@ -65,7 +65,10 @@ def _load_checkpoint(path: str, dtype: str | None) -> TrainedModel:
     report = initialize(model, checkpoint)
     missing = [name for name in report.missing if name.startswith("cls/predictions/")]
     if missing:
-        raise ValueError(f"{path}: the masked-LM head lacks {', '.join(missing)}.")
+        raise ValueError(
+            f"{checkpoint.source} has only a part of the masked-LM head: it lacks "
+            f"{', '.join(missing)}. It is incomplete; copy it again, or use one that has the whole head."
+        )
     return TrainedModel(model, tokenizer, None, config.max_position_embeddings, path)
 
 

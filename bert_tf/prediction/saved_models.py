@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -41,8 +42,9 @@ class _Saved(TextModel):
     def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
         return self._in_batches(prepared, self._answer_batch)
 
+    @abc.abstractmethod
     def _answer_batch(self, items: Sequence[Any]) -> list[dict[str, Any]]:
-        raise NotImplementedError
+        """`answer` of so many that they go through the model together."""
 
     def _in_batches(self, items: Sequence[Any], function: Callable) -> list[Any]:
         """What a function of a batch gives for all, in their order; similar lengths go together."""
@@ -193,8 +195,8 @@ class SavedEncoder(_Saved, EmbeddingModel):
     def prepare(self, item: str) -> str:
         return checked_text(item)
 
-    def answer(self, prepared: Sequence[str]) -> list[dict[str, Any]]:
-        return EmbeddingModel.answer(self, prepared)
+    def _answer_batch(self, items: Sequence[str]) -> list[dict[str, Any]]:
+        return EmbeddingModel.answer(self, items)
 
     def vectors(self, prepared: Sequence[str]) -> list[np.ndarray]:
         return self._in_batches(prepared, self._embed_batch)

@@ -96,7 +96,10 @@ class ChoiceModel(TextModel):
         text, choices = item
         checked_text(text)
         if not isinstance(choices, Sequence) or isinstance(choices, str):
-            raise ValueError(f"The choices must be a list of texts, but are {choices!r:.60}.")
+            raise ValueError(
+                f"The choices for {beginning(text)} must be a list of two or more texts, but are "
+                f"{choices!r:.60}."
+            )
         if len(choices) < 2:
             raise ValueError(
                 f"There are {len(choices)} choices for {beginning(text)}, but must be 2 or more."

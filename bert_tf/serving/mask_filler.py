@@ -45,7 +45,10 @@ class ServedMaskFiller(Served):
     ):
         super().__init__(model, tokenizer, max_seq_length, with_text)
         if "[MASK]" not in tokenizer.vocab:
-            raise ValueError("The vocabulary has no [MASK], so that nothing can be filled.")
+            raise ValueError(
+                "The vocabulary has no [MASK], so that nothing can be filled. Give the --vocab_file "
+                "that the model was trained with, or use --head=encoder."
+            )
         self.top_k = min(top_k, len(tokenizer.vocab))
         self._special = {t: tokenizer.vocab[t] for t in SPECIAL_TOKENS if t in tokenizer.vocab}
         self._pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer.vocab)))

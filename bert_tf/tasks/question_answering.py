@@ -170,7 +170,10 @@ class QuestionAnsweringTask(Task):
             ValueError: there are none, or they have no answers to compare with.
         """
         if self.asked is None:
-            raise ValueError("No question was asked: `to_predict` gives the task some.")
+            raise ValueError(
+                "The task was asked no questions, so there is nothing to compare with. `to_predict` "
+                "makes one that was."
+            )
         return self.asked.metrics(self.asked.predict(kept))
 
 

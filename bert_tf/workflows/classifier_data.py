@@ -186,7 +186,9 @@ def class_weights(
             labels.
     """
     if not task.kind.has_labels:
-        raise ValueError(f"--class_weights={flag}: a {task.kind.name} has no labels to weigh.")
+        raise ValueError(
+            f"--class_weights={flag}: a {task.kind.name} has no labels to weigh. Leave the flag out."
+        )
     if flag == "balanced":
         counts = count_labels(task, examples)
         for label, count in zip(task.labels, counts, strict=True):

@@ -125,8 +125,8 @@ def _scheme_and_labels(
         if trained.labels == complete_labels(trained.labels, scheme):
             return scheme, trained.labels
     raise ValueError(
-        f"The labels of the model, {', '.join(trained.labels)}, are those of no scheme. Give "
-        "--label_scheme."
+        f"The labels of the model, {', '.join(trained.labels)}, are not all of one scheme. Say which "
+        f"is meant: --label_scheme={' or '.join(SCHEMES)}."
     )
 
 

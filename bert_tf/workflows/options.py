@@ -219,7 +219,8 @@ class TrainingOptions(DeviceOptions):
         if self.gradient_accumulation_steps > self.train_batch_size:
             raise ValueError(
                 f"--gradient_accumulation_steps is {self.gradient_accumulation_steps}, but "
-                f"--train_batch_size={self.train_batch_size} examples cannot be cut into more parts."
+                f"--train_batch_size={self.train_batch_size} examples cannot be cut into more parts "
+                f"than that. Use --gradient_accumulation_steps={self.train_batch_size} or less."
             )
         refuse_infinite(self)
         if not self.learning_rate > 0:

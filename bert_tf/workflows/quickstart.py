@@ -224,7 +224,9 @@ def serve(exported: str, sentences: tuple[str, ...]) -> None:
         [sys.executable, "-c", _SERVING, exported, *sentences], capture_output=True, text=True
     )
     if served.returncode:
-        raise RuntimeError(f"The exported model could not be served:\n{served.stderr}")
+        raise RuntimeError(
+            f"The model in {exported} could not be served by a new process:\n{served.stderr}"
+        )
     print(served.stdout, end="")
 
 

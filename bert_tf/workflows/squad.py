@@ -160,7 +160,10 @@ def read_training_set(options: SquadOptions, tokenizer: FullTokenizer) -> list[L
     questions = label(chosen, tokenizer, findings)
     _log_findings(options.train_file, len(examples), findings, options)
     if not questions:
-        raise ValueError(f"{options.train_file}: no question in it can be learned from.")
+        raise ValueError(
+            f"{options.train_file}: none of its {len(examples)} questions can be learned from, and the "
+            "warnings above say why. Mend them, or give another --train_file."
+        )
     random.Random(_SHUFFLE_SEED).shuffle(questions)
     return questions
 
@@ -193,7 +196,10 @@ def read_questions(
     unlabeled = ((example, passages[example.passage], None) for example in examples)
     windows = list(task.all_windows(unlabeled, tokenizer))
     if not windows:
-        raise ValueError(f"{options.predict_file}: there is no passage with any text in it.")
+        raise ValueError(
+            f"{options.predict_file}: each `context` in it is empty, so there is nothing to find "
+            "answers in. Mend them, or give another --predict_file."
+        )
     return AskedQuestions(
         examples,
         windows,

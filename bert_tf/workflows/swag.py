@@ -50,6 +50,11 @@ class SwagOptions(ThreeFilesOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_files((wanted, file) for _, wanted, file in SPLITS)
+        if self.pack_sequences:
+            raise ValueError(
+                "--pack_sequences is for examples of one sequence each, and a question has one for each "
+                "of its choices. Leave it out."
+            )
 
 
 def run_swag(options: SwagOptions) -> dict[str, float]:

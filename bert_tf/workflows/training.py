@@ -87,7 +87,7 @@ def train(
     """
     lengths = _possible_lengths("packed" if options.pack_sequences else lengths, trainer)
     if lengths == "packed":
-        _refuse_unpackable(task, options, trainer)
+        _refuse_unpackable(options, trainer)
     num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
     _refuse_small_set(files, options)
     logger.info("***** Running training *****")
@@ -284,16 +284,13 @@ def _refuse_small_set(files: Sequence[str], options: TrainingOptions) -> None:
         )
 
 
-def _refuse_unpackable(task: Task, options: TrainingOptions, trainer: Trainer) -> None:
-    if any(spec.name == "input_mask" and len(spec.shape) != 1 for spec in task.features):
-        raise ValueError(
-            "--pack_sequences is for examples of one sequence each; these have several choices."
-        )
+def _refuse_unpackable(options: TrainingOptions, trainer: Trainer) -> None:
     replicas = trainer.strategy.num_replicas_in_sync
     if options.train_batch_size % replicas:
         raise ValueError(
             f"--pack_sequences needs a --train_batch_size that is a multiple of the {replicas} devices, "
-            f"but it is {options.train_batch_size}."
+            f"but it is {options.train_batch_size}. Use "
+            f"{-(-options.train_batch_size // replicas) * replicas}."
         )
 
 

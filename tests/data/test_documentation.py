@@ -187,8 +187,10 @@ def packages(tmp_path, monkeypatch):
                 "The order is that of lines."
             """,
         "first_library/long.py": f"TOPICS = {{1: {'The topic is long. ' + 'Is it not so? ' * 20!r}}}",
-        "first_library/broken.py": "this is not python",
+        "first_library/broken.py": "'The file is no Python. It has two sentences.'\n{{ template }",
+        "first_library/made.py": f"MADE = f{'The text is made. ' + 'Is it {0} not so? ' * 20!r}",
         "first_library/alone.py": "'The only sentence is here.'",
+        "first_library/again.py": "'The only sentence is here.'",
         "first_library/tests/test_it.py": "'The tests are left out. All of the tests are.'",
         "first_library/it_test.py": "'The tests are left out. All of the tests are.'",
         "first_library/guide.md": "# A guide\n\nThe guide is a text. So is this text.\n",

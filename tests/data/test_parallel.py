@@ -61,3 +61,9 @@ def test_a_worker_that_was_killed_is_told():
 
 def test_there_is_a_core():
     assert usable_cores() >= 1
+
+
+def test_a_system_that_does_not_say_which_cores_may_be_used_has_them_all(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # as on macOS
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert usable_cores() == 6

@@ -72,6 +72,15 @@ def test_a_part_of_a_file_is_read_as_if_it_were_alone(file, name):
             assert list(read_lines(path, start=start, end=starts[last])) == lines[first:last]
 
 
+def test_a_part_far_from_the_start_of_a_remote_file_is_found():
+    path = "ram://bert_tf_test/far.txt"
+    first = b"x" * 3_000_000 + b"\n"
+    with tf.io.gfile.GFile(path, "wb") as stream:
+        stream.write(first + b"a\nb\n")
+    assert list(read_lines(path, start=len(first))) == ["a", "b"]
+    assert list(read_lines(path, start=len(first), end=len(first) + 2)) == ["a"]
+
+
 def test_a_bad_byte_in_a_part_has_the_line_and_offset_of_the_whole_file(file):
     path = file(b"one\ntwo\nthr\xff\n")
     with pytest.raises(ValueError, match=r"rows\.tsv:3: .* byte 0xff at offset 11 of the file"):

@@ -245,6 +245,13 @@ def test_a_damaged_file_is_named_when_read(files):
         stream(files, 20)
 
 
+@pytest.mark.parametrize("kind", [tf.errors.DataLossError, tf.errors.InvalidArgumentError])
+def test_an_error_that_no_file_explains_stays_what_it_is(files, kind):
+    error = kind(None, None, "of another cause")
+    with pytest.raises(kind, match="of another cause"), naming_damaged_file(files):
+        raise error
+
+
 def test_compression_is_recognised_by_content_not_by_name(tmp_path):
     plain = write(tmp_path / "a", range(2))
     with open(plain, "rb") as stream_:

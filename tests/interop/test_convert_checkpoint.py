@@ -32,6 +32,8 @@ from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.model_folder import load_model_folder, read_task
 from bert_tf.modeling.models import BertForSequenceClassification
+from bert_tf.workflows.conversion_check import verify_conversion
+from reference import numpy_bert
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
 
@@ -229,8 +231,47 @@ def test_verify_runs_the_saved_model(tmp_path, caplog):
     assert f"largest difference to the SavedModel ({source}): " in caplog.text
 
 
+@pytest.mark.parametrize("head", CASES)
+def test_what_is_compared_is_what_the_head_says(tmp_path, head):
+    arrays = arrays_for(head)
+    tf1_folder(tmp_path, arrays)
+    labels = tuple(LABELS.split(",")) if HEADS[head].has_labels else None
+    checkpoint = dataclasses.replace(read_checkpoint(str(tmp_path)), labels=labels)
+    batch = verification.example_batch(CONFIG, HEADS[head])
+    found = verification.own_outputs(checkpoint, HEADS[head], batch)
+    for name, value in expected_outputs(head, arrays, *batch.values()).items():
+        np.testing.assert_allclose(found.pop(name), value, rtol=0, atol=1e-5, err_msg=name)
+    assert not found
+
+
+def expected_outputs(head, arrays, ids, mask, segments):
+    """By numpy_bert; every position counts as masked."""
+    if head == "multiple_choice":
+        logits = numpy_bert.multiple_choice_logits(CONFIG, arrays, ids, mask, segments)
+        return {"logits": logits}
+    encoded = numpy_bert.encode(CONFIG, arrays, ids, mask, segments)
+    vectors, pooled = encoded.sequence_output, encoded.pooled_output
+    if head == "question_answering":
+        start, end = numpy_bert.span_logits(arrays, vectors)
+        return {"start_logits": start, "end_logits": end}
+    if head == "classification":
+        return {"logits": numpy_bert.classifier_logits(arrays, pooled)}
+    if head == "token_classification":
+        return {"logits": numpy_bert.token_classifier_logits(arrays, vectors)}
+    expected = {}
+    if head == "encoder":
+        expected = {"sequence_output": vectors, "pooled_output": pooled}
+    if head in ("pretraining", "next_sentence"):
+        expected["next_sentence_logits"] = numpy_bert.next_sentence_logits(arrays, pooled)
+    if head in ("pretraining", "masked_lm"):
+        every = np.tile(np.arange(ids.shape[1]), (len(ids), 1))
+        expected["masked_lm_logits"] = numpy_bert.masked_lm_logits(CONFIG, arrays, vectors, every)
+    return expected
+
+
 def test_verify_says_that_nothing_else_can_be_run(tmp_path, caplog):
     caplog.set_level(logging.INFO)
+    (tmp_path / "out").mkdir()  # may be there, if it is empty
     convert(tf1_folder(tmp_path / "tf1", arrays_of()), tmp_path / "out", "tf1", verify=True)
     assert "neither side is for another program" in caplog.text
 
@@ -252,3 +293,13 @@ def test_verify_refuses_sides_that_differ(tmp_path, monkeypatch):
     )
     with pytest.raises(ValueError, match=r"says something else in the SavedModel .* is 0\.001"):
         convert(source, tmp_path / "out", "tf1", verify=True)
+
+
+def test_verify_refuses_values_that_differ(tmp_path):
+    arrays = arrays_of()
+    out = convert(tf1_folder(tmp_path / "tf1", arrays), tmp_path / "out", "tf1")
+    source = read_checkpoint(str(tmp_path / "tf1"))
+    changed = {**arrays, "bert/pooler/dense/bias": arrays["bert/pooler/dense/bias"] + 1}
+    message = r"out is not what .*tf1.* is: bert/pooler/dense/bias\. .* please report it"
+    with pytest.raises(ValueError, match=message):
+        verify_conversion(dataclasses.replace(source, arrays=changed), HEADS["encoder"], str(out))

@@ -1,4 +1,5 @@
 import json
+import pickle
 import sys
 import types
 from pathlib import Path
@@ -209,8 +210,18 @@ def test_shard_without_its_tensor_is_an_error(tmp_path):
     write_json(index_file, index)
     with pytest.raises(ValueError, match=r"'new.bias' is in model-00001-of-00002.safetensors, but"):
         read_huggingface(tmp_path)
-    write_json(index_file, {"metadata": {}})
-    with pytest.raises(ValueError, match="has no `weight_map`"):
+    for without in ({}, {"weight_map": ["a"]}, {"weight_map": {"new.bias": 1}}):
+        write_json(index_file, without)
+        with pytest.raises(ValueError, match=r"has no `weight_map` .* get it again"):
+            read_huggingface(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["../elsewhere.safetensors", "/etc/model.safetensors"])
+def test_shards_outside_of_the_folder_are_refused(tmp_path, file):
+    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
+    index = {"weight_map": {"bert.pooler.dense.bias": file}}
+    write_json(tmp_path / "model.safetensors.index.json", index)
+    with pytest.raises(ValueError, match=f"names the file '{file}', but .* in its own folder"):
         read_huggingface(tmp_path)
 
 
@@ -385,4 +396,34 @@ def test_a_torch_whose_weights_only_can_be_got_round_is_refused(tmp_path, monkey
     with pytest.raises(
         ImportError, match=r"2\.5\.1\+cpu, but must be 2\.6 or later.*CVE-2025-32434"
     ):
+        read_huggingface(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (
+            pickle.UnpicklingError("a global"),
+            r"is refused: .* would run code .* model\.safetensors",
+        ),
+        (
+            EOFError("Ran out of input"),
+            r"cannot be read as .* \(Ran out of input\).* fetch it again",
+        ),
+    ],
+)
+def test_what_torch_cannot_load_is_an_error_with_the_remedies(
+    tmp_path, monkeypatch, error, message
+):
+    """Of a stand-in that fails as torch does; the tests above ask torch itself, where there is one."""
+    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+
+    def load(path, **settings):
+        assert settings["weights_only"]
+        raise error
+
+    torch = types.SimpleNamespace(__version__="2.6.0", load=load)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with pytest.raises(ValueError, match=message):
         read_huggingface(tmp_path)

@@ -113,6 +113,15 @@ def test_truncated_values_are_an_error_when_they_are_read(tmp_path):
             checkpoint.arrays[name]
 
 
+def test_a_saved_model_whose_index_is_damaged_is_an_error(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    write_tf1(tmp_path / "variables", ENCODER, name="variables")
+    index = tmp_path / "variables" / "variables.index"
+    index.write_bytes(index.read_bytes()[:40])
+    with pytest.raises(ValueError, match=r"variables\.index cannot be read .* copy it again"):
+        read_checkpoint(str(tmp_path))
+
+
 def test_name_based_checkpoints_are_still_read_as_such(tmp_path):
     prefix = write_tf1(tmp_path, ENCODER)
     assert_same(read_checkpoint(prefix).arrays, read_tf1(prefix).arrays)

@@ -116,6 +116,16 @@ def test_a_task_without_its_labels_is_refused(tmp_path, values, message):
         Predictor(str(tmp_path))
 
 
+def test_a_part_of_a_masked_lm_head_is_refused(tmp_path):
+    arrays = arrays_of("masked_lm")
+    del arrays["cls/predictions/output_bias"]
+    write_tf1(tmp_path, arrays)
+    write_vocab(tmp_path)
+    message = r"only a part of the masked-LM head: it lacks cls/predictions/output_bias\. .*copy it"
+    with pytest.raises(ValueError, match=message):
+        Predictor(str(tmp_path))
+
+
 def test_a_run_whose_head_is_missing_is_refused(tmp_path):
     write_tf1(tmp_path, arrays_of())
     write_vocab(tmp_path)

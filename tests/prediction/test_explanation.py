@@ -43,6 +43,19 @@ def test_attributions_add_up_to_what_the_words_change():
     assert np.abs(found.values).max() > 0.01
 
 
+def test_more_points_are_taken_until_the_sum_is_near_enough():
+    trained = tiny.classifier()
+    counts = []
+
+    def output_of(outputs):
+        counts.append(len(outputs["logits"]))
+        return log_odds_of_good(outputs)
+
+    arguments = (trained.model, alone(TEXTS[0]), trained.tokenizer, output_of)
+    attributions(*arguments, tolerance=0.0, most_steps=64)
+    assert sum(counts) == 2 + 32 + 64
+
+
 def test_of_a_linear_output_attributions_are_known_exactly():
     """The mean over the embeddings times a vector: each token counts for its own part."""
     trained = tiny.trained(None)

@@ -14,6 +14,8 @@ from bert_tf.predictor import (
     MaskFiller,
     Predictor,
     PseudoPerplexity,
+    QuestionAnswerer,
+    SentenceEncoder,
     TextClassifier,
     corpus_pseudo_perplexity,
 )
@@ -180,6 +182,28 @@ def test_pseudo_perplexity_masks_each_token_in_turn(batch_size):
 def test_a_text_without_a_token_has_no_pseudo_perplexity():
     with pytest.raises(ValueError, match="There is no token in ' '"):
         PseudoPerplexity(tiny.pretrained()).predict([" "])
+
+
+@pytest.mark.parametrize(
+    "kind, trained, answer, text",
+    [
+        (TextClassifier, tiny.classifier, {"label": "bad"}, "bad"),
+        (TextClassifier, tiny.classifier, {"labels": ["bad", "good"]}, "bad, good"),
+        (TextClassifier, tiny.classifier, {"score": 1 / 3}, "0.333333"),
+        (ChoicePredictor, tiny.chooser, {"choice": "a dog"}, "a dog"),
+        (SentenceEncoder, tiny.pretrained, {"embedding": [0.5, -1.0]}, "0.5 -1.0"),
+        (PseudoPerplexity, tiny.pretrained, {"pseudo_perplexity": 1 / 3}, "0.333333"),
+        (QuestionAnswerer, tiny.answerer, {"answer": "a log"}, "a log"),
+    ],
+)
+def test_each_answer_has_a_short_form(kind, trained, answer, text):
+    assert kind(trained()).short(answer) == text
+
+
+def test_what_no_number_holds_is_infinite():
+    hopeless = [{"pseudo_log_likelihood": -1e6, "num_tokens": 1}]
+    assert corpus_pseudo_perplexity(hopeless) == math.inf
+    assert math.isnan(corpus_pseudo_perplexity([]))
 
 
 # ----------------------------------------------------------------------------------------- Predictor

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from interop.tiny_checkpoints import arrays_of, write_tf1
 
 from bert_tf.data.packing import pack_texts
 from bert_tf.interop.initial import initialize, read_checkpoint
@@ -148,3 +149,11 @@ def test_ids_of_masked_words_are_given_for_positions(pretrained, tmp_path):
 def test_a_model_without_a_masked_lm_head_cannot_fill(sentence_model, tmp_path):
     with pytest.raises(ValueError, match=r"has no masked-LM head: .* Use --head=encoder"):
         export(sentence_model, tmp_path / "1", head="masked_lm")
+
+
+def test_a_vocabulary_without_a_mask_cannot_fill(tmp_path):
+    write_tf1(tmp_path, arrays_of("masked_lm"))
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\ncat\n")
+    with pytest.raises(ValueError, match=r"has no \[MASK\], .* --vocab_file .* --head=encoder"):
+        export(tmp_path, tmp_path / "1", head="masked_lm")
+    assert not (tmp_path / "1").exists()

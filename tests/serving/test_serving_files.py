@@ -16,6 +16,7 @@ import bert_tf
 from bert_tf.data.packing import pack_texts
 from bert_tf.model_folder import load_model_folder
 from bert_tf.modeling.activations import get_activation
+from bert_tf.serving.lite import write_lite
 from bert_tf.serving.onnx import write_onnx
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model, load_served
 
@@ -181,6 +182,17 @@ def test_what_does_not_go_together_is_refused(sentence_model, tmp_path, options,
 
 
 # --------------------------------------------------------------------------------------- other formats
+
+
+@pytest.mark.parametrize(
+    "write, kind", [(write_lite, "a TFLite file"), (write_onnx, "an ONNX file")]
+)
+def test_a_precision_that_a_format_has_not_is_refused(sentence_model, tmp_path, write, kind):
+    options = ExportOptions(model_dir=str(sentence_model), export_dir="", signature="tokens")
+    message = f"--precision is 'bfloat16', but of {kind} it must be one of float32"
+    with pytest.raises(ValueError, match=message):
+        write(load_served(options), str(tmp_path / "1"), "bfloat16")
+    assert not (tmp_path / "1").exists()
 
 
 @pytest.mark.parametrize("precision, atol", [("float32", 1e-5), ("float16", 0.05), ("int8", 0.5)])

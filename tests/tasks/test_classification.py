@@ -230,6 +230,9 @@ def test_a_task_is_made_again_from_its_arguments(made):
     assert again.kind is made.kind
     windowed = {**made.arguments(), "doc_stride": 3, "window_pooling": "max"}
     assert ClassificationTask(**windowed).arguments() == windowed
+    if made.labels:
+        weighed = {**made.arguments(), "class_weights": [2.0] * len(made.labels)}
+        assert ClassificationTask(**weighed).arguments() == weighed
 
 
 @pytest.mark.parametrize(

@@ -113,3 +113,10 @@ def test_the_score_is_the_product_of_the_pooled_cls_vector_and_one_learned_vecto
 def test_fewer_than_two_choices_are_no_task():
     with pytest.raises(ValueError, match="`num_choices` is 1"):
         MultipleChoiceTask(1, S)
+
+
+def test_texts_that_fill_the_whole_length_are_counted(tmp_path, caplog):
+    caplog.set_level("INFO")
+    asked = [question("a b", "c a b", "c"), question("a", "b", "c")]
+    MultipleChoiceTask(K, S).write_records(asked, TOKENIZER, str(tmp_path / "records"))
+    assert "1 of 4 texts with their choice fill --max_seq_length=7, and may be cut" in caplog.text

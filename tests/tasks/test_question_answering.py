@@ -152,6 +152,8 @@ def test_questions_without_answers_have_no_metrics():
         official_metrics([unknown], {}, version_2_with_negative=True)
     with pytest.raises(ValueError, match=r"For SQuAD 2\.0 give --version_2_with_negative"):
         official_metrics([example("b")], {}, version_2_with_negative=False)
+    with pytest.raises(ValueError, match=r"was asked no questions, .* `to_predict` makes one"):
+        TASK.metrics({})
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Two processes cannot train in one folder, and a killed one leaves it free."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import pytest
 
+from bert_tf.training import folder_lock as folder_lock_module
 from bert_tf.training.folder_lock import NAME, folder_lock
 
 HOLDER = """\
@@ -54,3 +56,25 @@ def test_nothing_is_left_of_a_lock(tmp_path):
 def test_a_remote_folder_is_not_locked():
     with folder_lock("gs://bucket/folder"):
         pass
+
+
+def test_a_file_system_without_locks_is_not_locked(tmp_path, monkeypatch):
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(folder_lock_module.fcntl, "flock", flock)
+    with folder_lock(str(tmp_path)), folder_lock(str(tmp_path)):
+        pass
+
+
+def test_a_file_that_its_holder_removed_meanwhile_is_made_anew(tmp_path, monkeypatch):
+    flock, removed = folder_lock_module.fcntl.flock, []
+
+    def remove_first(file, how):
+        if not removed:
+            removed.append((tmp_path / NAME).unlink())
+        flock(file, how)
+
+    monkeypatch.setattr(folder_lock_module.fcntl, "flock", remove_first)
+    with folder_lock(str(tmp_path)):
+        assert removed and (tmp_path / NAME).read_text() == str(os.getpid())

@@ -6,7 +6,12 @@ import pytest
 from tiny_runs import pretraining_options
 
 from bert_tf.training import precision
-from bert_tf.training.precision import Choice, precision_for_cpu, precision_for_gpu
+from bert_tf.training.precision import (
+    Choice,
+    choose_precision,
+    precision_for_cpu,
+    precision_for_gpu,
+)
 from bert_tf.workflows import training
 
 
@@ -37,6 +42,20 @@ def test_a_system_that_does_not_name_its_instructions_gets_float32(tmp_path):
 )
 def test_a_gpu_is_known_by_its_compute_capability(capability, policy):
     assert precision_for_gpu(capability).policy == policy
+
+
+def test_the_oldest_of_several_gpus_decides(monkeypatch):
+    """There may be no GPU here, so names stand in."""
+    found = {"new": {"compute_capability": (9, 0)}, "old": {"compute_capability": (7, 5)}}
+    config = precision.tf.config
+    monkeypatch.setattr(config, "list_physical_devices", lambda kind: list(found))
+    monkeypatch.setattr(config.experimental, "get_device_details", found.__getitem__)
+    choose = choose_precision.__wrapped__  # what it says is kept otherwise
+    assert choose() == ("float32", "GPUs of compute capability 7.5 do not multiply bfloat16")
+    found["old"] = {"compute_capability": (8, 0)}
+    assert choose().policy == "mixed_bfloat16"
+    monkeypatch.setattr(config, "list_logical_devices", lambda kind: [kind])
+    assert choose() == ("mixed_bfloat16", "TPUs multiply bfloat16")
 
 
 def test_the_log_says_what_was_chosen_and_why(records, toy_text, tmp_path, monkeypatch):

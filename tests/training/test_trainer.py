@@ -251,6 +251,15 @@ def test_checkpoints_come_at_every_multiple_and_at_the_end_and_the_newest_stay(t
     assert {3, 6, 9, 11} <= {line["step"] for line in metrics_in(tmp_path)}
 
 
+def test_what_is_saved_by_hand_can_be_resumed(tmp_path):
+    trainer = linear_trainer()
+    trainer.model.kernel.assign([1.5, -2.0, 3.0])
+    assert trainer.save(str(tmp_path)) == f"{tmp_path}/model.ckpt-0"
+    again = linear_trainer()
+    assert again.resume(str(tmp_path)) == 0
+    assert_equal_bits(values_of(again), values_of(trainer))
+
+
 def test_a_new_folder_has_nothing_to_resume(tmp_path):
     trainer = linear_trainer()
     before = values_of(trainer)

@@ -332,6 +332,15 @@ def test_weights_that_make_no_sense_are_refused(tmp_path, flag, message):
         read_data(options)
 
 
+def test_numbers_have_no_weights(tmp_path):
+    options = table_options(
+        tmp_path, [("x", 0.5), ("y", 2)], problem_type="regression", class_weights="balanced"
+    )
+    message = "--class_weights=balanced: a regression has no labels to weigh. Leave the flag out"
+    with pytest.raises(ValueError, match=message):
+        read_data(options)
+
+
 def test_one_class_only_is_refused_with_the_file(tmp_path):
     with pytest.raises(
         ValueError, match=r"train.tsv: every example has the label 'a'.*--label_column"
@@ -370,6 +379,14 @@ def test_a_label_without_training_examples_is_warned_of(tmp_path, caplog):
     assert "1 of 2 labels have no training example and will not be learned: threat" in caplog.text
     with pytest.raises(ValueError, match="0 of 2 training examples have the label 'threat'"):
         read_data(dataclasses.replace(options, class_weights="balanced"))
+
+
+def test_the_labels_of_a_model_that_does_not_know_them_are_those_of_its_table(tmp_path):
+    rows = [("x", "b"), ("y", "a"), ("z", "b")]
+    (tmp_path / "dev.tsv").write_text("text\tlabel\nx\tb\n")
+    asked = {"do_train": False, "do_eval": True, "eval_file": str(tmp_path / "dev.tsv")}
+    task, splits = read_data(table_options(tmp_path, rows, **asked))
+    assert (task.labels, list(splits)) == (("a", "b"), ["dev"])
 
 
 def test_metrics_of_a_table_are_those_that_are_asked_for(tmp_path):

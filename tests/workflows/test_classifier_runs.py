@@ -82,6 +82,14 @@ def test_seeds_and_grid_need_training_and_evaluation(options):
         dataclasses.replace(options, do_eval=False)
 
 
+def test_several_processes_make_no_series(options, monkeypatch):
+    """A strategy of several processes must be made before anything is computed, so one stands in."""
+    monkeypatch.setattr(classifier_runs, "is_multi_worker", lambda devices: True)
+    with pytest.raises(ValueError, match=r"TF_CONFIG names several\. Start each run by itself"):
+        run_classifier(options)
+    assert not Path(options.output_dir).exists()
+
+
 def test_an_interrupted_series_goes_on_and_ends_with_the_best_model(options, monkeypatch):
     output = Path(options.output_dir)
     with monkeypatch.context() as patch, pytest.raises(Interruption):

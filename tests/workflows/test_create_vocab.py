@@ -105,6 +105,13 @@ def test_bytes_that_are_not_utf8_are_left_out_when_asked(options, tmp_path, capl
     assert "In 1 lines, bytes that are not UTF-8 were left out." in caplog.text
 
 
+def test_a_file_that_was_cut_off_is_named_without_a_flag_that_would_not_help(options, tmp_path):
+    data = (tmp_path / "b.txt").read_bytes()
+    (tmp_path / "b.txt").write_bytes(data[:-4])
+    with pytest.raises(ValueError, match=r"b\.txt begins as a gzip file does, .* copy it again\.$"):
+        create_vocab(dataclasses.replace(options, do_lower_case=False))
+
+
 def test_an_empty_file_is_named_and_the_others_are_read(options, tmp_path, caplog):
     (tmp_path / "b2.txt").write_text("")
     assert create_vocab(options).coverage.num_words == 3 * 14 + 5 * 4

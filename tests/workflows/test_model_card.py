@@ -243,3 +243,9 @@ def test_of_a_changed_card_a_conversion_takes_the_licence_alone(trained, tmp_pat
 def test_labels_with_signs_of_markdown_stay_in_their_cell():
     assert model_card._code("a|b") == "`a\\|b`"
     assert model_card._code("a`b\n## Figures") == "`` a`b ## Figures ``"
+
+
+def test_figures_are_short_and_words_stay_words():
+    assert model_card._number("1234567") == "1234567"
+    assert model_card._number("0.123456789") == "0.123457"
+    assert model_card._number("a|b") == "`a\\|b`"

@@ -9,9 +9,16 @@ import sys
 import pytest
 import tiny_text_models as tiny
 
-from bert_tf.predictor import Predictor, corpus_pseudo_perplexity, cosine_similarity
+from bert_tf.predictor import (
+    ChoicePredictor,
+    Predictor,
+    TextClassifier,
+    corpus_pseudo_perplexity,
+    cosine_similarity,
+)
 from bert_tf.workflows import prediction
 from bert_tf.workflows.prediction import PredictionOptions, predict
+from bert_tf.workflows.prediction_output import make_writer
 
 
 @pytest.fixture
@@ -112,6 +119,17 @@ def test_the_output_can_be_a_table(run):
     assert float(rows[2][4]) == pytest.approx(answer["probabilities"]["good"], abs=1e-6)
 
 
+def test_a_table_has_numbers_and_lists_in_its_cells():
+    output = io.StringIO()
+    write = make_writer("tsv", TextClassifier(tiny.classifier("regression")), output)
+    write({"text": "owls"}, {"score": 0.25})
+    assert output.getvalue() == "text\tscore\terror\nowls\t0.25\t\n"
+    output = io.StringIO()
+    write = make_writer("tsv", ChoicePredictor(tiny.chooser()), output)
+    write({}, {"prediction": 1, "choice": "ü", "probabilities": [0.25, 0.75]})
+    assert output.getvalue().splitlines()[1] == "1\tü\t[0.25, 0.75]\t"
+
+
 def test_the_output_can_be_the_bare_answers(run):
     trained = tiny.classifier()
     text = run(trained, {"in.txt": "the cat\nowls\n"}, output_format="text")
@@ -162,12 +180,14 @@ def test_top_k_and_doc_stride_reach_the_model(run, caplog):
     assert "were cut" not in caplog.text
 
 
-def test_standard_input_may_be_a_table(run, monkeypatch):
+def test_standard_input_may_be_a_table(run, monkeypatch, capsys):
+    monkeypatch.setattr(prediction, "_SECONDS_BETWEEN_REPORTS", -1)
     data = b'{"text": "the cat", "id": 4}\n'
     stream = io.TextIOWrapper(io.BufferedReader(io.BytesIO(data)))
     monkeypatch.setattr(sys, "stdin", stream)
     (line,) = json_lines(run(tiny.classifier(), {}, input_file="-", input_format="jsonl"))
     assert (line["id"], line["text"]) == (4, "the cat")
+    assert "predict 1 inputs" in capsys.readouterr().err
 
 
 def test_an_empty_file_has_an_empty_output(run):

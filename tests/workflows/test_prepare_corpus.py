@@ -141,6 +141,8 @@ def test_remote_input_and_output_go_through_gfile(options):
         )
         prepare_corpus(remote)
         assert documents([output]) == [JO, ["History."]]
+    with pytest.raises(ValueError, match=r"book\.txt would be written, but it is also an input"):
+        prepare_corpus(dataclasses.replace(remote, output_file=remote.input_file))
 
 
 def test_existing_output_is_kept_unless_told_otherwise(options, tmp_path):

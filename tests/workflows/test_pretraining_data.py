@@ -582,6 +582,16 @@ def test_records_of_other_flags_are_refused_with_the_difference_unless_overwritt
     assert left == {*(Path(f).name for f in summary.output_files), "x.manifest.json"}
 
 
+def test_records_whose_manifest_is_damaged_can_be_overwritten(tmp_path):
+    run_groups(tmp_path, "out")
+    manifest = tmp_path / "out" / "x.manifest.json"
+    values = json.loads(manifest.read_text())
+    manifest.write_text("{")
+    summary = run_groups(tmp_path, "out", overwrite=True)
+    assert json.loads(manifest.read_text())["groups"] == values["groups"]
+    check_record_sets(summary.output_files, LIMITS)
+
+
 def test_a_changed_input_or_vocabulary_is_noticed(tmp_path):
     run_groups(tmp_path, "out")
     with (tmp_path / "vocab.txt").open("a") as file:

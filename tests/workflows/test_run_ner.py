@@ -1,16 +1,19 @@
 """run_ner: fine-tune, evaluate, predict in CoNLL columns; the feature-based way; bad input."""
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
+from interop.tiny_checkpoints import arrays_of, write_tf1
 from tiny_runs import assert_bit_equal, checkpoint_arrays, read_results
 from tiny_words_and_choices import ner_options, ner_training
 
 from bert_tf.data.conll import read_conll
+from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.conlleval import conlleval
 from bert_tf.workflows.ner import run_ner
-from bert_tf.workflows.ner_data import find_files
+from bert_tf.workflows.ner_data import find_files, read_data
 from bert_tf.workflows.ner_options import NerOptions
 
 WNUT17 = Path(__file__).parents[3] / "shared/data/ner/wnut17"
@@ -287,6 +290,39 @@ def test_a_folder_without_the_files_says_which_it_looked_for(tmp_path):
 def test_flags_that_contradict_each_other_are_refused(tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         ner_options(tmp_path, **changes)
+
+
+def test_a_checkpoint_that_does_not_know_its_labels_is_refused(conll_folder, tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n")
+    options = ner_options(
+        tmp_path / "output",
+        data_dir=str(conll_folder),
+        init_checkpoint=write_tf1(tmp_path, arrays_of("classifier")),
+        do_eval=True,
+        max_seq_length=9,
+    )
+    message = r"It is not known which label .* no task\.json .* Name the --output_dir of a run_ner"
+    with pytest.raises(ValueError, match=message):
+        run_ner(options)
+
+
+def test_a_model_whose_labels_are_of_no_scheme_needs_to_be_told(conll_folder, tmp_path):
+    """As a model of another program may have them."""
+    model = TokenClassificationTask(("O", "B-A", "I-A", "B-B", "I-B", "I-C"), 19)
+    options = ner_options(tmp_path, eval_file=str(conll_folder / "valid.txt"), do_eval=True)
+    message = r"B-B, I-B, I-C, are not all of one scheme\. .* --label_scheme=iob2 or iob1"
+    with pytest.raises(ValueError, match=message):
+        read_data(options, model)
+    task, _ = read_data(dataclasses.replace(options, label_scheme="iob2"), model)
+    assert task.labels == model.labels
+
+
+def test_a_training_that_goes_on_keeps_to_its_labels(conll_folder, tmp_path):
+    model = TokenClassificationTask(("O", "B-X", "I-X"), 19)
+    options = ner_options(tmp_path, train_file=str(conll_folder / "train.txt"), do_train=True)
+    message = "data are O, B-A, .* trained for O, B-X, I-X. .* or another --output_dir"
+    with pytest.raises(ValueError, match=message):
+        read_data(options, model)
 
 
 def test_the_model_of_another_program_is_refused(sentence_model, conll_folder, tmp_path):

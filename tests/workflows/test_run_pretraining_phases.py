@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from interop.tiny_checkpoints import write_tf1
 from tiny_runs import assert_bit_equal, checkpoint_arrays, pretraining_options
 
+from bert_tf.config import BertConfig
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.folder_lock import NAME, folder_lock
 from bert_tf.workflows.pretraining import run_pretraining
+from reference import numpy_bert
 
 STEPS = 8
 
@@ -60,6 +63,14 @@ def test_carrying_over_the_optimizer_needs_a_run_of_ours(options, tmp_path):
     with pytest.raises((ValueError, FileNotFoundError), match=str(empty)):
         run_pretraining(
             dataclasses.replace(options, init_optimizer=True, init_checkpoint=str(empty))
+        )
+    config = BertConfig.from_json_file(options.bert_config_file)
+    arrays = numpy_bert.random_variables(config, seed=1, heads=("masked_lm", "next_sentence"))
+    published = write_tf1(tmp_path / "published", arrays, config=config)
+    message = f"no checkpoint of one in --init_checkpoint={published}. Name the --output_dir of the"
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(
+            dataclasses.replace(options, init_optimizer=True, init_checkpoint=published)
         )
 
 

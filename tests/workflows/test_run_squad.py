@@ -283,6 +283,32 @@ def test_odd_questions_to_predict_are_answered_and_named(squad_model, tmp_path, 
         assert ("have no answer and get one all the same" in caplog.text) is not version_2
 
 
+def test_a_file_of_which_nothing_can_be_learned_is_refused(training, squad_sets, tmp_path, caplog):
+    values = json.loads((squad_sets / "dev.json").read_text())
+    for paragraph in values["data"][0]["paragraphs"]:
+        paragraph["qas"][0]["answers"][0]["text"] = "moon"
+    (tmp_path / "odd.json").write_text(json.dumps(values))
+    message = r"odd.json: none of its 30 questions .* warnings above .* another --train_file"
+    with pytest.raises(ValueError, match=message):
+        run_squad(dataclasses.replace(training, train_file=str(tmp_path / "odd.json")))
+    assert "30 questions are left out, because their answer is not at answer_start" in caplog.text
+    assert not Path(training.output_dir).exists()
+
+
+def test_passages_without_any_text_are_refused(squad_model, tmp_path):
+    paragraphs = [{"context": " \n", "qas": [{"id": "empty", "question": "where"}]}]
+    (tmp_path / "odd.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    options = squad_options(
+        tmp_path / "output",
+        init_checkpoint=str(squad_model),
+        do_predict=True,
+        predict_file=str(tmp_path / "odd.json"),
+    )
+    message = "odd.json: each `context` in it is empty, .* another --predict_file"
+    with pytest.raises(ValueError, match=message):
+        run_squad(options)
+
+
 def test_verbose_logging_names_all_of_them(training, pretrained, squad_sets, tmp_path, caplog):
     values = json.loads((squad_sets / "train.json").read_text())
     for paragraph in values["data"][0]["paragraphs"][:8]:

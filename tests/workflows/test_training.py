@@ -261,3 +261,28 @@ def test_an_unknown_kind_of_lengths_is_refused(task_and_trainer, tmp_path):
     task, trainer = task_and_trainer
     with pytest.raises(ValueError, match="`lengths` is 'short', but must be one of full, trimmed"):
         training.run_model(trainer, task, ["x"], batch_size=2, lengths="short")
+
+
+def test_packed_rows_are_shared_by_the_devices_alike(tmp_path):
+    flags = {"train_batch_size": 3, "distribution_strategy": "mirrored", "pack_sequences": True}
+    options, task, trainer = trainer_with(tmp_path, **flags)
+    message = "--train_batch_size that is a multiple of the 2 devices, but it is 3. Use 4"
+    with pytest.raises(ValueError, match=message):
+        training.train(trainer, task, ["train"], options, 3)
+
+
+def test_batches_for_a_tpu_have_one_shape(task_and_trainer, tmp_path, monkeypatch):
+    """There is no TPU here, so a strategy that says it is one stands in."""
+    task, trainer = task_and_trainer
+    monkeypatch.setattr(training.strategy, "needs_static_shapes", lambda devices: True)
+    found = []
+    shapes = lambda data, *_, **__: found.extend(b["input_ids"].shape.as_list() for b in data)  # noqa: E731
+    monkeypatch.setattr(trainer, "predict", shapes)
+    file = write_lengths(tmp_path / "eval", [3, 5, 7])
+    training.run_model(trainer, task, [file], batch_size=1)
+    assert found == [[1, 48]] * 3
+    options = classifier_options(
+        tmp_path, train_file="unused.tsv", do_train=True, pack_sequences=True
+    )
+    with pytest.raises(ValueError, match=r"and a TPU needs one shape\. Leave it out\."):
+        training.train(trainer, task, [file], options, 3)

@@ -13,7 +13,6 @@ import pytest
 import tiny_text_models as tiny
 
 from bert_tf.prediction.explanation import attention
-from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows import visualization
 from bert_tf.workflows.visualization import VisualizationOptions, visualize
@@ -44,11 +43,6 @@ def data_of(text):
     return json.loads(found[1].replace("<\\/", "</"))
 
 
-def answerer():
-    task = QuestionAnsweringTask(15, doc_stride=4, max_query_length=4)
-    return tiny.trained(task, max_seq_length=15)
-
-
 def test_the_page_holds_the_attention_of_every_head(page):
     trained = tiny.classifier()
     data = data_of(page(trained, "the cat sat").read_text())
@@ -66,7 +60,7 @@ def test_the_page_holds_the_attention_of_every_head(page):
         (lambda: tiny.classifier("multi_label"), "the cat", ["log-odds of"]),
         (lambda: tiny.classifier(is_pair=True), "the cat ||| a dog", ["the cat | a dog"]),
         (lambda: tiny.classifier(doc_stride=4), tiny.TEXTS[3], ["the first of"]),
-        (answerer, "who sat ? ||| the cat sat on a mat", ["starts and ends", "probability"]),
+        (tiny.answerer, "who sat ? ||| the cat sat on a mat", ["starts and ends", "probability"]),
         (tiny.chooser, "who ? ||| a dog ||| a cat", ["score of the best choice", "<td>a dog</td>"]),
         (tiny.pretrained, "the [MASK] sat", ["[MASK] at position 2"]),
         (lambda: tiny.trained(None), "the cat ||| a dog", ["tokens</dt><dd>7"]),
@@ -109,8 +103,27 @@ def test_an_input_that_the_model_does_not_take_is_refused(page, tmp_path):
     with pytest.raises(ValueError, match="takes single sentences"):
         page(tiny.classifier(), "the cat ||| a dog")
     with pytest.raises(ValueError, match="no token in the text"):
-        page(answerer(), "who ? ||| ")
+        page(tiny.answerer(), "who ? ||| ")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_window_with_the_answer_and_the_odds_of_none_are_shown(page):
+    trained = tiny.answerer(version_2_with_negative=True)
+    text = page(trained, f"who ? ||| {tiny.TEXTS[3]}").read_text()
+    assert re.search(r"window [1-9] of [4-9]", text)
+    assert "odds of no answer" in text
+
+
+def test_a_saved_model_is_refused(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    options = VisualizationOptions(
+        model_dir=str(tmp_path), text="the cat", output_file=str(tmp_path / "page.html")
+    )
+    with pytest.raises(
+        ValueError, match=r"is a SavedModel, .* Name the folder that it was exported"
+    ):
+        visualize(options)
+    assert not (tmp_path / "page.html").exists()
 
 
 # ---------------------------------------------------------------------------------- in a real browser
@@ -162,7 +175,7 @@ def test_a_browser_draws_every_head_and_the_chosen_one_large(page):
 def test_a_browser_takes_a_picture_that_is_not_empty(page, tmp_path):
     picture = tmp_path / "page.png"
     _, complaints = in_browser(
-        page(answerer(), "who sat ? ||| the cat sat on a mat"),
+        page(tiny.answerer(), "who sat ? ||| the cat sat on a mat"),
         "",
         f"--screenshot={picture}",
         "--window-size=900,900",
