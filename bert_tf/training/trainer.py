@@ -241,11 +241,12 @@ class Trainer:
                     if log is not None:
                         log.write("eval", self.step, results)
                 if is_told or (is_terminated() and not together):
+                    saved: str | None = f"what worker 0 saves of step {self.step}"
                     if saver is not None:
                         saver.save(self._variables(), self.step)
                         saver.wait()
-                    latest = checkpoints.latest_checkpoint(output_dir)
-                    logger.warning("Terminated. The same command goes on from %s.", latest)
+                        saved = checkpoints.latest_checkpoint(output_dir)
+                    logger.warning("Terminated. The same command goes on from %s.", saved)
                     raise SystemExit(128 + signal.SIGTERM)
         if together:
             self._wait_for_workers()

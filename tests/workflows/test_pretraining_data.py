@@ -658,6 +658,6 @@ def test_a_glob_of_the_records_leaves_out_their_manifest(tmp_path):
     name = str(records).removesuffix(".manifest.json")
     assert expand_record_files(f"{name}*") == [name]
     with pytest.raises(
-        ValueError, match=r"out\.manifest.* matches no records, only what describes"
+        ValueError, match=r"\.manifest\*' matches no records, only what describes"
     ):
         expand_record_files(f"{name}.manifest*")

@@ -106,9 +106,11 @@ def test_where_one_of_two_processes_is_told_to_end_both_end_with_the_step_saved(
         for process in processes:
             process.kill()
     assert [process.returncode for process in processes] == [143, 143], errors
-    assert "Terminated. The same command goes on from" in errors[0]
     steps = [json.loads(line)["step"] for line in (output_dir / "metrics.jsonl").open()]
-    assert latest_checkpoint(str(output_dir)).endswith(f"model.ckpt-{steps[-1]}")
+    latest = latest_checkpoint(str(output_dir))
+    assert latest.endswith(f"model.ckpt-{steps[-1]}")
+    assert f"Terminated. The same command goes on from {latest}" in errors[0]
+    assert f"goes on from what worker 0 saves of step {steps[-1]}" in errors[1]
 
 
 def test_threads_must_be_known_before_anything_is_computed():
