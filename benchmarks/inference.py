@@ -10,10 +10,10 @@ All sides have the same random weights and get the same ids, every row of full l
 is a process of its own and takes turns with the first, a few calls each; medians. "apart" is how far its
 first logit is from that of our float32 SavedModel.
 
-With --texts (the folder of a GLUE set) a call answers as many rows as the first 256 of its dev.tsv, each
-as long as they are, in batches of --shapes, which are padded to their longest row. Ours have rows of
-similar length, as `predict` makes them. The others take the rows as they come, as their libraries do;
-those named "sorted" are sorted too, as a user may program it.
+With --texts (the folder of a GLUE set) a call answers as many rows as the first --num_texts of its
+dev.tsv, each as long as they are, in batches of --shapes, which are padded to their longest row.
+Ours have rows of similar length, as `predict` makes them. The others take the rows as they come, as
+their libraries do; those named "sorted" are sorted too, as a user may program it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,6 @@ SIDES = (
     "onnxruntime-int8",
 )
 SORTED = ("torch-bfloat16-sorted", "torch-bfloat16-compile-sorted", "onnxruntime-int8-sorted")
-NUM_TEXTS = 256
 MAKE_PEER = """
 import sys, torch
 from transformers import BertConfig, BertForSequenceClassification
@@ -81,23 +80,25 @@ def make_models(folder: Path, size: str, sides: list[str]) -> None:
             execute("export_saved_model", flags | {"format": format_, "precision": precision})
 
 
-def make_requests(shape: str, texts: str | None, side: str) -> list[dict[str, np.ndarray]]:
+def make_requests(
+    shape: str, texts: str | None, num_texts: int, side: str
+) -> list[dict[str, np.ndarray]]:
     """The inputs of each request of a call."""
     if not texts:
         return [make_inputs([int(shape.split("x")[1])] * int(shape.split("x")[0]))]
-    lengths, batch_size = real_lengths(texts), int(shape)
+    lengths, batch_size = real_lengths(texts, num_texts), int(shape)
     if side.startswith("bert_tf") or side.endswith("sorted"):
         lengths.sort()
     return [make_inputs(lengths[i : i + batch_size]) for i in range(0, len(lengths), batch_size)]
 
 
-def real_lengths(folder: str) -> list[int]:
+def real_lengths(folder: str, num_texts: int) -> list[int]:
     """Tokens of the first rows of dev.tsv, [CLS] and [SEP] included, at most 128."""
     from bert_tf import FullTokenizer
 
     columns = next(task for task in TASKS.values() if task.folder == Path(folder).name)
     tokenizer = FullTokenizer(str(ROOT / "vocab" / "uncased_30522" / "vocab.txt"))
-    rows = read_rows(Path(folder) / "dev.tsv", columns)[:NUM_TEXTS]
+    rows = read_rows(Path(folder) / "dev.tsv", columns)[:num_texts]
     counts = [[len(tokenizer.tokenize(text)) + 1 for text in row] for row, _ in rows]
     return [min(1 + sum(row), 128) for row in counts]
 
@@ -169,22 +170,25 @@ def work(side: str, arguments: argparse.Namespace) -> None:
         prepare, answer = onnx(folder / name)
     else:
         prepare, answer = pytorch(folder, name, dynamic=True if arguments.texts else None)
-    requests = [prepare(one) for one in make_requests(arguments.shape, arguments.texts, side)]
+    requests = [
+        prepare(one)
+        for one in make_requests(arguments.shape, arguments.texts, arguments.num_texts, side)
+    ]
 
     def call() -> float:
         logits = [answer(request) for request in requests]
         return logits[0]
 
     first = call()
-    for _ in range(3):
+    for _ in range(1 if arguments.texts else 3):
         call()
     answer_turns(call, first)
 
 
-def describe(shape: str, texts: str) -> None:
+def describe(shape: str, texts: str, num_texts: int) -> None:
     """Prints how much of the batches of both kinds is padding."""
     for kind, side in (("sorted", "bert_tf"), ("as they come", "torch")):
-        masks = [request["input_mask"] for request in make_requests(shape, texts, side)]
+        masks = [request["input_mask"] for request in make_requests(shape, texts, num_texts, side)]
         real, computed = sum(mask.sum() for mask in masks), sum(mask.size for mask in masks)
         print(f"batches of {shape}, {kind}: {computed:,} tokens, {1 - real / computed:.0%} padding")
 
@@ -196,6 +200,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--shapes", default="1x32,1x128,32x128", help="rows x tokens, comma list")
     parser.add_argument("--texts", help="folder of a GLUE set; --shapes are then rows of a batch")
+    parser.add_argument("--num_texts", type=int, default=256)
     parser.add_argument("--sides", help="comma list")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
@@ -214,14 +219,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make_models(Path(folder), arguments.size, sides)
         for shape in arguments.shapes.split(","):
-            requests = make_requests(shape, arguments.texts, sides[0])
+            requests = make_requests(shape, arguments.texts, arguments.num_texts, sides[0])
             num_tokens = sum(request["input_ids"].size for request in requests)
             calls = arguments.calls or max(1, 640 // num_tokens)
             flags = (f"--shape={shape}", f"--folder={folder}")
             results = take_turns(sides, arguments.rounds, calls, *flags)
             base = next((r.first for r in results if r.side == "bert_tf-float32"), results[0].first)
             if arguments.texts:
-                describe(shape, arguments.texts)
+                describe(shape, arguments.texts, arguments.num_texts)
             print(f"\n{shape:30}{'ms':>9}{f'times {sides[0]}':>26}{'peak GB':>9}{'apart':>10}")
             for turns in sorted(results, key=lambda turns: turns.median):
                 # Rows in another order have another first logit.
