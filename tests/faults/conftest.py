@@ -1,7 +1,10 @@
 """`pytest tests/faults` injects every fault once; `--faults=20` each of them twenty times, at other
 random moments and places. At the end a table says how many of which, and what came of them."""
 
+import subprocess
 from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -21,6 +24,30 @@ def pytest_generate_tests(metafunc):
 def outcome(record_property):
     """To be called with the fault and with what came of it."""
     return lambda fault, came_of_it: record_property("fault", (fault, came_of_it))
+
+
+class SmallDisk(NamedTuple):
+    """A disk of a few pages of memory."""
+
+    folder: Path
+
+    def has(self, size: str) -> None:
+        """From now on it has that many bytes, such as "100m"."""
+        command = ["mount", "-o", f"remount,size={size}", str(self.folder)]
+        subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", str(folder)]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"a tmpfs cannot be mounted here, which takes root ({error})")
+    yield SmallDisk(folder)
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def pytest_terminal_summary(terminalreporter):

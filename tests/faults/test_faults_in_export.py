@@ -53,6 +53,17 @@ def test_no_room_for_an_export(command, exported, tmp_path, fault_seed, outcome)
     outcome("export: no room on the disk", f"{CLEAR_ERROR}; {SAME_END}")
 
 
+def test_an_export_to_a_disk_that_is_full(command, exported, small_disk, fault_seed, outcome):
+    folder = small_disk.folder / "1"
+    small_disk.has(f"{random.Random(fault_seed).randint(2, 40) * 4096}")
+    assert_clear_error(run(command(folder)), str(folder))
+    assert not folder.exists()
+    small_disk.has("100m")
+    run_whole(command(folder))
+    np.testing.assert_allclose(answers(folder), answers(exported.single), rtol=0, atol=1e-6)
+    outcome("export: a full disk (tmpfs)", f"{CLEAR_ERROR}; {SAME_END}")
+
+
 @pytest.fixture(scope="module")
 def prediction(sentence_model, tmp_path_factory):
     """Output file -> the command, on lines that take seconds."""

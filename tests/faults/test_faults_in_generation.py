@@ -69,6 +69,17 @@ def test_no_room_for_a_file(command, whole, tmp_path, fault_seed, outcome):
     outcome("generation: no room on the disk", f"{CLEAR_ERROR}; {SAME_END}")
 
 
+def test_a_disk_that_is_full(command, whole, small_disk, fault_seed, outcome):
+    folder = small_disk.folder / "out"
+    size = sum(map(len, whole.values()))
+    small_disk.has(f"{random.Random(fault_seed).randint(4096, size)}")
+    assert_clear_error(run(command(folder)), str(folder))
+    small_disk.has("100m")
+    run_whole(command(folder))
+    assert contents(folder) == whole
+    outcome("generation: a full disk (tmpfs)", f"{CLEAR_ERROR}; {SAME_END}")
+
+
 def test_a_folder_that_cannot_be_written(command, fault_seed, outcome):
     ended = run(command(f"/sys/bert_tf_{fault_seed}"))
     assert_clear_error(ended, f"/sys/bert_tf_{fault_seed}")

@@ -91,6 +91,16 @@ def test_no_room_for_a_checkpoint(records, toy_text, whole, tmp_path, fault_seed
     outcome("training: no room on the disk", f"{CLEAR_ERROR}; {SAME_END}")
 
 
+def test_a_disk_that_is_full(records, toy_text, whole, small_disk, fault_seed, outcome):
+    folder = small_disk.folder / "output"
+    command = training_command(records, toy_text, folder)
+    small_disk.has(f"{random.Random(fault_seed).randint(8, 40) * 4096}")
+    assert_clear_error(run(command), str(folder))
+    small_disk.has("100m")
+    assert_same_end(command, folder, whole)
+    outcome("training: a full disk (tmpfs)", f"{CLEAR_ERROR}; {SAME_END}")
+
+
 def test_a_folder_that_cannot_be_written(records, toy_text, fault_seed, outcome):
     folder = f"/sys/bert_tf_{fault_seed}"
     assert_clear_error(run(training_command(records, toy_text, folder)), folder)

@@ -657,7 +657,5 @@ def test_a_glob_of_the_records_leaves_out_their_manifest(tmp_path):
     (records,) = tmp_path.rglob("*.manifest.json")
     name = str(records).removesuffix(".manifest.json")
     assert expand_record_files(f"{name}*") == [name]
-    with pytest.raises(
-        ValueError, match=r"\.manifest\*' matches no records, only what describes"
-    ):
+    with pytest.raises(ValueError, match=r"\.manifest\*' matches no records, only what describes"):
         expand_record_files(f"{name}.manifest*")
