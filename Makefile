@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 
-.PHONY: quickstart test faults fuzz lint format clean
+.PHONY: quickstart test faults fuzz coverage lint format clean
 
 quickstart: $(VENV)/.installed
 	$(VENV)/bin/python run_scripts/quickstart.py
@@ -20,6 +20,12 @@ faults: $(VENV)/.installed-test
 
 fuzz: $(VENV)/.installed-test
 	FUZZ_SCALE=25 $(VENV)/bin/python -m pytest tests/fuzzing
+
+# Which lines the tests reach, those of subprocesses included; what TensorFlow traces is not seen. The
+# three tests that limit the size of a file fail, since coverage writes files as well.
+coverage: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check pytest-cov
+	$(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile --cov --cov-report=term-missing:skip-covered
 
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .

@@ -10,6 +10,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
+import tensorflow as tf
+
 from bert_tf.config import ATTENTION_DIRECTIONS, BertConfig
 from bert_tf.data.dynamic_masking import DynamicMasker
 from bert_tf.data.manifest import check_record_sets, expand_record_files
@@ -17,7 +19,7 @@ from bert_tf.data.masking import check_mixture
 from bert_tf.data.records import check_records
 from bert_tf.data.sentence_pairs import OBJECTIVES
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
-from bert_tf.model_folder import write_model_folder
+from bert_tf.model_folder import read_task, write_model_folder
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.trainer import Trainer
 from bert_tf.workflows import lookup, training
@@ -74,7 +76,8 @@ class PretrainingOptions(TrainingOptions):
     )
     objective: str | None = option(
         "mlm_nsp: masked words and next sentence; mlm: masked words alone; mlm_sop: masked words and "
-        "the order of two neighbours. Default: what the records were made for.",
+        "the order of two neighbours. Default: what the records were made for; to evaluate only, what "
+        "the model was trained for.",
         default=None,
         choices=OBJECTIVES,
     )
@@ -196,7 +199,8 @@ def make_tasks(
         ValueError: records contradict --objective or each other, there are flags about masks but no
             records without masks, or a masker is needed and its vocabulary is missing or another.
     """
-    objective = choose_objective(options.objective, list(record_sets.values()))
+    trained = None if options.do_train else trained_objective(checkpoint)
+    objective = choose_objective(options.objective, list(record_sets.values()), trained)
     given = [
         f"--{field.name}"
         for field in fields(options)
@@ -220,6 +224,15 @@ def make_tasks(
             options.max_seq_length, options.max_predictions_per_seq, objective, masker
         )
     return tasks
+
+
+def trained_objective(checkpoint: PretrainedCheckpoint | None) -> str | None:
+    """What a model of ours was pre-trained for; None where nothing beside it says so."""
+    if checkpoint is None:
+        return None
+    source = checkpoint.source
+    task = read_task(source if tf.io.gfile.isdir(source) else os.path.dirname(source))
+    return task.objective if isinstance(task, PretrainingTask) else None
 
 
 def make_masker(

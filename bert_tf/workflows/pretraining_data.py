@@ -370,7 +370,9 @@ def _file_state(file: str) -> dict:
 
 def _vocabulary_state(vocab_file: str, tokenizer: FullTokenizer) -> dict:
     with tf.io.gfile.GFile(vocab_file, "rb") as file:
-        digest = hashlib.sha256(file.read()).hexdigest()
+        # Of the lines as a model's folder has them, whatever ends them here.
+        lines = file.read().replace(b"\r\n", b"\n")
+    digest = hashlib.sha256(lines).hexdigest()
     # Ids go up to the number of lines, of which a token may take more than one.
     return {
         "file": vocab_file,

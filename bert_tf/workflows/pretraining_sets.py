@@ -84,12 +84,20 @@ def read_record_set(files: Sequence[str], max_seq_length: int) -> RecordSet:
     return record_set
 
 
-def choose_objective(wanted: str | None, record_sets: Sequence[RecordSet]) -> str:
-    """The objective that all records allow: the flag's, else that of the first set.
+def choose_objective(
+    wanted: str | None, record_sets: Sequence[RecordSet], trained: str | None = None
+) -> str:
+    """The objective that all records allow: the flag's, else `trained`, else that of the first set.
+
+    Args:
+        wanted: of the flag.
+        trained: of a model that is evaluated only; it counts where the records allow it.
 
     Raises:
         ValueError: some records cannot be used for it.
     """
+    if trained and all(trained in record_set.objectives for record_set in record_sets):
+        wanted = wanted or trained
     objective = wanted or record_sets[0].objectives[0]
     for record_set in record_sets:
         if objective not in record_set.objectives:

@@ -1,5 +1,6 @@
 """create_pretraining_data: equal to the original script, and clear about bad input."""
 
+import hashlib
 import json
 import logging
 from pathlib import Path
@@ -659,3 +660,14 @@ def test_a_glob_of_the_records_leaves_out_their_manifest(tmp_path):
     assert expand_record_files(f"{name}*") == [name]
     with pytest.raises(ValueError, match=r"\.manifest\*' matches no records, only what describes"):
         expand_record_files(f"{name}.manifest*")
+
+
+def test_line_ends_of_the_vocabulary_do_not_make_it_another(tmp_path):
+    names = write_inputs(tmp_path, GOLDEN["input"], GOLDEN["vocab"])
+    vocab_file = Path(names["vocab_file"])
+    text = vocab_file.read_bytes()
+    vocab_file.write_bytes(text.replace(b"\n", b"\r\n"))
+    create_pretraining_data(PretrainingDataOptions(**names, max_seq_length=16))
+    (manifest,) = tmp_path.rglob("*.manifest.json")
+    found = json.loads(manifest.read_text(encoding="utf-8"))["vocabulary"]["sha256"]
+    assert found == hashlib.sha256(text).hexdigest()

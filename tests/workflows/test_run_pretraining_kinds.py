@@ -254,6 +254,11 @@ def test_a_model_of_single_sequences_starts_one_of_pairs(make_options, tmp_path)
 def test_the_labels_of_pairs_can_be_left_alone(make_options):
     options = make_options("masked_nsp", objective="mlm")
     assert "next_sentence_loss" not in run_pretraining(options)
+    # Nor are they looked at when that model is evaluated, since its head is not trained.
+    alone = dataclasses.replace(options, objective=None, do_train=False)
+    assert "next_sentence_loss" not in run_pretraining(alone)
+    told = dataclasses.replace(alone, objective="mlm_nsp")
+    assert "next_sentence_loss" in run_pretraining(told)
 
 
 def test_without_a_manifest_labels_are_of_next_sentences_unless_the_flag_says_otherwise(
