@@ -127,11 +127,12 @@ REFERENCE = {
 # Where we differ on purpose.
 BESIDE_THE_CHECKPOINT = {"bert_config_file": None, "vocab_file": None}
 AS_THE_CHECKPOINT_SAYS = {"do_lower_case": None}  # else True
+AS_THE_VOCABULARY_SAYS = AS_THE_CHECKPOINT_SAYS
 AS_THE_RUN_IN_OUTPUT_DIR = {"max_seq_length": None}  # else 128, and 384 for SQuAD
 FROM_LENGTH_AND_SHARE = {"max_predictions_per_seq": None}  # 20 for 128 and 0.15
 OWN_TABLE_INSTEAD = {"data_dir": None, "task_name": None}  # --train_file
 EXCEPTIONS = {
-    "PretrainingDataOptions": FROM_LENGTH_AND_SHARE,
+    "PretrainingDataOptions": FROM_LENGTH_AND_SHARE | AS_THE_VOCABULARY_SAYS,
     "PretrainingOptions": {"bert_config_file": None},
     "ClassifierOptions": BESIDE_THE_CHECKPOINT
     | AS_THE_CHECKPOINT_SAYS

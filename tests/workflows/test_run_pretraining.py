@@ -69,7 +69,7 @@ def changed_config(toy_text, path, **changes):
 def test_it_leaves_checkpoints_results_metrics_and_all_that_the_model_needs(pretrained):
     checkpoints = [f"model.ckpt-{step}" for step in (60, 120, 150)]
     parts = [f"{name}.{part}" for name in checkpoints for part in ("data-00000-of-00001", "index")]
-    beside = ["bert_config.json", "task.json", "vocab.txt"]
+    beside = ["bert_config.json", "task.json", "tokenizer_config.json", "vocab.txt"]
     files = ["best", "checkpoint", "eval_results.txt", "metrics.jsonl", "training.json"]
     names = sorted(path.name for path in pretrained.iterdir())
     assert names == sorted([*parts, *beside, *files, "README.md"])
