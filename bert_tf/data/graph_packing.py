@@ -17,6 +17,7 @@ def pack_ragged(
     max_seq_length: int,
     cls_id: int,
     sep_id: int,
+    length_step: int = 1,
 ) -> dict[str, tf.Tensor]:
     """Sentences or pairs, cut to fit, with [CLS], [SEP] and padding to the batch's longest.
 
@@ -24,6 +25,8 @@ def pack_ragged(
         ids_a: int32 [B, None], the first (or only) sentences.
         ids_b: int32 [B, None], the second ones, or None; an empty row is a single sentence.
         max_seq_length: tokens with [CLS] and [SEP]; longer inputs lose tokens as in `pack`.
+        length_step: S is the next multiple of this (or `max_seq_length`), so that there are fewer
+            different ones.
 
     Returns:
         `input_ids`, `input_mask`, `segment_ids`, int32 [B, S].
@@ -55,7 +58,8 @@ def pack_ragged(
     rows = tf.concat([first, second], axis=1)
     segments = tf.concat([tf.zeros_like(first), tf.ones_like(second)], axis=1)
     # A batch without rows has a position all the same, for the layers that look at the first one.
-    shape = [-1, tf.maximum(rows.bounding_shape(axis=1, out_type=tf.int64), 1)]
+    longest = tf.maximum(rows.bounding_shape(axis=1, out_type=tf.int64), 1)
+    shape = [-1, tf.minimum(-(-longest // length_step) * length_step, max_seq_length)]
     return {
         "input_ids": rows.to_tensor(shape=shape),
         "input_mask": tf.ones_like(rows).to_tensor(shape=shape),

@@ -51,6 +51,8 @@ class ServedEncoder(Served):
         super().__init__(model, tokenizer, max_seq_length, with_text)
         check_pooling(pooling, model.config.num_hidden_layers)
         self.pooling, self.normalize, self.layers = pooling, normalize, tuple(layers)
+        if self.layers:
+            self.length_step = 1  # a row of vectors for each token, and none for what is none
         self._pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer.vocab)))
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:

@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.data.buckets import length_step
 from bert_tf.data.graph_packing import pack_ragged
 from bert_tf.data.graph_tokenizer import GraphTokenizer
 from bert_tf.modeling.answering import prepare_to_answer
@@ -33,7 +34,8 @@ class Served(tf.Module, abc.ABC):
     Args:
         model: with its weights.
         tokenizer: of the model.
-        max_seq_length: S of text; longer texts are cut, or read in windows where the kind does so.
+        max_seq_length: the largest S of text; longer texts are cut, or read in windows where the
+            kind does so.
         with_text: whether it takes text. Without, it has no operation that TensorFlow itself lacks.
 
     Attributes:
@@ -50,6 +52,7 @@ class Served(tf.Module, abc.ABC):
         self._model = _Untracked(model)
         self._set_parameters(model.weights)
         self.max_seq_length = max_seq_length
+        self.length_step = length_step(max_seq_length)
         self.vocabulary = tokenizer.vocab
         self.do_lower_case = tokenizer.do_lower_case
         special = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[UNK]"])
@@ -192,13 +195,17 @@ class Served(tf.Module, abc.ABC):
         }
 
     def pack(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor | None) -> dict[str, tf.Tensor]:
-        """Cut to `max_seq_length`, and padded to the batch's longest only: short texts are cheap."""
+        """Cut to `max_seq_length`, and padded to little more than the batch's longest.
+
+        So short texts are cheap, and there are few shapes: TensorFlow keeps memory for each.
+        """
         return pack_ragged(
             ids_a,
             ids_b,
             max_seq_length=self.max_seq_length,
             cls_id=self.cls_id,
             sep_id=self.sep_id,
+            length_step=self.length_step,
         )
 
     def long_text(self) -> str:

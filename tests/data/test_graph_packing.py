@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -97,3 +98,17 @@ def test_a_length_without_room_for_the_special_tokens_is_refused(rows_b, max_seq
     ids_b = None if rows_b is None else ragged(rows_b)
     with pytest.raises(ValueError, match=message):
         pack_ragged(ragged([[7]]), ids_b, max_seq_length=max_seq_length, cls_id=CLS, sep_id=SEP)
+
+
+@pytest.mark.parametrize("longest, length", [(0, 8), (6, 8), (7, 16), (18, 20), (40, 20)])
+def test_the_length_is_the_next_multiple_of_its_step_up_to_the_longest(longest, length):
+    rows = [[5] * longest, [5]]
+    packed = pack_ragged(ragged(rows), None, max_seq_length=20, cls_id=CLS, sep_id=SEP)
+    rounded = pack_ragged(
+        ragged(rows), None, max_seq_length=20, cls_id=CLS, sep_id=SEP, length_step=8
+    )
+    for name, tensor in rounded.items():
+        assert tensor.shape == (2, length)
+        used = packed[name].shape[1]
+        np.testing.assert_array_equal(tensor[:, :used], packed[name])
+        assert not tensor[:, used:].numpy().any()
