@@ -208,6 +208,26 @@ def test_an_example_does_not_depend_on_the_others_in_its_batch_or_on_its_padding
         assert_close(model(alone)["pooled_output"], together, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("model_class", "arguments"),
+    [
+        (BertForPreTraining, ()),
+        (BertForSequenceClassification, (LABELS,)),
+        (BertForTokenClassification, (LABELS,)),
+        (BertForQuestionAnswering, ()),
+    ],
+)
+def test_examples_in_another_order_get_their_outputs_in_that_order(model_class, arguments):
+    model, inputs, order = model_class(CONFIG, *arguments), batch(), np.arange(B)[::-1]
+    if model_class is BertForPreTraining:
+        inputs["masked_lm_positions"] = np.arange(2 * B).reshape(B, 2).astype("int32") % S
+    in_order = model(inputs)
+    turned = model({name: value[order] for name, value in inputs.items()})
+    assert in_order.keys() == turned.keys()
+    for name, output in in_order.items():
+        assert_close(turned[name], np.asarray(output)[order], atol=1e-6)
+
+
 def test_a_mask_of_three_dimensions_says_who_may_attend_to_whom():
     model, _ = filled(BertModel(CONFIG, output_attentions=True))
     left_to_right = np.tril(np.ones((B, S, S), "int32"))
