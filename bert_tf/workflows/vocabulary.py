@@ -129,7 +129,8 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     start = time.monotonic()
     vocab_file = os.path.join(options.output_dir, "vocab.txt")
     config_file = os.path.join(options.output_dir, "bert_config.json")
-    for file in (vocab_file, config_file):
+    case_file = os.path.join(options.output_dir, "tokenizer_config.json")
+    for file in (vocab_file, config_file, case_file):
         if tf.io.gfile.exists(file) and not options.overwrite:
             raise ValueError(
                 f"{file} exists, and models trained with it would be lost without it. Choose "
@@ -157,9 +158,9 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     progress.finish()
 
     config = BertConfig.from_name(options.model_size, vocab_size=len(tokens))
+    write_case(options.output_dir, options.do_lower_case)  # first: no vocabulary without its case
     write_text(vocab_file, "".join(f"{token}\n" for token in tokens))
     write_text(config_file, config.to_json_string())
-    write_case(options.output_dir, options.do_lower_case)
     summary = VocabularySummary(
         vocab_file=vocab_file,
         config_file=config_file,

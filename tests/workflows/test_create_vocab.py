@@ -234,3 +234,13 @@ def test_there_is_no_word_of_it_for_a_cased_vocabulary_or_a_rare_accent(
         (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     create_vocab(options)
     assert "do_lower_case" not in caplog.text
+
+
+def test_the_case_of_another_tokenizer_is_not_overwritten(options):
+    file = Path(options.output_dir) / "tokenizer_config.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"do_lower_case": false}')
+    with pytest.raises(ValueError, match=r"tokenizer_config\.json exists, .*--overwrite"):
+        create_vocab(options)
+    assert file.read_text() == '{"do_lower_case": false}'
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
