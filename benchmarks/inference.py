@@ -8,7 +8,8 @@
 All sides have the same random weights and get the same ids, every row of full length: our SavedModel
 (float32 and bfloat16) and ONNX files through their `tokens` signature, `transformers` in PyTorch. Each
 is a process of its own and takes turns with the first, a few calls each; medians. "apart" is how far its
-first logit is from that of our float32 SavedModel.
+first logit is from that of our float32 SavedModel. Ours run with TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1, as
+docs/serving.md advises and `predict` does; "unset" without.
 
 With --texts (the folder of a GLUE set) a call answers as many rows as the first --num_texts of its
 dev.tsv, each as long as they are, in batches of --shapes, which are padded to their longest row.
@@ -41,9 +42,13 @@ EXPORTS = {
     "onnxruntime-float32": ("onnx", "float32"),
     "onnxruntime-int8": ("onnx", "int8"),
 }
+UNSET = "-unset"  # without KEEP_PACKED
+KEEP_PACKED = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 SIDES = (
     "bert_tf-bfloat16",
+    "bert_tf-bfloat16-unset",
     "bert_tf-float32",
+    "bert_tf-float32-unset",
     "torch-float32",
     "torch-float32-compile",
     "torch-bfloat16",
@@ -74,7 +79,7 @@ def make_models(folder: Path, size: str, sides: list[str]) -> None:
     flags = {"init_checkpoint": peer, "output_dir": ours, "output_format": "tf1"}
     execute("convert_checkpoint", flags)
     for side in sides:
-        if side in EXPORTS:
+        if side in EXPORTS:  # the others are one of these, or a peer
             format_, precision = EXPORTS[side]
             flags = {"model_dir": ours, "export_dir": folder / side, "signature": "tokens"}
             execute("export_saved_model", flags | {"format": format_, "precision": precision})
@@ -163,9 +168,10 @@ def pytorch(folder: Path, side: str, dynamic: bool | None) -> tuple[Callable, An
 
 
 def work(side: str, arguments: argparse.Namespace) -> None:
-    folder, name = Path(arguments.folder), side.removesuffix("-sorted")
+    folder, name = Path(arguments.folder), side.removesuffix("-sorted").removesuffix(UNSET)
     if side.startswith("bert_tf"):
-        prepare, answer = saved_model(folder / side)
+        os.environ[KEEP_PACKED] = str(int(not side.endswith(UNSET)))
+        prepare, answer = saved_model(folder / name)
     elif side.startswith("onnx"):
         prepare, answer = onnx(folder / name)
     else:
@@ -200,7 +206,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="base")
     parser.add_argument("--shapes", default="1x32,1x128,32x128", help="rows x tokens, comma list")
     parser.add_argument("--texts", help="folder of a GLUE set; --shapes are then rows of a batch")
-    parser.add_argument("--num_texts", type=int, default=256)
+    parser.add_argument("--num_texts", type=int, default=408, help="408: all of MRPC's")
     parser.add_argument("--sides", help="comma list")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(

@@ -73,10 +73,14 @@ _TENSORFLOW_USER_ERRORS = (
 def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
     """Defines the flags of `options_class`, and calls `workflow` with its instance.
 
+    An options class whose `only_answers` is true says that the process changes no weight.
+
     Exits with 0 when the workflow ends, with 1 and one clear message when the input is at fault, and
     with 130 on Ctrl-C.
     """
     define_flags(options_class)
+    if getattr(options_class, "only_answers", False):
+        _keep_packed_kernels()
 
     def main(argv: Sequence[str]) -> int:
         if len(argv) > 1 and _positional_field(options_class) is None:
@@ -99,6 +103,14 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         return 0
 
     app.run(main)
+
+
+def _keep_packed_kernels() -> None:
+    """Lets oneDNN pack each kernel once for all products; it would not see that a weight changes.
+
+    TensorFlow reads the variable when it computes its first product. Who has set it has the last word.
+    """
+    os.environ.setdefault("TF_ONEDNN_ASSUME_FROZEN_WEIGHTS", "1")
 
 
 def is_user_error(error: Exception) -> bool:

@@ -320,6 +320,28 @@ def test_a_wrong_command_line_is_one_message_and_exit_code_1(run_script, argumen
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize("chosen", [None, "0"])
+@pytest.mark.parametrize("only_answers", [False, True])
+def test_packed_kernels_are_kept_where_no_weight_changes(
+    run_script, monkeypatch, only_answers, chosen
+):
+    name = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
+    monkeypatch.delenv(name, raising=False)
+    if chosen is not None:
+        monkeypatch.setenv(name, chosen)
+    ended = run_script(
+        "--needed=x",
+        body=f"print(__import__('os').environ.get({name!r}))",
+        field=f"only_answers = {only_answers}",  # no annotation: not a flag
+    )
+    assert ended.stdout.splitlines()[0] == str(chosen or ("1" if only_answers else None))
+
+
+def test_predict_is_the_program_that_changes_no_weight():
+    found = {n for n, options in OPTION_CLASSES.items() if getattr(options, "only_answers", False)}
+    assert found == {"PredictionOptions"}
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -77,6 +77,17 @@ class LayerNorm(keras.layers.LayerNormalization):
         return tf.reshape(normalized, shape) * gamma + beta
 
 
+def in_shape_of(example, inputs):
+    """`inputs` reshaped like `example`, so that TensorFlow knows that their shapes are equal.
+
+    It joins a sum with the product before it only where it knows that, and a number of rows that is
+    found out twice, or taken from a shape as a number, counts as two numbers.
+    """
+    if keras.config.backend() == "tensorflow":
+        return tf.reshape(inputs, tf.shape(example))
+    return ops.reshape(inputs, ops.shape(example))
+
+
 def prepare_to_answer(model: keras.Model, *, for_onednn: bool) -> list[keras.Variable]:
     """Changes a model so that it answers faster; it is neither to be trained nor to be saved any more.
 

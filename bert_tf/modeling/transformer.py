@@ -11,7 +11,7 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
 from bert_tf.modeling.activations import get_activation
-from bert_tf.modeling.answering import Dense
+from bert_tf.modeling.answering import Dense, in_shape_of
 from bert_tf.modeling.attention import SelfAttention
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.embeddings import layer_norm, truncated_normal
@@ -92,8 +92,8 @@ class TransformerBlock(keras.layers.Layer):
         shape = ops.shape(hidden)
         context, probabilities = self.self_attention(hidden, bias, training=training)
         # From here on a position is a row: the products on [B*S, H] are the ones that fuse.
-        context = ops.reshape(context, (-1, self.config.hidden_size))
         hidden = ops.reshape(hidden, (-1, self.config.hidden_size))
+        context = in_shape_of(hidden, context)
         attended, residual = self.attention_output(context, hidden, training=training)
         intermediate = self._intermediate(attended, training)
         outputs, _ = self.feed_forward_output(intermediate, residual, training=training)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import islice
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 from bert_tf.data.files import expand_files, open_whole
 from bert_tf.data.readers import STANDARD_INPUT, count_lines
@@ -40,6 +40,8 @@ _SECONDS_BETWEEN_REPORTS = 20.0
 @dataclass(frozen=True, kw_only=True)
 class PredictionOptions:
     """The flags of predict."""
+
+    only_answers: ClassVar[bool] = True
 
     model_dir: str = option(
         "A SavedModel of export_saved_model; the --output_dir of run_classifier, run_squad, run_ner, "

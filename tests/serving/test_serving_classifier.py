@@ -1,6 +1,7 @@
 """SavedModels on raw text: loaded in a new process, they answer as the Keras model does on its ids."""
 
 import json
+import os
 import random
 import subprocess
 import sys
@@ -37,10 +38,11 @@ import tensorflow as tf
 import tensorflow_text
 
 imported = set(sys.modules)  # TensorFlow brings Keras with it
-answers = []
+answers, models = [], {}
 for folder, signature, inputs in json.load(sys.stdin):
-    model = tf.saved_model.load(folder)
-    function = model.signatures[signature]
+    if folder not in models:
+        models[folder] = tf.saved_model.load(folder)
+    function = models[folder].signatures[signature]
     dtype = tf.int32 if signature == "tokens" else tf.string
     outputs = function(**{name: tf.constant(values, dtype) for name, values in inputs.items()})
     label = [value.decode() for value in outputs.pop("label").numpy()]
@@ -100,8 +102,17 @@ def served(exported, single):
         (str(exported.single), "tokens", packed(single, [(text, None) for text in TEXTS])),
         (str(exported.pair), "serving_default", {"text_a": firsts, "text_b": seconds}),
     ]
+    return ask(calls)
+
+
+def ask(calls, **environment):
+    """What a new process answers to (folder, signature, inputs)."""
     process = subprocess.run(
-        [sys.executable, "-c", SERVE], input=json.dumps(calls), capture_output=True, text=True
+        [sys.executable, "-c", SERVE],
+        env=os.environ | environment,
+        input=json.dumps(calls),
+        capture_output=True,
+        text=True,
     )
     assert process.returncode == 0, process.stderr
     return json.loads(process.stdout)
@@ -129,6 +140,19 @@ def test_ids_are_answered_as_text_is(served):
     text, ids = served["answers"][:2]
     assert ids["label"] == text["label"]
     np.testing.assert_allclose(ids["logits"], text["logits"], rtol=0, atol=1e-5)
+
+
+def test_kernels_that_are_packed_once_answer_every_request_as_before(exported, served):
+    # Requests of several sizes, the same words at other places, and two models in one process.
+    firsts, seconds = zip(*PAIRS, strict=True)
+    texts, pairs = served["answers"][0]["logits"], served["answers"][2]["logits"]
+    requests = [slice(1), slice(None), slice(None, None, -1), slice(3, 7), slice(4, 5), slice(None)]
+    single = [(str(exported.single), "serving_default", {"text_a": TEXTS[r]}) for r in requests]
+    pair = (str(exported.pair), "serving_default", {"text_a": firsts, "text_b": seconds})
+    answers = ask([*single, pair, single[1]], TF_ONEDNN_ASSUME_FROZEN_WEIGHTS="1")["answers"]
+    expected = [*(texts[r] for r in requests), pairs, texts]
+    for answer, logits in zip(answers, expected, strict=True):
+        np.testing.assert_allclose(answer["logits"], logits, rtol=0, atol=1e-5)
 
 
 def test_pairs_of_every_kind_are_answered_as_by_the_keras_model(served, pair):
