@@ -13,8 +13,9 @@ docs/serving.md advises and `predict` does; "unset" without.
 
 With --texts (the folder of a GLUE set) a call answers as many rows as the first --num_texts of its
 dev.tsv, each as long as they are, in batches of --shapes, which are padded to their longest row.
-Ours have rows of similar length, as `predict` makes them. The others take the rows as they come, as
-their libraries do; those named "sorted" are sorted too, as a user may program it.
+Ours have rows of similar length, as `predict` puts them together, padded to a multiple of 8, as the
+signatures that take text do. The others take the rows as they come, as their libraries do; those named
+"sorted" are sorted too, as a user may program it.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ EXPORTS = {
     "onnxruntime-int8": ("onnx", "int8"),
 }
 UNSET = "-unset"  # without KEEP_PACKED
+LENGTH_STEP = 8  # of signatures that take text
 KEEP_PACKED = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 SIDES = (
     "bert_tf-bfloat16",
@@ -91,10 +93,13 @@ def make_requests(
     """The inputs of each request of a call."""
     if not texts:
         return [make_inputs([int(shape.split("x")[1])] * int(shape.split("x")[0]))]
-    lengths, batch_size = real_lengths(texts, num_texts), int(shape)
+    lengths, batch_size, step = real_lengths(texts, num_texts), int(shape), 1
     if side.startswith("bert_tf") or side.endswith("sorted"):
         lengths.sort()
-    return [make_inputs(lengths[i : i + batch_size]) for i in range(0, len(lengths), batch_size)]
+    if side.startswith("bert_tf"):
+        step = LENGTH_STEP
+    starts = range(0, len(lengths), batch_size)
+    return [make_inputs(lengths[i : i + batch_size], step) for i in starts]
 
 
 def real_lengths(folder: str, num_texts: int) -> list[int]:
@@ -108,9 +113,9 @@ def real_lengths(folder: str, num_texts: int) -> list[int]:
     return [min(1 + sum(row), 128) for row in counts]
 
 
-def make_inputs(lengths: list[int]) -> dict[str, np.ndarray]:
-    """Random ids, padded to the longest row."""
-    mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
+def make_inputs(lengths: list[int], step: int = 1) -> dict[str, np.ndarray]:
+    """Random ids, padded to the longest row, or to the next multiple of `step`."""
+    mask = np.arange(-(-max(lengths) // step) * step) < np.array(lengths)[:, None]
     ids = np.random.default_rng(0).integers(1000, VOCAB_SIZE, mask.shape) * mask
     return {
         "input_ids": ids.astype("int32"),

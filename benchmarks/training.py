@@ -1,4 +1,5 @@
-"""Time and memory of a training step, beside `transformers` (PyTorch) and keras-hub, on this machine.
+"""Time and memory of a training step, beside `transformers` (PyTorch), keras-hub, and with --peers
+the original and tf-models-official (tensorflow_peers.py says how that folder is made).
 
     pip install -e .[bench]            # torch, transformers, keras-hub
     python benchmarks/training.py --size=base --batch_size=16 --max_seq_length=128
@@ -8,10 +9,13 @@
 Each side is a process of its own that trains on the same random examples: pre-training (masked LM with
 20 predictions per example, and next sentence) or classification with the lengths of MRPC. Dropout 0.1,
 AdamW, gradients clipped to norm 1. Each takes turns with ours, a few steps each, so that what else the
-machine does falls on both; the medians are compared.
+machine does falls on both; the medians are compared. "of ceiling" is what the matrix products of a step
+need (modeling/flops.py, real tokens only), as a share of the bfloat16 product [4096, 768] x [768, 3072]
+in a TensorFlow graph, which takes its turns as a side of its own.
 """
 
 import argparse
+import math
 import os
 import platform
 import sys
@@ -36,6 +40,8 @@ SIDES = (
     "keras_hub-bf16",
     "keras_hub-fp32",
 )
+PEERS = ("original-bf16", "original-fp32", "tf_models-bf16", "tf_models-fp32")  # of --peers
+CEILING, PRODUCT, PRODUCTS = "products-bf16", (4096, 768, 3072), 50
 
 
 def make_batch(task: str, batch_size: int, length: int) -> dict[str, np.ndarray]:
@@ -117,6 +123,37 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
     iterator = iter(strategy.experimental_distribute_dataset(dataset))
     return lambda: trainer.take_steps(iterator, 1)[0]["loss"]
+
+
+def tensorflow_peer_step(side: str, arguments: argparse.Namespace):
+    import tensorflow_peers
+
+    sizes = config_of(arguments.size).to_dict()
+    batch = make_batch(arguments.task, arguments.batch_size, arguments.max_seq_length)
+    make = getattr(tensorflow_peers, f"{side.split('-')[0]}_step")
+    return make(sizes, side.endswith("bf16"), batch, arguments.peers)
+
+
+def products(side: str, arguments: argparse.Namespace):
+    """`PRODUCTS` matrix products in bfloat16."""
+    import tensorflow as tf
+
+    rows, inner, columns = PRODUCT
+    left = tf.random.normal([rows, inner])
+    right = tf.random.normal([inner, columns])
+    left, right = (tf.cast(factor, tf.bfloat16) for factor in (left, right))
+
+    @tf.function
+    def multiply():
+        total = 0.0
+        for _ in range(PRODUCTS):
+            with tf.control_dependencies(
+                [tf.identity(total)]
+            ):  # one after the other, and none left out
+                total += tf.cast((left @ tf.identity(right))[0, 0], tf.float32)
+        return total
+
+    return lambda: float(multiply())
 
 
 def torch_step(side: str, arguments: argparse.Namespace, device: str = "cpu"):
@@ -238,9 +275,26 @@ def keras_hub_step(side: str, arguments: argparse.Namespace):
     return step
 
 
+def flops_of_step(arguments: argparse.Namespace) -> float:
+    """What the matrix products of a step need for the tokens that are no padding."""
+    from bert_tf.modeling.flops import flops_per_token
+
+    lengths = make_batch(arguments.task, arguments.batch_size, arguments.max_seq_length)[
+        "input_mask"
+    ].sum(1)
+    predictions = PREDICTIONS if arguments.task == "pretraining" else 0
+    config = config_of(arguments.size)
+    return sum(n * flops_per_token(config, int(n), predictions / n) for n in lengths)
+
+
 def work(side: str, arguments: argparse.Namespace) -> None:
-    make = {"bert_tf": bert_tf_step, "torch": torch_step, "keras_hub": keras_hub_step}
-    step = make[side.split("-")[0]](side, arguments)
+    make = {
+        "bert_tf": bert_tf_step,
+        "torch": torch_step,
+        "keras_hub": keras_hub_step,
+        "products": products,
+    }
+    step = make.get(side.split("-")[0], tensorflow_peer_step)(side, arguments)
     loss = step()
     step()
     answer_turns(step, loss)
@@ -255,6 +309,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3, help="per round and side")
     parser.add_argument("--sides", default="", help="comma list; default: all that fit the task")
+    parser.add_argument("--peers", help="folder with the original and tf-models")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:
@@ -263,16 +318,20 @@ def main() -> None:
     sides = arguments.sides.split(",") if arguments.sides else list(SIDES)
     if arguments.task == "pretraining" and not arguments.sides:
         sides.remove("bert_tf-bf16-packed")  # its examples are full already
-    results = take_turns(sides, arguments.rounds, arguments.steps)
+        sides += PEERS if arguments.peers else ()
+    results = take_turns([*sides, CEILING], arguments.rounds, arguments.steps)
+    ceiling = 2 * math.prod(PRODUCT) * PRODUCTS / results.pop().median
+    needed = flops_of_step(arguments)
     print(
         f"{platform.machine()}, {os.cpu_count()} cores; {arguments.task} {arguments.size}, "
-        f"{arguments.batch_size} x {arguments.max_seq_length}"
+        f"{arguments.batch_size} x {arguments.max_seq_length}; products {ceiling / 1e9:.0f} GFLOP/s"
     )
-    print(f"{'':24}{'ms/step':>9}{'times ours':>12}{'peak GB':>9}{'first loss':>12}")
+    columns = ("ms/step", "times ours", "of ceiling", "peak GB", "first loss")
+    print(f"{'':24}" + "".join(f"{column:>12}" for column in columns))
     for turn in sorted(results, key=lambda turn: turn.median):
         print(
-            f"{turn.side:24}{1000 * turn.median:9.0f}{turn.ratio:12.2f}{turn.peak_gb:9.1f}"
-            f"{turn.first:12.3f}"
+            f"{turn.side:24}{1000 * turn.median:12.0f}{turn.ratio:12.2f}"
+            f"{needed / turn.median / ceiling:12.0%}{turn.peak_gb:12.1f}{turn.first:12.3f}"
         )
 
 
