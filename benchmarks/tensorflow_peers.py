@@ -1,6 +1,7 @@
 """A pre-training step of the original (TensorFlow 1 graph) and of tf-models-official, for training.py.
 
-    pip install --no-deps --target=PEERS bert-tensorflow==1.0.4 tf-models-official==2.20.0 tf-keras
+    pip install --no-deps --target=PEERS bert-tensorflow==1.0.4 \
+        tf-models-official==2.20.0 tf-keras gin-config
 
 Both do what their own scripts do for a batch: forward, both losses, gradients clipped to a global norm
 of 1, their optimizer. bfloat16 is TensorFlow's oneDNN rewrite for the original, which has no precision
@@ -93,14 +94,14 @@ def _load_original(folder: Path, name: str, tf) -> types.SimpleNamespace:
 
     class Names:
         layers = types.SimpleNamespace(dense=dense)
-        contrib = types.SimpleNamespace(layers=types.SimpleNamespace(layer_norm=layer_norm))
 
         def __getattr__(self, attribute):
             return getattr(tf, attribute)
 
     source = (folder / "bert" / f"{name}.py").read_text()
-    source = re.sub(r"^import tensorflow as tf$", "", source, flags=re.MULTILINE)
-    names = {"tf": Names(), "__name__": name}
+    source = re.sub(r"^(import tensorflow|from tensorflow).*$", "", source, flags=re.MULTILINE)
+    contrib_layers = types.SimpleNamespace(layer_norm=layer_norm)
+    names = {"tf": Names(), "contrib_layers": contrib_layers, "__name__": name}
     exec(source, names)
     return types.SimpleNamespace(**names)
 
