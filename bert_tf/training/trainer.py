@@ -22,6 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.modeling.answering import refuse_kept_kernels
 from bert_tf.training import checkpoints
 from bert_tf.training.batch_runner import BatchRunner
 from bert_tf.training.folder_lock import folder_lock
@@ -72,6 +73,9 @@ class Trainer:
         seed: of dropout.
         jit_compile: "auto": compile the element-wise parts on CPUs, and forward and backward as a
             whole on GPUs; "true": as a whole everywhere; "false": nothing.
+
+    Raises:
+        ValueError: the environment tells TensorFlow that weights never change.
     """
 
     def __init__(
@@ -87,6 +91,7 @@ class Trainer:
         seed: int = 0,
         jit_compile: str = "auto",
     ):
+        refuse_kept_kernels()
         self.model = model
         self.losses = tuple(losses)
         self.strategy = strategy

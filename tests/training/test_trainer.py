@@ -1,5 +1,6 @@
 """The training loop: what it computes on one and two devices, resuming, evaluating, giving up."""
 
+import contextlib
 import json
 import os
 import signal
@@ -415,3 +416,11 @@ def test_a_later_evaluation_sees_the_weights_of_that_time(tmp_path):
     trainer.train(endless(linear_batches(2)), 5, output_dir=str(tmp_path))
     expected = rows["x"] @ trainer.model.kernel.numpy()
     np.testing.assert_allclose(trainer.predict(dataset, keep_all, 4)["y"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("value, is_refused", [("1", True), ("true", True), ("0", False)])
+def test_weights_that_tensorflow_takes_for_constant_are_not_trained(monkeypatch, value, is_refused):
+    monkeypatch.setenv("TF_ONEDNN_ASSUME_FROZEN_WEIGHTS", value)
+    message = f"TF_ONEDNN_ASSUME_FROZEN_WEIGHTS is '{value}'.*Run `unset "
+    with pytest.raises(ValueError, match=message) if is_refused else contextlib.nullcontext():
+        linear_trainer()
