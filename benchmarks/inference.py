@@ -26,7 +26,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -70,7 +70,7 @@ BertForSequenceClassification(BertConfig(
 """
 
 
-def make_models(folder: Path, size: str, sides: list[str]) -> None:
+def make_models(folder: Path, size: str, sides: Iterable[str]) -> None:
     """The peer's model with random weights, converted to ours and exported."""
     peer, ours = folder / "huggingface", folder / "model"
     numbers = [str(number) for number in SIZES[size]]
@@ -80,11 +80,15 @@ def make_models(folder: Path, size: str, sides: list[str]) -> None:
     (peer / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
     flags = {"init_checkpoint": peer, "output_dir": ours, "output_format": "tf1"}
     execute("convert_checkpoint", flags)
-    for side in sides:
-        if side in EXPORTS:  # the others are one of these, or a peer
-            format_, precision = EXPORTS[side]
-            flags = {"model_dir": ours, "export_dir": folder / side, "signature": "tokens"}
-            execute("export_saved_model", flags | {"format": format_, "precision": precision})
+    for name in sorted({model_of(side) for side in sides} & EXPORTS.keys()):
+        format_, precision = EXPORTS[name]
+        flags = {"model_dir": ours, "export_dir": folder / name, "signature": "tokens"}
+        execute("export_saved_model", flags | {"format": format_, "precision": precision})
+
+
+def model_of(side: str) -> str:
+    """What a side runs, however it is asked."""
+    return side.removesuffix("-sorted").removesuffix(UNSET)
 
 
 def make_requests(
@@ -173,7 +177,7 @@ def pytorch(folder: Path, side: str, dynamic: bool | None) -> tuple[Callable, An
 
 
 def work(side: str, arguments: argparse.Namespace) -> None:
-    folder, name = Path(arguments.folder), side.removesuffix("-sorted").removesuffix(UNSET)
+    folder, name = Path(arguments.folder), model_of(side)
     if side.startswith("bert_tf"):
         os.environ[KEEP_PACKED] = str(int(not side.endswith(UNSET)))
         prepare, answer = saved_model(folder / name)

@@ -10,10 +10,9 @@ script says how many). What is not a flag of this script goes to run_swag.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from fine_tuning_runs import ROOT, add_arguments, run_script
+from fine_tuning_runs import ROOT, add_arguments, run_script, run_seeds
 
 
 def main() -> None:
@@ -41,11 +40,13 @@ def main() -> None:
         "learning_rate": args.learning_rate,
         "num_train_epochs": args.num_epochs,
     }
-    for seed in map(int, args.seeds.split(",")):
+    names = ("eval_accuracy", "eval_loss", "global_step", "seconds", "cpu_seconds")
+
+    def run(args: argparse.Namespace, seed: int) -> dict[str, float]:
         results = run_script("run_swag", flags, args, seed)
-        names = ("eval_accuracy", "eval_loss", "global_step", "seconds", "cpu_seconds")
-        figures = {name: results[name] for name in names}
-        print(json.dumps({"seed": seed, "part": args.part} | figures), flush=True)
+        return {name: results[name] for name in names}
+
+    run_seeds(run, args, {"part": args.part})
 
 
 if __name__ == "__main__":

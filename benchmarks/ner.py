@@ -12,9 +12,8 @@ layers of the unchanged encoder.
 from __future__ import annotations
 
 import argparse
-import json
 
-from fine_tuning_runs import ROOT, add_arguments, run_script
+from fine_tuning_runs import ROOT, add_arguments, run_script, run_seeds
 
 FIGURES = ("precision", "recall", "f1")
 
@@ -47,13 +46,14 @@ def main() -> None:
         flags["bilstm_learning_rate"] = args.learning_rate or 1e-3
     else:
         flags["learning_rate"] = args.learning_rate or 1e-4
-    for seed in map(int, args.seeds.split(",")):
+    names = [f"{split}_{figure}" for split in ("eval", "test") for figure in FIGURES]
+    names += ["global_step", "seconds", "cpu_seconds"]
+
+    def run(args: argparse.Namespace, seed: int) -> dict[str, float]:
         results = run_script("run_ner", flags, args, seed)
-        names = [f"{split}_{figure}" for split in ("eval", "test") for figure in FIGURES]
-        figures = {
-            name: results[name] for name in (*names, "global_step", "seconds", "cpu_seconds")
-        }
-        print(json.dumps({"seed": seed, "feature_layers": args.feature_layers} | figures))
+        return {name: results[name] for name in names}
+
+    run_seeds(run, args, {"feature_layers": args.feature_layers})
 
 
 if __name__ == "__main__":

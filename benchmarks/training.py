@@ -147,9 +147,8 @@ def products(side: str, arguments: argparse.Namespace):
     def multiply():
         total = 0.0
         for _ in range(PRODUCTS):
-            with tf.control_dependencies(
-                [tf.identity(total)]
-            ):  # one after the other, and none left out
+            # One after the other, and each anew.
+            with tf.control_dependencies([tf.identity(total)]):
                 total += tf.cast((left @ tf.identity(right))[0, 0], tf.float32)
         return total
 
