@@ -9,7 +9,7 @@ import tensorflow as tf
 from tiny_runs import moods, pairs
 
 from bert_tf.model_folder import load_model_folder
-from bert_tf.predictor import MaskFiller, SavedClassifier, is_saved_model
+from bert_tf.predictor import MaskFiller, SavedClassifier, is_saved_model, load_saved_model
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +74,29 @@ def test_a_saved_model_of_another_program_is_refused(tmp_path):
     assert is_saved_model(str(tmp_path))
     with pytest.raises(ValueError, match=r"no assets.extra/labels.txt, so it is not a SavedModel"):
         SavedClassifier(str(tmp_path))
+
+
+DAMAGE = {
+    "weights cut off": ("variables/variables.data-00000-of-00001", b"\x00" * 100),
+    "index cut off": ("variables/variables.index", b"\x00" * 100),
+    "no weights": ("variables/variables.index", None),
+    "graph cut off": ("saved_model.pb", b"junk"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_saved_model_is_named(exported, tmp_path, kind):
+    file, content = DAMAGE[kind]
+    folder = shutil.copytree(exported.pair, tmp_path / "copy")
+    (folder / file).unlink()
+    if content is not None:
+        (folder / file).write_bytes(content)
+    for load in (load_saved_model, SavedClassifier):
+        with pytest.raises(ValueError) as raised:
+            load(str(folder))
+        message = str(raised.value)
+        assert f"The SavedModel in {folder} cannot be read, so it is damaged" in message
+        assert message.endswith("Copy it whole, or export it again.")
 
 
 # ---------------------------------------------------------------------------------------- MaskFiller

@@ -35,7 +35,7 @@ class _Saved(TextModel):
     """
 
     def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
-        self._model = tf.saved_model.load(folder) if model is None else model  # owns the weights
+        self._model = _loaded(folder) if model is None else model  # owns the weights
         self._serve = self._model.signatures[_TEXT]
         self._batch_size = batch_size
 
@@ -246,9 +246,9 @@ def load_saved_model(folder: str, batch_size: int = 32) -> TextModel:
     """Whatever a SavedModel of export_saved_model is.
 
     Raises:
-        ValueError: it takes no text, or is of another program.
+        ValueError: it takes no text, is of another program, or is damaged.
     """
-    model = tf.saved_model.load(folder)
+    model = _loaded(folder)
     if _TEXT not in model.signatures:
         raise ValueError(
             f"{folder} has no signature {_TEXT}, so it takes no text. Name the folder that it was "
@@ -260,6 +260,17 @@ def load_saved_model(folder: str, batch_size: int = 32) -> TextModel:
         if inputs <= takes and outputs <= gives:
             return kind(folder, batch_size, model)
     return SavedClassifier(folder, batch_size, model)
+
+
+def _loaded(folder: str) -> Any:
+    try:
+        return tf.saved_model.load(folder)
+    except (IndexError, OSError, tf.errors.OpError) as error:
+        what = str(error).strip().splitlines()[0]
+        raise ValueError(
+            f"The SavedModel in {folder} cannot be read, so it is damaged or was copied in part "
+            f"({what}). Copy it whole, or export it again."
+        ) from error
 
 
 def is_saved_model(folder: str) -> bool:
