@@ -318,6 +318,8 @@ def main() -> None:
     if arguments.task == "pretraining" and not arguments.sides:
         sides.remove("bert_tf-bf16-packed")  # its examples are full already
         sides += PEERS if arguments.peers else ()
+    if set(sides) & set(PEERS) and not (arguments.peers and arguments.task == "pretraining"):
+        parser.error("the original and tf-models need --peers, and --task=pretraining.")
     results = take_turns([*sides, CEILING], arguments.rounds, arguments.steps)
     ceiling = 2 * math.prod(PRODUCT) * PRODUCTS / results.pop().median
     needed = flops_of_step(arguments)

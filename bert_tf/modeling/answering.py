@@ -45,8 +45,8 @@ def refuse_kept_kernels() -> None:
     Raises:
         ValueError: the environment says that they do not.
     """
-    value = os.environ.get(_KEEP_KERNELS, "0")
-    if value.lower() not in ("0", "false"):
+    value = os.environ.get(_KEEP_KERNELS, "")
+    if value.lower() not in ("", "0", "false"):
         raise ValueError(
             f"The environment variable {_KEEP_KERNELS} is {value!r}: TensorFlow would go on computing "
             "with the first weights while they are trained. It is for processes that only answer "

@@ -418,7 +418,9 @@ def test_a_later_evaluation_sees_the_weights_of_that_time(tmp_path):
     np.testing.assert_allclose(trainer.predict(dataset, keep_all, 4)["y"], expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("value, is_refused", [("1", True), ("true", True), ("0", False)])
+@pytest.mark.parametrize(
+    "value, is_refused", [("1", True), ("true", True), ("0", False), ("", False)]
+)
 def test_weights_that_tensorflow_takes_for_constant_are_not_trained(monkeypatch, value, is_refused):
     monkeypatch.setenv("TF_ONEDNN_ASSUME_FROZEN_WEIGHTS", value)
     message = f"TF_ONEDNN_ASSUME_FROZEN_WEIGHTS is '{value}'.*Run `unset "
