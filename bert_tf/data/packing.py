@@ -17,11 +17,16 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from bert_tf.data.random_words import RandomWords
 from bert_tf.tokenization import FullTokenizer
 
 Token = TypeVar("Token")
 Tokens = TypeVar("Tokens", list, array)
+Pair = tuple[
+    Sequence[int], Sequence[int]
+]  # ids of the first sentence, and of the second if there is one
 
 
 class PackedSequence(NamedTuple):
@@ -55,14 +60,7 @@ def pack(
     >>> pack([7, 8], [9], max_seq_length=7, cls_id=1, sep_id=2).input_ids
     [1, 7, 8, 2, 9, 2, 0]
     """
-    num_special = 3 if ids_b else 2
-    max_tokens = max_seq_length - num_special
-    if max_tokens < 0:
-        raise ValueError(
-            f"`max_seq_length` is {max_seq_length}, but [CLS] and [SEP] alone take {num_special}. "
-            "Use a larger --max_seq_length."
-        )
-    ids_a, ids_b = truncate_pair(ids_a, ids_b or (), max_tokens)
+    ids_a, ids_b = _truncated(ids_a, ids_b or (), max_seq_length)
     input_ids = add_special_tokens([*ids_a], [*ids_b], cls=[cls_id], sep=[sep_id])
     segment_ids = [0] * (len(ids_a) + 2) + [1] * (len(input_ids) - len(ids_a) - 2)
     return PackedSequence(
@@ -70,6 +68,46 @@ def pack(
         input_mask=pad([1] * len(input_ids), max_seq_length),
         segment_ids=pad(segment_ids, max_seq_length),
     )
+
+
+def pack_all(
+    pairs: Sequence[Pair], *, max_seq_length: int, cls_id: int, sep_id: int
+) -> dict[str, np.ndarray]:
+    """What `pack` makes of each pair, many times as fast.
+
+    Args:
+        pairs: (ids_a, ids_b); ids_b is empty for a single sentence.
+
+    Returns:
+        The fields of `PackedSequence`, each as int32 [pairs, S].
+    """
+    flat: list[int] = []
+    lengths, starts_of_b = [], []
+    for ids_a, ids_b in pairs:
+        begin = len(flat)
+        ids_a, ids_b = _truncated(ids_a, ids_b, max_seq_length)
+        flat += add_special_tokens([*ids_a], [*ids_b], cls=[cls_id], sep=[sep_id])
+        starts_of_b.append(len(ids_a) + 2)
+        lengths.append(len(flat) - begin)
+    positions = np.arange(max_seq_length)
+    is_real = positions < np.array(lengths)[:, None]
+    input_ids = np.zeros(is_real.shape, np.int32)
+    input_ids[is_real] = flat
+    is_second = is_real & (positions >= np.array(starts_of_b)[:, None])
+    columns = (input_ids, is_real.astype(np.int32), is_second.astype(np.int32))
+    return dict(zip(PackedSequence._fields, columns, strict=True))
+
+
+def _truncated(ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int) -> Pair:
+    """The pair, cut so that it and its special tokens fit."""
+    num_special = 3 if ids_b else 2
+    max_tokens = max_seq_length - num_special
+    if max_tokens < 0:
+        raise ValueError(
+            f"`max_seq_length` is {max_seq_length}, but [CLS] and [SEP] alone take {num_special}. "
+            "Use a larger --max_seq_length."
+        )
+    return truncate_pair(ids_a, ids_b, max_tokens)
 
 
 def pack_texts(
@@ -95,26 +133,32 @@ def pack_windows(
     cls_id: int,
     sep_id: int,
 ) -> list[PackedSequence]:
-    """A long sentence or pair as several inputs that overlap, so that nothing is cut off.
+    """A long sentence or pair as several inputs that overlap: `window_pairs`, packed."""
+    return [
+        pack(a, b, max_seq_length=max_seq_length, cls_id=cls_id, sep_id=sep_id)
+        for a, b in window_pairs(ids_a, ids_b or (), max_seq_length, doc_stride)
+    ]
+
+
+def window_pairs(
+    ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, doc_stride: int
+) -> list[Pair]:
+    """A long sentence or pair as several that overlap and fit, so that nothing is cut off.
 
     Of a pair the longer one slides, and the other is whole in every window, or what fits into half of
-    the room. What is short enough is one input, the same as `pack` makes.
+    the room. What is short enough stays as it is.
 
     Args:
         doc_stride: tokens from the start of one window to the start of the next.
     """
-    ids_b = ids_b or ()
     room = max_seq_length - (3 if ids_b else 2)
-    pairs = [(ids_a, ids_b)]
-    if room > 0 and len(ids_a) + len(ids_b) > room:
-        a_slides = len(ids_a) >= len(ids_b)
-        long, short = (ids_a, ids_b) if a_slides else (ids_b, ids_a)
-        short = short[: room // 2]
-        parts = [long[i:j] for i, j in sliding_windows(len(long), room - len(short), doc_stride)]
-        pairs = [(part, short) if a_slides else (short, part) for part in parts]
-    return [
-        pack(a, b, max_seq_length=max_seq_length, cls_id=cls_id, sep_id=sep_id) for a, b in pairs
-    ]
+    if room <= 0 or len(ids_a) + len(ids_b) <= room:
+        return [(ids_a, ids_b)]
+    a_slides = len(ids_a) >= len(ids_b)
+    long, short = (ids_a, ids_b) if a_slides else (ids_b, ids_a)
+    short = short[: room // 2]
+    parts = [long[i:j] for i, j in sliding_windows(len(long), room - len(short), doc_stride)]
+    return [(part, short) if a_slides else (short, part) for part in parts]
 
 
 def sliding_windows(num_tokens: int, size: int, stride: int) -> list[tuple[int, int]]:

@@ -216,12 +216,17 @@ class Window:
         """The token of the passage that stands at a position of the input."""
         return self.span.start + position - self.offset
 
+    @property
+    def passage_ids(self) -> list[int]:
+        """The part of the passage that is in it."""
+        start, length = self.span
+        return self.passage.ids[start : start + length]
+
     def pack(self, max_seq_length: int, cls_id: int, sep_id: int) -> PackedSequence:
         """The input itself."""
-        start, length = self.span
         return pack(
             self.query_ids,
-            self.passage.ids[start : start + length],
+            self.passage_ids,
             max_seq_length=max_seq_length,
             cls_id=cls_id,
             sep_id=sep_id,

@@ -5,8 +5,6 @@ Shapes: B batch, S sequence, L labels (1 output for a number), W windows, N exam
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf import __version__
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, encode_examples
-from bert_tf.data.packing import PackedSequence, pack, pack_windows
-from bert_tf.data.parallel import map_in_order
-from bert_tf.data.records import RecordWriter
+from bert_tf.data.packing import PackedSequence, Pair, pack, pack_all, window_pairs
+from bert_tf.data.record_files import chunks_of, content_key, write_parts
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.tasks.base import Task, Tensors
 from bert_tf.tasks.problem_types import PROBLEM_TYPES, Label, ProblemType
@@ -28,7 +24,6 @@ from bert_tf.tokenization import FullTokenizer
 logger = logging.getLogger(__name__)
 
 POOLINGS: dict[str, Callable[..., Any]] = {"mean": np.mean, "max": np.max}
-_CHUNK_SIZE = 1000  # examples that become records at once
 
 
 @dataclass(frozen=True)
@@ -160,17 +155,10 @@ class ClassificationTask(Task):
         Raises:
             ValueError: a label is not of this task; the message names its line.
         """
-        make = self._record_maker(tokenizer)
-        chunks = (
-            (start, examples[start : start + _CHUNK_SIZE])
-            for start in range(0, len(examples), _CHUNK_SIZE)
+        parts = chunks_of(list(enumerate(examples)))
+        count, num_cut = write_parts(
+            path, self.features, self._record_maker(tokenizer), parts, num_workers
         )
-        num_cut = 0
-        with RecordWriter(path, self.features) as writer:
-            for records, cut in map_in_order(make, chunks, num_workers):
-                num_cut += cut
-                for record in records:
-                    writer.write_serialized(record)
         if num_cut:
             logger.warning(
                 "%d of %d examples are longer than --max_seq_length=%d tokens and are cut. "
@@ -179,13 +167,14 @@ class ClassificationTask(Task):
                 len(examples),
                 self.max_seq_length,
             )
-        return writer.count
+        return count
 
     def count_records(self, examples: Sequence[InputExample], tokenizer: FullTokenizer) -> int:
         """How many records `write_records` makes of the examples."""
         if not self.doc_stride:
             return len(examples)
-        return sum(len(self.windows(example, tokenizer)[0]) for example in examples)
+        make = self._record_maker(tokenizer)
+        return sum(len(make.pairs(example)[0]) for example in examples)
 
     def windows(
         self, example: InputExample, tokenizer: FullTokenizer
@@ -201,20 +190,9 @@ class ClassificationTask(Task):
 
     def records_key(self, examples: Iterable[InputExample], tokenizer: FullTokenizer) -> str:
         """A hash of all that `write_records` depends on."""
-        settings = [
-            __version__,
-            self.labels,
-            self.kind.name,
-            self.max_seq_length,
-            self.doc_stride,
-            tokenizer.do_lower_case,
-            list(tokenizer.vocab.items()),
-        ]
-        found = hashlib.sha256(json.dumps(settings).encode())
-        for example in examples:
-            row = (example.text_a, example.text_b, example.label)
-            found.update(json.dumps(row).encode() + b"\n")
-        return found.hexdigest()
+        settings = [self.labels, self.kind.name, self.max_seq_length, self.doc_stride]
+        rows = ((example.text_a, example.text_b, example.label) for example in examples)
+        return content_key(tokenizer, settings, rows)
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         names = ["label_ids"] + ["example_numbers"] * bool(self.doc_stride)
@@ -281,30 +259,22 @@ class _RecordMaker:
     max_seq_length: int
     doc_stride: int | None
 
-    def __call__(self, chunk: tuple[int, Sequence[InputExample]]) -> tuple[list[bytes], int]:
-        """The records of some examples, and how many of those were cut.
-
-        Args:
-            chunk: the number of the first example, and the examples.
-        """
-        start, examples = chunk
+    def __call__(self, numbered: Sequence[tuple[int, InputExample]]) -> tuple[list[bytes], int]:
+        """The records of some examples, and how many of those were cut."""
         kind, ids = PROBLEM_TYPES[self.problem_type], _ids_of(self.labels)
-        rows: list[PackedSequence] = []
+        pairs: list[Pair] = []
         labels, numbers, num_cut = [], [], 0
-        for number, example in enumerate(examples, start):
-            windows, is_cut = self.windows(example)
-            rows += windows
+        for number, example in numbered:
+            of_example, is_cut = self.pairs(example)
+            pairs += of_example
             num_cut += is_cut
-            labels += [_encoded_label(example, ids, kind)] * len(windows)
-            numbers += [number] * len(windows)
+            labels += [_encoded_label(example, ids, kind)] * len(of_example)
+            numbers += [number] * len(of_example)
         label = kind.feature(len(self.labels))
         specs = classification_features(self.max_seq_length, label, bool(self.doc_stride))
-        columns = {
-            name: np.array(column, np.int32)
-            for name, column in zip(PackedSequence._fields, zip(*rows, strict=True), strict=True)
-        }
+        columns = pack_all(pairs, **self._place())
         columns["label_ids"] = np.array(labels, label.dtype)
-        columns["is_real_example"] = np.ones(len(rows), np.int32)
+        columns["is_real_example"] = np.ones(len(pairs), np.int32)
         if self.doc_stride:
             columns["example_numbers"] = np.array(numbers, np.int32)
         return encode_examples(specs, columns), num_cut
@@ -312,14 +282,22 @@ class _RecordMaker:
     def windows(self, example: InputExample) -> tuple[list[PackedSequence], bool]:
         """The inputs of an example (one, unless it is long and windows are asked for), and whether
         something of it was cut off."""
-        cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        pairs, is_cut = self.pairs(example)
+        place = self._place()
+        return [pack(ids_a, ids_b, **place) for ids_a, ids_b in pairs], is_cut
+
+    def pairs(self, example: InputExample) -> tuple[list[Pair], bool]:
+        """As `windows`, not packed."""
         ids_a = self.tokenizer.encode(example.text_a)
         ids_b = () if example.text_b is None else self.tokenizer.encode(example.text_b)
-        place = {"max_seq_length": self.max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
         if self.doc_stride:
-            return pack_windows(ids_a, ids_b, doc_stride=self.doc_stride, **place), False
+            return window_pairs(ids_a, ids_b, self.max_seq_length, self.doc_stride), False
         room = self.max_seq_length - (3 if ids_b else 2)
-        return [pack(ids_a, ids_b, **place)], len(ids_a) + len(ids_b) > room
+        return [(ids_a, ids_b)], len(ids_a) + len(ids_b) > room
+
+    def _place(self) -> dict[str, int]:
+        cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        return {"max_seq_length": self.max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
 
 
 def _ids_of(labels: Sequence[str]) -> dict[str, int]:

@@ -10,17 +10,20 @@ Source: google-research/bert, run_squad.py.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import Any
+from itertools import chain, islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec, encode_examples
-from bert_tf.data.records import RecordWriter
+from bert_tf.data.packing import pack_all
+from bert_tf.data.parallel import map_in_order
+from bert_tf.data.record_files import CHUNK_SIZE, chunks_of, content_key, write_parts
 from bert_tf.data.span_windows import (
     FIRST_UNIQUE_ID,
     TokenizedPassage,
@@ -37,7 +40,7 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import squad_metrics
 from bert_tf.training.losses import span_loss, without_padding
 
-_WINDOWS_AT_ONCE = 1000
+_PASSAGES_AT_ONCE = 200  # that a process tokenizes
 
 
 class QuestionAnsweringTask(Task):
@@ -130,27 +133,30 @@ class QuestionAnsweringTask(Task):
             yield from windows
             unique_id += len(windows)
 
-    def write_records(self, windows: Iterable[Window], tokenizer: FullTokenizer, path: str) -> int:
-        """Writes windows as a TFRecord file, with the answers for training; their number."""
-        cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    def write_records(
+        self,
+        windows: Iterable[Window],
+        tokenizer: FullTokenizer,
+        path: str,
+        num_workers: int = 1,
+    ) -> int:
+        """Writes windows as a TFRecord file, with the answers for training; their number.
+
+        Args:
+            num_workers: processes that make records. The file is the same for any number.
+        """
         specs = self.features if self.asked is not None else (*self.features, IS_IMPOSSIBLE)
-        windows = iter(windows)
-        with RecordWriter(path, specs) as writer:
-            while some := list(islice(windows, _WINDOWS_AT_ONCE)):
-                columns: dict[str, Any] = {"unique_ids": [window.unique_id for window in some]}
-                packed = [window.pack(self.max_seq_length, cls_id, sep_id) for window in some]
-                columns |= {
-                    name: [p[i] for p in packed] for i, name in enumerate(packed[0]._fields)
-                }
-                if self.asked is None:
-                    answers = [window.answer_positions for window in some]
-                    columns["start_positions"] = [start for start, _ in answers]
-                    columns["end_positions"] = [end for _, end in answers]
-                    columns["is_impossible"] = [window.answer is None for window in some]
-                arrays = {name: np.array(column, np.int64) for name, column in columns.items()}
-                for record in encode_examples(specs, arrays):
-                    writer.write_serialized(record)
-        return writer.count
+        cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        make = _RecordMaker(specs, self.max_seq_length, cls_id, sep_id)
+        rows = map(_WindowRow.of, windows)
+        parts = iter(lambda: list(islice(rows, CHUNK_SIZE)), [])
+        count, _ = write_parts(path, specs, make, parts, num_workers)
+        return count
+
+    def records_key(self, questions: Iterable[LabeledQuestion], tokenizer: FullTokenizer) -> str:
+        """A hash of all that the records of the windows of questions depend on."""
+        settings = self.arguments() | {"asked": self.asked is not None}
+        return content_key(tokenizer, settings, _content_of(questions))
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         """Logits [B, S], however short the batch was cut."""
@@ -193,6 +199,12 @@ class AskedQuestions:
     tokenizer: FullTokenizer
     settings: AnswerSettings
     report: Callable[[str], None] | None = None
+
+    @property
+    def questions(self) -> list[LabeledQuestion]:
+        """Those that have windows, as `QuestionAnsweringTask.all_windows` took them."""
+        passages = {window.example_index: window.passage for window in self.windows}
+        return [(self.examples[index], passage, None) for index, passage in passages.items()]
 
     def predict(self, kept: Mapping[str, np.ndarray]) -> dict[str, Prediction]:
         """Question -> answer.
@@ -266,19 +278,43 @@ class TokenizedPassages(dict):
         result = self[passage] = tokenize_passage(passage, self._tokenizer)
         return result
 
+    def add(self, passages: Iterable[Passage], num_workers: int) -> None:
+        """Tokenizes many passages in several processes; with 1, each when it is asked for."""
+        new = [passage for passage in dict.fromkeys(passages) if passage not in self]
+        if num_workers == 1 or not new:
+            return
+        parts = ([passage.text for passage in part] for part in chunks_of(new, _PASSAGES_AT_ONCE))
+        tokenize = functools.partial(_tokenize_texts, self._tokenizer)
+        found = chain.from_iterable(map_in_order(tokenize, parts, num_workers))
+        for passage, pieces in zip(new, found, strict=True):
+            self[passage] = TokenizedPassage(passage, *pieces)
+
+
+def _tokenize_texts(
+    tokenizer: FullTokenizer, texts: Sequence[str]
+) -> list[tuple[list[int], list[int], list[int]]]:
+    """What a `TokenizedPassage` has besides the passage, of each text."""
+    found = (tokenize_passage(Passage(text), tokenizer) for text in texts)
+    return [(passage.ids, passage.word_of, passage.first_piece) for passage in found]
+
 
 LabeledQuestion = tuple[SquadExample, TokenizedPassage, TokenSpan | None]
 
 
 def label(
-    examples: Sequence[TrainingExample], tokenizer: FullTokenizer, findings: Findings
+    examples: Sequence[TrainingExample],
+    tokenizer: FullTokenizer,
+    findings: Findings,
+    num_workers: int = 1,
 ) -> list[LabeledQuestion]:
     """Questions with the tokens of their answers; None where there is no answer.
 
     Args:
         findings: takes the questions of whose answer the tokenizer leaves nothing; they are left out.
+        num_workers: processes that tokenize the passages.
     """
     passages, labeled = TokenizedPassages(tokenizer), []
+    passages.add((example.passage for example, _ in examples), num_workers)
     for example, answer in examples:
         passage = passages[example.passage]
         span = None
@@ -290,6 +326,61 @@ def label(
                 continue
         labeled.append((example, passage, span))
     return labeled
+
+
+def _content_of(questions: Iterable[LabeledQuestion]) -> Iterator[Any]:
+    """What of each question goes into records; the text of a passage where it is first asked of."""
+    numbers: dict[Passage, int] = {}
+    for example, passage, answer in questions:
+        if passage.passage not in numbers:
+            numbers[passage.passage] = len(numbers)
+            yield passage.passage.text
+        yield example.question_text, numbers[passage.passage], answer
+
+
+class _WindowRow(NamedTuple):
+    """What a record holds of a window, without what it only refers to."""
+
+    unique_id: int
+    query_ids: Sequence[int]
+    passage_ids: Sequence[int]
+    start: int
+    end: int
+    is_impossible: bool
+
+    @classmethod
+    def of(cls, window: Window) -> _WindowRow:
+        return cls(
+            window.unique_id,
+            window.query_ids,
+            window.passage_ids,
+            *window.answer_positions,
+            window.answer is None,
+        )
+
+
+@dataclass(frozen=True)
+class _RecordMaker:
+    """Windows -> serialized records. It travels to other processes, which a task cannot."""
+
+    specs: Sequence[FeatureSpec]
+    max_seq_length: int
+    cls_id: int
+    sep_id: int
+
+    def __call__(self, rows: Sequence[_WindowRow]) -> tuple[list[bytes], int]:
+        """The records, and 0."""
+        columns = pack_all(
+            [(row.query_ids, row.passage_ids) for row in rows],
+            max_seq_length=self.max_seq_length,
+            cls_id=self.cls_id,
+            sep_id=self.sep_id,
+        )
+        columns["unique_ids"] = np.array([row.unique_id for row in rows])
+        columns["start_positions"] = np.array([row.start for row in rows])
+        columns["end_positions"] = np.array([row.end for row in rows])
+        columns["is_impossible"] = np.array([row.is_impossible for row in rows], np.int32)
+        return encode_examples(self.specs, {s.name: columns[s.name] for s in self.specs}), 0
 
 
 def window_features(max_seq_length: int) -> tuple[FeatureSpec, ...]:

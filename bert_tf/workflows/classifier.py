@@ -15,8 +15,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
-from bert_tf.data.parallel import usable_cores
-from bert_tf.data.record_cache import make_once
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import find_glue_task, submission_lines
 from bert_tf.tokenization import FullTokenizer
@@ -30,13 +28,12 @@ from bert_tf.workflows.fine_tuning import (
     count_steps,
     make_trainer,
     prepare,
+    record_file,
     write_beside_checkpoints,
 )
 from bert_tf.workflows.report import Section, write_report
 
 logger = logging.getLogger(__name__)
-
-_EXAMPLES_PER_WORKER = 100_000  # below that, starting a process takes longer than it saves
 
 
 @dataclass(frozen=True)
@@ -49,23 +46,10 @@ class Run:
     options: ClassifierOptions
 
     def records(self, examples: Sequence[InputExample], name: str) -> str:
-        """The path of `<name>.tf_record` with the examples, which is written unless it is there.
-
-        It lies in the output folder, or under a name with its key in --feature_cache_dir. A worker
-        that is not the chief keeps its own.
-        """
+        """The path of `<name>.tf_record` with the examples, which is written unless it is there."""
         key = self.task.records_key(examples, self.tokenizer)
-        path = os.path.join(self.options.output_dir, f"{name}.tf_record")
-        if self.options.feature_cache_dir and self.trainer.is_chief:
-            path = os.path.join(self.options.feature_cache_dir, f"{name}-{key[:16]}.tf_record")
-        workers = self.options.num_workers
-        if workers is None:
-            workers = max(1, min(usable_cores(), len(examples) // _EXAMPLES_PER_WORKER))
-        write = functools.partial(
-            self.task.write_records, examples, self.tokenizer, num_workers=workers
-        )
-        make_once(path, key, write)
-        return path
+        write = functools.partial(self.task.write_records, examples, self.tokenizer)
+        return record_file(self.trainer, self.options, name, key, len(examples), write)
 
     def outputs(
         self, examples: Sequence[InputExample], name: str, batch_size: int

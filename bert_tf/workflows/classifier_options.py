@@ -84,14 +84,6 @@ class ClassifierOptions(FineTuningOptions):
         default="mean",
         choices=tuple(POOLINGS),
     )
-    num_workers: int | None = option(
-        "Processes that make the records. Default: all cores for a big data set, else one.",
-        default=None,
-    )
-    feature_cache_dir: str | None = option(
-        "Folder where records are kept for other runs on the same data. Default: --output_dir.",
-        default=None,
-    )
     seeds: int = option(
         "Train so many times, with --seed and the numbers after it; the best model is kept, and the "
         "mean and standard deviation are told. Needs --do_train and --do_eval.",
@@ -107,14 +99,10 @@ class ClassifierOptions(FineTuningOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_data()
-        for name, least in (
-            ("seeds", 1),
-            ("doc_stride", 1),
-            ("num_workers", 1),
-        ):
+        for name in ("seeds", "doc_stride"):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"--{name} is {value}, but must be {least} or more.")
+            if value is not None and value < 1:
+                raise ValueError(f"--{name} is {value}, but must be 1 or more.")
         if (self.seeds > 1 or self.grid) and not (self.do_train and self.do_eval):
             raise ValueError(
                 "--seeds and --grid train several models and keep the one that is best on the dev set: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, TypeVar
 
@@ -12,6 +12,8 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
+from bert_tf.data.parallel import usable_cores
+from bert_tf.data.record_files import make_once
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import folder_of
 from bert_tf.model_folder import read_task, write_model_folder
@@ -33,6 +35,8 @@ SPLITS = (
     ("dev", "do_eval", "eval_file"),
     ("test", "do_predict", "predict_file"),
 )
+
+_SEQUENCES_PER_WORKER = 700_000  # with fewer, starting a process takes longer than it saves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,14 @@ class FineTuningOptions(TrainingOptions):
         "examples of similar length share a batch that is as long as they are.",
         default=False,
     )
+    num_workers: int | None = option(
+        "Processes that make the records. Default: one, or for millions of sequences as many as pay.",
+        default=None,
+    )
+    feature_cache_dir: str | None = option(
+        "Folder where records are kept for other runs on the same data. Default: --output_dir.",
+        default=None,
+    )
     num_bilstm_layers: int | None = option(
         "BiLSTM layers between the encoder and the head, as in the paper's ablation; noted in the "
         "bert_config.json of --output_dir. Default: what --bert_config_file says.",
@@ -88,11 +100,19 @@ class FineTuningOptions(TrainingOptions):
             raise ValueError(
                 f"--predict_batch_size is {self.predict_batch_size}, but must be 1 or more."
             )
+        if self.num_workers is not None and self.num_workers < 1:
+            raise ValueError(f"--num_workers is {self.num_workers}, but must be 1 or more.")
 
     @property
     def lengths(self) -> str:
         """One of `training.LENGTHS`."""
         return "full" if self.pad_to_max_length else "bucketed"
+
+    def workers_for(self, num_sequences: int) -> int:
+        """Processes that make the records of so many sequences: --num_workers, or what pays."""
+        if self.num_workers is not None:
+            return self.num_workers
+        return max(1, min(usable_cores(), num_sequences // _SEQUENCES_PER_WORKER))
 
     def require_files(self, files: Iterable[tuple[str, str]]) -> None:
         """What is to be done needs its file.
@@ -227,3 +247,29 @@ def make_trainer(
     logger.info("%s", training.describe_model(trainer.model))
     folder = training.folder_to_write(trainer, options.output_dir)
     return trainer, replace(options, output_dir=folder)
+
+
+def record_file(
+    trainer: Trainer,
+    options: FineTuningOptions,
+    name: str,
+    key: str,
+    num_sequences: int,
+    write: Callable[..., int],
+) -> str:
+    """The path of `<name>.tf_record`, which is written unless it is there.
+
+    It lies in the output folder, or under a name with its key in --feature_cache_dir. A worker that is
+    not the chief keeps its own.
+
+    Args:
+        key: of what it holds, see `record_files.content_key`.
+        num_sequences: about how many the records have in all.
+        write: (path=, num_workers=) -> number of records written.
+    """
+    path = os.path.join(options.output_dir, f"{name}.tf_record")
+    if options.feature_cache_dir and trainer.is_chief:
+        path = os.path.join(options.feature_cache_dir, f"{name}-{key[:16]}.tf_record")
+    workers = options.workers_for(num_sequences)
+    make_once(path, key, lambda path: write(path=path, num_workers=workers))
+    return path

@@ -5,6 +5,7 @@ Source: Devlin et al. 2019, section 5.3. The reference has no such program.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from bert_tf.workflows.fine_tuning import (
     count_steps,
     make_trainer,
     prepare,
+    record_file,
     write_beside_checkpoints,
 )
 from bert_tf.workflows.ner_data import columns_of, find_files, read_data
@@ -68,8 +70,7 @@ def run_ner(options: NerOptions) -> dict[str, float]:
     results: dict[str, float] = {}
     if options.do_train:
         write_beside_checkpoints(options.output_dir, start, task, task.labels)
-        path = os.path.join(options.output_dir, "train.tf_record")
-        task.write_records(splits["train"], start.tokenizer, path)
+        path = _records(trainer, task, splits["train"], start, options, "train")
         logger.info(
             "%d sentences, %d windows, %d steps", len(splits["train"]), num_windows, num_train_steps
         )
@@ -134,13 +135,25 @@ def _run(
     options: NerOptions,
     name: str,
 ) -> dict[str, np.ndarray]:
-    path = os.path.join(options.output_dir, f"{name}.tf_record")
-    num_windows = task.write_records(sentences, start.tokenizer, path)
-    logger.info("  Num windows = %d", num_windows)
+    path = _records(trainer, task, sentences, start, options, name)
     batch_size = options.eval_batch_size if name == "eval" else options.predict_batch_size
     return training.run_model(
         trainer, task, [path], batch_size, label=name, lengths=options.lengths
     )
+
+
+def _records(
+    trainer: Trainer,
+    task: TokenClassificationTask,
+    sentences: Sequence[Sentence],
+    start: Start,
+    options: NerOptions,
+    name: str,
+) -> str:
+    """The path of the sentences' records."""
+    key = task.records_key(sentences, start.tokenizer)
+    write = functools.partial(task.write_records, sentences, start.tokenizer)
+    return record_file(trainer, options, name, key, len(sentences), write)
 
 
 def _write_scores(

@@ -5,16 +5,17 @@ Source: google-research/bert, run_squad.py.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bert_tf.data.files import write_text
-from bert_tf.data.squad import Findings, SquadExample, examples_to_train, read_squad
+from bert_tf.data.squad import Findings, Passage, SquadExample, examples_to_train, read_squad
 from bert_tf.tasks.answer_ensemble import NBEST_FILE, combine, read_nbest
 from bert_tf.tasks.answers import AnswerSettings, Prediction
 from bert_tf.tasks.question_answering import (
@@ -33,6 +34,7 @@ from bert_tf.workflows.fine_tuning import (
     count_steps,
     make_trainer,
     prepare,
+    record_file,
     write_beside_checkpoints,
 )
 from bert_tf.workflows.options import option
@@ -42,6 +44,7 @@ from bert_tf.workflows.squad_report import answer_sections
 logger = logging.getLogger(__name__)
 
 _MAX_SEQ_LENGTH = 384  # the reference's default
+_SENTENCES_PER_PASSAGE = 8  # that take as long to tokenize
 _SHUFFLE_SEED = 12345  # the reference's, of the order of the questions in train.tf_record
 
 
@@ -139,13 +142,12 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     trainer, options = make_trainer(task, start, options, num_train_steps, num_warmup_steps)
     evaluate = None
     if asked_task is not None:
-        path = os.path.join(options.output_dir, "eval.tf_record")
-        asked_task.write_records(asked_task.asked.windows, tokenizer, path)
-        evaluate = evaluation(trainer, asked_task, path, options)
+        eval_file = asked_records(trainer, asked_task, options)
+        evaluate = evaluation(trainer, asked_task, eval_file, options)
     if options.do_train:
         write_beside_checkpoints(options.output_dir, start, task)
         train(trainer, task, questions, tokenizer, options, num_train_steps, evaluate)
-    return answer(trainer, asked_task, options) if asked_task is not None else {}
+    return answer(trainer, asked_task, eval_file, options) if asked_task is not None else {}
 
 
 def read_training_set(options: SquadOptions, tokenizer: FullTokenizer) -> list[LabeledQuestion]:
@@ -157,7 +159,8 @@ def read_training_set(options: SquadOptions, tokenizer: FullTokenizer) -> list[L
     findings = Findings()
     examples = read_squad(options.train_file)
     chosen = examples_to_train(examples, options.version_2_with_negative, findings)
-    questions = label(chosen, tokenizer, findings)
+    workers = _workers_for_passages((example.passage for example in examples), options)
+    questions = label(chosen, tokenizer, findings, workers)
     _log_findings(options.train_file, len(examples), findings, options)
     if not questions:
         raise ValueError(
@@ -184,6 +187,8 @@ def read_questions(
             "nothing to compare with. Use --do_predict; for SQuAD 2.0 give --version_2_with_negative."
         )
     passages, findings = TokenizedPassages(tokenizer), Findings()
+    asked_of = [example.passage for example in examples]
+    passages.add(asked_of, _workers_for_passages(asked_of, options))
     for example in examples:
         if not passages[example.passage].ids:
             findings.add("have an empty passage and get no answer", example.qas_id)
@@ -209,6 +214,10 @@ def read_questions(
     )
 
 
+def _workers_for_passages(passages: Iterable[Passage], options: SquadOptions) -> int:
+    return options.workers_for(_SENTENCES_PER_PASSAGE * len(set(passages)))
+
+
 def has_answers(examples: Sequence[SquadExample], options: SquadOptions) -> bool:
     """Whether the official metrics can be computed."""
     if any(example.answers is None for example in examples):
@@ -231,14 +240,25 @@ def train(
     evaluate: Callable[[], Mapping[str, float]] | None,
 ) -> None:
     """Writes the records, and trains on them."""
-    path = os.path.join(options.output_dir, "train.tf_record")
-    num_windows = task.write_records(task.all_windows(questions, tokenizer), tokenizer, path)
-    logger.info(
-        "%d questions in %d windows, %d steps", len(questions), num_windows, num_train_steps
-    )
+
+    def write(path: str, num_workers: int) -> int:
+        windows = task.all_windows(questions, tokenizer)
+        return task.write_records(windows, tokenizer, path, num_workers)
+
+    key = task.records_key(questions, tokenizer)
+    path = record_file(trainer, options, "train", key, len(questions), write)
+    logger.info("%d questions, %d steps", len(questions), num_train_steps)
     training.train(
         trainer, task, [path], options, num_train_steps, evaluate, lengths=options.lengths
     )
+
+
+def asked_records(trainer: Trainer, task: QuestionAnsweringTask, options: SquadOptions) -> str:
+    """The path of the records of --predict_file."""
+    asked = task.asked
+    key = task.records_key(asked.questions, asked.tokenizer)
+    write = functools.partial(task.write_records, asked.windows, asked.tokenizer)
+    return record_file(trainer, options, "eval", key, len(asked.windows), write)
 
 
 def evaluation(
@@ -255,13 +275,12 @@ def evaluation(
 
 
 def answer(
-    trainer: Trainer, task: QuestionAnsweringTask, options: SquadOptions
+    trainer: Trainer, task: QuestionAnsweringTask, path: str, options: SquadOptions
 ) -> dict[str, float]:
     """Answers --predict_file; the official metrics, where it has the answers."""
     asked = task.asked
     logger.info("***** Running predictions *****")
     logger.info("  %d questions in %d windows", len(asked.examples), len(asked.windows))
-    path = os.path.join(options.output_dir, "eval.tf_record")
     kept = training.run_model(
         trainer, task, [path], options.predict_batch_size, label="predict", lengths=options.lengths
     )

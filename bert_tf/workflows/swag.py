@@ -5,6 +5,7 @@ Source: Devlin et al. 2019, section 4.4. The reference has no such program.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -26,6 +27,7 @@ from bert_tf.workflows.fine_tuning import (
     count_steps,
     make_trainer,
     prepare,
+    record_file,
     write_beside_checkpoints,
 )
 from bert_tf.workflows.options import option
@@ -80,8 +82,7 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
     results: dict[str, float] = {}
     if options.do_train:
         write_beside_checkpoints(options.output_dir, start, task)
-        path = os.path.join(options.output_dir, "train.tf_record")
-        task.write_records(splits["train"], start.tokenizer, path)
+        path = _records(trainer, task, splits["train"], start, options, "train")
         logger.info("%d questions, %d steps", len(splits["train"]), num_train_steps)
 
         def evaluate_now() -> dict[str, float]:
@@ -169,12 +170,26 @@ def _run(
     name: str,
 ) -> dict[str, np.ndarray]:
     """What `task.eval_outputs` keeps of the questions."""
-    path = os.path.join(options.output_dir, f"{name}.tf_record")
-    task.write_records(questions, start.tokenizer, path)
+    path = _records(trainer, task, questions, start, options, name)
     batch_size = options.eval_batch_size if name == "eval" else options.predict_batch_size
     return training.run_model(
         trainer, task, [path], batch_size, label=name, lengths=options.lengths
     )
+
+
+def _records(
+    trainer: Trainer,
+    task: MultipleChoiceTask,
+    questions: Sequence[Question],
+    start: Start,
+    options: SwagOptions,
+    name: str,
+) -> str:
+    """The path of the questions' records."""
+    key = task.records_key(questions, start.tokenizer)
+    num_sequences = sum(len(question.choices) for question in questions)
+    write = functools.partial(task.write_records, questions, start.tokenizer)
+    return record_file(trainer, options, name, key, num_sequences, write)
 
 
 def _named(results: Mapping[str, float], name: str) -> dict[str, float]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from bert_tf.data.packing import (
     pack,
+    pack_all,
     pack_windows,
     sliding_windows,
     truncate_pair,
@@ -136,3 +137,25 @@ def test_windows_without_room_or_step_are_refused():
         pack_windows([1, 2, 3], max_seq_length=4, doc_stride=0, cls_id=1, sep_id=2)
     with pytest.raises(ValueError, match="alone take 2"):
         pack_windows([1, 2, 3], max_seq_length=1, doc_stride=1, cls_id=1, sep_id=2)
+
+
+@pytest.mark.parametrize("max_seq_length", [3, 4, 7, 12])
+def test_packing_many_at_once_is_packing_each(max_seq_length):
+    rng = random.Random(max_seq_length)
+    pairs = [
+        ([rng.randrange(5, 99) for _ in range(a)], [rng.randrange(5, 99) for _ in range(b)])
+        for a in (0, 1, 2, 5, 20)
+        for b in (0, 1, 3, 20)
+    ]
+    place = {"max_seq_length": max_seq_length, "cls_id": 1, "sep_id": 2}
+    found = pack_all(pairs, **place)
+    each = [pack(*pair, **place)._asdict() for pair in pairs]
+    assert {name: values.tolist() for name, values in found.items()} == {
+        name: [sequence[name] for sequence in each] for name in each[0]
+    }
+    assert {values.dtype.name for values in found.values()} == {"int32"}
+
+
+def test_packing_many_refuses_what_packing_refuses():
+    with pytest.raises(ValueError, match=r"`max_seq_length` is 2, but .* take 3"):
+        pack_all([([], []), ([], [5])], max_seq_length=2, cls_id=1, sep_id=2)

@@ -302,15 +302,6 @@ def test_logits_of_windows_are_pooled_by_example_wherever_they_stand(pooling, ex
 # --------------------------------------------------------------------------- records in parallel
 
 
-def test_several_processes_write_the_file_that_one_writes(tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr("bert_tf.tasks.classification._CHUNK_SIZE", 2)
-    examples = [InputExample(str(i), "the dog " * i, label="yes") for i in range(1, 8)]
-    for workers in (1, 2):
-        path = str(tmp_path / f"{workers}")
-        assert task().write_records(examples, tokenizer, path, num_workers=workers) == 7
-    assert (tmp_path / "1").read_bytes() == (tmp_path / "2").read_bytes()
-
-
 def test_an_error_in_a_worker_is_the_error_of_the_run(tokenizer, tmp_path):
     examples = [InputExample("1", "dog", label="oops", origin="t.tsv:9")]
     with pytest.raises(ValueError, match=r"t\.tsv:9: the label is 'oops'"):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ def test_it_leaves_all_that_the_docstring_promises(ner_model):
         "bert_config.json",
         "checkpoint",
         "eval.tf_record",
+        "eval.tf_record.json",
         "eval_predictions.txt",
         "eval_report.txt",
         "eval_results.txt",
@@ -36,11 +38,13 @@ def test_it_leaves_all_that_the_docstring_promises(ner_model):
         "report.html",
         "task.json",
         "test.tf_record",
+        "test.tf_record.json",
         "test_predictions.txt",
         "test_report.txt",
         "test_results.txt",
         "tokenizer_config.json",
         "train.tf_record",
+        "train.tf_record.json",
         "training.json",
         "vocab.txt",
     ]
@@ -101,6 +105,25 @@ def test_evaluation_afterwards_needs_only_the_data_and_the_folder(
     )
     found, expected = run_ner(options), read_results(ner_model)
     assert found == pytest.approx({**expected, "global_step": found["global_step"]}, rel=1e-4)
+
+
+def test_records_are_made_once_and_shared(ner_model, conll_folder, tmp_path, caplog):
+    cache, found = tmp_path / "cache", []
+    for name in ("one", "two"):
+        options = NerOptions(
+            output_dir=str(tmp_path / name),
+            init_checkpoint=str(ner_model),
+            eval_file=str(conll_folder / "valid.txt"),
+            do_eval=True,
+            eval_batch_size=3,
+            feature_cache_dir=str(cache),
+        )
+        with caplog.at_level(logging.INFO):
+            found.append(run_ner(options))
+    assert caplog.text.count("Wrote 11 records") == caplog.text.count("Using the 11 records") == 1
+    assert found[0] == found[1]
+    run_ner(dataclasses.replace(options, document_context=True))
+    assert len(list(cache.glob("eval-*.tf_record"))) == 2
 
 
 def test_windows_that_are_too_short_for_a_sentence_still_predict_every_word(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -51,6 +52,7 @@ def test_it_leaves_records_checkpoint_answers_and_all_that_the_model_needs(
     assert files == {
         *("bert_config.json", "vocab.txt", "tokenizer_config.json", "task.json", "checkpoint"),
         *("train.tf_record", "eval.tf_record", "metrics.jsonl", "eval_results.txt"),
+        *("train.tf_record.json", "eval.tf_record.json"),
         *("predictions.json", "nbest_predictions.json", "training.json", "best", "report.html"),
         "README.md",
         *("model.ckpt-100.index", "model.ckpt-100.data-00000-of-00001"),
@@ -139,6 +141,29 @@ def test_answering_afterwards_needs_only_the_questions_and_the_folder(
     )
     assert run_squad(options)["exact_match"] == read_results(squad_model)["exact_match"]
     assert answers_in(tmp_path)["predictions.json"] == answers_in(squad_model)["predictions.json"]
+
+
+def test_records_are_made_once_and_shared(squad_model, squad_sets, tmp_path, caplog):
+    cache, texts = tmp_path / "cache", []
+    for name in ("one", "two"):
+        options = squad_options(
+            tmp_path / name,
+            init_checkpoint=str(squad_model),
+            do_predict=True,
+            predict_file=str(squad_sets / "dev.json"),
+            feature_cache_dir=str(cache),
+            num_workers=2 if name == "one" else None,
+            report=False,
+        )
+        with caplog.at_level(logging.INFO):
+            run_squad(options)
+        assert answers_in(tmp_path / name) == answers_in(squad_model)
+        texts.append(caplog.text)
+        caplog.clear()
+    (file,) = cache.glob("eval-*.tf_record")
+    assert f"records to {file}" in texts[0] and f"records of {file}" in texts[1]
+    run_squad(dataclasses.replace(options, doc_stride=7))
+    assert len(list(cache.glob("eval-*.tf_record"))) == 2
 
 
 def test_a_test_set_is_answered_without_figures(squad_model, squad_sets, tmp_path):

@@ -1,10 +1,10 @@
-"""Record files that are made once: used again only where key and file are as they were."""
+"""Record files: used again only where key and file are as they were; equal for any number of workers."""
 
 import json
 
 import pytest
 
-from bert_tf.data.record_cache import make_once
+from bert_tf.data.record_files import make_once
 
 
 class Writer:

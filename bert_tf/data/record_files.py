@@ -1,0 +1,116 @@
+"""Record files of examples: made by several processes, and made once for the same content.
+
+Beside `train.tf_record` lies `train.tf_record.json` with a key, a hash of all that the records depend
+on. Where the key is the same, the file is used as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from bert_tf import __version__
+from bert_tf.data.features import FeatureSpec
+from bert_tf.data.files import write_text
+from bert_tf.data.parallel import map_in_order
+from bert_tf.data.records import RecordWriter
+from bert_tf.tokenization import FullTokenizer
+
+logger = logging.getLogger(__name__)
+
+Part = TypeVar("Part")
+
+CHUNK_SIZE = 1000  # examples that become records at once
+
+
+def chunks_of(examples: Sequence[Part], size: int | None = None) -> Iterator[Sequence[Part]]:
+    """`size` (default: CHUNK_SIZE) at a time, in their order."""
+    size = size or CHUNK_SIZE
+    for start in range(0, len(examples), size):
+        yield examples[start : start + size]
+
+
+def write_parts(
+    path: str,
+    specs: Sequence[FeatureSpec],
+    make: Callable[[Part], tuple[list[bytes], int]],
+    parts: Iterable[Part],
+    num_workers: int = 1,
+) -> tuple[int, int]:
+    """Writes a TFRecord file, which is the same for any number of workers.
+
+    Args:
+        path: of the file.
+        specs: what a record holds.
+        make: a part of the examples -> their serialized records, and a number to be added up.
+        parts: in the order of the file; for several workers they and `make` can be pickled.
+        num_workers: processes that make records.
+
+    Returns:
+        The number of records, and the sum of the numbers.
+    """
+    total = 0
+    with RecordWriter(path, specs) as writer:
+        for records, number in map_in_order(make, parts, num_workers):
+            total += number
+            for record in records:
+                writer.write_serialized(record)
+    return writer.count, total
+
+
+def content_key(tokenizer: FullTokenizer, settings: Any, rows: Iterable[Any]) -> str:
+    """A hash of all that records depend on: the tokenizer, settings, examples, and this package.
+
+    Args:
+        settings: of the task; JSON can hold them.
+        rows: what of each example goes into its records, in their order; JSON can hold each.
+    """
+    vocabulary = list(tokenizer.vocab.items())
+    about = [__version__, settings, tokenizer.do_lower_case, vocabulary]
+    found = hashlib.sha256(json.dumps(about).encode())
+    for row in rows:
+        found.update(json.dumps(row).encode() + b"\n")
+    return found.hexdigest()
+
+
+def make_once(path: str, key: str, write: Callable[[str], int]) -> int:
+    """Makes a record file unless it is there already.
+
+    Args:
+        path: of the file.
+        key: of its content. Another one means that the file is written anew.
+        write: path -> number of records written.
+
+    Returns:
+        The number of records.
+    """
+    note = f"{path}.json"
+    found = _read_note(path, note)
+    if found is not None and found["key"] == key:
+        logger.info("Using the %d records of %s", found["num_records"], path)
+        return found["num_records"]
+    if tf.io.gfile.exists(note):  # so that it never speaks of another file
+        tf.io.gfile.remove(note)
+    num_records = write(path)
+    logger.info("Wrote %d records to %s", num_records, path)
+    values = {"key": key, "num_records": num_records, "size": tf.io.gfile.stat(path).length}
+    write_text(note, json.dumps(values) + "\n")
+    return num_records
+
+
+def _read_note(path: str, note: str) -> dict | None:
+    """What the note says; None where there is none, or it does not fit the file."""
+    if not tf.io.gfile.exists(path) or not tf.io.gfile.exists(note):
+        return None
+    with tf.io.gfile.GFile(note) as file:
+        try:
+            values = json.load(file)
+        except json.JSONDecodeError:
+            return None
+    fits = isinstance(values, dict) and {"key", "num_records", "size"} <= values.keys()
+    return values if fits and values["size"] == tf.io.gfile.stat(path).length else None
