@@ -10,7 +10,6 @@ Shape letters: B batch, S sequence, P predictions, K choices.
 
 from __future__ import annotations
 
-import functools
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
+
+from bert_tf.data.example_bytes import encode_columns
 
 if TYPE_CHECKING:
     import keras
@@ -167,74 +168,9 @@ def encode_examples(specs: Sequence[FeatureSpec], columns: Mapping[str, np.ndarr
     """
     if {spec.name for spec in specs} != set(columns):
         raise ValueError(f"The columns are {', '.join(columns)}, but must be those of the specs.")
-    parts: list[list[bytes]] = []  # of each feature, the bytes of every example
-    for spec in specs:
-        column = columns[spec.name].reshape(len(columns[spec.name]), -1)
-        is_float = spec.dtype == "float32"
-        payloads = _float_payloads(column) if is_float else _varint_payloads(column)
-        headers = _Headers(spec.name.encode(), is_float)
-        parts.append([headers[len(payload)] + payload for payload in payloads])
-    # Example: field 1 is Features, whose field 1 is the map from names to values.
-    examples = map(b"".join, zip(*parts, strict=True))
-    return [b"\x0a" + _varint(len(example)) + example for example in examples]
-
-
-class _Headers(dict):
-    """Length of a payload -> what stands before it: an entry of the map in Features."""
-
-    def __init__(self, name: bytes, is_float: bool):
-        super().__init__()
-        self._key = b"\x0a" + _varint(len(name)) + name
-        self._kind = b"\x12" if is_float else b"\x1a"  # FloatList or Int64List
-
-    def __missing__(self, size: int) -> bytes:
-        head = b"\x0a" + _varint(size)  # field 1 of the list, packed
-        for tag in (self._kind, b"\x12"):  # the list in a Feature, the Feature in the entry
-            head = tag + _varint(len(head) + size) + head
-        entry = self._key + head
-        result = self[size] = b"\x0a" + _varint(len(entry) + size) + entry
-        return result
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def _varint(number: int) -> bytes:
-    """Seven bits per byte, the lowest first; all bytes but the last have the upper bit set."""
-    result = bytearray()
-    while number > 0x7F:
-        result.append(number & 0x7F | 0x80)
-        number >>= 7
-    result.append(number)
-    return bytes(result)
-
-
-def _float_payloads(column: np.ndarray) -> list[bytes]:
-    return [row.tobytes() for row in column.astype("<f4")]
-
-
-def _varint_payloads(column: np.ndarray) -> list[bytes]:
-    """Each row as varints, one after the other."""
-    if not column.size:
-        return []
-    if column.min() < 0:
-        raise ValueError("`encode_examples` takes no negative numbers; use `encode_example`.")
-    if column.max() < 0x80:
-        return [row.tobytes() for row in column.astype(np.uint8)]
-    # Seven bits into each byte of one word per number, of which the lowest bytes are written.
-    size = -(-int(column.max()).bit_length() // 7)  # bytes of the largest number
-    word = np.dtype("<u4") if size <= 4 else np.dtype("<u8")
-    numbers: Any = column.astype(word)
-    packed = numbers & 0x7F
-    is_written = np.zeros((*numbers.shape, word.itemsize), bool)
-    is_written[:, :, 0] = True
-    for index in range(1, size):
-        more = numbers >= 1 << 7 * index
-        is_written[:, :, index] = more
-        packed |= (numbers >> 7 * index & 0x7F) << 8 * index
-        packed |= more.astype(word) << 8 * index - 1  # the byte before is not the last
-    flat = np.compress(is_written.ravel(), packed.view(np.uint8).ravel()).tobytes()
-    lengths = np.count_nonzero(is_written.reshape(len(column), -1), axis=1)
-    ends = np.cumsum(lengths).tolist()
-    return [flat[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    return encode_columns(
+        {spec.name: columns[spec.name].astype(spec.dtype, copy=False) for spec in specs}
+    )
 
 
 def parse_examples(

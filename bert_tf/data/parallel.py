@@ -5,12 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing.connection import wait as wait_for_process
+from types import ModuleType
 from typing import Any, TypeVar
 
 Part = TypeVar("Part")
@@ -25,9 +28,11 @@ def map_in_order(
     """`function` of each part, in the order of the parts, whatever the number of workers.
 
     Args:
-        function: can be pickled; it is sent to each worker once.
+        function: can be pickled; it is sent to each worker once. Each imports the module that it is
+            from, which takes seconds if that imports TensorFlow. Not from the program itself
+            (`__main__`), which workers do not import.
         parts: can be pickled; taken as they are needed.
-        num_workers: processes; 1 is this one. Each new one imports TensorFlow, which takes seconds.
+        num_workers: processes; 1 is this one.
 
     Raises:
         Exception: what `function` raised.
@@ -43,7 +48,8 @@ def map_in_order(
     try:
         waiting: deque = deque()
         for part in parts:
-            waiting.append(pool.submit(_call, part))
+            with _main_not_imported():
+                waiting.append(pool.submit(_call, part))
             if len(waiting) >= _AHEAD * num_workers:
                 yield waiting.popleft().result()
         while waiting:
@@ -54,6 +60,20 @@ def map_in_order(
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _main_not_imported() -> Iterator[None]:
+    """Processes that begin here do not import the program that began them, and with it TensorFlow.
+
+    multiprocessing looks up what `__main__` is, to import it again.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def usable_cores() -> int:

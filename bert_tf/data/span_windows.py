@@ -22,6 +22,7 @@ import numpy as np
 
 from bert_tf.data.packing import PackedSequence, pack, sliding_windows
 from bert_tf.data.squad import Passage, SquadAnswer
+from bert_tf.data.word_windows import word_pieces
 from bert_tf.tokenization import FullTokenizer
 
 FIRST_UNIQUE_ID = 1_000_000_000
@@ -88,15 +89,7 @@ class TokenizedPassage:
 
 def tokenize_passage(passage: Passage, tokenizer: FullTokenizer) -> TokenizedPassage:
     """The word pieces of a passage, word by word."""
-    ids: list[int] = []
-    word_of: list[int] = []
-    first_piece = []
-    for index, word in enumerate(passage.words):
-        pieces = tokenizer.encode(word)
-        first_piece.append(len(ids))
-        ids += pieces
-        word_of += [index] * len(pieces)
-    return TokenizedPassage(passage, ids, word_of, first_piece)
+    return TokenizedPassage(passage, *word_pieces(tokenizer, passage.words))
 
 
 def piece_offsets(tokenizer: FullTokenizer, text: str) -> list[tuple[int, int]]:

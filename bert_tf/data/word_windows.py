@@ -102,6 +102,27 @@ def encode_words(
     return [tokenizer.encode(word)[:max_pieces] or [unk_id] for word in words]
 
 
+class WordPieces(NamedTuple):
+    """The pieces of a text that were made word by word."""
+
+    ids: list[int]
+    word_of: list[int]  # the word that each piece is of
+    first_piece: list[int]  # of each word; a word that the tokenizer drops has that of the next
+
+
+def word_pieces(tokenizer: FullTokenizer, words: Sequence[str]) -> WordPieces:
+    """The pieces of a text's words."""
+    ids: list[int] = []
+    word_of: list[int] = []
+    first_piece = []
+    for index, word in enumerate(words):
+        pieces = tokenizer.encode(word)
+        first_piece.append(len(ids))
+        ids += pieces
+        word_of += [index] * len(pieces)
+    return WordPieces(ids, word_of, first_piece)
+
+
 def pack_words(
     words: Sequence[Sequence[int]], *, max_seq_length: int, cls_id: int, sep_id: int
 ) -> PackedWords:

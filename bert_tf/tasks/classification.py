@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from bert_tf.config import BertConfig
-from bert_tf.data.features import FeatureSpec, encode_examples
-from bert_tf.data.packing import PackedSequence, Pair, pack, pack_all, window_pairs
+from bert_tf.data.features import FeatureSpec
+from bert_tf.data.packing import PackedSequence
 from bert_tf.data.record_files import chunks_of, content_key, write_parts
+from bert_tf.data.record_makers import SentenceRecords, SentenceRow
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.tasks.base import Task, Tensors
 from bert_tf.tasks.problem_types import PROBLEM_TYPES, Label, ProblemType
@@ -155,10 +156,13 @@ class ClassificationTask(Task):
         Raises:
             ValueError: a label is not of this task; the message names its line.
         """
-        parts = chunks_of(list(enumerate(examples)))
-        count, num_cut = write_parts(
-            path, self.features, self._record_maker(tokenizer), parts, num_workers
-        )
+        ids = _ids_of(self.labels)
+        rows = [
+            SentenceRow(n, e.text_a, e.text_b, _encoded_label(e, ids, self.kind))
+            for n, e in enumerate(examples)
+        ]
+        make = self._record_maker(tokenizer)
+        count, num_cut = write_parts(path, self.features, make, chunks_of(rows), num_workers)
         if num_cut:
             logger.warning(
                 "%d of %d examples are longer than --max_seq_length=%d tokens and are cut. "
@@ -174,19 +178,19 @@ class ClassificationTask(Task):
         if not self.doc_stride:
             return len(examples)
         make = self._record_maker(tokenizer)
-        return sum(len(make.pairs(example)[0]) for example in examples)
+        return sum(make.count(example.text_a, example.text_b) for example in examples)
 
     def windows(
         self, example: InputExample, tokenizer: FullTokenizer
     ) -> tuple[list[PackedSequence], bool]:
         """The inputs of an example (one, unless it is long and windows are asked for), and whether
         something of it was cut off."""
-        return self._record_maker(tokenizer).windows(example)
+        return self._record_maker(tokenizer).sequences(example.text_a, example.text_b)
 
-    def _record_maker(self, tokenizer: FullTokenizer) -> _RecordMaker:
-        return _RecordMaker(
-            tokenizer, self.labels, self.kind.name, self.max_seq_length, self.doc_stride
-        )
+    def _record_maker(self, tokenizer: FullTokenizer) -> SentenceRecords:
+        names = tuple(spec.name for spec in self.features)
+        dtype = self.kind.feature(len(self.labels)).dtype
+        return SentenceRecords(tokenizer, self.max_seq_length, names, self.doc_stride, dtype)
 
     def records_key(self, examples: Iterable[InputExample], tokenizer: FullTokenizer) -> str:
         """A hash of all that `write_records` depends on."""
@@ -247,57 +251,6 @@ def classification_features(
         FeatureSpec("is_real_example", role="weight", output="logits"),
         *numbers,
     )
-
-
-@dataclass(frozen=True)
-class _RecordMaker:
-    """Examples -> serialized records. It travels to other processes, which a task cannot."""
-
-    tokenizer: FullTokenizer
-    labels: tuple[str, ...]
-    problem_type: str
-    max_seq_length: int
-    doc_stride: int | None
-
-    def __call__(self, numbered: Sequence[tuple[int, InputExample]]) -> tuple[list[bytes], int]:
-        """The records of some examples, and how many of those were cut."""
-        kind, ids = PROBLEM_TYPES[self.problem_type], _ids_of(self.labels)
-        pairs: list[Pair] = []
-        labels, numbers, num_cut = [], [], 0
-        for number, example in numbered:
-            of_example, is_cut = self.pairs(example)
-            pairs += of_example
-            num_cut += is_cut
-            labels += [_encoded_label(example, ids, kind)] * len(of_example)
-            numbers += [number] * len(of_example)
-        label = kind.feature(len(self.labels))
-        specs = classification_features(self.max_seq_length, label, bool(self.doc_stride))
-        columns = pack_all(pairs, **self._place())
-        columns["label_ids"] = np.array(labels, label.dtype)
-        columns["is_real_example"] = np.ones(len(pairs), np.int32)
-        if self.doc_stride:
-            columns["example_numbers"] = np.array(numbers, np.int32)
-        return encode_examples(specs, columns), num_cut
-
-    def windows(self, example: InputExample) -> tuple[list[PackedSequence], bool]:
-        """The inputs of an example (one, unless it is long and windows are asked for), and whether
-        something of it was cut off."""
-        pairs, is_cut = self.pairs(example)
-        place = self._place()
-        return [pack(ids_a, ids_b, **place) for ids_a, ids_b in pairs], is_cut
-
-    def pairs(self, example: InputExample) -> tuple[list[Pair], bool]:
-        """As `windows`, not packed."""
-        ids_a = self.tokenizer.encode(example.text_a)
-        ids_b = () if example.text_b is None else self.tokenizer.encode(example.text_b)
-        if self.doc_stride:
-            return window_pairs(ids_a, ids_b, self.max_seq_length, self.doc_stride), False
-        room = self.max_seq_length - (3 if ids_b else 2)
-        return [(ids_a, ids_b)], len(ids_a) + len(ids_b) > room
-
-    def _place(self) -> dict[str, int]:
-        cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        return {"max_seq_length": self.max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
 
 
 def _ids_of(labels: Sequence[str]) -> dict[str, int]:

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bert_tf.config import BertConfig
-from bert_tf.data.features import FeatureSpec, encode_examples
+from bert_tf.data.features import FeatureSpec
 from bert_tf.data.multiple_choice import Question
-from bert_tf.data.packing import Pair, pack_all
 from bert_tf.data.record_files import chunks_of, content_key, write_parts
+from bert_tf.data.record_makers import ChoiceRecords, ChoiceRow
 from bert_tf.modeling.models import BertForMultipleChoice
 from bert_tf.tasks.base import Task, Tensors
 from bert_tf.tokenization import FullTokenizer
@@ -71,9 +70,10 @@ class MultipleChoiceTask(Task):
         Raises:
             ValueError: a question has more choices than `num_choices`; the message names its line.
         """
-        make = _RecordMaker(tokenizer, self.num_choices, self.max_seq_length)
-        parts = chunks_of(questions)
-        count, num_full = write_parts(path, self.features, make, parts, num_workers)
+        names = tuple(spec.name for spec in self.features)
+        make = ChoiceRecords(tokenizer, self.max_seq_length, names, self.num_choices)
+        rows = [self._row(question) for question in questions]
+        count, num_full = write_parts(path, self.features, make, chunks_of(rows), num_workers)
         if num_full:
             logger.info(
                 "%d of %d texts with their choice fill --max_seq_length=%d, and may be cut",
@@ -82,6 +82,16 @@ class MultipleChoiceTask(Task):
                 self.max_seq_length,
             )
         return count
+
+    def _row(self, question: Question) -> ChoiceRow:
+        num_choices = len(question.choices)
+        if num_choices > self.num_choices:
+            raise ValueError(
+                f"{question.origin}: there are {num_choices} choices, but the task has "
+                f"{self.num_choices}."
+            )
+        # A test set has no labels; its records hold the first, which nobody reads.
+        return ChoiceRow(question.text_a, question.choices, question.label or 0)
 
     def records_key(self, questions: Iterable[Question], tokenizer: FullTokenizer) -> str:
         """A hash of all that `write_records` depends on."""
@@ -113,49 +123,3 @@ def multiple_choice_features(num_choices: int, max_seq_length: int) -> tuple[Fea
         FeatureSpec("label_ids", role="label", output="logits"),
         FeatureSpec("is_real_example", role="weight", output="logits"),
     )
-
-
-@dataclass(frozen=True)
-class _RecordMaker:
-    """Questions -> serialized records. It travels to other processes, which a task cannot."""
-
-    tokenizer: FullTokenizer
-    num_choices: int
-    max_seq_length: int
-
-    def __call__(self, questions: Sequence[Question]) -> tuple[list[bytes], int]:
-        """The records of some questions, and how many of their sequences are full.
-
-        Raises:
-            ValueError: there are more choices than `num_choices`.
-        """
-        is_choice = np.zeros((len(questions), self.num_choices), bool)
-        for row, question in enumerate(questions):
-            num_choices = len(question.choices)
-            if num_choices > self.num_choices:
-                raise ValueError(
-                    f"{question.origin}: there are {num_choices} choices, but the task has "
-                    f"{self.num_choices}."
-                )
-            is_choice[row, :num_choices] = True
-        packed = self.sequences(questions)
-        columns: dict[str, np.ndarray] = {"choice_mask": is_choice.astype(np.int32)}
-        for name, sequences in packed.items():
-            columns[name] = np.zeros((*is_choice.shape, self.max_seq_length), np.int32)
-            columns[name][is_choice] = sequences
-        # A test set has no labels; its records hold the first, which nobody reads.
-        columns["label_ids"] = np.array([q.label or 0 for q in questions], np.int32)
-        columns["is_real_example"] = np.ones(len(questions), np.int32)
-        specs = multiple_choice_features(self.num_choices, self.max_seq_length)
-        num_full = int(np.count_nonzero(packed["input_mask"].all(axis=-1)))
-        return encode_examples(specs, columns), num_full
-
-    def sequences(self, questions: Sequence[Question]) -> dict[str, np.ndarray]:
-        """Each choice behind the text that those of a question share."""
-        encode = self.tokenizer.encode
-        pairs: list[Pair] = []
-        for question in questions:
-            text_ids = encode(question.text_a)
-            pairs += [(text_ids, encode(choice)) for choice in question.choices]
-        cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        return pack_all(pairs, max_seq_length=self.max_seq_length, cls_id=cls_id, sep_id=sep_id)

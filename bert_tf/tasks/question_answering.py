@@ -14,16 +14,16 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.features import FeatureSpec, encode_examples
-from bert_tf.data.packing import pack_all
+from bert_tf.data.features import FeatureSpec
 from bert_tf.data.parallel import map_in_order
 from bert_tf.data.record_files import CHUNK_SIZE, chunks_of, content_key, write_parts
+from bert_tf.data.record_makers import WindowRecords, WindowRow, pieces_of_texts
 from bert_tf.data.span_windows import (
     FIRST_UNIQUE_ID,
     TokenizedPassage,
@@ -146,9 +146,8 @@ class QuestionAnsweringTask(Task):
             num_workers: processes that make records. The file is the same for any number.
         """
         specs = self.features if self.asked is not None else (*self.features, IS_IMPOSSIBLE)
-        cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        make = _RecordMaker(specs, self.max_seq_length, cls_id, sep_id)
-        rows = map(_WindowRow.of, windows)
+        make = WindowRecords(tokenizer, self.max_seq_length, tuple(spec.name for spec in specs))
+        rows = map(_row_of, windows)
         parts = iter(lambda: list(islice(rows, CHUNK_SIZE)), [])
         count, _ = write_parts(path, specs, make, parts, num_workers)
         return count
@@ -283,19 +282,11 @@ class TokenizedPassages(dict):
         new = [passage for passage in dict.fromkeys(passages) if passage not in self]
         if num_workers == 1 or not new:
             return
-        parts = ([passage.text for passage in part] for part in chunks_of(new, _PASSAGES_AT_ONCE))
-        tokenize = functools.partial(_tokenize_texts, self._tokenizer)
+        parts = ([passage.words for passage in part] for part in chunks_of(new, _PASSAGES_AT_ONCE))
+        tokenize = functools.partial(pieces_of_texts, self._tokenizer)
         found = chain.from_iterable(map_in_order(tokenize, parts, num_workers))
         for passage, pieces in zip(new, found, strict=True):
             self[passage] = TokenizedPassage(passage, *pieces)
-
-
-def _tokenize_texts(
-    tokenizer: FullTokenizer, texts: Sequence[str]
-) -> list[tuple[list[int], list[int], list[int]]]:
-    """What a `TokenizedPassage` has besides the passage, of each text."""
-    found = (tokenize_passage(Passage(text), tokenizer) for text in texts)
-    return [(passage.ids, passage.word_of, passage.first_piece) for passage in found]
 
 
 LabeledQuestion = tuple[SquadExample, TokenizedPassage, TokenSpan | None]
@@ -338,49 +329,14 @@ def _content_of(questions: Iterable[LabeledQuestion]) -> Iterator[Any]:
         yield example.question_text, numbers[passage.passage], answer
 
 
-class _WindowRow(NamedTuple):
-    """What a record holds of a window, without what it only refers to."""
-
-    unique_id: int
-    query_ids: Sequence[int]
-    passage_ids: Sequence[int]
-    start: int
-    end: int
-    is_impossible: bool
-
-    @classmethod
-    def of(cls, window: Window) -> _WindowRow:
-        return cls(
-            window.unique_id,
-            window.query_ids,
-            window.passage_ids,
-            *window.answer_positions,
-            window.answer is None,
-        )
-
-
-@dataclass(frozen=True)
-class _RecordMaker:
-    """Windows -> serialized records. It travels to other processes, which a task cannot."""
-
-    specs: Sequence[FeatureSpec]
-    max_seq_length: int
-    cls_id: int
-    sep_id: int
-
-    def __call__(self, rows: Sequence[_WindowRow]) -> tuple[list[bytes], int]:
-        """The records, and 0."""
-        columns = pack_all(
-            [(row.query_ids, row.passage_ids) for row in rows],
-            max_seq_length=self.max_seq_length,
-            cls_id=self.cls_id,
-            sep_id=self.sep_id,
-        )
-        columns["unique_ids"] = np.array([row.unique_id for row in rows])
-        columns["start_positions"] = np.array([row.start for row in rows])
-        columns["end_positions"] = np.array([row.end for row in rows])
-        columns["is_impossible"] = np.array([row.is_impossible for row in rows], np.int32)
-        return encode_examples(self.specs, {s.name: columns[s.name] for s in self.specs}), 0
+def _row_of(window: Window) -> WindowRow:
+    return WindowRow(
+        window.unique_id,
+        window.query_ids,
+        window.passage_ids,
+        *window.answer_positions,
+        window.answer is None,
+    )
 
 
 def window_features(max_seq_length: int) -> tuple[FeatureSpec, ...]:

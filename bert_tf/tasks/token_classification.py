@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
-from typing import Any, NamedTuple
+from itertools import chain, groupby
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,10 +18,14 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.conll import Sentence
-from bert_tf.data.features import FeatureSpec, encode_examples
-from bert_tf.data.packing import pad
-from bert_tf.data.record_files import CHUNK_SIZE, chunks_of, content_key, write_parts
-from bert_tf.data.word_windows import Window, encode_words, pack_words, word_windows
+from bert_tf.data.features import FeatureSpec
+from bert_tf.data.record_files import CHUNK_SIZE, content_key, write_parts
+from bert_tf.data.record_makers import (
+    NUM_SPECIAL_TOKENS,
+    Document,
+    LabelledSentence,
+    WordRecords,
+)
 from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.tasks.base import Task, Tensors
@@ -31,16 +34,6 @@ from bert_tf.training.conlleval import Scores, conlleval
 from bert_tf.training.losses import cross_entropy, token_classification_loss, word_logits
 
 logger = logging.getLogger(__name__)
-
-NUM_SPECIAL_TOKENS = 2  # [CLS] and [SEP]
-
-
-class LabelledWord(NamedTuple):
-    """A word before it is packed."""
-
-    ids: list[int]
-    label_id: int
-    starts_sentence: bool
 
 
 class TokenClassificationTask(Task):
@@ -113,11 +106,11 @@ class TokenClassificationTask(Task):
 
     def count_windows(self, sentences: Iterable[Sentence], tokenizer: FullTokenizer) -> int:
         """How many records `write_records` would write."""
-        return self._record_maker(tokenizer).count_windows(sentences)
+        return sum(map(self._record_maker(tokenizer).count, self._documents(sentences)))
 
     def write_records(
         self,
-        sentences: Sequence[Sentence],
+        sentences: Iterable[Sentence],
         tokenizer: FullTokenizer,
         path: str,
         num_workers: int = 1,
@@ -132,24 +125,10 @@ class TokenClassificationTask(Task):
         Raises:
             ValueError: a label is not among `labels`; the message names its line.
         """
-        parts = self._chunks(sentences)
+        parts = _parts_of(self._documents(sentences))
         make = self._record_maker(tokenizer)
         count, _ = write_parts(path, self.features, make, parts, num_workers)
         return count
-
-    def _chunks(self, sentences: Sequence[Sentence]) -> Iterator[Sequence[Sentence]]:
-        """Parts that share no window: a document that is read as one is in one of them."""
-        if not self.document_context:
-            yield from chunks_of(sentences)
-            return
-        chunk: list[Sentence] = []
-        for document in documents_of(sentences):
-            chunk += document
-            if len(chunk) >= CHUNK_SIZE:
-                yield chunk
-                chunk = []
-        if chunk:
-            yield chunk
 
     def records_key(self, sentences: Iterable[Sentence], tokenizer: FullTokenizer) -> str:
         """A hash of all that `write_records` depends on."""
@@ -161,12 +140,32 @@ class TokenClassificationTask(Task):
         self, sentences: Iterable[Sentence], tokenizer: FullTokenizer
     ) -> Iterator[dict[str, Any]]:
         """The windows of `sentences`: values of `features`."""
-        return self._record_maker(tokenizer).records(sentences)
+        make = self._record_maker(tokenizer)
+        return chain.from_iterable(map(make.rows, self._documents(sentences)))
 
-    def _record_maker(self, tokenizer: FullTokenizer) -> _RecordMaker:
-        return _RecordMaker(
-            tokenizer, self.labels, self.max_seq_length, self.document_context, self.doc_stride
-        )
+    def _record_maker(self, tokenizer: FullTokenizer) -> WordRecords:
+        names = tuple(spec.name for spec in self.features)
+        return WordRecords(tokenizer, self.max_seq_length, names, self.doc_stride)
+
+    def _documents(self, sentences: Iterable[Sentence]) -> Iterator[Document]:
+        """What is cut into windows: documents, or each sentence by itself."""
+        ids = {label: index for index, label in enumerate(self.labels)}
+        if not self.document_context:
+            yield from ([self._labelled(sentence, ids)] for sentence in sentences)
+            return
+        for _, document in groupby(sentences, key=lambda sentence: sentence.document):
+            yield [self._labelled(sentence, ids) for sentence in document]
+
+    def _labelled(self, sentence: Sentence, ids: Mapping[str, int]) -> LabelledSentence:
+        if sentence.labels is None:  # a test set, whose labels nobody reads
+            return sentence.words, [0] * len(sentence.words)
+        for index, label in enumerate(sentence.labels):
+            if label not in ids:
+                raise ValueError(
+                    f"{sentence.place(index)}: the label is {label!r}, but the labels of this model "
+                    f"are {', '.join(self.labels)}."
+                )
+        return sentence.words, [ids[label] for label in sentence.labels]
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         logits = word_logits(outputs["logits"], features["word_positions"])
@@ -229,85 +228,15 @@ def token_classification_features(max_seq_length: int) -> tuple[FeatureSpec, ...
     )
 
 
-@dataclass(frozen=True)
-class _RecordMaker:
-    """Sentences -> records. It travels to other processes, which a task cannot."""
-
-    tokenizer: FullTokenizer
-    labels: tuple[str, ...]
-    max_seq_length: int
-    document_context: bool
-    doc_stride: int | None
-
-    def __call__(self, sentences: Sequence[Sentence]) -> tuple[list[bytes], int]:
-        """The serialized records of whole documents, and 0."""
-        specs = token_classification_features(self.max_seq_length)
-        rows = list(self.records(sentences))
-        columns = {spec.name: np.array([row[spec.name] for row in rows]) for spec in specs}
-        return encode_examples(specs, columns), 0
-
-    def count_windows(self, sentences: Iterable[Sentence]) -> int:
-        """How many records there are."""
-        return sum(len(self._windows(text)) for text in self._texts(sentences))
-
-    def records(self, sentences: Iterable[Sentence]) -> Iterator[dict[str, Any]]:
-        """The windows of `sentences`: values of the features."""
-        for text in self._texts(sentences):
-            yield from self._records(text)
-
-    def _texts(self, sentences: Iterable[Sentence]) -> Iterator[list[LabelledWord]]:
-        """What is cut into windows: sentences, or documents."""
-        if not self.document_context:
-            yield from map(self._words, sentences)
-            return
-        for document in documents_of(sentences):
-            yield [word for sentence in document for word in self._words(sentence)]
-
-    def _words(self, sentence: Sentence) -> list[LabelledWord]:
-        most = self.max_seq_length - NUM_SPECIAL_TOKENS
-        ids = encode_words(self.tokenizer, sentence.words, most)
-        known = {label: index for index, label in enumerate(self.labels)}
-        words = []
-        for index, pieces in enumerate(ids):
-            label_id = 0  # of a test set without labels, which nobody reads
-            if sentence.labels is not None:
-                label = sentence.labels[index]
-                if label not in known:
-                    raise ValueError(
-                        f"{sentence.place(index)}: the label is {label!r}, but the labels of this "
-                        f"model are {', '.join(self.labels)}."
-                    )
-                label_id = known[label]
-            words.append(LabelledWord(pieces, label_id, starts_sentence=index == 0))
-        return words
-
-    def _windows(self, text: Sequence[LabelledWord]) -> list[Window]:
-        lengths = [len(word.ids) for word in text]
-        return word_windows(lengths, self.max_seq_length - NUM_SPECIAL_TOKENS, self.doc_stride)
-
-    def _records(self, text: Sequence[LabelledWord]) -> Iterator[dict[str, Any]]:
-        cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        room = self.max_seq_length - NUM_SPECIAL_TOKENS
-        for window in self._windows(text):
-            words = text[window.start : window.end]
-            packed = pack_words(
-                [word.ids for word in words],
-                max_seq_length=self.max_seq_length,
-                cls_id=cls_id,
-                sep_id=sep_id,
-            )
-            numbers = range(window.start, window.end)
-            columns: dict[str, list[Any]] = {
-                "word_positions": packed.word_positions,
-                "label_ids": [word.label_id for word in words],
-                "label_weights": [float(window.first <= n < window.last) for n in numbers],
-                "sentence_starts": [int(word.starts_sentence) for word in words],
-            }
-            padded = {name: pad(values, room) for name, values in columns.items()}
-            yield {**packed.sequence._asdict(), **padded}
-
-
-def documents_of(sentences: Iterable[Sentence]) -> Iterator[Iterator[Sentence]]:
-    """The sentences of each document, one after the other."""
-    for _, document in groupby(sentences, key=lambda sentence: sentence.document):
-        yield document
+def _parts_of(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    """Documents with CHUNK_SIZE sentences or a few more, and the rest."""
+    part: list[Document] = []
+    num_sentences = 0
+    for document in documents:
+        part.append(document)
+        num_sentences += len(document)
+        if num_sentences >= CHUNK_SIZE:
+            yield part
+            part, num_sentences = [], 0
+    if part:
+        yield part

@@ -36,7 +36,7 @@ SPLITS = (
     ("test", "do_predict", "predict_file"),
 )
 
-_SEQUENCES_PER_WORKER = 700_000  # with fewer, starting a process takes longer than it saves
+_SEQUENCES_PER_WORKER = 100_000  # with fewer, starting a process takes longer than it saves
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,8 @@ class FineTuningOptions(TrainingOptions):
         default=False,
     )
     num_workers: int | None = option(
-        "Processes that make the records. Default: one, or for millions of sequences as many as pay.",
+        "Processes that make the records. Default: one for each 100,000 sequences, as far as there are "
+        "cores, else one.",
         default=None,
     )
     feature_cache_dir: str | None = option(

@@ -1,6 +1,8 @@
 """Work in order, in this process or in several."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -57,6 +59,23 @@ def test_the_error_of_a_part_is_raised_when_it_is_its_turn(num_workers):
 def test_a_worker_that_was_killed_is_told():
     with pytest.raises(RuntimeError, match="A worker process was killed"):
         list(map_in_order(end, [1], 2))
+
+
+def test_workers_import_neither_the_program_nor_tensorflow(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import functools, sys\n"
+        "from bert_tf.data.parallel import map_in_order\n"
+        "from bert_tf.data.record_makers import pieces_of_texts\n"
+        "from bert_tf.tokenization import FullTokenizer\n"
+        "print('imported')\n"
+        "if __name__ == '__main__':\n"
+        "    tokenize = functools.partial(pieces_of_texts, FullTokenizer(['[UNK]', 'a']))\n"
+        "    print([p.ids for part in map_in_order(tokenize, [[['a', 'b']]] * 2, 2) for p in part])\n"
+        "    print('tensorflow' in sys.modules, sys.modules['__main__'].__file__ == __file__)\n"
+    )
+    run = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == ["imported", "[[1, 0], [1, 0]]", "False True"]
 
 
 def test_there_is_a_core():

@@ -1,0 +1,241 @@
+"""Plain values of examples -> serialized records, without TensorFlow.
+
+Importing TensorFlow takes seconds; other processes, which make records side by side, are spared it. A
+task (tasks/) says what an example is and what its records hold; its maker here does the work, many
+examples at a time.
+
+Shapes: S sequence, W words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_tf.data.example_bytes import encode_columns
+from bert_tf.data.packing import PackedSequence, Pair, pack, pack_all, pad, window_pairs
+from bert_tf.data.word_windows import (
+    Window,
+    WordPieces,
+    encode_words,
+    pack_words,
+    word_pieces,
+    word_windows,
+)
+from bert_tf.tokenization import FullTokenizer
+
+NUM_SPECIAL_TOKENS = 2  # [CLS] and [SEP], of a single sentence
+
+
+@dataclass(frozen=True)
+class RecordMaker:
+    """What all have in common.
+
+    Args:
+        tokenizer: of the model.
+        max_seq_length: S.
+        names: of the features in a record, in their order.
+    """
+
+    tokenizer: FullTokenizer
+    max_seq_length: int
+    names: tuple[str, ...]
+
+    def _place(self) -> dict[str, int]:
+        """What `packing` wants to know."""
+        cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        return {"max_seq_length": self.max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
+
+    def _encode(self, columns: Mapping[str, np.ndarray]) -> list[bytes]:
+        return encode_columns({name: columns[name] for name in self.names})
+
+
+class SentenceRow(NamedTuple):
+    """A sentence, or a pair of them."""
+
+    number: int  # of the example in its set
+    text_a: str
+    text_b: str | None
+    label: Any  # as records hold it
+
+
+@dataclass(frozen=True)
+class SentenceRecords(RecordMaker):
+    """Records of single sentences and pairs.
+
+    Args:
+        doc_stride: tokens between the windows of what is long; None: it is cut.
+        label_dtype: "int32" or "float32".
+    """
+
+    doc_stride: int | None = None
+    label_dtype: str = "int32"
+
+    def __call__(self, rows: Sequence[SentenceRow]) -> tuple[list[bytes], int]:
+        """The records, and how many of the examples were cut."""
+        pairs: list[Pair] = []
+        labels, numbers, num_cut = [], [], 0
+        for row in rows:
+            windows, is_cut = self._pairs(row.text_a, row.text_b)
+            pairs += windows
+            num_cut += is_cut
+            labels += [row.label] * len(windows)
+            numbers += [row.number] * len(windows)
+        columns = pack_all(pairs, **self._place())
+        columns["label_ids"] = np.array(labels, self.label_dtype)
+        columns["is_real_example"] = np.ones(len(pairs), np.int32)
+        columns["example_numbers"] = np.array(numbers, np.int32)
+        return self._encode(columns), num_cut
+
+    def count(self, text_a: str, text_b: str | None) -> int:
+        """How many records an example makes."""
+        return len(self._pairs(text_a, text_b)[0])
+
+    def sequences(self, text_a: str, text_b: str | None) -> tuple[list[PackedSequence], bool]:
+        """The inputs of an example (one, unless it is long and windows are asked for), and whether
+        something of it was cut off."""
+        pairs, is_cut = self._pairs(text_a, text_b)
+        place = self._place()
+        return [pack(ids_a, ids_b, **place) for ids_a, ids_b in pairs], is_cut
+
+    def _pairs(self, text_a: str, text_b: str | None) -> tuple[list[Pair], bool]:
+        ids_a = self.tokenizer.encode(text_a)
+        ids_b = () if text_b is None else self.tokenizer.encode(text_b)
+        if self.doc_stride:
+            return window_pairs(ids_a, ids_b, self.max_seq_length, self.doc_stride), False
+        room = self.max_seq_length - (3 if ids_b else 2)
+        return [(ids_a, ids_b)], len(ids_a) + len(ids_b) > room
+
+
+class ChoiceRow(NamedTuple):
+    """A text, and what may go with it."""
+
+    text_a: str
+    choices: Sequence[str]
+    label: int
+
+
+@dataclass(frozen=True)
+class ChoiceRecords(RecordMaker):
+    """Records of questions with choices.
+
+    Args:
+        num_choices: K; a question has as many or fewer.
+    """
+
+    num_choices: int = 2
+
+    def __call__(self, rows: Sequence[ChoiceRow]) -> tuple[list[bytes], int]:
+        """The records, and how many of their sequences are full."""
+        encode = self.tokenizer.encode
+        pairs: list[Pair] = []
+        is_choice = np.zeros((len(rows), self.num_choices), bool)
+        for index, row in enumerate(rows):
+            text_ids = encode(row.text_a)
+            pairs += [(text_ids, encode(choice)) for choice in row.choices]
+            is_choice[index, : len(row.choices)] = True
+        packed = pack_all(pairs, **self._place())
+        columns: dict[str, np.ndarray] = {"choice_mask": is_choice.astype(np.int32)}
+        for name, sequences in packed.items():
+            columns[name] = np.zeros((*is_choice.shape, self.max_seq_length), np.int32)
+            columns[name][is_choice] = sequences
+        columns["label_ids"] = np.array([row.label for row in rows], np.int32)
+        columns["is_real_example"] = np.ones(len(rows), np.int32)
+        return self._encode(columns), int(np.count_nonzero(packed["input_mask"].all(axis=-1)))
+
+
+class LabelledWord(NamedTuple):
+    """A word before it is packed."""
+
+    ids: list[int]
+    label_id: int
+    starts_sentence: bool
+
+
+LabelledSentence = tuple[Sequence[str], Sequence[int]]  # its words, and the label of each
+Document = Sequence[LabelledSentence]  # what is cut into windows as one; perhaps a single sentence
+
+
+@dataclass(frozen=True)
+class WordRecords(RecordMaker):
+    """Records of words with a label each: windows of documents.
+
+    Args:
+        doc_stride: pieces between windows; None for half of what a window holds.
+    """
+
+    doc_stride: int | None = None
+
+    def __call__(self, documents: Sequence[Document]) -> tuple[list[bytes], int]:
+        """The records, and 0."""
+        rows = [row for document in documents for row in self.rows(document)]
+        columns = {name: np.array([row[name] for row in rows]) for name in self.names}
+        return self._encode(columns), 0
+
+    def count(self, document: Document) -> int:
+        """How many records a document makes."""
+        return len(self._windows(self._words(document)))
+
+    def rows(self, document: Document) -> Iterator[dict[str, Any]]:
+        """Its windows, as values of the features."""
+        words = self._words(document)
+        room = self.max_seq_length - NUM_SPECIAL_TOKENS
+        for window in self._windows(words):
+            seen = words[window.start : window.end]
+            packed = pack_words([word.ids for word in seen], **self._place())
+            numbers = range(window.start, window.end)
+            columns: dict[str, list[Any]] = {
+                "word_positions": packed.word_positions,
+                "label_ids": [word.label_id for word in seen],
+                "label_weights": [float(window.first <= n < window.last) for n in numbers],
+                "sentence_starts": [int(word.starts_sentence) for word in seen],
+            }
+            padded = {name: pad(values, room) for name, values in columns.items()}
+            yield {**packed.sequence._asdict(), **padded}
+
+    def _words(self, document: Document) -> list[LabelledWord]:
+        most = self.max_seq_length - NUM_SPECIAL_TOKENS
+        return [
+            LabelledWord(ids, label_id, starts_sentence=index == 0)
+            for words, label_ids in document
+            for index, (ids, label_id) in enumerate(
+                zip(encode_words(self.tokenizer, words, most), label_ids, strict=True)
+            )
+        ]
+
+    def _windows(self, words: Sequence[LabelledWord]) -> list[Window]:
+        lengths = [len(word.ids) for word in words]
+        return word_windows(lengths, self.max_seq_length - NUM_SPECIAL_TOKENS, self.doc_stride)
+
+
+class WindowRow(NamedTuple):
+    """A question, and a part of its passage."""
+
+    unique_id: int
+    query_ids: Sequence[int]
+    passage_ids: Sequence[int]
+    start: int  # of the answer, in the input
+    end: int
+    is_impossible: bool
+
+
+@dataclass(frozen=True)
+class WindowRecords(RecordMaker):
+    """Records of windows of passages."""
+
+    def __call__(self, rows: Sequence[WindowRow]) -> tuple[list[bytes], int]:
+        """The records, and 0."""
+        columns = pack_all([(row.query_ids, row.passage_ids) for row in rows], **self._place())
+        columns["unique_ids"] = np.array([row.unique_id for row in rows], np.int32)
+        columns["start_positions"] = np.array([row.start for row in rows], np.int32)
+        columns["end_positions"] = np.array([row.end for row in rows], np.int32)
+        columns["is_impossible"] = np.array([row.is_impossible for row in rows], np.int32)
+        return self._encode(columns), 0
+
+
+def pieces_of_texts(tokenizer: FullTokenizer, texts: Sequence[Sequence[str]]) -> list[WordPieces]:
+    """The pieces of texts that are given as words."""
+    return [word_pieces(tokenizer, words) for words in texts]
