@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
+from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import Loss
 
 Tensors = Mapping[str, Any]
@@ -79,3 +80,21 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Figures of an evaluation set, from what `eval_outputs` kept of all its examples."""
+
+
+class ExampleTask(Task):
+    """A task whose records are made of examples, one after the other."""
+
+    @abc.abstractmethod
+    def write_records(
+        self, examples: Sequence[Any], tokenizer: FullTokenizer, path: str, num_workers: int = 1
+    ) -> int:
+        """Writes examples as a TFRecord file, in so many processes; the number of records."""
+
+    @abc.abstractmethod
+    def records_key(self, examples: Sequence[Any], tokenizer: FullTokenizer) -> str:
+        """A hash of all that `write_records` depends on."""
+
+    def num_sequences(self, examples: Sequence[Any]) -> int:
+        """About how many sequences the records hold in all."""
+        return len(examples)

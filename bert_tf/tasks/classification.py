@@ -18,7 +18,7 @@ from bert_tf.data.packing import PackedSequence
 from bert_tf.data.record_files import chunks_of, content_key, write_parts
 from bert_tf.data.record_makers import SentenceRecords, SentenceRow
 from bert_tf.modeling.models import BertForSequenceClassification
-from bert_tf.tasks.base import Task, Tensors
+from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tasks.problem_types import PROBLEM_TYPES, Label, ProblemType
 from bert_tf.tokenization import FullTokenizer
 
@@ -47,7 +47,7 @@ class InputExample:
     origin: str = ""
 
 
-class ClassificationTask(Task):
+class ClassificationTask(ExampleTask):
     """Labels or a number for each example.
 
     Args:

@@ -20,7 +20,7 @@ from bert_tf.data.multiple_choice import Question
 from bert_tf.data.record_files import chunks_of, content_key, write_parts
 from bert_tf.data.record_makers import ChoiceRecords, ChoiceRow
 from bert_tf.modeling.models import BertForMultipleChoice
-from bert_tf.tasks.base import Task, Tensors
+from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import metrics
 from bert_tf.training.losses import masked_choices, multiple_choice_loss
@@ -28,7 +28,7 @@ from bert_tf.training.losses import masked_choices, multiple_choice_loss
 logger = logging.getLogger(__name__)
 
 
-class MultipleChoiceTask(Task):
+class MultipleChoiceTask(ExampleTask):
     """One of some choices.
 
     Args:
@@ -78,10 +78,14 @@ class MultipleChoiceTask(Task):
             logger.info(
                 "%d of %d texts with their choice fill --max_seq_length=%d, and may be cut",
                 num_full,
-                sum(len(question.choices) for question in questions),
+                self.num_sequences(questions),
                 self.max_seq_length,
             )
         return count
+
+    def num_sequences(self, questions: Sequence[Question]) -> int:
+        """All their choices."""
+        return sum(len(question.choices) for question in questions)
 
     def _row(self, question: Question) -> ChoiceRow:
         num_choices = len(question.choices)

@@ -28,7 +28,7 @@ from bert_tf.data.record_makers import (
 )
 from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForTokenClassification
-from bert_tf.tasks.base import Task, Tensors
+from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.conlleval import Scores, conlleval
 from bert_tf.training.losses import cross_entropy, token_classification_loss, word_logits
@@ -36,7 +36,7 @@ from bert_tf.training.losses import cross_entropy, token_classification_loss, wo
 logger = logging.getLogger(__name__)
 
 
-class TokenClassificationTask(Task):
+class TokenClassificationTask(ExampleTask):
     """One label for each word.
 
     Args:
@@ -110,7 +110,7 @@ class TokenClassificationTask(Task):
 
     def write_records(
         self,
-        sentences: Iterable[Sentence],
+        sentences: Sequence[Sentence],
         tokenizer: FullTokenizer,
         path: str,
         num_workers: int = 1,

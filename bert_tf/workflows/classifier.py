@@ -5,11 +5,9 @@ Source: google-research/bert, run_classifier.py.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import tensorflow as tf
@@ -17,18 +15,16 @@ import tensorflow as tf
 from bert_tf.data.files import write_text
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import find_glue_task, submission_lines
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.trainer import Trainer
 from bert_tf.workflows import training
 from bert_tf.workflows.classifier_data import read_data
 from bert_tf.workflows.classifier_options import ClassifierOptions
 from bert_tf.workflows.classifier_report import evaluation_sections
 from bert_tf.workflows.classifier_runs import run_all
 from bert_tf.workflows.fine_tuning import (
+    Run,
     count_steps,
     make_trainer,
     prepare,
-    record_file,
     write_beside_checkpoints,
 )
 from bert_tf.workflows.report import Section, write_report
@@ -36,34 +32,7 @@ from bert_tf.workflows.report import Section, write_report
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Run:
-    """What evaluation and prediction need."""
-
-    trainer: Trainer
-    task: ClassificationTask
-    tokenizer: FullTokenizer
-    options: ClassifierOptions
-
-    def records(self, examples: Sequence[InputExample], name: str) -> str:
-        """The path of `<name>.tf_record` with the examples, which is written unless it is there."""
-        key = self.task.records_key(examples, self.tokenizer)
-        write = functools.partial(self.task.write_records, examples, self.tokenizer)
-        return record_file(self.trainer, self.options, name, key, len(examples), write)
-
-    def outputs(
-        self, examples: Sequence[InputExample], name: str, batch_size: int
-    ) -> dict[str, np.ndarray]:
-        """`logits` and `label_ids` of each example."""
-        kept = training.run_model(
-            self.trainer,
-            self.task,
-            [self.records(examples, name)],
-            batch_size,
-            label=name,
-            lengths=self.options.lengths,
-        )
-        return self.task.per_example(kept)
+ClassifierRun = Run[ClassificationTask, ClassifierOptions]
 
 
 def run_classifier(options: ClassifierOptions) -> dict[str, float]:
@@ -107,7 +76,7 @@ def run_once(
         logger.info("%d examples, %d steps", len(splits["train"]), num_train_steps)
 
         def evaluate_now() -> dict[str, float]:
-            kept = run.outputs(splits["dev"], "eval", options.eval_batch_size)
+            kept = outputs_of(run, splits["dev"], "eval", options.eval_batch_size)
             return metrics_of(task, kept)
 
         training.train(
@@ -128,7 +97,7 @@ def run_once(
 
 
 def evaluate(
-    run: Run, splits: dict[str, list[InputExample]], further: Sequence[Section] = ()
+    run: ClassifierRun, splits: dict[str, list[InputExample]], further: Sequence[Section] = ()
 ) -> dict[str, float]:
     """Metrics of the dev set; also written to `eval_results.txt`, and explained in `report.html`.
 
@@ -142,7 +111,7 @@ def evaluate(
         logger.info("***** Running evaluation *****")
         logger.info("  Num examples = %d", len(examples))
         suffix = split.removeprefix("dev")
-        kept = run.outputs(examples, f"eval{suffix}", run.options.eval_batch_size)
+        kept = outputs_of(run, examples, f"eval{suffix}", run.options.eval_batch_size)
         warn_of_collapse(run.task, kept)
         values = metrics_of(run.task, kept)
         results |= {f"{name}{suffix}": value for name, value in values.items()}
@@ -156,8 +125,15 @@ def evaluate(
     return results
 
 
+def outputs_of(
+    run: ClassifierRun, examples: Sequence[InputExample], name: str, batch_size: int
+) -> dict[str, np.ndarray]:
+    """`logits` and `label_ids` of each example."""
+    return run.task.per_example(run.outputs(examples, name, batch_size))
+
+
 def metrics_of(task: ClassificationTask, kept: dict[str, np.ndarray]) -> dict[str, float]:
-    """The metrics of `Run.outputs`."""
+    """The metrics of `outputs_of`."""
     return task.figures(kept["logits"], kept["label_ids"])
 
 
@@ -187,7 +163,7 @@ def warn_of_collapse(task: ClassificationTask, kept: dict[str, np.ndarray]) -> N
     )
 
 
-def predict(run: Run, examples: Sequence[InputExample], split: str = "test") -> None:
+def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "test") -> None:
     """Writes `test_results.tsv`: a line per example, without a header.
 
     A line has the probability of each label, or the number. Of a GLUE task a second file is what the
@@ -196,7 +172,7 @@ def predict(run: Run, examples: Sequence[InputExample], split: str = "test") -> 
     logger.info("***** Running prediction *****")
     logger.info("  Num examples = %d", len(examples))
     suffix, options = split.removeprefix("test"), run.options
-    logits = run.outputs(examples, f"predict{suffix}", options.predict_batch_size)["logits"]
+    logits = outputs_of(run, examples, f"predict{suffix}", options.predict_batch_size)["logits"]
     rows = ("\t".join(str(float(p)) for p in row) + "\n" for row in run.task.kind.shown(logits))
     path = os.path.join(options.output_dir, f"test_results{suffix}.tsv")
     write_text(path, "".join(rows))

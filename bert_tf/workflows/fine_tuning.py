@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
@@ -17,7 +19,7 @@ from bert_tf.data.record_files import make_once
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import folder_of
 from bert_tf.model_folder import read_task, write_model_folder
-from bert_tf.tasks.base import Task
+from bert_tf.tasks.base import ExampleTask, Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
 from bert_tf.training.trainer import Trainer
@@ -27,6 +29,7 @@ from bert_tf.workflows.options import TrainingOptions, option, require_one_of
 logger = logging.getLogger(__name__)
 
 KindOfTask = TypeVar("KindOfTask", bound=Task)
+KindOfExampleTask = TypeVar("KindOfExampleTask", bound=ExampleTask)
 Options = TypeVar("Options", bound="FineTuningOptions")
 
 # Name of the split, flag that asks for it, flag of its file.
@@ -248,6 +251,34 @@ def make_trainer(
     logger.info("%s", training.describe_model(trainer.model))
     folder = training.folder_to_write(trainer, options.output_dir)
     return trainer, replace(options, output_dir=folder)
+
+
+@dataclass(frozen=True)
+class Run(Generic[KindOfExampleTask, Options]):
+    """What training, evaluation and prediction need, of a task whose records are made of examples."""
+
+    trainer: Trainer
+    task: KindOfExampleTask
+    tokenizer: FullTokenizer
+    options: Options
+
+    def records(self, examples: Sequence[Any], name: str) -> str:
+        """The path of `<name>.tf_record` with the examples, which is written unless it is there."""
+        key = self.task.records_key(examples, self.tokenizer)
+        write = functools.partial(self.task.write_records, examples, self.tokenizer)
+        num_sequences = self.task.num_sequences(examples)
+        return record_file(self.trainer, self.options, name, key, num_sequences, write)
+
+    def outputs(self, examples: Sequence[Any], name: str, batch_size: int) -> dict[str, np.ndarray]:
+        """What `task.eval_outputs` keeps of the examples."""
+        return training.run_model(
+            self.trainer,
+            self.task,
+            [self.records(examples, name)],
+            batch_size,
+            label=name,
+            lengths=self.options.lengths,
+        )
 
 
 def record_file(

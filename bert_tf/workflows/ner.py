@@ -5,7 +5,6 @@ Source: Devlin et al. 2019, section 5.3. The reference has no such program.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -18,14 +17,12 @@ from bert_tf.data.files import open_whole, write_text
 from bert_tf.modeling.feature_based import check_feature_layers
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.conlleval import report
-from bert_tf.training.trainer import Trainer
 from bert_tf.workflows import training
 from bert_tf.workflows.fine_tuning import (
-    Start,
+    Run,
     count_steps,
     make_trainer,
     prepare,
-    record_file,
     write_beside_checkpoints,
 )
 from bert_tf.workflows.ner_data import columns_of, find_files, read_data
@@ -39,6 +36,8 @@ _OF_ALL_TYPES = (
     "global_step",
     *(f"eval_{n}" for n in ("f1", "precision", "recall", "accuracy", "loss")),
 )
+
+NerRun = Run[TokenClassificationTask, NerOptions]
 
 
 def run_ner(options: NerOptions) -> dict[str, float]:
@@ -67,41 +66,37 @@ def run_ner(options: NerOptions) -> dict[str, float]:
         num_windows = task.count_windows(splits["train"], start.tokenizer)
         num_train_steps, num_warmup_steps = count_steps(num_windows, options)
     trainer, options = make_trainer(task, start, options, num_train_steps, num_warmup_steps)
+    run = Run(trainer, task, start.tokenizer, options)
     results: dict[str, float] = {}
     if options.do_train:
         write_beside_checkpoints(options.output_dir, start, task, task.labels)
-        path = _records(trainer, task, splits["train"], start, options, "train")
+        path = run.records(splits["train"], "train")
         logger.info(
             "%d sentences, %d windows, %d steps", len(splits["train"]), num_windows, num_train_steps
         )
 
         def evaluate_now() -> dict[str, float]:
-            return task.metrics(_run(trainer, task, splits["dev"], start, options, "eval"))
+            return task.metrics(run.outputs(splits["dev"], "eval", options.eval_batch_size))
 
         evaluated = evaluate_now if options.do_eval else None
         training.train(
             trainer, task, [path], options, num_train_steps, evaluated, lengths=options.lengths
         )
     if options.do_eval:
-        results = evaluate(trainer, task, splits["dev"], start, options)
+        results = evaluate(run, splits["dev"])
     if options.do_predict:
-        predict(trainer, task, splits["test"], start, options)
+        predict(run, splits["test"])
     return results
 
 
-def evaluate(
-    trainer: Trainer,
-    task: TokenClassificationTask,
-    sentences: Sequence[Sentence],
-    start: Start,
-    options: NerOptions,
-) -> dict[str, float]:
+def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     """The figures of the dev set; also written, with the predictions."""
+    task, options = run.task, run.options
     logger.info("***** Running evaluation *****")
     logger.info("  Num sentences = %d", len(sentences))
-    kept = _run(trainer, task, sentences, start, options, "eval")
-    _write_predictions(task, kept, options.eval_file, options, "eval", append=True)
-    results = _write_scores(trainer, task, kept, options, "eval")
+    kept = run.outputs(sentences, "eval", options.eval_batch_size)
+    _write_predictions(run, kept, options.eval_file, "eval", append=True)
+    results = _write_scores(run, kept, "eval")
     if options.report:
         actual, predicted = (task.sentence_labels(kept, n) for n in ("label_ids", "predictions"))
         sections = entity_sections(sentences, actual, predicted, task.scores(kept))
@@ -111,60 +106,19 @@ def evaluate(
     return results
 
 
-def predict(
-    trainer: Trainer,
-    task: TokenClassificationTask,
-    sentences: Sequence[Sentence],
-    start: Start,
-    options: NerOptions,
-) -> None:
+def predict(run: NerRun, sentences: Sequence[Sentence]) -> None:
     """The test file with predicted labels; and its figures, where it has labels of its own."""
     logger.info("***** Running prediction *****")
     logger.info("  Num sentences = %d", len(sentences))
-    kept = _run(trainer, task, sentences, start, options, "test")
-    _write_predictions(task, kept, options.predict_file, options, "test", append=False)
+    kept = run.outputs(sentences, "test", run.options.predict_batch_size)
+    _write_predictions(run, kept, run.options.predict_file, "test", append=False)
     if sentences[0].labels is not None:
-        _write_scores(trainer, task, kept, options, "test")
+        _write_scores(run, kept, "test")
 
 
-def _run(
-    trainer: Trainer,
-    task: TokenClassificationTask,
-    sentences: Sequence[Sentence],
-    start: Start,
-    options: NerOptions,
-    name: str,
-) -> dict[str, np.ndarray]:
-    path = _records(trainer, task, sentences, start, options, name)
-    batch_size = options.eval_batch_size if name == "eval" else options.predict_batch_size
-    return training.run_model(
-        trainer, task, [path], batch_size, label=name, lengths=options.lengths
-    )
-
-
-def _records(
-    trainer: Trainer,
-    task: TokenClassificationTask,
-    sentences: Sequence[Sentence],
-    start: Start,
-    options: NerOptions,
-    name: str,
-) -> str:
-    """The path of the sentences' records."""
-    key = task.records_key(sentences, start.tokenizer)
-    write = functools.partial(task.write_records, sentences, start.tokenizer)
-    return record_file(trainer, options, name, key, len(sentences), write)
-
-
-def _write_scores(
-    trainer: Trainer,
-    task: TokenClassificationTask,
-    kept: Mapping[str, np.ndarray],
-    options: NerOptions,
-    name: str,
-) -> dict[str, float]:
-    results = {"global_step": trainer.step, **task.metrics(kept)}
-    scores = task.scores(kept)
+def _write_scores(run: NerRun, kept: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
+    results = {"global_step": run.trainer.step, **run.task.metrics(kept)}
+    scores = run.task.scores(kept)
     if scores.overall.actual and not scores.overall.predicted:
         logger.warning(
             "Every prediction is O, though there are %d entities: the model has learned nothing but "
@@ -172,7 +126,7 @@ def _write_scores(
             scores.overall.actual,
         )
     text = report(scores)
-    folder = options.output_dir
+    folder = run.options.output_dir
     if name != "eval":
         results = {key.replace("eval_", f"{name}_", 1): value for key, value in results.items()}
     training.write_results(os.path.join(folder, f"{name}_results.txt"), results, f"{name} results")
@@ -183,14 +137,10 @@ def _write_scores(
 
 
 def _write_predictions(
-    task: TokenClassificationTask,
-    kept: Mapping[str, np.ndarray],
-    source: str,
-    options: NerOptions,
-    name: str,
-    append: bool,
+    run: NerRun, kept: Mapping[str, np.ndarray], source: str, name: str, append: bool
 ) -> None:
-    labels = [label for row in task.sentence_labels(kept, "predictions") for label in row]
+    options = run.options
+    labels = [label for row in run.task.sentence_labels(kept, "predictions") for label in row]
     columns = columns_of(options, "test" if name == "test" else "dev")
     path = os.path.join(options.output_dir, f"{name}_predictions.txt")
     with open_whole(path) as file:

@@ -5,7 +5,6 @@ Source: Devlin et al. 2019, section 4.4. The reference has no such program.
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 import os
@@ -18,16 +17,14 @@ from bert_tf.data.files import open_whole
 from bert_tf.data.multiple_choice import Question, read_questions
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.training.metrics import softmax
-from bert_tf.training.trainer import Trainer
 from bert_tf.workflows import training
 from bert_tf.workflows.fine_tuning import (
     SPLITS,
-    Start,
+    Run,
     ThreeFilesOptions,
     count_steps,
     make_trainer,
     prepare,
-    record_file,
     write_beside_checkpoints,
 )
 from bert_tf.workflows.options import option
@@ -79,23 +76,24 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
     if options.do_train:
         num_train_steps, num_warmup_steps = count_steps(len(splits["train"]), options)
     trainer, options = make_trainer(task, start, options, num_train_steps, num_warmup_steps)
+    run = Run(trainer, task, start.tokenizer, options)
     results: dict[str, float] = {}
     if options.do_train:
         write_beside_checkpoints(options.output_dir, start, task)
-        path = _records(trainer, task, splits["train"], start, options, "train")
+        path = run.records(splits["train"], "train")
         logger.info("%d questions, %d steps", len(splits["train"]), num_train_steps)
 
         def evaluate_now() -> dict[str, float]:
-            return task.metrics(_run(trainer, task, splits["dev"], start, options, "eval"))
+            return task.metrics(run.outputs(splits["dev"], "eval", options.eval_batch_size))
 
         evaluated = evaluate_now if options.do_eval else None
         training.train(
             trainer, task, [path], options, num_train_steps, evaluated, lengths=options.lengths
         )
     if options.do_eval:
-        results = answer(trainer, task, splits["dev"], start, options, "eval")
+        results = answer(run, splits["dev"], "eval", options.eval_batch_size)
     if options.do_predict:
-        answer(trainer, task, splits["test"], start, options, "test")
+        answer(run, splits["test"], "test", options.predict_batch_size)
     return results
 
 
@@ -131,12 +129,10 @@ def read_data(options: SwagOptions) -> Splits:
 
 
 def answer(
-    trainer: Trainer,
-    task: MultipleChoiceTask,
+    run: Run[MultipleChoiceTask, SwagOptions],
     questions: Sequence[Question],
-    start: Start,
-    options: SwagOptions,
     name: str,
+    batch_size: int,
 ) -> dict[str, float]:
     """Answers a set; its figures, where the right answers are known.
 
@@ -145,13 +141,13 @@ def answer(
     """
     logger.info("***** Running %s *****", "evaluation" if name == "eval" else "prediction")
     logger.info("  Num examples = %d", len(questions))
-    kept = _run(trainer, task, questions, start, options, name)
+    options, kept = run.options, run.outputs(questions, name, batch_size)
     write_predictions(
         os.path.join(options.output_dir, f"{name}_predictions.jsonl"), questions, kept["logits"]
     )
     if any(question.label is None for question in questions):
         return {}
-    results = {"global_step": trainer.step, **_named(task.metrics(kept), name)}
+    results = {"global_step": run.trainer.step, **_named(run.task.metrics(kept), name)}
     path = os.path.join(options.output_dir, f"{name}_results.txt")
     training.write_results(path, results, f"{name.capitalize()} results")
     if options.report and name == "eval":
@@ -159,37 +155,6 @@ def answer(
         title = f"Choices of {os.path.basename(options.eval_file)}"
         write_report(os.path.join(options.output_dir, "report.html"), title, results, sections)
     return results
-
-
-def _run(
-    trainer: Trainer,
-    task: MultipleChoiceTask,
-    questions: Sequence[Question],
-    start: Start,
-    options: SwagOptions,
-    name: str,
-) -> dict[str, np.ndarray]:
-    """What `task.eval_outputs` keeps of the questions."""
-    path = _records(trainer, task, questions, start, options, name)
-    batch_size = options.eval_batch_size if name == "eval" else options.predict_batch_size
-    return training.run_model(
-        trainer, task, [path], batch_size, label=name, lengths=options.lengths
-    )
-
-
-def _records(
-    trainer: Trainer,
-    task: MultipleChoiceTask,
-    questions: Sequence[Question],
-    start: Start,
-    options: SwagOptions,
-    name: str,
-) -> str:
-    """The path of the questions' records."""
-    key = task.records_key(questions, start.tokenizer)
-    num_sequences = sum(len(question.choices) for question in questions)
-    write = functools.partial(task.write_records, questions, start.tokenizer)
-    return record_file(trainer, options, name, key, num_sequences, write)
 
 
 def _named(results: Mapping[str, float], name: str) -> dict[str, float]:
