@@ -12,7 +12,7 @@ test: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile
+	$(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
 # The long forms of tests/faults and tests/fuzzing. Each prints a table of what was tried.
 faults: $(VENV)/.installed-test

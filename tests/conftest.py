@@ -31,3 +31,25 @@ from tiny_words_and_choices import (  # noqa: E402, F401
     ner_model,
     swag_model,
 )
+
+# Test files that take minutes, most of them in processes that they start. They begin first (`make test`
+# keeps this order), so that the last minutes are not one file's, with the other process idle.
+LONG = (
+    "test_commands_of_guides.py",
+    "test_commands_of_pretraining.py",
+    "test_commands.py",
+    "test_faults_in_training.py",
+    "test_faults_in_generation.py",
+    "test_faults_on_workers.py",
+    "test_faults_in_export.py",
+    "test_run_on_workers.py",
+    "test_trainer_workers.py",
+    "test_examples.py",
+    "test_quickstart.py",
+    "test_packaging.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
