@@ -15,7 +15,7 @@ SENTENCES = ["sentencex>=1.0.20"]
 ONNX = ["tf2onnx>=1.17", "onnx>=1.17", "onnxruntime>=1.20"]
 TEST = [
     "pytest>=8",
-    "pytest-xdist>=3.6",
+    "pytest-xdist>=3.7",
     "ruff>=0.6",
     "mypy>=1.18",
     "hypothesis>=6.100",
