@@ -6,12 +6,15 @@ those before it made. What lies there at first, checkpoints and data, is tiny bu
 """
 
 import ast
+import functools
 import importlib.util
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,18 +186,41 @@ def all_commands() -> list[Command]:
 def environment(folder: Path) -> dict[str, str]:
     """That of a shell in which `python` is ours, and the folders of google-research/bert are named."""
     folder.mkdir()
-    python = folder / "python"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
     inherited = {
         n: v for n, v in os.environ.items() if n not in ("TF_CPP_MIN_LOG_LEVEL", "TF_CONFIG")
     }
-    return inherited | {
+    variables = inherited | {
         "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "BERT_BASE_DIR": "uncased_L-12_H-768_A-12",
         "SQUAD_DIR": ".",
     }
+    server = Path(__file__).parent / "python_server.py"
+    path = python_server(str(server), json.dumps(variables | {"PATH": os.environ["PATH"]}))
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {server} {path} -- "$@"\n')
+    python.chmod(0o755)
+    return variables
+
+
+@functools.cache
+def python_server(server: str, variables: str) -> str:
+    """Starts python_server.py, which ends with this process; the path of its socket."""
+    path = f"{tempfile.mkdtemp(prefix='python')}/socket"
+    started = subprocess.Popen(
+        [sys.executable, server, path],
+        env=json.loads(variables),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert started.stdout.readline() == "ready\n"
+    _servers.append(started)  # or its pipes would be closed
+    return path
+
+
+_servers: list[subprocess.Popen] = []
 
 
 # What a document begins with that a command of another one makes: its name -> the name of that output
