@@ -1,10 +1,10 @@
 """A Python that has imported TensorFlow already: for tests that start it a hundred times.
 
-    python python_server.py SOCKET             imports bert_tf, and waits; ends when its stdin does
-    python python_server.py SOCKET -- ARGS     is `python ARGS`, run in a fork of that one
+    python python_server.py FOLDER/SOCKET            imports bert_tf, and waits
+    python python_server.py FOLDER/SOCKET -- ARGS    is `python ARGS`, run in a fork of that one
 
-Whatever says how TensorFlow or Keras begin (`FIXED`) is settled in the server; where the caller's
-environment says otherwise, and where the server is gone, it is an ordinary Python.
+The first ends, and removes FOLDER, when its stdin ends. Settings of how TensorFlow or Keras begin
+(`FIXED`) are the server's; where the caller has others, it is an ordinary Python.
 """
 
 import json
@@ -35,6 +35,7 @@ def ask(path: str, arguments: list[str]) -> int:
 
 def serve(path: str) -> None:
     import select
+    import shutil
     from importlib import import_module
 
     at_first = dict(os.environ)
@@ -57,6 +58,7 @@ def serve(path: str) -> None:
         while True:
             ready, _, _ = select.select([listening, 0], [], [], 1.0)
             if 0 in ready and not os.read(0, 1):
+                shutil.rmtree(os.path.dirname(path))
                 return
             if listening in ready:
                 connection, _ = listening.accept()
