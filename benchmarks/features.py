@@ -2,9 +2,9 @@
 
     python benchmarks/features.py --num_workers=2
 
-Seconds until the records of SQuAD questions and of ARC questions lie there, each example under its own
-text several times over (`--copies`), so that nothing is tokenized once for all: in one process, in
-several, and where an earlier run made them. Vocabulary: the official uncased one.
+Seconds until the records of SQuAD's and of ARC's questions lie there: in one process, in several, and
+where an earlier run made them. The questions are repeated (`--copies`), SQuAD's with passages that are
+tokenized anew, ARC's with a number before each. Vocabulary: the official uncased one.
 """
 
 from __future__ import annotations

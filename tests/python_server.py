@@ -42,10 +42,6 @@ def serve(path: str) -> None:
     with open(f"{path}.settings", "w") as file:
         file.write(settings())
 
-    import keras  # noqa: F401
-    import tensorflow  # noqa: F401
-    import tensorflow_text  # noqa: F401
-
     from bert_tf.__main__ import PROGRAMS
 
     for module, _ in PROGRAMS.values():

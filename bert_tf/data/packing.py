@@ -24,9 +24,8 @@ from bert_tf.tokenization import FullTokenizer
 
 Token = TypeVar("Token")
 Tokens = TypeVar("Tokens", list, array)
-Pair = tuple[
-    Sequence[int], Sequence[int]
-]  # ids of the first sentence, and of the second if there is one
+# Ids of the first sentence, and of the second; of a single sentence the second is empty.
+Pair = tuple[Sequence[int], Sequence[int]]
 
 
 class PackedSequence(NamedTuple):

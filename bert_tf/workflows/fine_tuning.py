@@ -1,4 +1,5 @@
-"""What the programs that fine-tune share: their flags, and the way from flags to a model."""
+"""What the programs that fine-tune share: their flags, the way from flags to a model, and from examples to
+records and to what the model says of them."""
 
 from __future__ import annotations
 
