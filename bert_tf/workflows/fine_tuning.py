@@ -1,5 +1,5 @@
-"""What the programs that fine-tune share: their flags, the way from flags to a model, and from examples to
-records and to what the model says of them."""
+"""What the programs that fine-tune share: their flags, the way from flags to a model, and the way from
+examples to records and to what the model makes of them."""
 
 from __future__ import annotations
 
