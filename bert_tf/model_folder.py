@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import keras
 import tensorflow as tf
@@ -26,11 +26,13 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.interop.beside import check_vocabulary
-from bert_tf.interop.checkpoint import read_json
-from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
+from bert_tf.interop.heads import HEADS, find_head
+from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.of_checkpoint import default_labels, make_task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
@@ -55,8 +57,10 @@ TASKS = {
 class TrainedModel:
     """A model with its weights, and what is needed to use it.
 
-    `task` is None of a checkpoint that is for no task of ours (`prediction.loading`); `source` is what
-    messages call it.
+    Args:
+        task: None for a checkpoint without a task of ours (`prediction.loading`).
+        source: the model's name in messages.
+        unused_head: why a head of the checkpoint is not part of the model; empty if it has no other.
     """
 
     model: keras.Model
@@ -64,6 +68,7 @@ class TrainedModel:
     task: Task | None
     max_seq_length: int
     source: str = "this model"
+    unused_head: str = ""
 
 
 def write_model_folder(
@@ -122,6 +127,32 @@ def read_task(folder: str) -> Task | None:
         return TASKS[kind](**arguments)
     except (TypeError, ValueError) as error:  # TypeError: an argument is missing or unknown
         raise ValueError(f"{path}: {error} Was it written by a run of another version?") from error
+
+
+def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:
+    """Return what a checkpoint was trained for: from `task.json`, else from its head.
+
+    The head is that of Hugging Face's `architectures`, or the only one that the variables can belong
+    to. None for an encoder alone, and for a head without a task of ours.
+
+    Args:
+        max_seq_length: S of a task that no `task.json` states. Default: `max_position_embeddings`.
+
+    Raises:
+        ValueError: `task.json` is damaged, or the variables fit several heads.
+    """
+    task = read_task(folder_of(checkpoint.source))
+    if task is not None or checkpoint.config is None:
+        return task
+    head = find_head(checkpoint.arrays, None, checkpoint.architecture, checkpoint.source)
+    if head.has_labels and checkpoint.labels is None:
+        checkpoint = replace(checkpoint, labels=default_labels(checkpoint))
+    return make_task(head, checkpoint, max_seq_length=max_seq_length)
+
+
+def has_named_head(checkpoint: PretrainedCheckpoint) -> bool:
+    """Return whether Hugging Face's `architectures` name a head of `interop.heads`."""
+    return checkpoint.architecture in {head.architecture for head in HEADS.values()}
 
 
 def load_model_folder(

@@ -144,6 +144,11 @@ class Predictor:
             return QuestionAnswerer(trained, batch_size=self._batch_size, **settings)
         if isinstance(trained.model, BertForPreTraining):
             return self.mask_filler
+        if trained.unused_head:
+            raise ValueError(
+                f"{trained.unused_head} Write it as a folder that states its task with "
+                "convert_checkpoint, or ask for embeddings: --task=embeddings."
+            )
         raise ValueError(
             f"{trained.source} holds an encoder without a head, which has nothing to predict. It has "
             "embeddings: --task=embeddings."

@@ -28,12 +28,12 @@ class LabelModel(TextModel):
     Attributes:
         labels: in the order of the probabilities; none of a regression.
         problem_type: "single_label", "multi_label" or "regression".
-        is_pair: whether it was made for pairs of sentences.
+        is_pair: whether it was made for pairs of sentences; None if unknown, so that both are taken.
     """
 
     labels: Sequence[str]
     problem_type: str
-    is_pair: bool
+    is_pair: bool | None
 
     @property
     def fields(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -63,7 +63,7 @@ class LabelModel(TextModel):
             raise ValueError(
                 f"The model takes pairs of sentences, but there is only one: {beginning(text_a)}."
             )
-        if not self.is_pair and text_b is not None:
+        if self.is_pair is False and text_b is not None:
             raise ValueError(
                 "The model takes single sentences, but there is a second one: "
                 f"{beginning(checked_text(text_b))}."

@@ -1,6 +1,7 @@
 """Models for predictions: the folder of a run, or any checkpoint there is.
 
 folder of a run of ours (task.json)      the model of its task
+checkpoint with a fine-tuned head        the model of the task that Hugging Face's config.json states
 checkpoint with a masked-LM head         BertForPreTraining
 any other checkpoint                     BertModel, for embeddings and attention
 """
@@ -13,12 +14,14 @@ from dataclasses import replace
 import tensorflow as tf
 
 from bert_tf.interop.beside import find_config, load_tokenizer
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.hub import SCHEME
 from bert_tf.interop.initial import initialize, read_checkpoint
-from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model_folder
+from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model_folder, task_of
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.tasks.base import Task
+from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
 
@@ -31,12 +34,16 @@ def load_model(
     dtype: str | None = None,
     max_seq_length: int | None = None,
     doc_stride: int | None = None,
+    bert_config_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
 ) -> TrainedModel:
     """The model in a folder or checkpoint, with its tokenizer; `task` is None where it has none.
 
     Args:
         path: the --output_dir of a run, or whatever --init_checkpoint may name.
         dtype: precision policy, default float32.
+        bert_config_file, vocab_file, do_lower_case: of a checkpoint, instead of what is next to it.
         max_seq_length, doc_stride: in place of those that the model was trained with.
 
     Raises:
@@ -46,11 +53,17 @@ def load_model(
     if not path.startswith(SCHEME) and tf.io.gfile.exists(os.path.join(path, TASK_FILE)):
         trained = load_model_folder(path, dtype=dtype)
     else:
-        trained = _load_checkpoint(path, dtype)
+        trained = _load_checkpoint(path, dtype, bert_config_file, vocab_file, do_lower_case)
     return with_settings(trained, max_seq_length, doc_stride)
 
 
-def _load_checkpoint(path: str, dtype: str | None) -> TrainedModel:
+def _load_checkpoint(
+    path: str,
+    dtype: str | None,
+    bert_config_file: str | None,
+    vocab_file: str | None,
+    do_lower_case: bool | None,
+) -> TrainedModel:
     inside = tf.io.gfile.glob(os.path.join(path, "*", "saved_model.pb"))
     if inside and latest_checkpoint(path) is None:
         raise ValueError(
@@ -58,18 +71,36 @@ def _load_checkpoint(path: str, dtype: str | None) -> TrainedModel:
             f"{os.path.dirname(max(inside))}?"
         )
     checkpoint = read_checkpoint(path)
-    config = find_config(None, checkpoint)
-    tokenizer = load_tokenizer(None, None, checkpoint, config)
-    kind = BertForPreTraining if _MASKED_LM in checkpoint.arrays else BertModel
-    model = kind(config, dtype=dtype)
+    config = find_config(bert_config_file, checkpoint)
+    tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint, config)
+    task, problem = _fine_tuned_task(replace(checkpoint, config=config))
+    if task is not None:
+        model = task.build_model(config, dtype=dtype)
+    else:
+        kind = BertForPreTraining if _MASKED_LM in checkpoint.arrays else BertModel
+        model = kind(config, dtype=dtype)
     report = initialize(model, checkpoint)
-    missing = [name for name in report.missing if name.startswith("cls/predictions/")]
+    missing = [name for name in report.missing if name.startswith(("cls/predictions/", "output_"))]
     if missing:
         raise ValueError(
-            f"{checkpoint.source} has only a part of the masked-LM head: it lacks "
-            f"{', '.join(missing)}. It is incomplete; copy it again, or use one that has the whole head."
+            f"{checkpoint.source} has only a part of its head: it lacks {', '.join(missing)}. It is "
+            "incomplete; copy it again, or use one that has the whole head."
         )
-    return TrainedModel(model, tokenizer, None, config.max_position_embeddings, path)
+    length = config.max_position_embeddings
+    return TrainedModel(model, tokenizer, task, length, path, unused_head=problem)
+
+
+def _fine_tuned_task(checkpoint: PretrainedCheckpoint) -> tuple[Task | None, str]:
+    """Return the task of a fine-tuned head; or None, and why a head cannot be used."""
+    try:
+        task = task_of(checkpoint)
+    except ValueError as error:
+        return None, str(error)
+    if isinstance(task, PretrainingTask):
+        return None, ""
+    if task is None and "output_weights" in checkpoint.arrays:
+        return None, f"{checkpoint.source} has a head with several numbers as its outputs."
+    return task, ""
 
 
 def with_settings(
@@ -99,7 +130,7 @@ def with_settings(
 
 
 def loaded(model: str | TrainedModel, kind: type[Task], program: str) -> TrainedModel:
-    """A model for one kind of task; a folder is loaded first.
+    """A model for one kind of task; a folder or checkpoint is loaded first.
 
     Args:
         program: whose --output_dir has such models, for the message.
@@ -107,7 +138,7 @@ def loaded(model: str | TrainedModel, kind: type[Task], program: str) -> Trained
     Raises:
         ValueError: it is for another task.
     """
-    trained = load_model_folder(model) if isinstance(model, str) else model
+    trained = load_model(model) if isinstance(model, str) else model
     if not isinstance(trained.task, kind):
         found = "no task" if trained.task is None else trained.task.name
         raise ValueError(

@@ -55,7 +55,7 @@ class ClassificationTask(ExampleTask):
         max_seq_length: S.
         metric_names: keys of the problem type's metrics to report, the one that decides between
             models first. None: the problem type's own.
-        is_pair: whether an example has two sentences.
+        is_pair: whether an example has two sentences; None if unknown, so that both are taken.
         problem_type: key of `PROBLEM_TYPES`.
         class_weights: of the labels, in the training loss.
         doc_stride: examples beyond S become several windows, one every so many tokens, whose logits
@@ -70,7 +70,7 @@ class ClassificationTask(ExampleTask):
         labels: Sequence[str],
         max_seq_length: int,
         metric_names: Sequence[str] | None = None,
-        is_pair: bool = False,
+        is_pair: bool | None = False,
         problem_type: str = "single_label",
         class_weights: Sequence[float] | None = None,
         doc_stride: int | None = None,

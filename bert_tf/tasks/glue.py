@@ -61,6 +61,8 @@ class GlueTask:
             counted and left out instead of refused.
         range: least and largest number, of a regression; predictions beyond are brought back to it in
             the file for the leaderboard.
+        label_names: what models on Hugging Face's hub call `labels`, in the same order; from the
+            `ClassLabel`s of the data set `nyu-mll/glue`.
     """
 
     name: str
@@ -71,6 +73,7 @@ class GlueTask:
     spellings: Mapping[str, str] = field(default_factory=dict)
     has_broken_rows: bool = False
     range: tuple[float, float] | None = None
+    label_names: tuple[str, ...] = ()
 
     @property
     def is_pair(self) -> bool:
@@ -93,14 +96,25 @@ GLUE_TASKS = {
             "cola",
             _splits("CoLA.tsv", (3, None, 1), (1, None), header=False),
             metrics=("matthews_correlation", "accuracy"),
+            label_names=("unacceptable", "acceptable"),
         ),
-        GlueTask("sst-2", _splits("SST-2.tsv", (0, None, 1), (1, None))),
-        GlueTask("mrpc", _splits("MRPC.tsv", (3, 4, 0), (3, 4)), metrics=("f1", "accuracy")),
+        GlueTask(
+            "sst-2",
+            _splits("SST-2.tsv", (0, None, 1), (1, None)),
+            label_names=("negative", "positive"),
+        ),
+        GlueTask(
+            "mrpc",
+            _splits("MRPC.tsv", (3, 4, 0), (3, 4)),
+            metrics=("f1", "accuracy"),
+            label_names=("not_equivalent", "equivalent"),
+        ),
         GlueTask(
             "qqp",
             _splits("QQP.tsv", (3, 4, 5), (1, 2)),
             metrics=("f1", "accuracy"),
             has_broken_rows=True,
+            label_names=("not_duplicate", "duplicate"),
         ),
         GlueTask(
             "sts-b",
@@ -123,7 +137,11 @@ GLUE_TASKS = {
         ),
         GlueTask("qnli", _splits("QNLI.tsv", (1, 2, 3), (1, 2)), labels=ENTAILMENT),
         GlueTask("rte", _splits("RTE.tsv", (1, 2, 3), (1, 2)), labels=ENTAILMENT),
-        GlueTask("wnli", _splits("WNLI.tsv", (1, 2, 3), (1, 2))),
+        GlueTask(
+            "wnli",
+            _splits("WNLI.tsv", (1, 2, 3), (1, 2)),
+            label_names=("not_entailment", "entailment"),
+        ),
         GlueTask("ax", {"test": Split("diagnostic.tsv", 1, 2, submission="AX.tsv")}, labels=NLI),
         GlueTask(
             "xnli",

@@ -65,7 +65,10 @@ def run_once(
     if options.do_train:  # an epoch is every example once, or with --doc_stride every window
         num_records = task.count_records(splits["train"], start.tokenizer)
         num_train_steps, num_warmup_steps = count_steps(num_records, options)
-    trainer, options = make_trainer(task, start, options, num_train_steps, num_warmup_steps)
+    label_names = find_glue_task(options.task_name).label_names if options.task_name else ()
+    trainer, options = make_trainer(
+        task, start, options, num_train_steps, num_warmup_steps, label_names
+    )
     run = Run(trainer, task, start.tokenizer, options)
 
     results: dict[str, float] = {}

@@ -9,8 +9,10 @@ from typing import Any
 
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
+from bert_tf.tasks.of_checkpoint import are_unnamed, spelled_as
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
 from bert_tf.tasks.tables import TableLayout, infer_labels, read_examples
+from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.workflows.classifier_options import ClassifierOptions
 from bert_tf.workflows.fine_tuning import SPLITS
 
@@ -58,7 +60,8 @@ def read_data(
             settings["class_weights"] = class_weights(options.class_weights, task, splits["train"])
         task = ClassificationTask(max_seq_length=options.max_seq_length, **settings)
     if trained is not None:
-        _check_same_task(task, trained)
+        resumes = latest_checkpoint(options.output_dir) is not None
+        _check_same_task(task, trained, same_labels=resumes)
     if "train" in splits and task.kind.has_labels:
         _warn_of_missing_labels(task, splits["train"])
     return task, splits
@@ -132,8 +135,14 @@ def _labels(
                 "is nothing to learn: look at --label_column, or give examples of another label."
             )
         return labels
-    if trained is not None:
-        return trained.labels
+    if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
+        found = {
+            name
+            for examples in splits.values()
+            for example in examples
+            for name in ([example.label] if isinstance(example.label, str) else example.label or ())
+        }
+        return spelled_as(trained.labels, sorted(found))
     if options.train_file:
         return infer_labels(read_examples(options.train_file, layout, labelled=True))
     raise ValueError(
@@ -150,13 +159,15 @@ def _check_same_kind(problem_type: str, trained: ClassificationTask | None) -> N
         )
 
 
-def _check_same_task(task: ClassificationTask, trained: ClassificationTask) -> None:
-    if task.labels != trained.labels:
+def _check_same_task(
+    task: ClassificationTask, trained: ClassificationTask, same_labels: bool
+) -> None:
+    if same_labels and task.labels != trained.labels:
         raise ValueError(
             f"The labels of the data are {', '.join(task.labels)}, but the model was trained for "
             f"{', '.join(trained.labels)}. Use the data it was trained on, or another --output_dir."
         )
-    if task.is_pair != trained.is_pair:
+    if trained.is_pair is not None and task.is_pair != trained.is_pair:
         kinds = ("single sentences", "pairs of sentences")
         raise ValueError(
             f"The data are {kinds[task.is_pair]}, but the model was trained on "

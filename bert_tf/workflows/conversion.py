@@ -26,11 +26,12 @@ from bert_tf.interop.tf1 import write_tf1
 from bert_tf.model_folder import read_task, write_model_folder, write_task_and_vocab
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.tasks.problem_types import PROBLEM_TYPES
-from bert_tf.tasks.question_answering import QuestionAnsweringTask
-from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.tasks.of_checkpoint import (
+    HUGGINGFACE_PROBLEM_TYPES,
+    default_labels,
+    make_task,
+    problem_type_of,
+)
 from bert_tf.workflows import lookup
 from bert_tf.workflows.conversion_check import verify_conversion
 from bert_tf.workflows.model_card import check_license, write_conversion_card
@@ -39,12 +40,6 @@ from bert_tf.workflows.options import option
 logger = logging.getLogger(__name__)
 
 FORMATS = ("tf1", "huggingface")
-# Of task.json -> of Hugging Face's config.json.
-_HUGGINGFACE_PROBLEM_TYPES = {
-    "single_label": "single_label_classification",
-    "multi_label": "multi_label_classification",
-    "regression": "regression",
-}
 _MOST_PADDING = 128  # rows: tables are padded to a multiple of 8, 64 or 128
 
 
@@ -176,7 +171,19 @@ def _describe(
         if task is not None and _labels_of(task) not in ((), labels):
             task = type(task)(**{**task.arguments(), "labels": labels})
     if task is None:
-        task = _make_task(head, checkpoint, options)
+        length = options.max_seq_length or config.max_position_embeddings
+        lookup.check_sequence_length(length, config)
+        task = make_task(
+            head,
+            checkpoint,
+            max_seq_length=length,
+            is_pair=options.is_pair,
+            num_choices=options.num_choices,
+        )
+        if task is None and head.name == "classification":
+            logger.warning(
+                "No task.json is written: we have no task that predicts several numbers."
+            )
     return checkpoint, head, task, left_out
 
 
@@ -240,10 +247,7 @@ def _labels(
         labels = tuple(label.strip() for label in stated.split(","))
     else:
         labels = _labels_of(task) if task is not None else checkpoint.labels
-    is_huggingface = "model_type" in checkpoint.config.extra
-    # What transformers itself says then. A single output is a number, which needs no name.
-    if not labels and (num_labels == 1 or (num_labels == 2 and is_huggingface)):
-        labels = tuple(f"LABEL_{index}" for index in range(num_labels))
+    labels = labels or default_labels(checkpoint)
     if not labels:
         raise ValueError(
             f"The classifier in {checkpoint.source} has {num_labels} outputs, but nothing beside it "
@@ -285,39 +289,6 @@ def _warn_of_the_original(checkpoint: PretrainedCheckpoint) -> None:
         )
 
 
-def _make_task(
-    head: Head, checkpoint: PretrainedCheckpoint, options: ConvertOptions
-) -> Task | None:
-    """The task of a model that no run of ours made; None where we have no task for the head."""
-    length = options.max_seq_length or checkpoint.config.max_position_embeddings
-    lookup.check_sequence_length(length, checkpoint.config)
-    if head.name == "pretraining":
-        return PretrainingTask(length, max_predictions_per_seq=min(20, length))
-    if head.name == "multiple_choice":
-        return MultipleChoiceTask(options.num_choices, length)
-    if head.name == "question_answering":
-        return QuestionAnsweringTask(length, max_query_length=max(1, min(64, length - 4)))
-    if head.name == "token_classification":
-        return TokenClassificationTask(checkpoint.labels, length)
-    if head.name != "classification":
-        return None
-    kind = _problem_type(checkpoint, None)
-    labels = checkpoint.labels if PROBLEM_TYPES[kind].has_labels else ()
-    if kind == "regression" and len(checkpoint.labels) > 1:
-        logger.warning("No task.json is written: we have no task that predicts several numbers.")
-        return None
-    return ClassificationTask(labels, length, is_pair=options.is_pair, problem_type=kind)
-
-
-def _problem_type(checkpoint: PretrainedCheckpoint, task: Task | None) -> str:
-    """What a classifier of sentences learns, in our words; where nobody says, one output is a number."""
-    if isinstance(task, ClassificationTask):
-        return task.kind.name
-    ours = {theirs: name for name, theirs in _HUGGINGFACE_PROBLEM_TYPES.items()}
-    default = "regression" if len(checkpoint.labels) == 1 else "single_label"
-    return ours.get(checkpoint.config.extra.get("problem_type"), default)
-
-
 def _write_huggingface(
     folder: str,
     checkpoint: PretrainedCheckpoint,
@@ -329,7 +300,8 @@ def _write_huggingface(
     config = checkpoint.config
     problem_type = None
     if head.name == "classification":
-        problem_type = _HUGGINGFACE_PROBLEM_TYPES[_problem_type(checkpoint, task)]
+        ours = task.kind.name if isinstance(task, ClassificationTask) else None
+        problem_type = HUGGINGFACE_PROBLEM_TYPES[ours or problem_type_of(checkpoint)]
     values = config_values(config, head, checkpoint.labels, vocab, problem_type)
     files = {"config.json": values}
     tensors, beside = huggingface_tensors(checkpoint.arrays, config, head)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from bert_tf.interop.hub import SCHEME
 from bert_tf.interop.initial import initialize, read_checkpoint
-from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model_folder, read_task
+from bert_tf.model_folder import TASK_FILE, TrainedModel
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.modeling.pooling import POOLINGS
+from bert_tf.prediction.loading import load_model
 from bert_tf.serving.answerer import ServedAnswerer
 from bert_tf.serving.chooser import ServedChooser
 from bert_tf.serving.classifier import ServedClassifier
@@ -54,13 +54,13 @@ class ExportOptions:
     """The flags of export_saved_model."""
 
     model_dir: str = option(
-        "The --output_dir of a run of ours; for an encoder or a masked LM also any checkpoint that "
-        "--init_checkpoint may name."
+        "The --output_dir of a run of ours, or any checkpoint that --init_checkpoint may name."
     )
     export_dir: str = option("New folder for what is written; TF Serving wants .../<version>.")
     head: str | None = option(
-        "What is exported: task, what the model was fine-tuned for; encoder, embeddings and vectors "
-        "of layers; masked_lm, tokens for [MASK]. Default: task of a fine-tuned model, else encoder.",
+        "What is exported: task, what the model was fine-tuned for, also of a Hugging Face folder; "
+        "encoder, embeddings and vectors of layers; masked_lm, tokens for [MASK]. Default: task of a "
+        "fine-tuned model, else encoder.",
         default=None,
         choices=HEADS,
     )
@@ -85,6 +85,11 @@ class ExportOptions:
         "for each LayerNorm, and reads transposed kernels faster. any: plain operations.",
         default="cpu",
         choices=("cpu", "any"),
+    )
+    is_pair: bool | None = option(
+        "A classifier of Hugging Face takes pairs: the signature has text_a and text_b. Default: false; "
+        "a model of run_classifier states it.",
+        default=None,
     )
     max_seq_length: int | None = option(
         "Longer texts are cut, or read in windows of this length. Default: as in training. Not for "
@@ -199,23 +204,35 @@ def load_served(options: ExportOptions) -> Served:
     Raises:
         ValueError: the folder holds nothing that --head asks for, or a flag does not fit the model.
     """
-    task = None
-    if not options.model_dir.startswith(SCHEME):
-        task = read_task(options.model_dir)
-    is_tuned = task is not None and not isinstance(task, PretrainingTask)
-    head = options.head or ("task" if is_tuned else "encoder")
-    if head == "task":
-        if not is_tuned:
-            raise ValueError(
-                f"{options.model_dir} holds no fine-tuned model ({TASK_FILE} of run_classifier, "
-                "run_squad, run_ner or run_swag). Use --head=encoder or --head=masked_lm."
-            )
-        return _with_task(load_model_folder(options.model_dir, dtype=options.dtype), options)
-    return _without_task(head, options)
+    if options.head in ("encoder", "masked_lm"):
+        return _without_task(options.head, options)
+    trained = load_model(
+        options.model_dir,
+        dtype=options.dtype,
+        bert_config_file=options.bert_config_file,
+        vocab_file=options.vocab_file,
+        do_lower_case=options.do_lower_case,
+    )
+    if trained.task is not None and not isinstance(trained.task, PretrainingTask):
+        return _with_task(trained, options)
+    if trained.unused_head:
+        raise ValueError(
+            f"{trained.unused_head} Write it as a folder that states its task with convert_checkpoint, "
+            "or export the encoder alone: --head=encoder."
+        )
+    if options.head == "task":
+        raise ValueError(
+            f"{options.model_dir} holds no fine-tuned model: it has no {TASK_FILE} of run_classifier, "
+            "run_squad, run_ner or run_swag, and no such head. Use --head=encoder or --head=masked_lm."
+        )
+    return _without_task("encoder", options)
 
 
 def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
     task = trained.task
+    if options.is_pair is not None:
+        trained = _as_pairs(trained, options.is_pair)
+        task = trained.task
     if isinstance(task, QuestionAnsweringTask):
         if options.max_seq_length is not None:
             raise ValueError(
@@ -231,13 +248,25 @@ def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
         return ServedAnswerer(trained, settings, options.with_text)
     least = 3  # [CLS], a word or a second sentence's [SEP], [SEP]
     if isinstance(task, ClassificationTask):
-        least = 2 + task.is_pair + bool(task.doc_stride)  # windows move by a token or more
+        least = 2 + bool(task.is_pair) + bool(task.doc_stride)  # windows move by a token or more
     length = _checked_length(
         options.max_seq_length or trained.max_seq_length,
         least,
         trained.model.config.max_position_embeddings,
     )
     return _WITH_LENGTH[type(task)](trained, length, options.with_text)
+
+
+def _as_pairs(trained: TrainedModel, is_pair: bool) -> TrainedModel:
+    """Return a classifier for texts or pairs that did not state which of them it takes."""
+    task = trained.task
+    if not isinstance(task, ClassificationTask) or task.is_pair not in (None, is_pair):
+        raise ValueError(
+            f"--is_pair={is_pair} is for classifiers of Hugging Face, which do not state whether they "
+            f"take pairs; {trained.source} states it. Leave the flag out."
+        )
+    task = ClassificationTask(**task.arguments() | {"is_pair": is_pair})
+    return replace(trained, task=task)
 
 
 def _without_task(head: str, options: ExportOptions) -> Served:

@@ -19,8 +19,9 @@ from bert_tf.data.parallel import usable_cores
 from bert_tf.data.record_files import make_once
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import folder_of
-from bert_tf.model_folder import read_task, write_model_folder
+from bert_tf.model_folder import has_named_head, read_task, task_of, write_model_folder
 from bert_tf.tasks.base import ExampleTask, Task
+from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
 from bert_tf.training.trainer import Trainer
@@ -175,36 +176,54 @@ def prepare(
     if options.num_bilstm_layers is not None:
         config = replace(config, num_bilstm_layers=options.num_bilstm_layers)
     lookup.check_same_architecture(options.output_dir, config)
-    trained = trained_task(options, kind)
+    default = min(default_length, config.max_position_embeddings)
+    trained = trained_task(options, kind, checkpoint, default)
     if options.max_seq_length is None:
-        default = min(default_length, config.max_position_embeddings)
         options = replace(options, max_seq_length=trained.max_seq_length if trained else default)
     lookup.check_sequence_length(options.max_seq_length, config)
     tokenizer = lookup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
     return options, Start(devices, checkpoint, config, tokenizer), trained
 
 
-def trained_task(options: FineTuningOptions, kind: type[KindOfTask]) -> KindOfTask | None:
+def trained_task(
+    options: FineTuningOptions,
+    kind: type[KindOfTask],
+    checkpoint: PretrainedCheckpoint | None,
+    default_length: int,
+) -> KindOfTask | None:
     """What the model was trained for, which a run that goes on or only evaluates keeps to.
 
     None for a new model, and where nobody noted it.
 
+    Args:
+        checkpoint: the initial weights; of a Hugging Face folder the head tells the task.
+        default_length: tokens, of such a task.
+
     Raises:
-        ValueError: the checkpoints in --output_dir are of another kind of task.
+        ValueError: the weights are of another kind of task.
     """
     folder = options.output_dir
     resumes = checkpoints.latest_checkpoint(folder) is not None
-    if not resumes:
-        if options.do_train or not options.init_checkpoint:
-            return None
-        folder = folder_of(options.init_checkpoint)
-    task = read_task(folder)
+    if resumes:
+        task = read_task(folder)
+    elif options.do_train or checkpoint is None:
+        return None
+    else:
+        folder = folder_of(checkpoint.source)
+        task = known_task(checkpoint, default_length)
     if task is None or isinstance(task, kind):
         return task
     raise ValueError(
         f"{folder} holds a model for {task.name}, and this program is for {kind.name}. Use "
         + ("another --output_dir." if resumes else "--do_train, to train it for this first.")
     )
+
+
+def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:
+    """The task that `task.json` or Hugging Face's `architectures` name; None where neither does."""
+    if has_named_head(checkpoint):
+        return task_of(checkpoint, max_seq_length)
+    return read_task(folder_of(checkpoint.source))
 
 
 def count_steps(num_examples: int, options: FineTuningOptions) -> tuple[int, int]:
@@ -237,15 +256,31 @@ def write_beside_checkpoints(
 
 
 def make_trainer(
-    task: Task, start: Start, options: Options, num_train_steps: int, num_warmup_steps: int
+    task: Task,
+    start: Start,
+    options: Options,
+    num_train_steps: int,
+    num_warmup_steps: int,
+    label_names: Sequence[str] = (),
 ) -> tuple[Trainer, Options]:
-    """The Trainer, and the options with the folder that this process may write to."""
+    """The Trainer, and the options with the folder that this process may write to.
+
+    Args:
+        label_names: second names of the task's labels, which the checkpoint may have.
+
+    Raises:
+        ValueError: the checkpoint's classifier is for other labels, and is not trained.
+    """
+    checkpoint = start.checkpoint
+    if checkpoint is not None and checkpoints.latest_checkpoint(options.output_dir) is None:
+        known = known_task(checkpoint)
+        checkpoint = align_head(checkpoint, known, task, label_names, is_trained=options.do_train)
     trainer = trainer_setup.make_trainer(
         task,
         start.config,
         options,
         start.devices,
-        start.checkpoint,
+        checkpoint,
         num_train_steps,
         num_warmup_steps,
     )

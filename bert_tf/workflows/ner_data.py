@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.data.conll import Columns, Sentence, read_conll
 from bert_tf.data.label_schemes import SCHEMES, breaks, complete_labels, find_scheme
+from bert_tf.tasks.of_checkpoint import spelled_as
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows.fine_tuning import SPLITS
 from bert_tf.workflows.ner_options import NerOptions
@@ -83,7 +84,7 @@ def read_data(
     }
     scheme, labels = _scheme_and_labels(options, splits, trained)
     if trained is not None and not options.do_train:
-        task = _adjusted(trained, options)
+        task = _adjusted(trained, labels, options)
     else:
         task = TokenClassificationTask(
             labels,
@@ -93,7 +94,7 @@ def read_data(
             options.feature_layers if options.feature_based else None,
             options.bilstm_units,
         )
-    if trained is not None:
+    if trained is not None and options.do_train:
         _check_same_task(task, trained)
     for split, sentences in splits.items():
         _check_scheme(sentences, scheme, strict=options.label_scheme != "auto")
@@ -119,13 +120,15 @@ def _scheme_and_labels(
             "It is not known which label each output of the model stands for: no task.json lies beside "
             "its weights. Name the --output_dir of a run_ner, or train with --do_train."
         )
+    known = [row.labels for rows in splits.values() for row in rows if row.labels is not None]
+    labels = spelled_as(trained.labels, sorted({label for row in known for label in row}))
     if options.label_scheme != "auto":
-        return options.label_scheme, trained.labels
-    for scheme in SCHEMES:
-        if trained.labels == complete_labels(trained.labels, scheme):
-            return scheme, trained.labels
+        return options.label_scheme, labels
+    for scheme in (find_scheme(known), *SCHEMES):  # IOB1 and IOB2 have the same labels
+        if set(labels) <= set(complete_labels(labels, scheme)):
+            return scheme, labels
     raise ValueError(
-        f"The labels of the model, {', '.join(trained.labels)}, are not all of one scheme. Say which "
+        f"The labels of the model, {', '.join(labels)}, are not all of one scheme. Say which "
         f"is meant: --label_scheme={' or '.join(SCHEMES)}."
     )
 
@@ -170,9 +173,11 @@ def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str], split: s
                 )
 
 
-def _adjusted(trained: TokenClassificationTask, options: NerOptions) -> TokenClassificationTask:
-    """The task of a model that is only used, with this run's length of inputs."""
-    arguments = trained.arguments() | {"max_seq_length": options.max_seq_length}
+def _adjusted(
+    trained: TokenClassificationTask, labels: Sequence[str], options: NerOptions
+) -> TokenClassificationTask:
+    """The task of a model that is only used, with this run's length of inputs and spelling of labels."""
+    arguments = trained.arguments() | {"max_seq_length": options.max_seq_length, "labels": labels}
     if options.document_context:
         arguments["document_context"] = True
     if options.doc_stride is not None or options.max_seq_length != trained.max_seq_length:

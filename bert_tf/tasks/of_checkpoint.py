@@ -1,0 +1,197 @@
+"""The task of a checkpoint that no run of ours wrote: from its head, labels and problem type.
+
+A Hugging Face folder states all three in `config.json`: `architectures`, `id2label`, `problem_type`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
+from bert_tf.interop.heads import HEADS, Head
+from bert_tf.tasks.base import Task
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.tasks.problem_types import PROBLEM_TYPES
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.token_classification import TokenClassificationTask
+
+logger = logging.getLogger(__name__)
+
+# Name here -> in Hugging Face's config.json.
+HUGGINGFACE_PROBLEM_TYPES = {
+    "single_label": "single_label_classification",
+    "multi_label": "multi_label_classification",
+    "regression": "regression",
+}
+_CLASSIFIER = HEADS["classification"].starts  # the variables with one row for each label
+
+
+def make_task(
+    head: Head,
+    checkpoint: PretrainedCheckpoint,
+    *,
+    max_seq_length: int | None = None,
+    is_pair: bool | None = None,
+    num_choices: int = 4,
+) -> Task | None:
+    """Return the task of a checkpoint, or None if no task of ours has such a head.
+
+    Args:
+        head: from `interop.heads.find_head`.
+        checkpoint: with its config; with `labels` if the head has labels.
+        max_seq_length: S. Default: `max_position_embeddings`.
+        is_pair: whether a classifier takes pairs; None if unknown, so that it takes both.
+        num_choices: the most choices of a question.
+    """
+    length = max_seq_length or checkpoint.config.max_position_embeddings
+    if head.name == "pretraining":
+        return PretrainingTask(length, max_predictions_per_seq=min(20, length))
+    if head.name == "multiple_choice":
+        return MultipleChoiceTask(num_choices, length)
+    if head.name == "question_answering":
+        return QuestionAnsweringTask(length, max_query_length=max(1, min(64, length - 4)))
+    if head.name == "token_classification":
+        return TokenClassificationTask(checkpoint.labels, length)
+    if head.name != "classification":
+        return None
+    problem_type = problem_type_of(checkpoint)
+    if problem_type == "regression" and len(checkpoint.labels) > 1:
+        return None  # several numbers
+    labels = checkpoint.labels if PROBLEM_TYPES[problem_type].has_labels else ()
+    return ClassificationTask(labels, length, is_pair=is_pair, problem_type=problem_type)
+
+
+def problem_type_of(checkpoint: PretrainedCheckpoint) -> str:
+    """Return a key of `PROBLEM_TYPES`. Default, as in `transformers`: one output is a number."""
+    ours = {theirs: name for name, theirs in HUGGINGFACE_PROBLEM_TYPES.items()}
+    default = "regression" if len(checkpoint.labels) == 1 else "single_label"
+    return ours.get(checkpoint.config.extra.get("problem_type"), default)
+
+
+def default_labels(checkpoint: PretrainedCheckpoint) -> tuple[str, ...] | None:
+    """Return LABEL_0, LABEL_1, ... for a classifier that needs no `id2label`, else None.
+
+    That is one with a single output, a number, and in a Hugging Face folder any: `transformers` names
+    them so.
+    """
+    num_labels = shape_of(checkpoint.arrays, "output_weights")[0]
+    if num_labels == 1 or "model_type" in checkpoint.config.extra:
+        return tuple(f"LABEL_{index}" for index in range(num_labels))
+    return None
+
+
+def label_order(
+    theirs: Sequence[str], ours: Sequence[str], other_names: Sequence[str] = ()
+) -> list[int] | None:
+    """Return the row of `theirs` for each label of `ours`, or None if the names do not fit.
+
+    Names are compared without regard to case, spaces, "-" and "_".
+
+    Args:
+        theirs: labels of a checkpoint, in the order of its outputs.
+        ours: labels of the data. Their order also holds for a checkpoint that names none
+            (LABEL_0, LABEL_1, ... or 0, 1, ...).
+        other_names: second names of `ours`, in the same order.
+
+    >>> label_order(["ENTAILMENT", "NOT_ENTAILMENT"], ["not entailment", "entailment"])
+    [1, 0]
+    >>> label_order(["negative", "positive"], ["0", "1"], other_names=["negative", "positive"])
+    [0, 1]
+    >>> label_order(["joy", "anger"], ["positive", "negative"]) is None
+    True
+    """
+    found = [_plain(label) for label in theirs]
+    for names in (ours, other_names):
+        wanted = [_plain(label) for label in names]
+        if len(set(found)) == len(found) and sorted(found) == sorted(wanted):
+            return [found.index(label) for label in wanted]
+    if are_unnamed(theirs) and len(theirs) == len(ours):
+        return list(range(len(ours)))
+    return None
+
+
+def are_unnamed(labels: Sequence[str]) -> bool:
+    """Return whether labels are only numbers: LABEL_0, LABEL_1, ... or 0, 1, ..."""
+    numbers = [re.sub("^label_?", "", label.lower()) for label in labels]
+    return numbers == [str(index) for index in range(len(labels))]
+
+
+def spelled_as(labels: Sequence[str], found: Sequence[str]) -> tuple[str, ...]:
+    """Return `labels`, each as it is spelled in `found` if it occurs there.
+
+    >>> spelled_as(["NEGATIVE", "POSITIVE", "MIXED"], ["positive", "negative"])
+    ('negative', 'positive', 'MIXED')
+    """
+    spellings = {_plain(label): label for label in found}
+    if are_unnamed(labels) and are_unnamed(sorted(found)):
+        spellings = dict(zip(map(_plain, labels), sorted(found), strict=False))
+    spelled = [label if label in found else spellings.get(_plain(label), label) for label in labels]
+    return tuple(spelled if len(set(spelled)) == len(spelled) else labels)
+
+
+def _plain(label: str) -> str:
+    return re.sub(r"[\s_-]+", " ", label.strip()).casefold()
+
+
+def align_head(
+    checkpoint: PretrainedCheckpoint,
+    known: Task | None,
+    task: Task,
+    other_names: Sequence[str] = (),
+    is_trained: bool = False,
+) -> PretrainedCheckpoint:
+    """Return the checkpoint with the rows of its classifier in the order of a task's labels.
+
+    Args:
+        known: what the checkpoint was trained for; None if unknown, so that nothing is compared.
+        task: what the model is for now.
+        other_names: second names of the labels of `task`, in their order.
+        is_trained: whether the model is trained before it is used. Then a classifier for other labels
+            is left out, and that of `task` starts with random values.
+
+    Raises:
+        ValueError: the classifier is for other labels, and is not trained.
+    """
+    theirs, ours = getattr(known, "labels", ()), getattr(task, "labels", ())
+    if type(known) is not type(task) or not set(_CLASSIFIER) <= set(checkpoint.arrays):
+        return checkpoint
+    if not theirs or not ours:  # a number has no name
+        return checkpoint
+    order = label_order(theirs, ours, other_names)
+    if order is None:
+        named = f"for the labels {', '.join(theirs)}, but those of the data are {', '.join(ours)}"
+        if not is_trained:
+            raise ValueError(
+                f"{checkpoint.source} is a classifier {named}. Use data with its labels, correct "
+                "`id2label` in its config.json, or train with --do_train."
+            )
+        logger.warning("%s is a classifier %s: a new one is trained.", checkpoint.source, named)
+        return replace(checkpoint, arrays=_without_classifier(checkpoint.arrays))
+    if are_unnamed(theirs) and not are_unnamed(ours):
+        logger.warning(
+            "%s does not name its labels (%s). They are taken to be %s, in this order. If that is "
+            "wrong, correct `id2label` in its config.json.",
+            checkpoint.source,
+            ", ".join(theirs),
+            ", ".join(ours),
+        )
+    return replace(checkpoint, arrays=_reordered(checkpoint.arrays, order))
+
+
+def _reordered(arrays, order: Sequence[int]) -> LazyArrays:
+    def read(name: str) -> np.ndarray:
+        return arrays[name][list(order)] if name in _CLASSIFIER else arrays[name]
+
+    return LazyArrays({name: shape_of(arrays, name) for name in arrays}, read)
+
+
+def _without_classifier(arrays) -> LazyArrays:
+    shapes = {name: shape_of(arrays, name) for name in arrays if name not in _CLASSIFIER}
+    return LazyArrays(shapes, arrays.__getitem__)
