@@ -220,6 +220,7 @@ def pretraining_options(records, toy_text, output_dir, **changes):
         "num_train_steps": 150,
         "num_warmup_steps": 10,
         "learning_rate": 5e-3,
+        "jit_compile": "false",
         "save_checkpoints_steps": 60,
         "evaluate_steps": 70,
     }
@@ -245,6 +246,7 @@ def classifier_options(output_dir, **changes):
         "max_seq_length": 19,
         "train_batch_size": 16,
         "learning_rate": 5e-3,
+        "jit_compile": "false",
     }
     return ClassifierOptions(**{**values, **changes})
 

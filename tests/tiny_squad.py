@@ -44,6 +44,7 @@ def squad_options(output_dir, **changes):
         "doc_stride": 8,
         "train_batch_size": 16,
         "learning_rate": 5e-3,
+        "jit_compile": "false",
     }
     return SquadOptions(**{**values, **changes})
 

@@ -47,6 +47,7 @@ def ner_options(output_dir, **changes):
         "max_seq_length": 19,
         "train_batch_size": 16,
         "learning_rate": 5e-3,
+        "jit_compile": "false",
     }
     return NerOptions(**{**values, **changes})
 
@@ -106,6 +107,7 @@ def swag_options(output_dir, **changes):
         "max_seq_length": 19,
         "train_batch_size": 16,
         "learning_rate": 5e-3,
+        "jit_compile": "false",
     }
     return SwagOptions(**{**values, **changes})
 
