@@ -1,8 +1,16 @@
 """BERT (Devlin et al. 2019) for TensorFlow 2 and Keras 3.
 
+    import bert_tf
+
+    bert_tf.load("mrpc_output").predict([("A dog.", "A cat.")])
+    model = bert_tf.BertForSequenceClassification.from_pretrained(folder, num_labels=3)
+    tokenizer = bert_tf.FullTokenizer.from_pretrained(folder)
+
 Importing this package imports neither TensorFlow nor Keras; the names below are loaded when they
 are first used.
 """
+
+# ruff: noqa: F401  (type checkers read the imports, Python the table below them)
 
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -11,22 +19,61 @@ __version__ = "1.0.0"
 
 if TYPE_CHECKING:
     from bert_tf.config import BertConfig
-    from bert_tf.modeling.bert import BertModel
+    from bert_tf.data.features import FeatureSpec
+    from bert_tf.data.records import RecordWriter
+    from bert_tf.modeling.bert import BertModel, ConfiguredModel
+    from bert_tf.modeling.models import (
+        BertForMaskedLM,
+        BertForMultipleChoice,
+        BertForPreTraining,
+        BertForQuestionAnswering,
+        BertForSequenceClassification,
+        BertForTokenClassification,
+    )
+    from bert_tf.predictor import Predictor, load
+    from bert_tf.tasks.base import Task
+    from bert_tf.text_preprocessor import TextPreprocessor
     from bert_tf.tokenization import FullTokenizer
+    from bert_tf.training.losses import Loss
+    from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb
+    from bert_tf.training.schedules import (
+        WarmupConstant,
+        WarmupCosineDecay,
+        WarmupLinearDecay,
+        WarmupPolynomialDecay,
+    )
+    from bert_tf.workflows.conversion import convert
+    from bert_tf.workflows.exporting import export
+    from bert_tf.workflows.fit import Trainer
 
-_HOMES = {
-    "BertConfig": "bert_tf.config",
-    "BertModel": "bert_tf.modeling.bert",
-    "FullTokenizer": "bert_tf.tokenization",
+# Module -> the names that it gives to the package.
+_NAMES = {
+    "config": "BertConfig",
+    "tokenization": "FullTokenizer",
+    "text_preprocessor": "TextPreprocessor",
+    "predictor": "load Predictor",
+    "workflows.exporting": "export",
+    "workflows.conversion": "convert",
+    "modeling.bert": "BertModel ConfiguredModel",
+    "modeling.models": "BertForPreTraining BertForMaskedLM BertForSequenceClassification "
+    "BertForTokenClassification BertForQuestionAnswering BertForMultipleChoice",
+    "tasks.base": "Task",
+    "workflows.fit": "Trainer",
+    "data.features": "FeatureSpec",
+    "data.records": "RecordWriter",
+    "training.losses": "Loss",
+    "training.optimization": "AdamWeightDecay AdamW Lamb",
+    "training.schedules": "WarmupLinearDecay WarmupPolynomialDecay WarmupCosineDecay WarmupConstant",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = ["BertConfig", "BertModel", "FullTokenizer", "__version__"]
+__all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str):
     if name not in _HOMES:
         raise AttributeError(f"module 'bert_tf' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(f"bert_tf.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import keras
 import tensorflow as tf
@@ -26,7 +26,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.interop.beside import check_vocabulary
-from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json, shape_of
 from bert_tf.interop.heads import HEADS, find_head
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
 from bert_tf.tasks.base import Task
@@ -145,14 +145,23 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
     if task is not None or checkpoint.config is None:
         return task
     head = find_head(checkpoint.arrays, None, checkpoint.architecture, checkpoint.source)
-    if head.has_labels and checkpoint.labels is None:
-        checkpoint = replace(checkpoint, labels=default_labels(checkpoint))
-    return make_task(head, checkpoint, max_seq_length=max_seq_length)
+    labels = checkpoint.labels
+    if head.has_labels and labels is None:
+        num_labels = shape_of(checkpoint.arrays, "output_weights")[0]
+        labels = default_labels(checkpoint.config, num_labels)
+        if labels is None:
+            raise ValueError(
+                f"{checkpoint.source} has a classifier, but nothing names its {num_labels} outputs. "
+                "Name them with convert_checkpoint --labels."
+            )
+    return make_task(head, checkpoint.config, labels or (), max_seq_length=max_seq_length)
 
 
-def has_named_head(checkpoint: PretrainedCheckpoint) -> bool:
-    """Return whether Hugging Face's `architectures` name a head of `interop.heads`."""
-    return checkpoint.architecture in {head.architecture for head in HEADS.values()}
+def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:
+    """Return the task that `task.json` or Hugging Face's `architectures` state, or None."""
+    if checkpoint.architecture in {head.architecture for head in HEADS.values()}:
+        return task_of(checkpoint, max_seq_length)
+    return read_task(folder_of(checkpoint.source))
 
 
 def load_model_folder(

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import keras
 import numpy as np
 
 from bert_tf.model_folder import TrainedModel
@@ -47,10 +48,12 @@ from bert_tf.prediction.saved_models import (
 )
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.prediction.words_and_choices import ChoicePredictor, EntityRecognizer
+from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.tokenization import FullTokenizer
 
 __all__ = [
     "EMBEDDING_POOLINGS",
@@ -69,8 +72,29 @@ __all__ = [
     "corpus_pseudo_perplexity",
     "cosine_similarity",
     "is_saved_model",
+    "load",
     "load_saved_model",
 ]
+
+
+def load(path: str, **settings) -> Predictor:
+    """Return the model in a folder, ready for raw text.
+
+    >>> import bert_tf
+    >>> bert_tf.load("mrpc_output").predict([("A dog.", "A cat.")])  # doctest: +SKIP
+    [{'label': '0', 'probabilities': {'0': 0.93, '1': 0.07}}]
+
+    Args:
+        path: the --output_dir of a run of ours; a Hugging Face folder or hf://org/name, whose head,
+            labels and problem type are those of its config.json; any other checkpoint that
+            --init_checkpoint may name; or a SavedModel of `export`.
+        **settings: of `Predictor`.
+
+    Raises:
+        FileNotFoundError: there is no such folder or checkpoint.
+        ValueError: it contains nothing that can be loaded.
+    """
+    return Predictor(path, **settings)
 
 
 class Predictor:
@@ -126,6 +150,21 @@ class Predictor:
             self._trained = load_model(
                 model, dtype=precision, max_seq_length=max_seq_length, doc_stride=doc_stride
             )
+
+    @property
+    def model(self) -> keras.Model:
+        """The Keras model with its weights."""
+        return self._weights().model
+
+    @property
+    def tokenizer(self) -> FullTokenizer:
+        """The tokenizer of the model."""
+        return self._weights().tokenizer
+
+    @property
+    def task(self) -> Task | None:
+        """What the model was trained for; None for a pre-trained model."""
+        return self._weights().task
 
     @cached_property
     def text_model(self) -> TextModel:

@@ -358,6 +358,77 @@ class FullTokenizer:
         self.wordpiece_tokenizer = WordpieceTokenizer(vocab=self.vocab)
         self._start_caches()
 
+    @classmethod
+    def from_pretrained(cls, path: str | os.PathLike, **kwargs) -> FullTokenizer:
+        """Return the tokenizer of a model folder or checkpoint.
+
+        Args:
+            path: what `--init_checkpoint` may name; the weights are not read. The vocabulary is its
+                vocab.txt or tokenizer.json, and the case is what its files state, else the
+                vocabulary's.
+            **kwargs: `do_lower_case`, to overrule that; `preserve_special_tokens`.
+
+        Raises:
+            FileNotFoundError: there is no such folder.
+            ValueError: it contains no vocabulary, or `do_lower_case` contradicts its files.
+        """
+        return import_module("bert_tf.interop.beside").read_tokenizer(path, cls, **kwargs)
+
+    def __call__(
+        self,
+        texts: str | Sequence[str],
+        pairs: str | Sequence[str] | None = None,
+        *,
+        max_length: int | None = None,
+        pad_to_max_length: bool = False,
+    ) -> dict[str, Any]:
+        """Return model inputs for texts or pairs of texts.
+
+        Args:
+            texts: B texts; a single one is a batch of one.
+            pairs: the second text of each pair, or None.
+            max_length: tokens of an example with [CLS] and [SEP]. Longer ones are truncated, the longer
+                text of a pair first. None truncates nothing.
+            pad_to_max_length: whether S is `max_length`. Default: the longest example of the batch.
+
+        Returns:
+            NumPy int32 [B, S]: `input_ids`; `input_mask`, 1 = real, 0 = padding; `segment_ids`, 0 =
+            first text and padding, 1 = second.
+
+        Raises:
+            TypeError: a text is not a string.
+            ValueError: there are not as many `pairs` as `texts`, or `max_length` has no room for
+                [CLS] and [SEP].
+
+        >>> tokenizer = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##able", "dog"])
+        >>> tokenizer(["Unable dog", "dog"])["input_ids"].tolist()
+        [[2, 4, 5, 6, 3], [2, 6, 3, 0, 0]]
+        """
+        pack_batch = import_module("bert_tf.data.packing").pack_batch_of_texts
+        return pack_batch(self, texts, pairs, max_length, pad_to_max_length)
+
+    def decode(self, ids: Iterable[Any], *, skip_special_tokens: bool = True) -> Any:
+        """Return the text of ids, or a list of texts for a batch.
+
+        Word pieces are joined and words separated by spaces; case, accents and spacing that the
+        tokenizer removed do not come back.
+
+        Args:
+            ids: int [S] or [B, S]: lists, NumPy arrays or tensors.
+            skip_special_tokens: leave out [PAD], [CLS] and [SEP].
+
+        >>> tokenizer = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##able", "dog"])
+        >>> tokenizer.decode([[2, 4, 5, 6, 3], [2, 6, 3, 0, 0]])
+        ['unable dog', 'dog']
+        """
+        rows = ids.numpy() if hasattr(ids, "numpy") else ids
+        rows = rows.tolist() if hasattr(rows, "tolist") else list(rows)
+        if rows and isinstance(rows[0], (list, tuple)):
+            return [self.decode(row, skip_special_tokens=skip_special_tokens) for row in rows]
+        left_out = ("[PAD]", "[CLS]", "[SEP]") if skip_special_tokens else ()
+        tokens = [token for token in self.convert_ids_to_tokens(rows) if token not in left_out]
+        return " ".join(tokens).replace(" ##", "")
+
     def tokenize(self, text: str | bytes) -> list[str]:
         """The word pieces of `text`."""
         pieces = []

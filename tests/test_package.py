@@ -16,13 +16,20 @@ ROOT = Path(bert_tf.__file__).parent
 
 # rank of each part: it may import parts of lower rank, of its own package, and those named beside it.
 RANKS = {"config": 0, "tokenization": 0, "data": 1, "modeling": 1, "training": 1, "interop": 1}
-RANKS |= {"tasks": 2, "model_folder": 3, "serving": 3, "prediction": 3, "predictor": 3}
+RANKS |= {
+    "tasks": 2,
+    "model_folder": 3,
+    "pretrained": 3,
+    "serving": 3,
+    "prediction": 3,
+    "predictor": 3,
+}
 RANKS |= {"workflows": 3, "cli": 4, "__main__": 5}
 # Interop fills models; training gives dropout its seed.
 ALSO = {"interop": {"modeling"}, "training": {"modeling"}}
 # Within rank 3 the order is: a folder, then what is made of it, then the workflows.
 WITHIN_RANK_3 = (
-    *("model_folder", "serving", "prediction", "predictor"),
+    *("model_folder", "pretrained", "serving", "prediction", "predictor"),
     "workflows",
 )
 

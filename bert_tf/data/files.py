@@ -95,3 +95,43 @@ def check_writable(output_dir: str) -> None:
             f"Nothing can be written into --output_dir={output_dir} ({error}). Use a folder that may be "
             "written, on a disk that is not full."
         ) from error
+
+
+@contextmanager
+def new_folder(folder: str, name: str) -> Iterator[str]:
+    """A folder under a temporary name, which becomes `folder` if all goes well.
+
+    Args:
+        name: of the parameter or flag, for messages.
+
+    Raises:
+        ValueError: as `check_new_folder`.
+    """
+    check_new_folder(folder, name)
+    temporary = f"{folder.rstrip('/')}.tmp"
+    if tf.io.gfile.exists(temporary):  # of a run that was killed
+        tf.io.gfile.rmtree(temporary)
+    tf.io.gfile.makedirs(temporary)
+    yield temporary
+    if tf.io.gfile.isdir(folder):  # it is empty
+        tf.io.gfile.rmtree(folder)
+    tf.io.gfile.rename(temporary, folder)
+
+
+def check_new_folder(folder: str, name: str) -> None:
+    """Raise unless a folder can be made there, so that nothing is overwritten.
+
+    Args:
+        name: of the parameter or flag, for the message.
+
+    Raises:
+        ValueError: `folder` is a file, or a folder that is not empty.
+    """
+    if not tf.io.gfile.exists(folder):
+        return
+    if not tf.io.gfile.isdir(folder):
+        raise ValueError(f"{name}={folder} is a file. Name a new folder.")
+    if tf.io.gfile.listdir(folder):
+        raise ValueError(
+            f"{name}={folder} is not empty. Name a new folder, so that nothing is overwritten."
+        )

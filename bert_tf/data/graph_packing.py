@@ -17,6 +17,7 @@ def pack_ragged(
     max_seq_length: int,
     cls_id: int,
     sep_id: int,
+    pad_id: int = 0,
     length_step: int = 1,
 ) -> dict[str, tf.Tensor]:
     """Sentences or pairs, cut to fit, with [CLS], [SEP] and padding to the batch's longest.
@@ -61,7 +62,7 @@ def pack_ragged(
     longest = tf.maximum(rows.bounding_shape(axis=1, out_type=tf.int64), 1)
     shape = [-1, tf.minimum(-(-longest // length_step) * length_step, max_seq_length)]
     return {
-        "input_ids": rows.to_tensor(shape=shape),
+        "input_ids": rows.to_tensor(pad_id, shape=shape),
         "input_mask": tf.ones_like(rows).to_tensor(shape=shape),
         "segment_ids": segments.to_tensor(shape=shape),
     }

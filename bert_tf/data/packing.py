@@ -69,6 +69,43 @@ def pack(
     )
 
 
+def pack_batch_of_texts(
+    tokenizer: FullTokenizer,
+    texts: str | Sequence[str],
+    pairs: str | Sequence[str] | None = None,
+    max_length: int | None = None,
+    pad_to_max_length: bool = False,
+) -> dict[str, np.ndarray]:
+    """Return the inputs of a batch of texts; see `FullTokenizer.__call__`."""
+    texts = [texts] if isinstance(texts, (str, bytes)) else list(texts)
+    pairs = [pairs] if isinstance(pairs, (str, bytes)) else pairs
+    seconds = [""] * len(texts) if pairs is None else list(pairs)
+    if len(seconds) != len(texts):
+        raise ValueError(f"There are {len(texts)} `texts`, but {len(seconds)} `pairs`.")
+    for name, values in (("texts", texts), ("pairs", seconds)):
+        for index, text in enumerate(values):
+            if not isinstance(text, (str, bytes)):
+                kind = type(text).__name__
+                raise TypeError(f"`{name}[{index}]` must be a string, but is of type {kind}.")
+    if pad_to_max_length and max_length is None:
+        raise ValueError("`pad_to_max_length` needs a `max_length`.")
+    ids = [(tokenizer.encode(a), tokenizer.encode(b)) for a, b in zip(texts, seconds, strict=True)]
+    longest = max((len(a) + len(b) + (3 if b else 2) for a, b in ids), default=2)
+    if max_length is not None and (longest > max_length or pad_to_max_length):
+        longest = max_length
+    cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    pad_id = tokenizer.vocab.get("[PAD]", 0)
+    rows = [
+        pack(a, b, max_seq_length=longest, cls_id=cls_id, sep_id=sep_id, pad_id=pad_id)
+        for a, b in ids
+    ]
+    columns = zip(*rows, strict=True) if rows else [()] * 3
+    return {
+        name: np.array(column, np.int32).reshape(len(rows), longest)
+        for name, column in zip(PackedSequence._fields, columns, strict=True)
+    }
+
+
 def pack_all(
     pairs: Sequence[Pair], *, max_seq_length: int, cls_id: int, sep_id: int
 ) -> dict[str, np.ndarray]:

@@ -6,8 +6,12 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 
+import tensorflow as tf
+
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
+from bert_tf.interop.hub import local_path
+from bert_tf.interop.huggingface import transformer_folder, vocab_of_tokenizer
 from bert_tf.interop.letter_case import (
     stated_lower_case,
     validate_case_matches_checkpoint,
@@ -70,6 +74,34 @@ def load_tokenizer(
         _compare_vocabularies(tokenizer.vocab, checkpoint, vocab_file)
     check_vocabulary(tokenizer.vocab, config, vocab_file or "beside the checkpoint")
     return tokenizer
+
+
+def read_tokenizer(
+    path: str | os.PathLike,
+    kind: type[FullTokenizer] = FullTokenizer,
+    do_lower_case: bool | None = None,
+    **kwargs,
+) -> FullTokenizer:
+    """Return the tokenizer of a folder or checkpoint; see `FullTokenizer.from_pretrained`."""
+    folder = local_path(path)
+    if not tf.io.gfile.isdir(folder):
+        folder = os.path.dirname(folder)
+    if not tf.io.gfile.isdir(folder or "."):
+        raise FileNotFoundError(f"There is no model folder {path}.")
+    folder = transformer_folder(folder)
+    vocab_file = file_beside(folder, "vocab.txt")
+    tokens = list(load_vocab(vocab_file)) if vocab_file else vocab_of_tokenizer(folder)
+    if tokens is None:
+        raise ValueError(
+            f"{folder or '.'} contains no vocab.txt, and no tokenizer.json of type WordPiece. Copy the "
+            "vocabulary of the model there, or give FullTokenizer its path."
+        )
+    if do_lower_case is None:
+        do_lower_case = stated_lower_case(folder)
+    if do_lower_case is None:
+        do_lower_case = vocab_is_cased(tokens) is not True
+    validate_case_matches_checkpoint(do_lower_case, folder, dict.fromkeys(tokens, 0))
+    return kind(tokens, do_lower_case, **kwargs)
 
 
 def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) -> None:

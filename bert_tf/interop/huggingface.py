@@ -86,7 +86,7 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         arrays=arrays,
         config=config,
         vocab_file=vocab_file,
-        vocab=None if vocab_file else _vocab_of_tokenizer(folder),
+        vocab=None if vocab_file else vocab_of_tokenizer(folder),
         do_lower_case=stated_lower_case(folder),
         architecture=architecture,
         labels=labels,
@@ -200,7 +200,8 @@ def _labels(
     return tuple(str(id2label[str(index)]) for index in range(num_labels))
 
 
-def _vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
+def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
+    """Return the WordPieces in `tokenizer.json`, in the order of their ids; None if it has none."""
     path = file_beside(folder, "tokenizer.json")
     model = read_json(path).get("model", {}) if path else {}
     if model.get("type") != "WordPiece":

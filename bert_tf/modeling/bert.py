@@ -6,6 +6,7 @@ Shapes: B batch, S sequence, H hidden.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import keras
@@ -16,6 +17,7 @@ from bert_tf.modeling.attention import attention_bias
 from bert_tf.modeling.embeddings import Embeddings, truncated_normal
 from bert_tf.modeling.heads import gather_positions
 from bert_tf.modeling.transformer import TransformerBlock
+from bert_tf.tokenization import FullTokenizer
 
 
 class ConfiguredModel(keras.Model):
@@ -28,6 +30,42 @@ class ConfiguredModel(keras.Model):
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(**kwargs)
         self.config = config
+        self.load_report = None
+
+    @classmethod
+    def from_pretrained(cls, path: str, **kwargs) -> ConfiguredModel:
+        """Return a model with the weights of any checkpoint that `--init_checkpoint` may name.
+
+        Parts that the checkpoint lacks, such as a new head, have random values. `load_report` of the
+        model lists what was loaded, what is new, and what was not used.
+
+        Args:
+            path: a folder or checkpoint of google-research/bert, of bert_tf, of Hugging Face (also
+                hf://org/name) or of tf-models-official.
+            **kwargs: arguments of the class (`num_labels`, `labels`, `dtype`). Default of `num_labels`
+                and `labels`: those of the checkpoint's head.
+
+        Raises:
+            FileNotFoundError: there is no such checkpoint.
+            ValueError: its encoder does not fit, or it has no configuration.
+        """
+        return import_module("bert_tf.pretrained").from_pretrained(cls, path, **kwargs)
+
+    def save_pretrained(
+        self, folder: str, tokenizer: FullTokenizer | None = None, format: str = "huggingface"
+    ) -> None:
+        """Write the model as a new folder, which appears whole or not at all.
+
+        Args:
+            folder: must not exist, or be empty.
+            tokenizer: written next to the weights.
+            format: "huggingface" (config.json, model.safetensors; needs the extra [hf]) or "tf1"
+                (bert_model.ckpt, bert_config.json).
+
+        Raises:
+            ValueError: the folder is not empty, or the format is unknown or cannot hold this model.
+        """
+        import_module("bert_tf.pretrained").save_pretrained(self, folder, tokenizer, format)
 
     def get_config(self) -> dict[str, Any]:
         policy = keras.saving.serialize_keras_object(self.dtype_policy)

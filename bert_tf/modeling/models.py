@@ -6,6 +6,7 @@ Shapes: B batch, S sequence, V vocabulary, P predictions, L labels, K choices. T
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -53,20 +54,61 @@ class BertForPreTraining(ConfiguredModel):
         }
 
 
-class _LabeledModel(ConfiguredModel):
-    """What the models with a choice of labels share."""
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertForMaskedLM(ConfiguredModel):
+    """Masked language model without next-sentence prediction.
 
-    def __init__(self, config: BertConfig, num_labels: int, **kwargs):
+    Inputs: those of `BertModel`; `masked_lm_positions`, int32 [B, P], default every position.
+    Outputs: `masked_lm_logits` [B, P, V].
+    """
+
+    def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, **kwargs)
+        self.bert = BertModel(config, dtype=self.dtype_policy)
+        self.masked_lm = MaskedLMHead(config, dtype=self.dtype_policy)
+        self.built = True
+
+    def call(self, inputs, training=None) -> dict[str, Any]:
+        hidden = self.bert(inputs, training=training)["sequence_output"]
+        positions = inputs.get("masked_lm_positions")
+        if positions is None:
+            batch, length = ops.shape(hidden)[:2]
+            positions = ops.broadcast_to(ops.arange(length, dtype="int32"), (batch, length))
+        table = ops.convert_to_tensor(self.bert.embeddings.word_embeddings)
+        return {"masked_lm_logits": self.masked_lm(hidden, positions, table, training=training)}
+
+
+class _LabeledModel(ConfiguredModel):
+    """Shared by the models with a choice of labels.
+
+    Args:
+        num_labels: L; 1 for a number. Default: as many as `labels`.
+        labels: names of the outputs, in their order.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        num_labels: int | None = None,
+        labels: Sequence[str] | None = None,
+        **kwargs,
+    ):
+        super().__init__(config, **kwargs)
+        if num_labels is None:
+            num_labels = len(labels or ())
         if num_labels < 1:
             raise ValueError(f"`num_labels` is {num_labels}, but must be 1 or more.")
+        if labels is not None and len(labels) != num_labels:
+            raise ValueError(f"`num_labels` is {num_labels}, but there are {len(labels)} `labels`.")
         self.num_labels = num_labels
+        self.labels = None if labels is None else tuple(labels)
         self.bert = BertModel(config, dtype=self.dtype_policy)
         self.classifier = ClassificationHead(config, num_labels, dtype=self.dtype_policy)
         self.built = True
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "num_labels": self.num_labels}
+        names = {} if self.labels is None else {"labels": list(self.labels)}
+        return {**super().get_config(), "num_labels": self.num_labels, **names}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -112,7 +154,8 @@ class BertForMultipleChoice(_LabeledModel):
         return {"logits": ops.reshape(scores, (batch, choices))}
 
     def get_config(self) -> dict[str, Any]:
-        return {key: value for key, value in super().get_config().items() if key != "num_labels"}
+        left_out = ("num_labels", "labels")
+        return {key: value for key, value in super().get_config().items() if key not in left_out}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

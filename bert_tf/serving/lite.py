@@ -16,7 +16,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.serving.saved_model import described, metadata, new_folder, write_beside
+from bert_tf.data.files import new_folder
+from bert_tf.serving.saved_model import described, metadata, write_beside
 from bert_tf.serving.served import TOKENS, Served
 
 LITE_FILE = "model.tflite"
@@ -53,7 +54,7 @@ def write_lite(served: Served, export_dir: str, precision: str = "float32") -> d
         if precision == "float16":
             converter.target_spec.supported_types = [tf.float16]
         content = converter.convert()
-    with new_folder(export_dir) as folder:
+    with new_folder(export_dir, "--export_dir") as folder:
         values = metadata(served, precision) | {"format": "tflite", "file": LITE_FILE}
         values["signatures"] = {TOKENS: described(function.get_concrete_function())}
         write_beside(served, folder, values)

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.serving.saved_model import described, metadata, new_folder, write_beside
+from bert_tf.data.files import new_folder
+from bert_tf.serving.saved_model import described, metadata, write_beside
 from bert_tf.serving.served import TOKENS, Served
 
 ONNX_FILE = "model.onnx"
@@ -58,7 +59,7 @@ def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> d
     function = served.numeric_tokens_of_weights()
     model = _converted(served, function)
     onnx.checker.check_model(model)  # tf2onnx only logs that it does not know an operation
-    with new_folder(export_dir) as folder:
+    with new_folder(export_dir, "--export_dir") as folder:
         values = metadata(served, precision) | {"format": "onnx", "file": ONNX_FILE}
         signature = described(function.get_concrete_function())
         signature["inputs"] = {name: signature["inputs"][name] for name in served.ids_specs()}

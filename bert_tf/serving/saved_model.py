@@ -10,19 +10,18 @@ assets.extra/
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from bert_tf import __version__
-from bert_tf.data.files import write_text
+from bert_tf.data.files import new_folder, write_text
 from bert_tf.model_folder import TASK_FILE, task_text
 from bert_tf.serving.served import TOKENS, Served, Signature
 from bert_tf.serving.warmup import write_warmup_requests
@@ -58,7 +57,7 @@ def write_saved_model(
     """
     served.prepare(for_onednn=for_cpu)
     found = served.signatures(signatures or [*served.text_functions(), TOKENS])
-    with new_folder(export_dir) as folder:
+    with new_folder(export_dir, "--export_dir") as folder:
         tf.saved_model.save(served, folder, signatures=found)
         extra = os.path.join(folder, EXTRA)
         values = metadata(served, precision) | {
@@ -70,40 +69,6 @@ def write_saved_model(
         if warm_up:
             _write_warm_up(served, extra, _model_name(export_dir), found)
     return values
-
-
-@contextlib.contextmanager
-def new_folder(export_dir: str) -> Iterator[str]:
-    """A folder under a temporary name, which becomes `export_dir` if all goes well.
-
-    Raises:
-        ValueError: `export_dir` is not empty.
-    """
-    check_export_dir(export_dir)
-    temporary = f"{export_dir.rstrip('/')}.tmp"
-    if tf.io.gfile.exists(temporary):  # of an export that was killed
-        tf.io.gfile.rmtree(temporary)
-    yield temporary
-    if tf.io.gfile.isdir(export_dir):
-        tf.io.gfile.rmtree(export_dir)
-    tf.io.gfile.rename(temporary, export_dir)
-
-
-def check_export_dir(export_dir: str) -> None:
-    """Refuses a place where something lies.
-
-    Raises:
-        ValueError: `export_dir` is a file, or a folder that is not empty.
-    """
-    if not tf.io.gfile.exists(export_dir):
-        return
-    if not tf.io.gfile.isdir(export_dir):
-        raise ValueError(f"--export_dir={export_dir} is a file. Name a new folder.")
-    if tf.io.gfile.listdir(export_dir):
-        raise ValueError(
-            f"--export_dir={export_dir} is not empty. Name a new folder; for TensorFlow Serving, the "
-            "next version number."
-        )
 
 
 def metadata(served: Served, precision: str) -> dict[str, Any]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import HEADS, Head
 from bert_tf.tasks.base import Task
@@ -35,7 +36,8 @@ _CLASSIFIER = HEADS["classification"].starts  # the variables with one row for e
 
 def make_task(
     head: Head,
-    checkpoint: PretrainedCheckpoint,
+    config: BertConfig,
+    labels: Sequence[str] = (),
     *,
     max_seq_length: int | None = None,
     is_pair: bool | None = None,
@@ -45,12 +47,12 @@ def make_task(
 
     Args:
         head: from `interop.heads.find_head`.
-        checkpoint: with its config; with `labels` if the head has labels.
+        labels: names of the outputs, in order, if the head has any.
         max_seq_length: S. Default: `max_position_embeddings`.
         is_pair: whether a classifier takes pairs; None if unknown, so that it takes both.
         num_choices: the most choices of a question.
     """
-    length = max_seq_length or checkpoint.config.max_position_embeddings
+    length = max_seq_length or config.max_position_embeddings
     if head.name == "pretraining":
         return PretrainingTask(length, max_predictions_per_seq=min(20, length))
     if head.name == "multiple_choice":
@@ -58,31 +60,30 @@ def make_task(
     if head.name == "question_answering":
         return QuestionAnsweringTask(length, max_query_length=max(1, min(64, length - 4)))
     if head.name == "token_classification":
-        return TokenClassificationTask(checkpoint.labels, length)
+        return TokenClassificationTask(labels, length)
     if head.name != "classification":
         return None
-    problem_type = problem_type_of(checkpoint)
-    if problem_type == "regression" and len(checkpoint.labels) > 1:
+    problem_type = problem_type_of(config, labels)
+    if problem_type == "regression" and len(labels) > 1:
         return None  # several numbers
-    labels = checkpoint.labels if PROBLEM_TYPES[problem_type].has_labels else ()
+    labels = labels if PROBLEM_TYPES[problem_type].has_labels else ()
     return ClassificationTask(labels, length, is_pair=is_pair, problem_type=problem_type)
 
 
-def problem_type_of(checkpoint: PretrainedCheckpoint) -> str:
+def problem_type_of(config: BertConfig, labels: Sequence[str]) -> str:
     """Return a key of `PROBLEM_TYPES`. Default, as in `transformers`: one output is a number."""
     ours = {theirs: name for name, theirs in HUGGINGFACE_PROBLEM_TYPES.items()}
-    default = "regression" if len(checkpoint.labels) == 1 else "single_label"
-    return ours.get(checkpoint.config.extra.get("problem_type"), default)
+    default = "regression" if len(labels) == 1 else "single_label"
+    return ours.get(config.extra.get("problem_type", ""), default)
 
 
-def default_labels(checkpoint: PretrainedCheckpoint) -> tuple[str, ...] | None:
+def default_labels(config: BertConfig, num_labels: int) -> tuple[str, ...] | None:
     """Return LABEL_0, LABEL_1, ... for a classifier that needs no `id2label`, else None.
 
     That is one with a single output, a number, and in a Hugging Face folder any: `transformers` names
     them so.
     """
-    num_labels = shape_of(checkpoint.arrays, "output_weights")[0]
-    if num_labels == 1 or "model_type" in checkpoint.config.extra:
+    if num_labels == 1 or "model_type" in config.extra:
         return tuple(f"LABEL_{index}" for index in range(num_labels))
     return None
 
@@ -173,7 +174,7 @@ def align_head(
                 "`id2label` in its config.json, or train with --do_train."
             )
         logger.warning("%s is a classifier %s: a new one is trained.", checkpoint.source, named)
-        return replace(checkpoint, arrays=_without_classifier(checkpoint.arrays))
+        return replace(checkpoint, arrays=without_classifier(checkpoint.arrays))
     if are_unnamed(theirs) and not are_unnamed(ours):
         logger.warning(
             "%s does not name its labels (%s). They are taken to be %s, in this order. If that is "
@@ -182,16 +183,19 @@ def align_head(
             ", ".join(theirs),
             ", ".join(ours),
         )
-    return replace(checkpoint, arrays=_reordered(checkpoint.arrays, order))
+    return replace(checkpoint, arrays=reordered(checkpoint.arrays, order))
 
 
-def _reordered(arrays, order: Sequence[int]) -> LazyArrays:
+def reordered(arrays: Mapping[str, np.ndarray], order: Sequence[int]) -> LazyArrays:
+    """Return arrays with the rows of the classifier in another order."""
+
     def read(name: str) -> np.ndarray:
         return arrays[name][list(order)] if name in _CLASSIFIER else arrays[name]
 
     return LazyArrays({name: shape_of(arrays, name) for name in arrays}, read)
 
 
-def _without_classifier(arrays) -> LazyArrays:
+def without_classifier(arrays: Mapping[str, np.ndarray]) -> LazyArrays:
+    """Return arrays without those of the classifier."""
     shapes = {name: shape_of(arrays, name) for name in arrays if name not in _CLASSIFIER}
     return LazyArrays(shapes, arrays.__getitem__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -136,12 +137,10 @@ def _labels(
             )
         return labels
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
-        found = {
-            name
-            for examples in splits.values()
-            for example in examples
-            for name in ([example.label] if isinstance(example.label, str) else example.label or ())
-        }
+        found: set[str] = set()
+        for example in itertools.chain(*splits.values()):
+            label: Any = example.label
+            found.update([label] if isinstance(label, str) else label or ())
         return spelled_as(trained.labels, sorted(found))
     if options.train_file:
         return infer_labels(read_examples(options.train_file, layout, labelled=True))

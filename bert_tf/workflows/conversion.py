@@ -6,31 +6,24 @@ written has no moments.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import tensorflow as tf
 
-from bert_tf.data.files import write_text
+from bert_tf.data.files import check_new_folder, new_folder
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import HEADS, Head, find_head, select
-from bert_tf.interop.huggingface_export import config_values, huggingface_tensors, tokenizer_values
-from bert_tf.interop.huggingface_names import POOLER_FILE, name_pairs
+from bert_tf.interop.huggingface_names import name_pairs
 from bert_tf.interop.initial import folder_of, read_checkpoint
-from bert_tf.interop.tensor_files import write_safetensors
-from bert_tf.interop.tf1 import write_tf1
-from bert_tf.model_folder import read_task, write_model_folder, write_task_and_vocab
+from bert_tf.model_folder import read_task
+from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.of_checkpoint import (
-    HUGGINGFACE_PROBLEM_TYPES,
     default_labels,
     make_task,
-    problem_type_of,
 )
 from bert_tf.workflows import lookup
 from bert_tf.workflows.conversion_check import verify_conversion
@@ -39,7 +32,6 @@ from bert_tf.workflows.options import option
 
 logger = logging.getLogger(__name__)
 
-FORMATS = ("tf1", "huggingface")
 _MOST_PADDING = 128  # rows: tables are padded to a multiple of 8, 64 or 128
 
 
@@ -100,6 +92,27 @@ class ConvertOptions:
         check_license(self.license)
 
 
+def convert(path: str, folder: str, format: str = "huggingface", **options) -> None:
+    """Write a checkpoint in another format.
+
+    >>> import bert_tf
+    >>> bert_tf.convert("uncased_L-12_H-768_A-12", "converted")  # doctest: +SKIP
+
+    Args:
+        path: any checkpoint that --init_checkpoint may name.
+        folder: new folder.
+        format: "huggingface" or "tf1".
+        **options: the flags of convert_checkpoint, such as `head`, `labels`, `verify`.
+
+    Raises:
+        TypeError: there is no such option.
+        ValueError: the folder is not empty, or the checkpoint is damaged or incomplete.
+    """
+    convert_checkpoint(
+        ConvertOptions(init_checkpoint=path, output_dir=folder, output_format=format, **options)
+    )
+
+
 def convert_checkpoint(options: ConvertOptions) -> None:
     """Writes --output_dir, which appears whole or not at all.
 
@@ -107,7 +120,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         ValueError: what is to be converted is damaged or incomplete, or its parts do not fit each
             other; or, with --verify, the two sides differ.
     """
-    _check_new_folder(options.output_dir)
+    check_new_folder(options.output_dir, "--output_dir")
     source = read_checkpoint(options.init_checkpoint)
     checkpoint, head, task, left_out = _describe(source, options)
     vocab = _vocabulary(options.vocab_file, checkpoint)
@@ -121,29 +134,29 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         logger.warning("%s", note)
     if left_out:
         logger.warning("left out, as --head=%s says: %s", head.name, ", ".join(left_out))
-    temporary = f"{options.output_dir.rstrip('/')}.tmp"
-    if tf.io.gfile.exists(temporary):  # of a run that was killed
-        tf.io.gfile.rmtree(temporary)
-    tf.io.gfile.makedirs(temporary)
     if options.output_format == "tf1":
         _warn_of_the_original(checkpoint)
-        write_tf1(os.path.join(temporary, "bert_model.ckpt"), checkpoint.arrays)
-        write_model_folder(temporary, checkpoint.config, task, vocab, do_lower_case)
-    else:
-        _write_huggingface(temporary, checkpoint, head, task, vocab, do_lower_case)
-    write_conversion_card(
-        temporary,
-        options,
-        folder_of(source.source),
-        head.name,
-        task,
-        checkpoint.config,
-        sum(math.prod(shape_of(checkpoint.arrays, name)) for name in checkpoint.arrays),
-        head.architecture if options.output_format == "huggingface" else None,
-    )
-    if tf.io.gfile.exists(options.output_dir):  # it is empty
-        tf.io.gfile.rmtree(options.output_dir)
-    tf.io.gfile.rename(temporary, options.output_dir)
+    with new_folder(options.output_dir, "--output_dir") as folder:
+        write_folder(
+            folder,
+            checkpoint,
+            checkpoint.config,
+            head,
+            task,
+            vocab,
+            do_lower_case,
+            options.output_format,
+        )
+        write_conversion_card(
+            folder,
+            options,
+            folder_of(source.source),
+            head.name,
+            task,
+            checkpoint.config,
+            sum(math.prod(shape_of(checkpoint.arrays, name)) for name in checkpoint.arrays),
+            head.architecture if options.output_format == "huggingface" else None,
+        )
     logger.info("Wrote %s", options.output_dir)
     for name in sorted(tf.io.gfile.listdir(options.output_dir)):
         logger.info("  %s", name)
@@ -175,7 +188,8 @@ def _describe(
         lookup.check_sequence_length(length, config)
         task = make_task(
             head,
-            checkpoint,
+            config,
+            checkpoint.labels or (),
             max_seq_length=length,
             is_pair=options.is_pair,
             num_choices=options.num_choices,
@@ -247,7 +261,7 @@ def _labels(
         labels = tuple(label.strip() for label in stated.split(","))
     else:
         labels = _labels_of(task) if task is not None else checkpoint.labels
-    labels = labels or default_labels(checkpoint)
+    labels = labels or default_labels(checkpoint.config, num_labels)
     if not labels:
         raise ValueError(
             f"The classifier in {checkpoint.source} has {num_labels} outputs, but nothing beside it "
@@ -286,43 +300,6 @@ def _warn_of_the_original(checkpoint: PretrainedCheckpoint) -> None:
         logger.warning(
             "`layer_norm_eps` is %g. We use it; the original TF1 code always uses 1e-12.",
             config.layer_norm_eps,
-        )
-
-
-def _write_huggingface(
-    folder: str,
-    checkpoint: PretrainedCheckpoint,
-    head: Head,
-    task: Task | None,
-    vocab: Sequence[str] | None,
-    do_lower_case: bool | None,
-) -> None:
-    config = checkpoint.config
-    problem_type = None
-    if head.name == "classification":
-        ours = task.kind.name if isinstance(task, ClassificationTask) else None
-        problem_type = HUGGINGFACE_PROBLEM_TYPES[ours or problem_type_of(checkpoint)]
-    values = config_values(config, head, checkpoint.labels, vocab, problem_type)
-    files = {"config.json": values}
-    tensors, beside = huggingface_tensors(checkpoint.arrays, config, head)
-    write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
-    if beside:
-        write_safetensors(os.path.join(folder, POOLER_FILE), beside)
-    write_task_and_vocab(folder, task, vocab)
-    if vocab is not None:
-        files |= tokenizer_values(vocab, do_lower_case, config.max_position_embeddings)
-    for name, values in files.items():
-        text = json.dumps(values, indent=2, ensure_ascii=False)
-        write_text(os.path.join(folder, name), text + "\n")
-
-
-def _check_new_folder(output_dir: str) -> None:
-    if tf.io.gfile.exists(output_dir) and (
-        not tf.io.gfile.isdir(output_dir) or tf.io.gfile.listdir(output_dir)
-    ):
-        raise ValueError(
-            f"--output_dir={output_dir} exists already and is no empty folder. Name a new folder, so "
-            "that nothing is overwritten."
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bert_tf.data.files import check_new_folder
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.model_folder import TASK_FILE, TrainedModel
 from bert_tf.modeling.bert import BertModel
@@ -20,7 +21,7 @@ from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
 from bert_tf.serving.mask_filler import ServedMaskFiller
 from bert_tf.serving.onnx import ONNX_PRECISIONS, write_onnx
-from bert_tf.serving.saved_model import check_export_dir, write_saved_model
+from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.served import TOKENS, Served
 from bert_tf.serving.tagger import ServedTagger
 from bert_tf.tasks.answers import AnswerSettings
@@ -156,9 +157,28 @@ class ExportOptions:
         return self.precision if self.format == "saved_model" else "float32"
 
 
+def export(model_dir: str, export_dir: str, **options) -> None:
+    """Write a SavedModel on raw text, or a file for TFLite or ONNX.
+
+    >>> import bert_tf
+    >>> bert_tf.export("mrpc_output", "served/mrpc/1", precision="bfloat16")  # doctest: +SKIP
+
+    Args:
+        model_dir: any folder that `load` takes, except a SavedModel.
+        export_dir: new folder; TensorFlow Serving wants .../<version>.
+        **options: the flags of export_saved_model, such as `precision`, `format`, `head`,
+            `max_seq_length`.
+
+    Raises:
+        TypeError: there is no such option.
+        ValueError: the folder is not empty, or an option does not fit the model.
+    """
+    export_saved_model(ExportOptions(model_dir=model_dir, export_dir=export_dir, **options))
+
+
 def export_saved_model(options: ExportOptions) -> None:
     """Writes what is served, and says how it is asked."""
-    check_export_dir(options.export_dir)  # before the model is loaded
+    check_new_folder(options.export_dir, "--export_dir")  # before the model is loaded
     served = load_served(options)
     if options.format != "saved_model":
         write = {"tflite": write_lite, "onnx": write_onnx}[options.format]

@@ -19,7 +19,7 @@ from bert_tf.data.parallel import usable_cores
 from bert_tf.data.record_files import make_once
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import folder_of
-from bert_tf.model_folder import has_named_head, read_task, task_of, write_model_folder
+from bert_tf.model_folder import known_task, read_task, write_model_folder
 from bert_tf.tasks.base import ExampleTask, Task
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
@@ -217,13 +217,6 @@ def trained_task(
         f"{folder} holds a model for {task.name}, and this program is for {kind.name}. Use "
         + ("another --output_dir." if resumes else "--do_train, to train it for this first.")
     )
-
-
-def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:
-    """The task that `task.json` or Hugging Face's `architectures` name; None where neither does."""
-    if has_named_head(checkpoint):
-        return task_of(checkpoint, max_seq_length)
-    return read_task(folder_of(checkpoint.source))
 
 
 def count_steps(num_examples: int, options: FineTuningOptions) -> tuple[int, int]:

@@ -121,14 +121,14 @@ def _scheme_and_labels(
             "its weights. Name the --output_dir of a run_ner, or train with --do_train."
         )
     known = [row.labels for rows in splits.values() for row in rows if row.labels is not None]
-    labels = spelled_as(trained.labels, sorted({label for row in known for label in row}))
+    spelled = spelled_as(trained.labels, sorted({label for row in known for label in row}))
     if options.label_scheme != "auto":
-        return options.label_scheme, labels
+        return options.label_scheme, spelled
     for scheme in (find_scheme(known), *SCHEMES):  # IOB1 and IOB2 have the same labels
-        if set(labels) <= set(complete_labels(labels, scheme)):
-            return scheme, labels
+        if set(spelled) <= set(complete_labels(spelled, scheme)):
+            return scheme, spelled
     raise ValueError(
-        f"The labels of the model, {', '.join(labels)}, are not all of one scheme. Say which "
+        f"The labels of the model, {', '.join(spelled)}, are not all of one scheme. Say which "
         f"is meant: --label_scheme={' or '.join(SCHEMES)}."
     )
 

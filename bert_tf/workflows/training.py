@@ -63,7 +63,7 @@ def _scratch_folder() -> str:
 def train(
     trainer: Trainer,
     task: Task,
-    files: Sequence[str],
+    files: Sequence[str] | tf.data.Dataset,
     options: TrainingOptions,
     num_train_steps: int,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
@@ -75,6 +75,8 @@ def train(
     is.
 
     Args:
+        files: record files; or batches of `task.record_features`, which begin anew when they end. A run
+            that resumes skips those it has trained on, so that their order must be the same.
         evaluate: called every `evaluate_steps` of the options, if they ask for it.
         lengths: one of `LENGTHS`. A strategy that needs static shapes makes "full" of each, and
             --pack_sequences "packed".
@@ -89,13 +91,18 @@ def train(
     if lengths == "packed":
         _refuse_unpackable(options, trainer)
     num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
-    _refuse_small_set(files, options)
+    batches = files if isinstance(files, tf.data.Dataset) else None
+    files = [] if batches is not None else files
+    if batches is None:
+        _refuse_small_set(files, options)
     logger.info("***** Running training *****")
     logger.info("  %s", describe(trainer, options))
     if trainer.is_chief:
         note_training(options)
 
     def batches_from(step: int) -> tf.data.Dataset:
+        if batches is not None:
+            return task.complete(batches.repeat().skip(step), options.seed, first_batch=step)
         num_parts = trainer.strategy.num_replicas_in_sync
         return training_batches(task, files, options, lengths, step, num_parts)
 
@@ -230,7 +237,7 @@ def describe(trainer: Trainer, options: TrainingOptions) -> str:
 def run_model(
     trainer: Trainer,
     task: Task,
-    files: Sequence[str],
+    files: Sequence[str] | tf.data.Dataset,
     batch_size: int,
     label: str = "eval",
     max_batches: int | None = None,
@@ -242,6 +249,9 @@ def run_model(
         max_batches: look at so many batches only; with "bucketed" those are the shortest.
         lengths: one of `LENGTHS`; see `train`.
     """
+    if isinstance(files, tf.data.Dataset):
+        dataset = task.complete(files, seed=0)
+        return trainer.predict(dataset, task.eval_outputs, batch_size, label=label)
     lengths = _possible_lengths(lengths, trainer)
     by_length = lengths == "bucketed"
     dataset = read_records(

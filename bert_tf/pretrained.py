@@ -1,0 +1,151 @@
+"""`from_pretrained` and `save_pretrained`, and the files of a model folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from bert_tf.config import BertConfig
+from bert_tf.data.files import new_folder, write_text
+from bert_tf.interop.beside import find_config
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
+from bert_tf.interop.heads import HEADS, Head
+from bert_tf.interop.huggingface_export import config_values, huggingface_tensors, tokenizer_values
+from bert_tf.interop.huggingface_names import POOLER_FILE
+from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.tensor_files import write_safetensors
+from bert_tf.interop.tf1 import write_tf1
+from bert_tf.model_folder import known_task, write_model_folder, write_task_and_vocab
+from bert_tf.tasks.base import Task
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.of_checkpoint import (
+    HUGGINGFACE_PROBLEM_TYPES,
+    label_order,
+    make_task,
+    problem_type_of,
+    reordered,
+    without_classifier,
+)
+from bert_tf.tokenization import FullTokenizer
+
+FORMATS = ("tf1", "huggingface")
+_BY_ARCHITECTURE = {head.architecture: head for head in HEADS.values()}
+
+
+def from_pretrained(cls: type, path: str, **kwargs) -> Any:
+    """Return a model of a class with the weights of a checkpoint; see `ConfiguredModel`."""
+    checkpoint = read_checkpoint(path)
+    config = find_config(None, checkpoint)
+    head = _BY_ARCHITECTURE.get(cls.__name__)
+    if head is not None and head.has_labels:
+        checkpoint, config, kwargs = _with_labels(checkpoint, config, head, kwargs)
+    model = cls(config, **kwargs)
+    model.load_report = initialize(model, checkpoint)
+    return model
+
+
+def _with_labels(
+    checkpoint: PretrainedCheckpoint, config: BertConfig, head: Head, kwargs: dict[str, Any]
+) -> tuple[PretrainedCheckpoint, BertConfig, dict[str, Any]]:
+    """Return the checkpoint, its config, and the arguments of a classifier that fits it."""
+    known = known_task(checkpoint)
+    theirs: Sequence[str] = ()
+    if known is not None and known.name == head.name:
+        theirs = getattr(known, "labels", ())
+        if isinstance(known, ClassificationTask):
+            problem_type = HUGGINGFACE_PROBLEM_TYPES[known.kind.name]
+            config = replace(config, extra={**config.extra, "problem_type": problem_type})
+            theirs = theirs or ("LABEL_0",)  # a number
+    labels, num_labels = kwargs.get("labels"), kwargs.get("num_labels")
+    if labels is None and num_labels in (None, len(theirs)) and theirs:
+        return checkpoint, config, {**kwargs, "labels": theirs}
+    if labels is None and num_labels is None:
+        if "output_weights" not in checkpoint.arrays:
+            raise TypeError(
+                f"{checkpoint.source} has no head of this type, so the number of labels is unknown: "
+                "give `num_labels` or `labels`."
+            )
+        rows = shape_of(checkpoint.arrays, "output_weights")[0]
+        return checkpoint, config, {**kwargs, "num_labels": rows}
+    order = label_order(theirs, labels) if theirs and labels is not None else None
+    if order is not None:
+        arrays = reordered(checkpoint.arrays, order)
+    elif theirs:  # a classifier for other labels
+        arrays = without_classifier(checkpoint.arrays)
+    else:
+        return checkpoint, config, kwargs
+    return replace(checkpoint, arrays=arrays), config, kwargs
+
+
+def save_pretrained(
+    model: Any, folder: str, tokenizer: FullTokenizer | None = None, format: str = "huggingface"
+) -> None:
+    """Write a model as a new folder; see `ConfiguredModel`."""
+    head = _BY_ARCHITECTURE.get(type(model).__name__)
+    if head is None:
+        raise TypeError(
+            f"A model of type {type(model).__name__} has no place in these formats, which have "
+            f"{', '.join(_BY_ARCHITECTURE)}. Use model.save(), Keras' own."
+        )
+    arrays = {variable.path: variable.numpy() for variable in model.weights}
+    checkpoint = PretrainedCheckpoint("the model", arrays, model.config)
+    if head.has_labels:
+        labels = model.labels or tuple(f"LABEL_{index}" for index in range(model.num_labels))
+        checkpoint = replace(checkpoint, labels=labels)
+    task = make_task(head, model.config, checkpoint.labels or ())
+    vocab = None if tokenizer is None else list(tokenizer.vocab)
+    do_lower_case = None if tokenizer is None else tokenizer.do_lower_case
+    with new_folder(folder, "`folder`") as temporary:
+        write_folder(temporary, checkpoint, model.config, head, task, vocab, do_lower_case, format)
+
+
+def write_folder(
+    folder: str,
+    checkpoint: PretrainedCheckpoint,
+    config: BertConfig,
+    head: Head,
+    task: Task | None,
+    vocab: Sequence[str] | None,
+    do_lower_case: bool | None,
+    format: str,
+) -> None:
+    """Write a checkpoint and what belongs next to it into an empty folder.
+
+    Args:
+        checkpoint: with labels if the head has any.
+        head: the head whose variables it has.
+        task: for task.json, or None.
+        vocab: WordPieces in the order of their ids, or None.
+        do_lower_case: of the tokenizer; None if there is no vocabulary.
+        format: "tf1" or "huggingface".
+
+    Raises:
+        ValueError: the format is unknown, or Hugging Face's BERT cannot express the model.
+    """
+    if format not in FORMATS:
+        raise ValueError(f"`format` is {format!r}, but must be one of {', '.join(FORMATS)}.")
+    if format == "tf1":
+        write_tf1(os.path.join(folder, "bert_model.ckpt"), checkpoint.arrays)
+        write_model_folder(folder, config, task, vocab, do_lower_case)
+        return
+    problem_type = None
+    if head.name == "classification":
+        ours = task.kind.name if isinstance(task, ClassificationTask) else None
+        problem_type = HUGGINGFACE_PROBLEM_TYPES[
+            ours or problem_type_of(config, checkpoint.labels or ())
+        ]
+    values = config_values(config, head, checkpoint.labels, vocab, problem_type)
+    files = {"config.json": values}
+    tensors, beside = huggingface_tensors(checkpoint.arrays, config, head)
+    write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
+    if beside:
+        write_safetensors(os.path.join(folder, POOLER_FILE), beside)
+    write_task_and_vocab(folder, task, vocab)
+    if vocab is not None and do_lower_case is not None:
+        files |= tokenizer_values(vocab, do_lower_case, config.max_position_embeddings)
+    for name, values in files.items():
+        text = json.dumps(values, indent=2, ensure_ascii=False)
+        write_text(os.path.join(folder, name), text + "\n")

@@ -1,0 +1,118 @@
+"""TextPreprocessor: a Keras layer from strings to the inputs of a model, as TensorFlow operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bert_tf.data.buckets import length_step
+from bert_tf.data.graph_packing import pack_ragged
+from bert_tf.data.graph_tokenizer import GraphTokenizer
+from bert_tf.interop.beside import read_tokenizer
+
+_INPUTS = ("input_ids", "input_mask", "segment_ids")
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class TextPreprocessor(keras.layers.Layer):
+    """Texts, or pairs of texts, to what BERT takes; equal to `FullTokenizer` on every text.
+
+    It works on eager tensors, inside `tf.data` and inside a graph. `dataset.map(preprocessor)` also
+    takes batches of (texts, labels) and (texts, labels, weights), as Keras' `fit` does.
+
+    >>> preprocessor = TextPreprocessor(["[UNK]", "[CLS]", "[SEP]", "a", "dog"], max_length=6)
+    >>> preprocessor(["A dog"])["input_ids"].numpy().tolist()
+    [[1, 3, 4, 2, 0, 0]]
+
+    Args:
+        vocabulary: WordPieces in the order of their ids.
+        max_length: S, tokens with [CLS] and [SEP]; longer texts are truncated as in `FullTokenizer`.
+        do_lower_case: lower-case and strip accents, as for the uncased models.
+        pad_to_max_length: whether S is always `max_length`. Otherwise it is the longest of the batch,
+            rounded up to a multiple of 8 or 16.
+
+    Call arguments:
+        inputs: string [B]; for pairs a tuple or list of two of them.
+        y, sample_weight: passed through.
+
+    Returns:
+        dict of int32 [B, S]: `input_ids`; `input_mask` (1 = real, 0 = padding); `segment_ids` (0 = first
+        text and padding, 1 = second). With `y`, a tuple of that and what was passed through.
+
+    Raises:
+        ValueError: the vocabulary has no [UNK], [CLS] or [SEP], or `max_length` has no room for a text.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Sequence[str],
+        max_length: int,
+        do_lower_case: bool = True,
+        pad_to_max_length: bool = True,
+        **kwargs,
+    ):
+        super().__init__(trainable=False, **kwargs)
+        self._vocabulary = tuple(vocabulary)
+        ids = {token: index for index, token in enumerate(self._vocabulary)}
+        for token in ("[UNK]", "[CLS]", "[SEP]"):
+            if token not in ids:
+                raise ValueError(f"The `vocabulary` of {len(ids)} tokens has no {token}.")
+        if max_length < 3:
+            raise ValueError(
+                f"`max_length` is {max_length}, but must be 3 or more: [CLS], a token and [SEP]."
+            )
+        self.max_length = max_length
+        self.do_lower_case = do_lower_case
+        self.pad_to_max_length = pad_to_max_length
+        self._special = {
+            "cls_id": ids["[CLS]"],
+            "sep_id": ids["[SEP]"],
+            "pad_id": ids.get("[PAD]", 0),
+        }
+        self._tokenizer = GraphTokenizer(ids, do_lower_case)
+
+    @classmethod
+    def from_pretrained(cls, path: str, max_length: int, **kwargs) -> TextPreprocessor:
+        """Return the preprocessor for a model folder or checkpoint; see `FullTokenizer`."""
+        tokenizer = read_tokenizer(path)
+        return cls(list(tokenizer.vocab), max_length, tokenizer.do_lower_case, **kwargs)
+
+    def call(self, inputs, y=None, sample_weight=None) -> Any:
+        is_pair = isinstance(inputs, tuple) or (
+            isinstance(inputs, list)
+            and len(inputs) == 2
+            and not isinstance(inputs[0], (str, bytes))
+        )
+        texts, pairs = inputs if is_pair else (inputs, None)
+        ids = [None if part is None else self._ids(part) for part in (texts, pairs)]
+        step = self.max_length if self.pad_to_max_length else length_step(self.max_length)
+        packed = pack_ragged(
+            *ids, max_seq_length=self.max_length, length_step=step, **self._special
+        )
+        if self.pad_to_max_length:
+            packed = {n: tf.ensure_shape(t, [None, self.max_length]) for n, t in packed.items()}
+        return keras.utils.pack_x_y_sample_weight(packed, y, sample_weight)
+
+    def _ids(self, texts) -> tf.RaggedTensor:
+        texts = tf.convert_to_tensor(texts)
+        if texts.dtype != tf.string:
+            raise TypeError(f"`inputs` must be strings, but are {texts.dtype.name}.")
+        return self._tokenizer(tf.reshape(texts, [-1]))
+
+    def compute_output_spec(self, inputs, y=None, sample_weight=None) -> Any:
+        first = inputs[0] if isinstance(inputs, (list, tuple)) else inputs
+        length = self.max_length if self.pad_to_max_length else None
+        spec = {n: keras.KerasTensor((first.shape[0], length), "int32") for n in _INPUTS}
+        return keras.utils.pack_x_y_sample_weight(spec, y, sample_weight)
+
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            "vocabulary": list(self._vocabulary),
+            "max_length": self.max_length,
+            "do_lower_case": self.do_lower_case,
+            "pad_to_max_length": self.pad_to_max_length,
+        }

@@ -1,0 +1,191 @@
+"""Trainer: the training loop for a task of one's own, from Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import keras
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.files import expand_files
+from bert_tf.interop.beside import find_config, load_tokenizer
+from bert_tf.interop.initial import read_checkpoint
+from bert_tf.model_folder import write_model_folder
+from bert_tf.tasks.base import Task
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.trainer import Trainer as TrainingLoop
+from bert_tf.workflows import lookup, training
+from bert_tf.workflows.options import TrainingOptions
+from bert_tf.workflows.trainer_setup import make_trainer
+
+Data: TypeAlias = "str | Sequence[str] | tf.data.Dataset"
+
+
+class Trainer:
+    """Trains the model of a task, and evaluates it.
+
+    Checkpoints, exact resume, mixed precision, several devices, the best weights and the model card are
+    those of the programs. The same call resumes where an earlier one ended.
+
+    >>> import bert_tf
+    >>> trainer = bert_tf.Trainer(
+    ...     task, init_checkpoint="uncased_L-12_H-768_A-12", output_dir="counting", num_train_steps=500
+    ... )  # doctest: +SKIP
+    >>> trainer.fit("train.tf_record", evaluate="dev.tf_record")  # doctest: +SKIP
+    {'eval_loss': 0.12, 'global_step': 500}
+
+    Args:
+        task: what is learned.
+        output_dir: folder of the checkpoints and results.
+        num_train_steps: optimizer steps in all, those before a resume included.
+        init_checkpoint: initial weights, as in --init_checkpoint. Default: random ones.
+        num_warmup_steps: steps of linear warm-up. Default: a tenth.
+        config: architecture. Default: that of the checkpoint.
+        tokenizer: written next to the weights. Default: that of the checkpoint.
+        **options: other fields of `TrainingOptions`, the flags that all programs share, such as
+            `learning_rate`, `train_batch_size`, `precision`, `evaluate_steps`, `seed`.
+
+    Attributes:
+        model: with the weights as they are now.
+        tokenizer: as above; None if there is none.
+
+    Raises:
+        TypeError: there is no such option.
+        ValueError: an option is out of range, or there is neither a `config` nor a checkpoint that has
+            one.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        output_dir: str,
+        num_train_steps: int,
+        init_checkpoint: str | None = None,
+        num_warmup_steps: int | None = None,
+        config: BertConfig | None = None,
+        tokenizer: FullTokenizer | None = None,
+        **options: Any,
+    ):
+        if num_train_steps < 1:
+            raise ValueError(f"`num_train_steps` is {num_train_steps}, but must be 1 or more.")
+        self.task = task
+        self._options = TrainingOptions(
+            output_dir=os.fspath(output_dir),
+            init_checkpoint=init_checkpoint,
+            do_train=True,
+            **options,
+        )
+        self._num_train_steps = num_train_steps
+        devices = self._options.make_strategy()
+        checkpoint = None if init_checkpoint is None else read_checkpoint(init_checkpoint)
+        self._config = find_config(None, checkpoint) if config is None else config
+        lookup.check_same_architecture(self._options.output_dir, self._config)
+        if tokenizer is None and checkpoint is not None:
+            tokenizer = load_tokenizer(None, None, checkpoint, self._config)
+        self.tokenizer = tokenizer
+        self._loop: TrainingLoop = make_trainer(
+            task,
+            self._config,
+            self._options,
+            devices,
+            checkpoint,
+            num_train_steps,
+            num_train_steps // 10 if num_warmup_steps is None else num_warmup_steps,
+        )
+        folder = training.folder_to_write(self._loop, self._options.output_dir)
+        self._options = replace(self._options, output_dir=folder)
+
+    @property
+    def model(self) -> keras.Model:
+        return self._loop.model
+
+    def fit(self, data: Data, evaluate: Data | None = None) -> dict[str, float]:
+        """Train up to `num_train_steps`, and return the metrics of `evaluate`.
+
+        Args:
+            data: TFRecord files with the features of the task (a path, a comma list, a glob or a list
+                of paths), or a `tf.data.Dataset` of batches of them. Files are shuffled and batches
+                hold examples of similar length. A dataset is taken as it is, from its beginning again
+                when it ends; a run that resumes skips the batches it has seen.
+            evaluate: the same for the evaluation at the end, and at every `evaluate_steps`.
+
+        Returns:
+            What `task.metrics` makes of `evaluate`, and `global_step`.
+
+        Raises:
+            TypeError: `data` is of another type.
+            ValueError: there are fewer examples than a batch takes.
+        """
+        source, options = _source(data, "data"), self._options
+        if isinstance(source, tf.data.Dataset):
+            options = replace(options, train_batch_size=_batch_size(source))
+        evaluate_now = None
+        if evaluate is not None:
+            held_out = _source(evaluate, "evaluate")
+
+            def evaluate_now() -> Mapping[str, float]:
+                return self._metrics(held_out)
+
+        tokenizer = self.tokenizer
+        write_model_folder(
+            options.output_dir,
+            self._config,
+            self.task,
+            None if tokenizer is None else list(tokenizer.vocab),
+            None if tokenizer is None else tokenizer.do_lower_case,
+        )
+        training.train(
+            self._loop,
+            self.task,
+            source,
+            options,
+            self._num_train_steps,
+            evaluate_now,
+            lengths="bucketed",
+        )
+        return {"global_step": self._loop.step} if evaluate is None else self.evaluate(evaluate)
+
+    def evaluate(self, data: Data) -> dict[str, float]:
+        """Return the metrics of a data set; they are also written to `eval_results.txt`.
+
+        Args:
+            data: as in `fit`.
+        """
+        results = {"global_step": self._loop.step, **self._metrics(_source(data, "data"))}
+        path = os.path.join(self._options.output_dir, "eval_results.txt")
+        training.write_results(path, results, "Eval results")
+        return results
+
+    def _metrics(self, source: list[str] | tf.data.Dataset) -> Mapping[str, float]:
+        batch_size = self._options.eval_batch_size
+        if isinstance(source, tf.data.Dataset):
+            batch_size = _batch_size(source)
+        return self.task.metrics(training.run_model(self._loop, self.task, source, batch_size))
+
+
+def _source(data: Data, name: str) -> list[str] | tf.data.Dataset:
+    """Return the paths of record files, or a dataset of known size."""
+    if isinstance(data, str):
+        return expand_files(data)
+    if isinstance(data, tf.data.Dataset):
+        if data.cardinality() == tf.data.UNKNOWN_CARDINALITY:
+            count = data.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
+            data = data.apply(tf.data.experimental.assert_cardinality(count))
+        return data
+    if isinstance(data, Sequence) and all(isinstance(path, (str, os.PathLike)) for path in data):
+        return [os.fspath(path) for path in data]
+    raise TypeError(
+        f"`{name}` must be paths of record files or a tf.data.Dataset of batches, but is of type "
+        f"{type(data).__name__}."
+    )
+
+
+def _batch_size(dataset: tf.data.Dataset) -> int:
+    for features in dataset.take(1):
+        return int(tf.shape(next(iter(features.values())))[0])
+    raise ValueError("The dataset has no batch.")
