@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bert_tf.config import BertConfig
     from bert_tf.data.features import FeatureSpec
     from bert_tf.data.records import RecordWriter
+    from bert_tf.interop.initial import LoadReport, initialize, read_checkpoint
     from bert_tf.modeling.bert import BertModel, ConfiguredModel
     from bert_tf.modeling.models import (
         BertForMaskedLM,
@@ -30,8 +31,15 @@ if TYPE_CHECKING:
         BertForSequenceClassification,
         BertForTokenClassification,
     )
+    from bert_tf.prediction.embeddings import cosine_similarity
+    from bert_tf.prediction.masks import corpus_pseudo_perplexity
     from bert_tf.predictor import Predictor, load
     from bert_tf.tasks.base import Task
+    from bert_tf.tasks.classification import ClassificationTask
+    from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+    from bert_tf.tasks.pretraining import PretrainingTask
+    from bert_tf.tasks.question_answering import QuestionAnsweringTask
+    from bert_tf.tasks.token_classification import TokenClassificationTask
     from bert_tf.text_preprocessor import TextPreprocessor
     from bert_tf.tokenization import FullTokenizer
     from bert_tf.training.losses import Loss
@@ -52,13 +60,21 @@ _NAMES = {
     "tokenization": "FullTokenizer",
     "text_preprocessor": "TextPreprocessor",
     "predictor": "load Predictor",
+    "prediction.embeddings": "cosine_similarity",
+    "prediction.masks": "corpus_pseudo_perplexity",
     "workflows.exporting": "export",
     "workflows.conversion": "convert",
     "modeling.bert": "BertModel ConfiguredModel",
     "modeling.models": "BertForPreTraining BertForMaskedLM BertForSequenceClassification "
     "BertForTokenClassification BertForQuestionAnswering BertForMultipleChoice",
-    "tasks.base": "Task",
+    "interop.initial": "read_checkpoint initialize LoadReport",
     "workflows.fit": "Trainer",
+    "tasks.base": "Task",
+    "tasks.classification": "ClassificationTask",
+    "tasks.question_answering": "QuestionAnsweringTask",
+    "tasks.token_classification": "TokenClassificationTask",
+    "tasks.multiple_choice": "MultipleChoiceTask",
+    "tasks.pretraining": "PretrainingTask",
     "data.features": "FeatureSpec",
     "data.records": "RecordWriter",
     "training.losses": "Loss",

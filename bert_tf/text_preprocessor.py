@@ -54,7 +54,9 @@ class TextPreprocessor(keras.layers.Layer):
         pad_to_max_length: bool = True,
         **kwargs,
     ):
-        super().__init__(trainable=False, **kwargs)
+        super().__init__(**kwargs)
+        self._convert_input_args = False  # strings stay as they are
+        self._allow_non_tensor_positional_args = True
         self._vocabulary = tuple(vocabulary)
         ids = {token: index for index, token in enumerate(self._vocabulary)}
         for token in ("[UNK]", "[CLS]", "[SEP]"):

@@ -19,56 +19,9 @@ from typing import TypeAlias
 ROOT = Path(__file__).resolve().parent.parent
 HEADER = """# The Python API
 
-The classes and functions that programs import, made from the docstrings by `python docs/make_api.py`:
-change them there. [design.md](design.md) says how the rooms belong together. What is not here may
-change without notice.
+All public names of `bert_tf`, made from the docstrings by `python docs/make_api.py`: change them there.
+Only these names are promised: the modules that they come from may move.
 """
-# Module -> what of it programs use, in the order in which one meets them.
-MODULES = {
-    "config": "BertConfig",
-    "tokenization": "FullTokenizer BasicTokenizer WordpieceTokenizer load_vocab convert_by_vocab",
-    "modeling.bert": "BertModel",
-    "modeling.models": "BertForPreTraining BertForSequenceClassification BertForTokenClassification "
-    "BertForMultipleChoice BertForQuestionAnswering",
-    "interop.initial": "read_checkpoint initialize LoadReport",
-    "interop.checkpoint": "PretrainedCheckpoint",
-    "predictor": "Predictor",
-    "prediction.classifier": "TextClassifier",
-    "prediction.answers": "QuestionAnswerer",
-    "prediction.words_and_choices": "EntityRecognizer ChoicePredictor",
-    "prediction.masks": "MaskFiller Candidate PseudoPerplexity corpus_pseudo_perplexity",
-    "prediction.embeddings": "SentenceEncoder cosine_similarity",
-    "prediction.explanation": "attention attributions Attributions",
-    "prediction.saved_models": "is_saved_model load_saved_model",
-    "model_folder": "TrainedModel load_model_folder write_model_folder read_task",
-    "data.packing": "pack pack_texts PackedSequence truncate_pair",
-    "data.features": "FeatureSpec encode_example parse_examples keras_inputs split trim_padding",
-    "data.records": "RecordWriter read_records count_records check_records",
-    "data.dynamic_masking": "DynamicMasker",
-    "data.graph_tokenizer": "GraphTokenizer",
-    "tasks.base": "Task",
-    "tasks.classification": "InputExample ClassificationTask",
-    "tasks.multiple_choice": "MultipleChoiceTask",
-    "tasks.pretraining": "PretrainingTask",
-    "tasks.question_answering": "QuestionAnsweringTask",
-    "tasks.token_classification": "TokenClassificationTask",
-    "training.trainer": "Trainer StopTraining",
-    "training.strategy": "make_strategy set_up",
-    "training.precision": "choose_precision Choice",
-    "training.optimization": "AdamWeightDecay AdamW Lamb freeze layer_learning_rate_factors",
-    "training.schedules": "WarmupLinearDecay WarmupPolynomialDecay WarmupCosineDecay WarmupConstant",
-    "training.losses": "Loss masked_lm_loss next_sentence_loss classification_loss multi_label_loss "
-    "regression_loss span_loss multiple_choice_loss token_classification_loss",
-    "training.metrics": "accuracy f1 f1_macro matthews_correlation exact_match multi_label_f1_micro "
-    "multi_label_f1_macro pearson spearman",
-    "training.conlleval": "conlleval entities Scores",
-    "training.squad_metrics": "evaluate_v1 evaluate_v2",
-    "training.checkpoints": "save_checkpoint restore_checkpoint latest_checkpoint list_checkpoints",
-    "serving.saved_model": "write_saved_model custom_operations",
-    "serving.lite": "write_lite",
-    "serving.onnx": "write_onnx",
-    "serving.warmup": "write_warmup_requests",
-}
 SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises")
 _WIDTH = 96  # of a signature on one line
 
@@ -82,36 +35,34 @@ def parsed(module: str) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def page() -> str:
-    """The text of docs/api.md."""
+def public_names() -> dict[str, str]:
+    """Public name -> its module, as `bert_tf/__init__.py` lists them."""
     root = ast.parse((ROOT / "bert_tf" / "__init__.py").read_text(encoding="utf-8"))
-    (homes,) = (
+    (modules,) = (
         ast.literal_eval(node.value)
         for node in root.body
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOMES"
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_NAMES"
     )
-    parts = [HEADER, "\n## bert_tf\n\n", f"{_first_line(root)}\n\n"]
-    parts += [f"- `bert_tf.{name}` is `{home}.{name}`\n" for name, home in homes.items()]
-    parts += map(module_text, MODULES)
-    return "".join(parts)
+    return {name: module for module, names in modules.items() for name in names.split()}
 
 
-def module_text(module: str) -> str:
-    """The section of one module."""
+def page() -> str:
+    """The text of docs/api.md."""
+    names = public_names()
+    return HEADER + "".join(name_text(name, module) for name, module in names.items())
+
+
+def name_text(name: str, module: str) -> str:
+    """The section of one class or function."""
     tree = parsed(module)
-    parts = [f"\n## bert_tf.{module}\n\n{_escaped(_first_line(tree))}\n"]
-    elsewhere = _imported_and_public(tree)
-    if elsewhere:
-        parts.append(f"\nFound here as well: {', '.join(elsewhere)}.\n")
     found = {node.name: node for node in tree.body if isinstance(node, (ast.ClassDef, *FUNCTIONS))}
-    for name in MODULES[module].split():
-        node = found[name]
-        made = isinstance(node, ast.ClassDef)
-        code = _constructor(node, tree) if made else _signature(node)
-        parts.append(f"\n### {name}\n\n{_code(code)}{_docstring_text(node)}")
-        for method in _methods(node) if made else ():
-            parts.append(f"\n#### {name}.{method.name}\n\n{_code(_signature(method))}")
-            parts.append(_docstring_text(method))
+    node = found[name]
+    made = isinstance(node, ast.ClassDef)
+    code = _constructor(node, tree) if made else _signature(node)
+    parts = [f"\n## {name}\n\n{_code(code)}{_docstring_text(node)}"]
+    for method in _methods(node) if made else ():
+        parts.append(f"\n### {name}.{method.name}\n\n{_code(_signature(method))}")
+        parts.append(_docstring_text(method))
     return "".join(parts)
 
 
@@ -121,29 +72,6 @@ def _methods(node: ast.ClassDef) -> Iterator[Function]:
         is_explained = isinstance(child, FUNCTIONS) and ast.get_docstring(child)
         if is_explained and (child.name == "__call__" or not child.name.startswith("_")):
             yield child
-
-
-def _first_line(tree: ast.Module) -> str:
-    return (ast.get_docstring(tree) or "").split("\n\n")[0].replace("\n", " ")
-
-
-def _imported_and_public(tree: ast.Module) -> list[str]:
-    """Names in `__all__` that come from other modules, with their homes."""
-    public = next(
-        (
-            ast.literal_eval(node.value)
-            for node in tree.body
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
-        ),
-        [],
-    )
-    return [
-        f"`{alias.name}` (`{node.module}`)"
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.name in public
-    ]
 
 
 def _constructor(node: ast.ClassDef, tree: ast.Module) -> str:

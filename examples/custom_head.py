@@ -23,20 +23,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from bert_tf.config import BertConfig
-from bert_tf.data.features import FeatureSpec
-from bert_tf.data.packing import pack_texts
-from bert_tf.data.records import RecordWriter
-from bert_tf.interop.beside import find_config, load_tokenizer
-from bert_tf.interop.initial import initialize, read_checkpoint
-from bert_tf.model_folder import write_model_folder
-from bert_tf.modeling.bert import BertModel, ConfiguredModel
-from bert_tf.tasks.base import Task
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.losses import Loss
-from bert_tf.workflows import training
-from bert_tf.workflows.options import TrainingOptions
-from bert_tf.workflows.trainer_setup import make_trainer
+import bert_tf
 
 # %% [markdown]
 # ## The head
@@ -49,7 +36,7 @@ from bert_tf.workflows.trainer_setup import make_trainer
 
 # %%
 @keras.saving.register_keras_serializable(package="examples")
-class BertForCounting(ConfiguredModel):
+class BertForCounting(bert_tf.ConfiguredModel):
     """How many there are.
 
     Outputs: `counts` [B]; `of_tokens` [B, S], what each token adds (padding adds 0).
@@ -57,7 +44,7 @@ class BertForCounting(ConfiguredModel):
 
     def __init__(self, config, **kwargs):
         super().__init__(config, **kwargs)
-        self.bert = BertModel(config, dtype=self.dtype_policy)
+        self.bert = bert_tf.BertModel(config, dtype=self.dtype_policy)
         self.adds = keras.layers.Dense(1, name="adds", dtype=self.dtype_policy)
         self.adds.build((None, None, config.hidden_size))
         self.built = True
@@ -77,7 +64,7 @@ class BertForCounting(ConfiguredModel):
 
 
 # %%
-class CountingTask(Task):
+class CountingTask(bert_tf.Task):
     """A number for a sentence."""
 
     name = "counting"
@@ -87,13 +74,13 @@ class CountingTask(Task):
         self.max_seq_length = max_seq_length
         self.features = (
             *(
-                FeatureSpec(n, (max_seq_length,))
+                bert_tf.FeatureSpec(n, (max_seq_length,))
                 for n in ("input_ids", "input_mask", "segment_ids")
             ),
-            FeatureSpec("how_many", dtype="float32", role="label", output="counts"),
-            FeatureSpec("is_real_example", role="weight", output="counts"),
+            bert_tf.FeatureSpec("how_many", dtype="float32", role="label", output="counts"),
+            bert_tf.FeatureSpec("is_real_example", role="weight", output="counts"),
         )
-        self.losses = (Loss("loss", self._squared_errors, self._num_real),)
+        self.losses = (bert_tf.Loss("loss", self._squared_errors, self._num_real),)
 
     @staticmethod
     def _num_real(features):
@@ -139,58 +126,42 @@ def sentence(rng):
 
 
 def write_records(task, tokenizer, path, examples):
-    with RecordWriter(path, task.features) as writer:
+    with bert_tf.RecordWriter(path, task.features) as writer:
         for text, count in examples:
-            inputs = pack_texts(tokenizer, text, None, task.max_seq_length)._asdict()
+            batch = tokenizer(text, max_length=task.max_seq_length, pad_to_max_length=True)
+            inputs = {name: rows[0].tolist() for name, rows in batch.items()}
             writer.write({**inputs, "how_many": count, "is_real_example": 1})
 
 
 # %% [markdown]
 # ## The training
 #
-# `TrainingOptions` has the flags that all programs share, with their defaults.
+# `bert_tf.Trainer` takes the flags that all programs share as arguments, with their defaults.
 
 
 # %%
 def train(output_dir, init_checkpoint, learning_rate, num_train_steps):
-    """Trains, evaluates, and leaves a folder as run_classifier does."""
-    if init_checkpoint:
-        checkpoint = read_checkpoint(init_checkpoint)
-        config = find_config(None, checkpoint)
-        tokenizer = load_tokenizer(None, None, checkpoint, config)
-    else:
-        checkpoint = None
-        tokenizer = FullTokenizer(Path(__file__).parents[1] / "vocab/uncased_30522/vocab.txt")
-        config = BertConfig.from_name("tiny", vocab_size=len(tokenizer.vocab))
-
+    """Train and evaluate; `output_dir` contains then what run_classifier leaves."""
     task, rng = CountingTask(max_seq_length=32), random.Random(1)
-    files = {name: os.path.join(output_dir, f"{name}.tf_record") for name in ("train", "eval")}
-    write_records(task, tokenizer, files["train"], [sentence(rng) for _ in range(512)])
-    write_records(task, tokenizer, files["eval"], [sentence(rng) for _ in range(100)])
-
-    options = TrainingOptions(
-        output_dir=output_dir,
-        init_checkpoint=init_checkpoint,
-        do_train=True,
-        learning_rate=learning_rate,
-    )
-    trainer = make_trainer(
+    model = {"init_checkpoint": init_checkpoint}
+    if not init_checkpoint:
+        vocab_file = Path(__file__).parents[1] / "vocab/uncased_30522/vocab.txt"
+        tokenizer = bert_tf.FullTokenizer(vocab_file)
+        config = bert_tf.BertConfig.from_name("tiny", vocab_size=len(tokenizer.vocab))
+        model = {"config": config, "tokenizer": tokenizer}
+    trainer = bert_tf.Trainer(
         task,
-        config,
-        options,
-        options.make_strategy(),
-        checkpoint,
-        num_train_steps,
-        num_warmup_steps=num_train_steps // 10,
+        output_dir=output_dir,
+        num_train_steps=num_train_steps,
+        learning_rate=learning_rate,
+        **model,
     )
-    write_model_folder(output_dir, config, task, list(tokenizer.vocab), tokenizer.do_lower_case)
-    training.train(trainer, task, [files["train"]], options, num_train_steps)
-    results = task.metrics(training.run_model(trainer, task, [files["eval"]], batch_size=32))
-    results["global_step"] = trainer.step
-    training.write_results(os.path.join(output_dir, "eval_results.txt"), results, "Eval results")
+    files = {name: os.path.join(output_dir, f"{name}.tf_record") for name in ("train", "eval")}
+    for name, count in (("train", 512), ("eval", 100)):
+        write_records(task, trainer.tokenizer, files[name], [sentence(rng) for _ in range(count)])
+    results = trainer.fit(files["train"], evaluate=files["eval"])
     for name, value in results.items():
         print(f"{name:<12} {value:.3f}" if isinstance(value, float) else f"{name:<12} {value}")
-    return task, config, tokenizer
 
 
 # %% [markdown]
@@ -198,18 +169,17 @@ def train(output_dir, init_checkpoint, learning_rate, num_train_steps):
 
 
 # %%
-def show(output_dir, task, config, tokenizer, text):
-    """Prints what each WordPiece added."""
-    model = task.build_model(config)
-    initialize(model, output_dir)
-    packed = pack_texts(tokenizer, text, None, task.max_seq_length)._asdict()
-    outputs = model({name: np.array([row], np.int32) for name, row in packed.items()})
-    tokens = tokenizer.convert_ids_to_tokens(packed["input_ids"])
+def show(output_dir, text):
+    """Print what each WordPiece added."""
+    model = BertForCounting.from_pretrained(output_dir)
+    tokenizer = bert_tf.FullTokenizer.from_pretrained(output_dir)
+    batch = tokenizer(text)
+    outputs = model(batch)
+    tokens = tokenizer.convert_ids_to_tokens(batch["input_ids"][0].tolist())
     adds = outputs["of_tokens"][0].numpy()
     print(f"\n{text!r}: {float(outputs['counts'][0]):.2f}")
     for piece, value in zip(tokens, adds, strict=True):
-        if piece != "[PAD]":
-            print(f"  {piece:<8} {value:+.2f} {'#' * max(0, round(20 * float(value)))}")
+        print(f"  {piece:<8} {value:+.2f} {'#' * max(0, round(20 * float(value)))}")
 
 
 # %%
@@ -222,7 +192,5 @@ if __name__ == "__main__":
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.output_dir or temporary
-        trained = train(
-            folder, arguments.init_checkpoint, arguments.learning_rate, arguments.num_train_steps
-        )
-        show(folder, *trained, "i saw a dog, a house, a bird, a river")
+        train(folder, arguments.init_checkpoint, arguments.learning_rate, arguments.num_train_steps)
+        show(folder, "i saw a dog, a house, a bird, a river")

@@ -14,16 +14,13 @@
 
 # %%
 import argparse
+import tempfile
 from pathlib import Path
 
 import keras
 import numpy as np
 
-from bert_tf.config import BertConfig
-from bert_tf.model_folder import TrainedModel
-from bert_tf.modeling.bert import BertModel
-from bert_tf.predictor import Predictor, cosine_similarity
-from bert_tf.tokenization import FullTokenizer
+import bert_tf
 
 parser = argparse.ArgumentParser(description="Searches a few sentences by meaning.")
 parser.add_argument("--model", help="folder, TF1 checkpoint or hf://org/name")
@@ -35,20 +32,23 @@ arguments = parser.parse_args()
 # %% [markdown]
 # ## The model
 #
-# `Predictor` is the one class for every model on raw text. It loads a folder; or takes what was made in
-# memory, as this model with random weights.
+# `bert_tf.load` takes every folder with a model. Without one: a model with random weights, which is
+# written into a folder first.
 
 
 # %%
-def random_model():
-    """A tiny BERT that has learned nothing, with the vocabulary of this repository."""
+def random_model(folder):
+    """Write a tiny BERT that has learned nothing, with the vocabulary of this repository."""
     keras.utils.set_random_seed(1)
-    tokenizer = FullTokenizer(Path(__file__).parents[1] / "vocab/uncased_30522/vocab.txt")
-    config = BertConfig.from_name("tiny", vocab_size=len(tokenizer.vocab))
-    return TrainedModel(BertModel(config), tokenizer, task=None, max_seq_length=128)
+    vocab_file = Path(__file__).parents[1] / "vocab/uncased_30522/vocab.txt"
+    tokenizer = bert_tf.FullTokenizer(vocab_file)
+    config = bert_tf.BertConfig.from_name("tiny", vocab_size=len(tokenizer.vocab))
+    bert_tf.BertModel(config).save_pretrained(folder, tokenizer, format="tf1")
+    return folder
 
 
-predictor = Predictor(arguments.model or random_model())
+with tempfile.TemporaryDirectory() as temporary:
+    predictor = bert_tf.load(arguments.model or random_model(temporary))
 
 # %% [markdown]
 # ## Two vectors, one number
@@ -64,7 +64,9 @@ PAIRS = (
 )
 print(f"vectors of {predictor.embed([PAIRS[0][0]]).shape[1]} numbers")
 for first, second in PAIRS:
-    (cosine,) = np.diag(cosine_similarity(predictor.embed([first]), predictor.embed([second])))
+    (cosine,) = np.diag(
+        bert_tf.cosine_similarity(predictor.embed([first]), predictor.embed([second]))
+    )
     print(f"{cosine:6.2f}  {first}  ~  {second}")
 
 # %% [markdown]
@@ -112,7 +114,7 @@ class Search:
 
     def find(self, query, top_k=3):
         """The `top_k` texts that are most alike, the best first: (cosine, text)."""
-        scores = cosine_similarity(predictor.embed([query]), self.vectors)[0]  # [N]
+        scores = bert_tf.cosine_similarity(predictor.embed([query]), self.vectors)[0]  # [N]
         best = np.argsort(-scores)[:top_k]
         return [(float(scores[index]), self.texts[index]) for index in best]
 

@@ -17,16 +17,9 @@ import tempfile
 from pathlib import Path
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
-from bert_tf.data.packing import pack_texts
-from bert_tf.interop.beside import find_config, load_tokenizer
-from bert_tf.interop.initial import initialize, read_checkpoint
-from bert_tf.modeling.models import BertForSequenceClassification
-from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
+import bert_tf
 
 parser = argparse.ArgumentParser(description="Fine-tunes a classifier with keras.Model.fit.")
 parser.add_argument("--init_checkpoint", help="folder, TF1 checkpoint or hf://org/name")
@@ -62,45 +55,44 @@ print(train_set[0])
 # %% [markdown]
 # ## The model
 #
-# A checkpoint of any origin brings its configuration and vocabulary along. Without one: the vocabulary
-# of this repository, and the smallest of the published sizes.
+# A checkpoint of any origin contains its configuration and vocabulary. Without one: the vocabulary of
+# this repository, and the smallest of the published sizes.
 
 # %%
-MAX_SEQ_LENGTH = 32
+MAX_LENGTH = 32
 if arguments.init_checkpoint:
-    checkpoint = read_checkpoint(arguments.init_checkpoint)
-    config = find_config(None, checkpoint)
-    tokenizer = load_tokenizer(None, None, checkpoint, config)
+    model = bert_tf.BertForSequenceClassification.from_pretrained(
+        arguments.init_checkpoint, labels=LABELS
+    )
+    print(model.load_report.summary())
+    preprocessor = bert_tf.TextPreprocessor.from_pretrained(
+        arguments.init_checkpoint, max_length=MAX_LENGTH
+    )
 else:
-    checkpoint = None
-    tokenizer = FullTokenizer(Path(__file__).parents[1] / "vocab/uncased_30522/vocab.txt")
-    config = BertConfig.from_name("tiny", vocab_size=len(tokenizer.vocab))
-
-model = BertForSequenceClassification(config, num_labels=len(LABELS))
-if checkpoint is not None:
-    print(initialize(model, checkpoint).summary())
+    vocab_file = Path(__file__).parents[1] / "vocab/uncased_30522/vocab.txt"
+    vocabulary = vocab_file.read_text(encoding="utf-8").splitlines()
+    config = bert_tf.BertConfig.from_name("tiny", vocab_size=len(vocabulary))
+    model = bert_tf.BertForSequenceClassification(config, labels=LABELS)
+    preprocessor = bert_tf.TextPreprocessor(vocabulary, max_length=MAX_LENGTH)
 
 # %% [markdown]
 # ## Texts to tensors
 #
-# `pack_texts` puts [CLS] and [SEP] in, cuts and pads: `input_ids`, `input_mask` (1 = real, 0 = padding)
-# and `segment_ids`, each [examples, MAX_SEQ_LENGTH].
-
+# The preprocessor makes of strings, or of pairs of strings, what the model takes: `input_ids`,
+# `input_mask` (1 = real, 0 = padding) and `segment_ids`, int32 [batch, MAX_LENGTH] each. Labels pass
+# through.
 
 # %%
-def tensors(texts):
-    """The inputs of the model, int32 [N, S] each."""
-    rows = [pack_texts(tokenizer, text, None, MAX_SEQ_LENGTH)._asdict() for text in texts]
-    return {name: np.array([row[name] for row in rows], np.int32) for name in rows[0]}
+BATCH_SIZE = 32
 
 
 def batches(examples):
-    """What `fit` takes: (inputs, {name of the output: labels})."""
-    texts, labels = zip(*examples, strict=True)
-    return tf.data.Dataset.from_tensor_slices((tensors(texts), {"logits": np.array(labels)}))
+    """What `fit` takes: (inputs, labels)."""
+    texts, labels = (list(column) for column in zip(*examples, strict=True))
+    dataset = tf.data.Dataset.from_tensor_slices((texts, labels))
+    return dataset.shuffle(len(texts), seed=1).batch(BATCH_SIZE).map(preprocessor)
 
 
-BATCH_SIZE = 32
 steps = arguments.epochs * len(train_set) // BATCH_SIZE
 
 # %% [markdown]
@@ -110,15 +102,15 @@ steps = arguments.epochs * len(train_set) // BATCH_SIZE
 # `from_logits`.
 
 # %%
-schedule = WarmupLinearDecay(arguments.learning_rate, steps, num_warmup_steps=steps // 10)
+schedule = bert_tf.WarmupLinearDecay(arguments.learning_rate, steps, num_warmup_steps=steps // 10)
 model.compile(
-    optimizer=AdamWeightDecay(schedule, global_clipnorm=1.0),
-    loss={"logits": keras.losses.SparseCategoricalCrossentropy(from_logits=True)},
-    metrics={"logits": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]},
+    optimizer=bert_tf.AdamWeightDecay(schedule, global_clipnorm=1.0),
+    loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
 )
 model.fit(
-    batches(train_set).shuffle(len(train_set), seed=1).batch(BATCH_SIZE),
-    validation_data=batches(test_set).batch(BATCH_SIZE),
+    batches(train_set),
+    validation_data=batches(test_set),
     epochs=arguments.epochs,
     shuffle=False,  # the data set does it
     verbose=2,
@@ -127,13 +119,14 @@ model.fit(
 # %% [markdown]
 # ## Ask it, keep it
 #
-# `model.save` is Keras' own; what was registered in bert_tf is found again by `load_model`.
+# `model.save` is Keras' own. `model.save_pretrained(folder, tokenizer)` writes a folder that
+# `bert_tf.load`, `run_scripts/` and `transformers` read.
 
 # %%
-TEXTS = ("The pool was dirty and the street was noisy.", "A quiet room with a lovely view.")
+TEXTS = ["The pool was dirty and the street was noisy.", "A quiet room with a lovely view."]
 with tempfile.TemporaryDirectory() as folder:
     model.save(f"{folder}/hotel.keras")
     loaded = keras.saving.load_model(f"{folder}/hotel.keras")
-logits = loaded.predict(tensors(TEXTS), verbose=0)["logits"]
+logits = loaded.predict(preprocessor(TEXTS), verbose=0)["logits"]
 for text, probabilities in zip(TEXTS, keras.ops.softmax(logits).numpy(), strict=True):
-    print(f"{LABELS[probabilities.argmax()]:<5}{probabilities.max():5.0%}  {text}")
+    print(f"{loaded.labels[probabilities.argmax()]:<5}{probabilities.max():5.0%}  {text}")

@@ -113,13 +113,8 @@ class Dog(Base):
         """No."""
 '''
     monkeypatch.setattr(make_api, "parsed", lambda module: ast.parse(source))
-    monkeypatch.setitem(make_api.MODULES, "dogs", "Dog")
     expected = """
-## bert_tf.dogs
-
-Dogs.
-
-### Dog
+## Dog
 
 ```python
 Dog(name: str, *tricks, age: int | None = None, **others)
@@ -137,7 +132,7 @@ Args
 'Wau'
 ```
 
-#### Dog.size
+### Dog.size
 
 ```python
 size: int
@@ -145,7 +140,7 @@ size: int
 
 In cm.
 """
-    assert make_api.module_text("dogs") == expected
+    assert make_api.name_text("Dog", "dogs") == expected
 
 
 def strings_of_the_package():

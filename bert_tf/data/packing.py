@@ -83,9 +83,10 @@ def pack_batch_of_texts(
     if len(seconds) != len(texts):
         raise ValueError(f"There are {len(texts)} `texts`, but {len(seconds)} `pairs`.")
     for name, values in (("texts", texts), ("pairs", seconds)):
-        for index, text in enumerate(values):
-            if not isinstance(text, (str, bytes)):
-                kind = type(text).__name__
+        found: Any
+        for index, found in enumerate(values):
+            if not isinstance(found, (str, bytes)):
+                kind = type(found).__name__
                 raise TypeError(f"`{name}[{index}]` must be a string, but is of type {kind}.")
     if pad_to_max_length and max_length is None:
         raise ValueError("`pad_to_max_length` needs a `max_length`.")

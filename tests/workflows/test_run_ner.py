@@ -331,9 +331,9 @@ def test_a_checkpoint_that_does_not_know_its_labels_is_refused(conll_folder, tmp
 
 def test_a_model_whose_labels_are_of_no_scheme_needs_to_be_told(conll_folder, tmp_path):
     """As a model of another program may have them."""
-    model = TokenClassificationTask(("O", "B-A", "I-A", "B-B", "I-B", "I-C"), 19)
+    model = TokenClassificationTask(("O", "B-A", "I-A", "B-B", "I-B", "NN"), 19)
     options = ner_options(tmp_path, eval_file=str(conll_folder / "valid.txt"), do_eval=True)
-    message = r"B-B, I-B, I-C, are not all of one scheme\. .* --label_scheme=iob2 or iob1"
+    message = r"B-B, I-B, NN, are not all of one scheme\. .* --label_scheme=iob2 or iob1"
     with pytest.raises(ValueError, match=message):
         read_data(options, model)
     task, _ = read_data(dataclasses.replace(options, label_scheme="iob2"), model)
