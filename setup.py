@@ -40,6 +40,22 @@ setup(
     long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    author="The bert_tf authors",
+    keywords="bert tensorflow keras nlp transformer pre-training fine-tuning savedmodel serving",
+    project_urls={
+        "Paper": "https://arxiv.org/abs/1810.04805",
+        "Reference": "https://github.com/google-research/bert",
+    },
+    classifiers=[
+        "Development Status :: 5 - Production/Stable",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["bert_tf", "bert_tf.*"]),
     package_data={"bert_tf": ["py.typed"]},
@@ -47,7 +63,7 @@ setup(
     # tensorflow-text fixes the minor version of tensorflow that it was built for, so the two agree.
     install_requires=[
         "tensorflow>=2.20,<2.22",
-        "tensorflow-text>=2.20,<2.22",
+        "tensorflow-text>=2.20,<2.22,!=2.21.0",  # 2.21.0 cannot be imported: tensorflow/text#1541
         "keras>=3.12",  # before, models that are loaded could run code or fetch files (CVE-2025-12058)
         "absl-py",
         "numpy>=1.26",

@@ -112,7 +112,11 @@ def new_folder(folder: str, name: str) -> Iterator[str]:
     if tf.io.gfile.exists(temporary):  # of a run that was killed
         tf.io.gfile.rmtree(temporary)
     tf.io.gfile.makedirs(temporary)
-    yield temporary
+    try:
+        yield temporary
+    except BaseException:
+        tf.io.gfile.rmtree(temporary)
+        raise
     if tf.io.gfile.isdir(folder):  # it is empty
         tf.io.gfile.rmtree(folder)
     tf.io.gfile.rename(temporary, folder)

@@ -1,0 +1,262 @@
+"""What one types first: `load`, `from_pretrained`, `save_pretrained`, tokenizer and preprocessor."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_checkpoints import CONFIG, arrays_of, huggingface_tensors, write_huggingface, write_tf1
+
+import bert_tf
+from bert_tf.modeling import fused
+
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef", "##b", "ä"]
+TEXTS = ["a ab c", "ff"]
+PAIRS = ["b", "c d"]
+
+
+@pytest.fixture
+def tf1(tmp_path):
+    """A TF1 folder with a classifier of 3 labels and its vocabulary."""
+    folder = tmp_path / "tf1"
+    write_tf1(folder, arrays_of("classifier", num_labels=3))
+    (folder / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
+    return str(folder)
+
+
+@pytest.fixture
+def huggingface(tmp_path):
+    """A folder as current `transformers` writes it: no vocab.txt, cased, three labels."""
+    pytest.importorskip("safetensors", reason="of the extra [hf]")
+    folder = tmp_path / "hf"
+    write_huggingface(
+        folder,
+        huggingface_tensors(arrays_of("classifier", num_labels=3)),
+        architectures=["BertForSequenceClassification"],
+        id2label={"0": "neg", "1": "neu", "2": "pos"},
+    )
+    tokenizer = {
+        "normalizer": {"type": "BertNormalizer", "lowercase": False},
+        "model": {"type": "WordPiece", "vocab": {token: i for i, token in enumerate(TOKENS)}},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return str(folder)
+
+
+def test_every_public_name_is_found_in_its_module():
+    for name in bert_tf.__all__:
+        assert getattr(bert_tf, name) is not None
+
+
+def test_the_tokenizer_makes_padded_batches_of_pairs_and_reads_them_back():
+    tokenizer = bert_tf.FullTokenizer(TOKENS)
+    batch = tokenizer(TEXTS, PAIRS)
+    assert batch["input_ids"].tolist() == [[2, 5, 5, 11, 7, 3, 6, 3], [2, 1, 3, 7, 8, 3, 0, 0]]
+    assert batch["input_mask"].tolist() == [[1] * 8, [1] * 6 + [0] * 2]
+    assert batch["segment_ids"].tolist() == [[0] * 6 + [1] * 2, [0] * 3 + [1] * 3 + [0] * 2]
+    assert {array.dtype for array in batch.values()} == {np.dtype(np.int32)}
+    assert tokenizer.decode(batch["input_ids"]) == ["a ab c b", "[UNK] c d"]
+    assert tokenizer.decode(tf.constant([2, 5, 3]), skip_special_tokens=False) == "[CLS] a [SEP]"
+
+
+def test_the_tokenizer_truncates_and_pads_to_a_length():
+    tokenizer = bert_tf.FullTokenizer(TOKENS)
+    assert tokenizer("a b c d", max_length=4)["input_ids"].tolist() == [[2, 5, 6, 3]]
+    padded = tokenizer(["a"], max_length=5, pad_to_max_length=True)
+    assert padded["input_ids"].tolist() == [[2, 5, 3, 0, 0]]
+    assert tokenizer([])["input_ids"].shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((["a"], ["b", "c"]), ValueError, "1 `texts`.* 2 `pairs`"),
+        (([1],), TypeError, r"`texts\[0\]`.*int"),
+        ((["a"], [None]), TypeError, r"`pairs\[0\]`.*NoneType"),
+    ],
+)
+def test_the_tokenizer_names_what_is_wrong(arguments, error, message):
+    with pytest.raises(error, match=message):
+        bert_tf.FullTokenizer(TOKENS)(*arguments)
+
+
+def test_a_tokenizer_is_found_with_its_case(huggingface, tf1):
+    tokenizer = bert_tf.FullTokenizer.from_pretrained(huggingface)
+    assert (list(tokenizer.vocab), tokenizer.do_lower_case) == (TOKENS, False)
+    assert list(bert_tf.FullTokenizer.from_pretrained(f"{tf1}/bert_model.ckpt").vocab) == TOKENS
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        bert_tf.FullTokenizer.from_pretrained("nowhere/at/all")
+
+
+def test_a_folder_without_a_vocabulary_is_named(tmp_path):
+    with pytest.raises(ValueError, match=rf"{tmp_path}.*no vocab.txt"):
+        bert_tf.FullTokenizer.from_pretrained(tmp_path)
+
+
+def test_the_preprocessor_equals_the_tokenizer_in_tf_data_and_after_saving(tf1):
+    tokenizer = bert_tf.FullTokenizer.from_pretrained(tf1)
+    preprocessor = bert_tf.TextPreprocessor.from_pretrained(tf1, max_length=7)
+    expected = tokenizer(TEXTS, PAIRS, max_length=7, pad_to_max_length=True)
+    copy = bert_tf.TextPreprocessor.from_config(preprocessor.get_config())
+    for layer in (preprocessor, copy):
+        dataset = tf.data.Dataset.from_tensor_slices(((TEXTS, PAIRS), [0, 1])).batch(2).map(layer)
+        (found, labels) = next(iter(dataset))
+        assert dataset.element_spec[0]["input_ids"].shape.as_list() == [None, 7]
+        assert labels.numpy().tolist() == [0, 1]
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name], array)
+    eager = preprocessor(TEXTS)["input_ids"]
+    np.testing.assert_array_equal(
+        eager, tokenizer(TEXTS, max_length=7, pad_to_max_length=True)["input_ids"]
+    )
+
+
+def test_the_preprocessor_may_pad_to_the_longest_of_a_batch():
+    preprocessor = bert_tf.TextPreprocessor(TOKENS, max_length=64, pad_to_max_length=False)
+    assert preprocessor(["a b"])["input_ids"].shape == (1, 8)
+    with pytest.raises(TypeError, match="int32"):
+        preprocessor(tf.constant([1]))
+    with pytest.raises(ValueError, match="`max_length` is 2"):
+        bert_tf.TextPreprocessor(TOKENS, max_length=2)
+
+
+def test_strings_are_part_of_a_keras_model(tf1):
+    preprocessor = bert_tf.TextPreprocessor.from_pretrained(tf1, max_length=7)
+    model = bert_tf.BertForSequenceClassification.from_pretrained(tf1)
+    texts = keras.Input((), dtype="string")
+    whole = keras.Model(texts, model(preprocessor(texts)))
+    expected = model(preprocessor(TEXTS))["logits"]
+    np.testing.assert_allclose(whole(tf.constant(TEXTS))["logits"], expected, atol=1e-6)
+
+
+def test_fit_on_strings_with_one_loss(tf1):
+    preprocessor = bert_tf.TextPreprocessor.from_pretrained(tf1, max_length=7)
+    model = bert_tf.BertForSequenceClassification.from_pretrained(tf1, num_labels=2)
+    dataset = tf.data.Dataset.from_tensor_slices((TEXTS, [0, 1])).batch(2).map(preprocessor)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    with fused.fused_parts(False):
+        model.compile(optimizer="sgd", loss=loss, jit_compile=False)
+        history = model.fit(dataset, epochs=1, verbose=0).history
+    assert np.isfinite(history["loss"][0])
+
+
+def test_a_model_keeps_the_head_and_the_labels_of_its_checkpoint(huggingface, tf1):
+    model = bert_tf.BertForSequenceClassification.from_pretrained(huggingface)
+    assert model.labels == ("neg", "neu", "pos")
+    assert not model.load_report.missing
+    assert bert_tf.BertForSequenceClassification.from_pretrained(tf1).num_labels == 3
+
+    swapped = bert_tf.BertForSequenceClassification.from_pretrained(
+        huggingface, labels=["pos", "neg", "neu"]
+    )
+    batch = bert_tf.FullTokenizer(TOKENS)(TEXTS)
+    expected = model(batch)["logits"].numpy()[:, [2, 0, 1]]
+    np.testing.assert_allclose(swapped(batch)["logits"], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("given", [{"num_labels": 2}, {"labels": ["x", "y", "z"]}])
+def test_another_head_than_the_checkpoints_is_new_and_reported(huggingface, given):
+    model = bert_tf.BertForSequenceClassification.from_pretrained(huggingface, **given)
+    assert model.load_report.missing == ("output_weights", "output_bias")
+
+
+def test_a_head_of_unknown_size_must_be_given(tmp_path):
+    write_tf1(tmp_path, arrays_of())
+    with pytest.raises(TypeError, match="num_labels"):
+        bert_tf.BertForSequenceClassification.from_pretrained(str(tmp_path))
+    assert bert_tf.BertForMaskedLM.from_pretrained(str(tmp_path)).load_report.missing
+
+
+def test_a_masked_lm_answers_at_every_position_or_at_some(tmp_path):
+    write_tf1(tmp_path, arrays_of("masked_lm"))
+    model = bert_tf.BertForMaskedLM.from_pretrained(str(tmp_path))
+    assert not model.load_report.missing
+    inputs = {"input_ids": np.array([[2, 5, 6, 3]])}
+    every = model(inputs)["masked_lm_logits"]
+    assert every.shape == (1, 4, CONFIG.vocab_size)
+    some = model({**inputs, "masked_lm_positions": np.array([[2]])})["masked_lm_logits"]
+    np.testing.assert_allclose(some[:, 0], every[:, 2], atol=1e-6)
+
+
+@pytest.mark.parametrize("format", ["huggingface", "tf1"])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("BertModel", {}),
+        ("BertForPreTraining", {}),
+        ("BertForMaskedLM", {}),
+        ("BertForSequenceClassification", {"labels": ("x", "y", "z")}),
+        ("BertForTokenClassification", {"labels": ("O", "B-x")}),
+        ("BertForQuestionAnswering", {}),
+        ("BertForMultipleChoice", {}),
+    ],
+)
+def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, name, arguments, format):
+    if format == "huggingface":
+        pytest.importorskip("safetensors", reason="of the extra [hf]")
+    cls, folder = getattr(bert_tf, name), str(tmp_path / "saved")
+    model = cls(CONFIG, **arguments)
+    model.save_pretrained(folder, bert_tf.FullTokenizer(TOKENS), format=format)
+    loaded = cls.from_pretrained(folder)
+    assert not loaded.load_report.missing
+    assert getattr(loaded, "labels", None) == arguments.get("labels")
+    for ours, theirs in zip(model.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(ours, theirs, err_msg=ours.path)
+    assert list(bert_tf.FullTokenizer.from_pretrained(folder).vocab) == TOKENS
+    with pytest.raises(ValueError, match=r"`folder`.*not empty"):
+        model.save_pretrained(folder)
+
+
+def test_a_format_and_a_model_that_do_not_fit_are_named(tmp_path):
+    class Mine(bert_tf.ConfiguredModel):
+        pass
+
+    with pytest.raises(ValueError, match=r"'h5'.*tf1, huggingface"):
+        bert_tf.BertModel(CONFIG).save_pretrained(str(tmp_path / "x"), format="h5")
+    assert not (tmp_path / "x").exists() and not (tmp_path / "x.tmp").exists()
+    with pytest.raises(TypeError, match=r"Mine.*model.save"):
+        Mine(CONFIG).save_pretrained(str(tmp_path / "x"))
+
+
+def test_a_folder_of_transformers_is_loaded_asked_and_exported(huggingface, tmp_path):
+    model = bert_tf.load(huggingface)
+    assert model.task.labels == ("neg", "neu", "pos")
+    assert model.tokenizer.do_lower_case is False
+    (answer,) = model.predict(["a b"])
+    logits = model.model(model.tokenizer(["a b"]))["logits"].numpy()[0]
+    expected = np.exp(logits) / np.exp(logits).sum()
+    assert list(answer["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
+    bert_tf.export(huggingface, str(tmp_path / "1"), warm_up=False)
+    (served,) = bert_tf.load(str(tmp_path / "1")).predict(["a b"])
+    assert served["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
+    bert_tf.convert(huggingface, str(tmp_path / "converted"), format="tf1")
+    (converted,) = bert_tf.load(str(tmp_path / "converted")).predict(["a b"])
+    assert converted["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
+    with pytest.raises(TypeError, match="precison"):
+        bert_tf.export(huggingface, str(tmp_path / "2"), precison="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "key"),
+    [
+        ("BertForSequenceClassification", "classification", "logits"),
+        ("BertForTokenClassification", "token_classification", "logits"),
+        ("BertForQuestionAnswering", "question_answering", "start_logits"),
+    ],
+)
+def test_transformers_reads_what_is_saved_and_answers_the_same(tmp_path, name, head, key):
+    transformers = pytest.importorskip("transformers", reason="an optional peer")
+    torch = pytest.importorskip("torch", reason="an optional peer")
+    given = {} if head == "question_answering" else {"labels": ("O", "B-x", "I-x")}
+    model = getattr(bert_tf, name)(CONFIG, **given)
+    model.save_pretrained(str(tmp_path / "hf"), bert_tf.FullTokenizer(TOKENS))
+    theirs = getattr(transformers, name).from_pretrained(tmp_path / "hf").eval()
+    batch = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")(
+        TEXTS, PAIRS, padding=True, return_tensors="pt"
+    )
+    ours = bert_tf.FullTokenizer(TOKENS)(TEXTS, PAIRS)
+    np.testing.assert_array_equal(batch["input_ids"].numpy(), ours["input_ids"])
+    with torch.no_grad():
+        expected = getattr(theirs(**batch), key).numpy()
+    np.testing.assert_allclose(model(ours)[key], expected, atol=1e-5)
