@@ -76,7 +76,7 @@ NOT_RUN = (
     NotRun(r"--runner=DataflowRunner", "no Dataflow can be reached"),
     NotRun(r"--runner=DirectRunner", "needs the extra [beam]", module="apache_beam"),
     NotRun(
-        r"--output_format=huggingface|all-MiniLM|mrpc_hf",
+        r"--output_format=huggingface|all-MiniLM|mrpc_hf|save_pretrained",
         "needs the extra [hf]",
         module="safetensors",
     ),
