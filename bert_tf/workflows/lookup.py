@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import asdict
+from dataclasses import fields
 
 import tensorflow as tf
 
@@ -52,11 +52,12 @@ def check_same_architecture(output_dir: str, config: BertConfig) -> None:
     path = os.path.join(output_dir, "bert_config.json")
     if checkpoints.latest_checkpoint(output_dir) is None or not tf.io.gfile.exists(path):
         return
-    there, now = (asdict(found) for found in (BertConfig.from_json_file(path), config))
+    there = BertConfig.from_json_file(path)
+    compared = (field.name for field in fields(BertConfig) if field.compare)
     differences = [
-        f"{name}: {there[name]} there, {value} now"
-        for name, value in now.items()
-        if there[name] != value
+        f"{name}: {getattr(there, name)} there, {getattr(config, name)} now"
+        for name in compared
+        if getattr(there, name) != getattr(config, name)
     ]
     if differences:
         raise ValueError(

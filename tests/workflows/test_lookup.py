@@ -62,6 +62,14 @@ def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differen
     assert "hidden_size" not in str(refused.value)
 
 
+def test_keys_that_the_saved_configuration_does_not_keep_are_no_other_model(tmp_path):
+    theirs = {**CONFIG.to_dict(), "hidden_act": "gelu", "model_type": "bert", "pad_token_id": 0}
+    config = BertConfig.from_dict(theirs)
+    config.to_json_file(tmp_path / "bert_config.json")
+    checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
+    lookup.check_same_architecture(str(tmp_path), config)
+
+
 # ------------------------------------------------------------------------------------------ tokenizer
 
 
