@@ -249,6 +249,7 @@ def _vocabulary(vocab_file: str | None, checkpoint: PretrainedCheckpoint) -> Seq
             len(vocab),
             size,
         )
+    lookup.compare_vocabularies(vocab_file, checkpoint)
     return list(vocab) if vocab is not None else None
 
 

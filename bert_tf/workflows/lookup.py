@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.beside import (  # noqa: F401  (workflows find all of it here)
+    compare_vocabularies,
     find_case,
     find_config,
     find_vocabulary,

@@ -136,6 +136,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         config = replace(config, attention_direction=options.attention)
     lookup.check_same_architecture(options.output_dir, config)
     lookup.check_sequence_length(options.max_seq_length, config)
+    lookup.compare_vocabularies(find_vocabulary_file(options, checkpoint), checkpoint)
     train_files = expand_record_files(options.input_file)
     eval_files = expand_record_files(options.eval_file) if options.eval_file else train_files
     record_sets = {}

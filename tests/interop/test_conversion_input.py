@@ -57,6 +57,15 @@ def test_vocabulary_larger_than_the_embeddings_is_an_error(tmp_path):
         convert(source, tmp_path / "out", "huggingface")
 
 
+def test_vocabulary_of_another_model_is_an_error(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_of())
+    (tmp_path / "other.txt").write_text("".join(f"{token}\n" for token in reversed(TOKENS)))
+    with pytest.raises(
+        ValueError, match=r"12 of the 13 tokens \(92\.3 %\) .*leave --vocab_file out"
+    ):
+        convert(source, tmp_path / "out", "huggingface", vocab_file=str(tmp_path / "other.txt"))
+
+
 def test_vocabulary_far_smaller_than_the_embeddings_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(conversion, "_MOST_PADDING", 4)
     source = tf1_folder(tmp_path / "tf1", arrays_of(), TOKENS[:8])

@@ -79,10 +79,9 @@ def test_the_tokens_of_a_checkpoint_without_a_vocabulary_file_are_taken():
 
 
 def test_a_vocabulary_file_that_is_named_wins(tmp_path):
-    file = tmp_path / "vocab.txt"
-    file.write_text("".join(f"{token}\n" for token in reversed(LOWER)))
-    tokenizer = lookup.load_tokenizer(str(file), None, checkpoint(vocab=LOWER), CONFIG)
-    assert tokenizer.vocab["[PAD]"] == len(LOWER) - 1
+    file = write_vocab(tmp_path / "vocab.txt", (*LOWER, "more"))
+    tokenizer = lookup.load_tokenizer(file, None, checkpoint(vocab=LOWER), CONFIG)
+    assert tokenizer.vocab["more"] == len(LOWER)
 
 
 @pytest.mark.parametrize(
@@ -116,16 +115,66 @@ def test_a_flag_that_contradicts_the_vocabulary_is_refused():
         lookup.load_tokenizer(None, True, checkpoint(vocab=CASED), CONFIG)
 
 
-def test_tokens_that_the_checkpoint_knows_by_another_id_are_counted_in_a_warning(tmp_path, caplog):
-    for name, vocab in (("theirs.txt", LOWER), ("ours.txt", (*LOWER[:-3], "new", *LOWER[-2:]))):
-        (tmp_path / name).write_text("".join(f"{token}\n" for token in vocab))
-    found = checkpoint(vocab_file=str(tmp_path / "theirs.txt"))
-    lookup.load_tokenizer(None, None, found, CONFIG)
-    lookup.load_tokenizer(found.vocab_file, None, found, CONFIG)
+@pytest.fixture(params=["vocab.txt", "tokenizer.json"])
+def known(request, tmp_path):
+    """A checkpoint with the 125 tokens of LOWER, in a file of their own or in tokenizer.json only."""
+    if request.param == "tokenizer.json":
+        return checkpoint(vocab=LOWER)
+    return checkpoint(vocab_file=write_vocab(tmp_path / "theirs.txt", LOWER))
+
+
+def write_vocab(path, tokens):
+    path.write_text("".join(f"{token}\n" for token in tokens))
+    return str(path)
+
+
+def test_tokens_that_the_checkpoint_knows_by_another_id_are_counted_in_a_warning(
+    known, tmp_path, caplog
+):
+    lookup.load_tokenizer(None, None, known, CONFIG)
+    lookup.load_tokenizer(write_vocab(tmp_path / "same.txt", LOWER), None, known, CONFIG)
     assert caplog.text == ""
-    lookup.load_tokenizer(str(tmp_path / "ours.txt"), None, found, CONFIG)
-    assert "1 of the 125 tokens in" in caplog.text
+    changed = (*SPECIAL, "new", *LOWER[6:])
+    lookup.load_tokenizer(write_vocab(tmp_path / "ours.txt", changed), None, known, CONFIG)
+    assert "1 of the 125 tokens (0.8 %) in" in caplog.text
+    assert "such as 'aa' (5 there, none here)" in caplog.text
     assert "leave --vocab_file out" in caplog.text
+
+
+def test_tokens_that_are_appended_are_no_difference(known, tmp_path, caplog):
+    longer = write_vocab(tmp_path / "ours.txt", (*LOWER, "more", "and", "more2"))
+    lookup.load_tokenizer(longer, None, known, CONFIG)
+    assert caplog.text == ""
+
+
+def test_the_vocabulary_of_another_model_is_refused_with_its_share_and_examples(known, tmp_path):
+    shifted = (*SPECIAL, "shift", *LOWER[5:])
+    file = write_vocab(tmp_path / "ours.txt", shifted)
+    with pytest.raises(ValueError, match=r"120 of the 125 tokens \(96 %\)") as refused:
+        lookup.load_tokenizer(file, None, known, CONFIG)
+    message = str(refused.value)
+    assert "'aa' (5 there, 6 here), 'ab' (6 there, 7 here), 'ac' (7 there, 8 here)" in message
+    assert f"in {file}" in message
+    assert known.vocab_file is None or known.vocab_file in message
+    assert "5 %" in message
+    assert "leave --vocab_file out" in message
+
+
+def test_a_token_that_is_missing_is_an_example_too(known, tmp_path):
+    file = write_vocab(tmp_path / "ours.txt", LOWER[:100])
+    with pytest.raises(ValueError, match=rf"25 of .*{LOWER[100]!r} \(100 there, none here\)"):
+        lookup.load_tokenizer(file, None, known, CONFIG)
+
+
+@pytest.mark.parametrize("replaced, is_refused", [(6, False), (7, True)])
+def test_one_token_in_twenty_may_be_replaced(known, tmp_path, replaced, is_refused):
+    tokens = (*SPECIAL, *(f"n{index}" for index in range(replaced)), *LOWER[5 + replaced :])
+    file = write_vocab(tmp_path / "ours.txt", tokens)  # 6 of 125 are 4.8 %
+    if is_refused:
+        with pytest.raises(ValueError, match=r"7 of the 125 tokens \(5\.6 %\)"):
+            lookup.load_tokenizer(file, None, known, CONFIG)
+    else:
+        lookup.load_tokenizer(file, None, known, CONFIG)
 
 
 def test_a_run_without_a_vocabulary_is_refused():

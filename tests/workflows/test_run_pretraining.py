@@ -279,6 +279,18 @@ def test_records_that_do_not_fit_are_refused_before_anything_is_written(options,
     assert not Path(options.output_dir).exists()
 
 
+def test_a_vocabulary_that_is_not_that_of_the_initial_checkpoint_is_refused(
+    options, pretrained, toy_text, tmp_path
+):
+    tokens = (toy_text / "vocab.txt").read_text().splitlines()
+    (tmp_path / "vocab.txt").write_text("\n".join([*tokens[:5], "new", *tokens[5:-1]]) + "\n")
+    config_file = changed_config(toy_text, tmp_path / "bert_config.json")
+    changes = {"init_checkpoint": str(pretrained), "bert_config_file": config_file}
+    with pytest.raises(ValueError, match=rf"in {tmp_path}/vocab.txt, .*leave --vocab_file out"):
+        run_pretraining(dataclasses.replace(options, **changes))
+    assert not Path(options.output_dir).exists()
+
+
 def test_ids_that_the_model_does_not_have_are_refused_before_anything_is_written(
     options, toy_text, tmp_path
 ):
