@@ -182,6 +182,19 @@ def test_head_for_another_question_is_new_although_it_fits():
     assert (values_of(model)["output_bias"] == 0).all()
 
 
+def test_what_else_a_checkpoint_holds_is_reported_as_not_used(tmp_path):
+    pytest.importorskip("safetensors")
+    extra = {"adapter/kernel": np.ones(2, np.float32)}
+    theirs = {**huggingface_tensors(ENCODER), **extra}
+    for path in (
+        write_tf1(tmp_path / "tf1", with_adam({**ENCODER, **extra})),
+        write_huggingface(tmp_path / "hf", theirs, hidden_act="gelu_new"),
+    ):
+        report = initialize(BertModel(CONFIG), path)
+        assert report.unexpected == ("adapter/kernel",)
+        assert report.summary().endswith("in the checkpoint but not used: adapter/kernel")
+
+
 def test_absent_pooler_is_new_and_noted():
     arrays = {name: array for name, array in ENCODER.items() if "pooler" not in name}
     report = initialize(BertModel(CONFIG), checkpoint_of(arrays))

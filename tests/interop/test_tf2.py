@@ -6,13 +6,27 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from tiny_checkpoints import CONFIG, arrays_of, assert_same, write_json, write_tf1
-from tiny_tf2 import Encoder, Part, masked_lm, next_sentence, save_hub_encoder, variable
+from tiny_tf2 import (
+    Encoder,
+    Part,
+    classification_head,
+    masked_lm,
+    next_sentence,
+    projection,
+    save_hub_encoder,
+    variable,
+)
 
 from bert_tf.interop import verification
 from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.tf1 import read_tf1
 from bert_tf.modeling.bert import BertModel
+from bert_tf.modeling.models import (
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
 
 ARRAYS = arrays_of("masked_lm", "next_sentence")
 ENCODER = {name: array for name, array in ARRAYS.items() if name.startswith("bert/")}
@@ -47,14 +61,78 @@ def test_configuration_with_another_number_of_heads_is_an_error(tmp_path):
         read_checkpoint(save(tmp_path, encoder=Encoder(CONFIG, ENCODER)))
 
 
-def test_pretraining_has_its_heads_and_the_pooler_that_was_trained(tmp_path):
-    encoder, head = Encoder(CONFIG, ENCODER), next_sentence(ARRAYS)
+def untrained_pooler(arrays):
+    """An encoder with another pooler than that of the arrays."""
+    encoder = Encoder(CONFIG, arrays)
     encoder._pooler_layer.kernel.assign_add(tf.ones_like(encoder._pooler_layer.kernel))
-    pretrainer = Part(encoder_network=encoder, classification_heads=[head])
-    items = {"next_sentence.pooler_dense": head.dense, "masked_lm": masked_lm(ARRAYS)}
-    checkpoint = read_checkpoint(save(tmp_path, model=pretrainer, encoder=encoder, **items))
+    return encoder
+
+
+@pytest.mark.parametrize("with_items", [True, False])
+def test_pretraining_has_its_heads_and_the_pooler_that_was_trained(tmp_path, with_items):
+    encoder, head = untrained_pooler(ENCODER), next_sentence(ARRAYS)
+    mlm = masked_lm(ARRAYS)
+    pretrainer = Part(encoder_network=encoder, classification_heads=[head], masked_lm=mlm)
+    items = {"next_sentence.pooler_dense": head.dense, "masked_lm": mlm, "encoder": encoder}
+    prefix = save(tmp_path, model=pretrainer, **(items if with_items else {}))
+    checkpoint = read_checkpoint(prefix)
     assert_same(checkpoint.arrays, ARRAYS)
-    assert "the pooler is that of the next-sentence head" in checkpoint.notes[0]
+    assert "the pooler is that of the head, which was trained" in checkpoint.notes[0]
+
+
+def test_items_of_a_pretraining_without_the_model_have_the_pooler_that_was_trained(tmp_path):
+    items = {"next_sentence.pooler_dense": next_sentence(ARRAYS).dense}
+    checkpoint = read_checkpoint(save(tmp_path, encoder=untrained_pooler(ENCODER), **items))
+    assert_same(checkpoint.arrays, ENCODER)
+
+
+@pytest.mark.parametrize("inner", [True, False])
+def test_classifier_has_its_head_and_the_pooler_that_was_trained(tmp_path, inner):
+    arrays = arrays_of("classifier")
+    model = Part(
+        _network=untrained_pooler(arrays) if inner else Encoder(CONFIG, arrays),
+        classifier=classification_head(arrays, "", "sentence_prediction", inner),
+    )
+    prefix = save(tmp_path, model=model)
+    assert_same(read_checkpoint(prefix).arrays, arrays)
+    assert read_checkpoint(prefix).architecture == "BertForSequenceClassification"
+    report = initialize(BertForSequenceClassification(CONFIG, num_labels=5), prefix)
+    assert (report.missing, report.unexpected) == ((), ())
+
+
+def test_token_classifier_has_its_head_which_is_not_for_sentences(tmp_path):
+    arrays = arrays_of("token_classifier")
+    classifier = projection(arrays, "", "predictions/transform/logits")
+    prefix = save(tmp_path, model=Part(_network=Encoder(CONFIG, arrays), classifier=classifier))
+    report = initialize(BertForTokenClassification(CONFIG, num_labels=5), prefix)
+    assert (report.missing, report.unexpected) == ((), ())
+    report = initialize(BertForSequenceClassification(CONFIG, num_labels=5), prefix)
+    assert report.missing == report.unexpected == ("output_weights", "output_bias")
+
+
+def test_span_labeler_has_its_head(tmp_path):
+    arrays = arrays_of("span")
+    head = Part()
+    setattr(head, "layer_with_weights-0", projection(arrays, "cls/squad/", "predictions/logits"))
+    prefix = save(tmp_path, model=Part(_network=Encoder(CONFIG, arrays), span_labeling=head))
+    report = initialize(BertForQuestionAnswering(CONFIG), prefix)
+    assert (report.missing, report.unexpected) == ((), ())
+
+
+def test_heads_of_other_kinds_are_reported_as_not_used(tmp_path):
+    """Two of them have a pooler, and neither is that of next sentences: the encoder's own is taken."""
+    heads = [classification_head(ARRAYS, "cls/seq_relationship/", name) for name in ("a", "b")]
+    model = Part(encoder_network=Encoder(CONFIG, ENCODER), classification_heads=heads)
+    optimizer = Part(_variables=[variable([1.0], "Adam/m/kernel")])
+    prefix = save(tmp_path, model=model, optimizer=optimizer, global_step=tf.Variable(3))
+    report = initialize(BertModel(CONFIG), prefix)
+    assert sorted(report.unexpected) == [
+        f"model/classification_heads/{number}/{part}/{kind}"
+        for number in "01"
+        for part in ("dense", "out_proj")
+        for kind in ("bias", "kernel")
+    ]
+    assert "in the checkpoint but not used: model/classification_heads/0/" in report.summary()
 
 
 def test_variables_are_known_by_their_names_where_attributes_say_nothing(tmp_path):
@@ -162,6 +240,12 @@ def test_a_model_starts_from_a_saved_model(tmp_path):
     folder = save_hub_encoder(tmp_path / "hub", CONFIG, ENCODER, TOKENS)
     report = initialize(BertModel(CONFIG), folder)
     assert (report.missing, report.unexpected) == ((), ())
+
+
+def test_what_else_a_saved_model_holds_is_reported_as_not_used(tmp_path):
+    model = Part(encoder=Encoder(CONFIG, ENCODER), extra=Part(kernel=variable([1.0], "kernel")))
+    tf.saved_model.save(model, str(tmp_path))
+    assert initialize(BertModel(CONFIG), tmp_path).unexpected == ("extra/kernel",)
 
 
 def test_saved_model_with_another_signature_cannot_be_run(tmp_path):

@@ -136,16 +136,25 @@ def masked_lm(arrays):
     )
 
 
-def next_sentence(arrays):
-    """As a `ClassificationHead` that is called next_sentence; it has the pooler that was trained."""
-    weights = arrays["cls/seq_relationship/output_weights"]
+def projection(arrays, ours, name):
+    """A `Dense` that gives logits; its kernel is [in, out]."""
     return Part(
-        dense=dense(arrays, "bert/pooler/dense", "next_sentence/pooler_dense"),
-        out_proj=Part(
-            kernel=variable(weights.T, "next_sentence/logits/kernel"),
-            bias=variable(arrays["cls/seq_relationship/output_bias"], "next_sentence/logits/bias"),
-        ),
+        kernel=variable(arrays[f"{ours}output_weights"].T, f"{name}/kernel"),
+        bias=variable(arrays[f"{ours}output_bias"], f"{name}/bias"),
     )
+
+
+def classification_head(arrays, ours, name, inner=True):
+    """As a `ClassificationHead`; with an inner layer it has the pooler that was trained."""
+    parts = {"out_proj": projection(arrays, ours, f"{name}/logits")}
+    if inner:
+        parts["dense"] = dense(arrays, "bert/pooler/dense", f"{name}/pooler_dense")
+    return Part(**parts)
+
+
+def next_sentence(arrays):
+    """The head of a `BertPretrainerV2`."""
+    return classification_head(arrays, "cls/seq_relationship/", "bert/next_sentence")
 
 
 class HubEncoder(tf.Module):
