@@ -34,6 +34,8 @@ from bert_tf.workflows.trainer_setup import make_trainer
 
 logger = logging.getLogger(__name__)
 
+_NUM_WARMUP_STEPS = 10_000  # the reference's default
+
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingOptions(TrainingOptions):
@@ -96,7 +98,11 @@ class PretrainingOptions(TrainingOptions):
         default=0.1,
     )
     num_train_steps: int = option("Optimizer steps.", default=100000)
-    num_warmup_steps: int = option("Steps until the full learning rate.", default=10000)
+    num_warmup_steps: int = option(
+        "Steps until the full learning rate. The default becomes a tenth of --num_train_steps if the "
+        "training is shorter.",
+        default=_NUM_WARMUP_STEPS,
+    )
     max_eval_steps: int = option("Most batches to evaluate on.", default=100)
 
     def __post_init__(self) -> None:
@@ -104,7 +110,10 @@ class PretrainingOptions(TrainingOptions):
         require_one_of(self, ("do_train", "do_eval"))
         if self.do_train and self.num_train_steps < 1:
             raise ValueError(f"--num_train_steps is {self.num_train_steps}, but must be 1 or more.")
-        if self.do_train and not 0 <= self.num_warmup_steps <= self.num_train_steps:
+        if self.do_train and not (
+            0 <= self.num_warmup_steps <= self.num_train_steps
+            or self.num_warmup_steps == _NUM_WARMUP_STEPS
+        ):
             raise ValueError(
                 f"--num_warmup_steps is {self.num_warmup_steps}, but must be from 0 to "
                 f"--num_train_steps={self.num_train_steps}. A tenth of it is usual: "
@@ -119,6 +128,21 @@ class PretrainingOptions(TrainingOptions):
         check_mixture(self.mask_token_prob, self.random_token_prob)
 
 
+def _with_warmup(options: PretrainingOptions) -> PretrainingOptions:
+    """Shorten the default of --num_warmup_steps for a training of fewer steps."""
+    if options.num_warmup_steps <= options.num_train_steps:
+        return options
+    num_warmup_steps = options.num_train_steps // 10
+    logger.info(
+        "--num_warmup_steps is %d, a tenth of --num_train_steps=%d: the training is shorter than the "
+        "default of %d, with which it would end before the full learning rate",
+        num_warmup_steps,
+        options.num_train_steps,
+        options.num_warmup_steps,
+    )
+    return replace(options, num_warmup_steps=num_warmup_steps)
+
+
 _OF_MASKS = ("masked_lm_prob", "do_whole_word_mask", "mask_token_prob", "random_token_prob")
 
 
@@ -129,6 +153,8 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     model_folder.py lists.
     """
     devices = options.make_strategy()
+    if options.do_train:
+        options = _with_warmup(options)
     lookup.trained_weights_needed(options)
     checkpoint = lookup.read_initial_checkpoint(options)
     config = lookup.find_config(options.bert_config_file, checkpoint)

@@ -347,6 +347,7 @@ def test_a_checkpoint_without_trained_heads_is_not_evaluated(options, sentence_m
     [
         ({"num_train_steps": 0}, "--num_train_steps is 0, but must be 1 or more"),
         ({"num_warmup_steps": 151}, r"--num_warmup_steps is 151, .*--num_train_steps=150.*=15[.]"),
+        ({"num_warmup_steps": 9_999}, "--num_warmup_steps is 9999"),
         ({"num_warmup_steps": -1}, "--num_warmup_steps is -1"),
         (
             {"do_train": False, "do_eval": False},
@@ -363,6 +364,24 @@ def test_a_checkpoint_without_trained_heads_is_not_evaluated(options, sentence_m
 def test_options_are_checked_when_made(options, changes, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(options, **changes)
+
+
+@pytest.mark.parametrize("num_train_steps, expected", [(30, 3), (9_999, 999), (10_000, 10_000)])
+def test_a_training_shorter_than_the_default_of_the_warmup_warms_up_for_a_tenth(
+    options, caplog, monkeypatch, num_train_steps, expected
+):
+    def stop(*_, num_train_steps, num_warmup_steps):
+        raise Interruption(f"warm-up {num_warmup_steps} of {num_train_steps}")
+
+    monkeypatch.setattr("bert_tf.workflows.pretraining.make_trainer", stop)
+    default = {"num_warmup_steps": 10_000, "num_train_steps": num_train_steps}
+    with (
+        caplog.at_level("INFO"),
+        pytest.raises(Interruption, match=f"warm-up {expected} of {num_train_steps}"),
+    ):
+        run_pretraining(dataclasses.replace(options, **default))
+    message = f"--num_warmup_steps is {expected}, a tenth of --num_train_steps={num_train_steps}"
+    assert (message in caplog.text) is (num_train_steps < 10_000)
 
 
 def test_every_option_has_a_help_text():
