@@ -5,8 +5,9 @@ IOB2 or BIOES; no sequence of them is refused, since a model may predict any:
 
     O  I-PER  I-PER  B-PER  I-LOC        ->  PER at words 1-2, PER at word 3, LOC at word 4
 
-Source: conlleval.pl (Erik Tjong Kim Sang, CoNLL-2000 to 2003), whose numbers these are. It knows no
-S-; here S-X is an entity of one word.
+Source: conlleval.pl (Erik Tjong Kim Sang, CoNLL-2000 to 2003). For IOB1 and IOB2 these are its numbers.
+The script has no S- and no rule for B-X after E-X, so it joins the entities of B-X E-X B-X E-X. Here S-X
+is an entity of one word, and B-X begins an entity after every label.
 """
 
 from __future__ import annotations

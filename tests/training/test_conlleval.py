@@ -10,13 +10,13 @@ from bert_tf.training.conlleval import Counts, Entity, Scores, conlleval, entiti
 
 
 def ends(before, label):
-    """conlleval.pl's `endOfChunk`, with S- added."""
+    """conlleval.pl's `endOfChunk`, with S- and an end between E- and B- added."""
     (b, b_type), (c, c_type) = before, label
     return (b in "BI" and c in "BSO") or (b in "ES") or (b != "O" and b_type != c_type)
 
 
 def starts(before, label):
-    """conlleval.pl's `startOfChunk`, with S- added."""
+    """conlleval.pl's `startOfChunk`, with S- and a start between E- and B- added."""
     (b, b_type), (c, c_type) = before, label
     return c in "BS" or (b in "ESO" and c in "IE") or (c != "O" and b_type != c_type)
 
@@ -96,6 +96,7 @@ def test_f1_is_that_of_seqeval():
         ("B-A E-A S-B B-A I-A E-A", ["A02", "B23", "A36"]),
         ("E-A E-A I-A O", ["A01", "A12", "A23"]),
         ("S-A I-A", ["A01", "A12"]),
+        ("B-A E-A B-A E-A", ["A02", "A24"]),  # one entity for conlleval.pl
         ("B-creative-work I-creative-work", ["creative-work02"]),
         ("O O", []),
     ],
