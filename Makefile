@@ -2,8 +2,10 @@
 
 PYTHON ?= python3
 VENV := .venv
+# A file stays in one process, which makes its fixtures once.
+TESTS = $(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
-.PHONY: quickstart test faults fuzz coverage lint format clean
+.PHONY: quickstart test test-slow test-all faults fuzz coverage lint format clean
 
 quickstart: $(VENV)/.installed
 	$(VENV)/bin/python run_scripts/quickstart.py
@@ -12,7 +14,13 @@ test: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+	$(TESTS) -m "not slow"
+
+# Faults, fuzzing, the commands of the documents, several workers, examples, packaging.
+test-slow: $(VENV)/.installed-test
+	$(TESTS) -m slow
+
+test-all: test test-slow
 
 # The long forms of tests/faults and tests/fuzzing. Each prints a table of what was tried.
 faults: $(VENV)/.installed-test
@@ -25,7 +33,7 @@ fuzz: $(VENV)/.installed-test
 # three tests that limit the size of a file fail, since coverage writes files as well.
 coverage: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check pytest-cov
-	$(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile --cov --cov-report=term-missing:skip-covered
+	$(TESTS) --cov --cov-report=term-missing:skip-covered
 
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .

@@ -32,24 +32,29 @@ from tiny_words_and_choices import (  # noqa: E402, F401
     swag_model,
 )
 
-# Test files that take minutes, most of them in processes that they start. They begin first (`make test`
-# keeps this order), so that the last minutes are not one file's, with the other process idle.
-LONG = (
+# Folders and files of the slow tier: they start processes or take minutes. Other slow tests carry the
+# mark themselves. The longest files begin first, so that no process is idle during the last minutes.
+SLOW = (
     "test_commands_of_guides.py",
     "test_commands_of_pretraining.py",
-    "test_commands.py",
-    "test_faults_in_training.py",
-    "test_faults_in_generation.py",
-    "test_faults_on_workers.py",
-    "test_faults_in_export.py",
+    "test_commands.py::test_the_commands_of_the_readme_do_what_it_says",
+    "faults",
     "test_run_on_workers.py",
     "test_trainer_workers.py",
+    "test_pretraining_workers.py",
     "test_examples.py",
     "test_quickstart.py",
     "test_packaging.py",
+    "fuzzing",
 )
 
 
 def pytest_collection_modifyitems(items):
-    place = {name: number for number, name in enumerate(LONG)}
-    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
+    def place(item):
+        names = (item.path.parent.name, item.path.name, f"{item.path.name}::{item.originalname}")
+        return next((number for number, name in enumerate(SLOW) if name in names), len(SLOW))
+
+    for item in items:
+        if place(item) < len(SLOW):
+            item.add_marker("slow")
+    items.sort(key=place)

@@ -8,9 +8,11 @@ those before it made. What lies there at first, checkpoints and data, is tiny bu
 import ast
 import functools
 import importlib.util
+import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -65,6 +67,12 @@ class NotRun:
         return self.matches(code) and not there
 
 
+# Flags without the rest of their command. test_documents.py looks them up.
+FRAGMENTS = (
+    NotRun(r"^python .* \.\.\.$", "the form of a command, and none"),
+    NotRun(r"^python run_scripts/\w+\.py --verify$", "a flag; the command is in migration.md"),
+    NotRun(r"^\w+ (\.\.\. )?--", "flags of a program, which test_documents.py looks up"),
+)
 NOT_RUN = (
     NotRun(r"^make ", "minutes to hours; `make test` is what runs this file"),
     NotRun(r"^pip install ", "changes the environment that the tests run in"),
@@ -82,9 +90,7 @@ NOT_RUN = (
     ),
     NotRun(r"--format=onnx", "needs the extra [onnx]", module="tf2onnx"),
     NotRun(r"^docker run |^curl |^import grpc", "no TensorFlow Serving is there"),
-    NotRun(r"^python .* \.\.\.$", "the form of a command, and none"),
-    NotRun(r"^python run_scripts/\w+\.py --verify$", "a flag; the command is in migration.md"),
-    NotRun(r"^\w+ (\.\.\. )?--", "flags of a program, which test_documents.py looks up"),
+    *FRAGMENTS,
 )
 
 
@@ -99,6 +105,10 @@ class Command:
     def reason_not_to_run(self) -> str:
         """Empty for what is run."""
         return next((entry.reason for entry in NOT_RUN if entry.leaves_out(self.code)), "")
+
+    @property
+    def is_a_fragment(self) -> bool:
+        return any(entry.matches(self.code) for entry in FRAGMENTS)
 
     @property
     def outputs(self) -> list[str]:
@@ -152,9 +162,8 @@ def pieces_of(text: str) -> Iterator[Command]:
         yield from commands or ([Command(block, is_python=True)] if is_python(block) else [])
 
 
-def commands_of(text: str) -> list[Command]:
-    """What a document tells its reader to type. `... --flag` is the command before with a flag."""
-    found: list[Command] = []
+def whole_commands_of(text: str) -> Iterator[Command]:
+    """Yield every command of a document. `... --flag` repeats the command before it with a flag."""
     before = ""
     for piece in pieces_of(text):
         code = piece.code
@@ -162,8 +171,33 @@ def commands_of(text: str) -> list[Command]:
             code = before + code.removeprefix("...")
         elif not piece.is_python:
             before = code
-        found.append(Command(shorter(code), piece.is_python))
-    return found
+        yield Command(code, piece.is_python)
+
+
+def commands_of(text: str) -> list[Command]:
+    """Return the commands of a document in their shorter form."""
+    return [Command(shorter(one.code), one.is_python) for one in whole_commands_of(text)]
+
+
+def program_calls(code: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield (program, arguments) of each program of ours that a command line starts."""
+    words = shlex.split(code.replace("$", ""), comments=True)
+    for call in split_at(words, ("|", "&&", "&", ";")):
+        paths = {f"run_scripts/{name}.py": name for name in PROGRAMS} | {n: n for n in PROGRAMS}
+        place = next((number for number, word in enumerate(call) if word in paths), None)
+        if place is not None:
+            arguments = itertools.takewhile(lambda word: word not in (">", "<"), call[place + 1 :])
+            yield paths[call[place]], list(arguments)
+
+
+def split_at(words: list[str], separators: tuple[str, ...]) -> list[list[str]]:
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word in separators:
+            parts.append([])
+        else:
+            parts[-1].append(word)
+    return parts
 
 
 def shorter(code: str) -> str:

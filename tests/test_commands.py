@@ -1,8 +1,10 @@
 """README.md: what it tells its reader to type works. Of all documents: nothing is left out unsaid."""
 
 import re
+from importlib import import_module
 
 import pytest
+from absl import flags
 from document_commands import (
     DOCUMENTS,
     NOT_RUN,
@@ -11,12 +13,32 @@ from document_commands import (
     all_commands,
     commands_of,
     pieces_of,
+    program_calls,
+    whole_commands_of,
 )
+
+from bert_tf import cli
+from bert_tf.__main__ import PROGRAMS
 
 
 def test_the_commands_of_the_readme_do_what_it_says(tmp_path):
     ran = Walks(tmp_path).walk("README.md")
     assert len(ran) > 15 and ran[-1].is_python
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_command_line_of_a_document_makes_the_options_of_its_program(name):
+    for command in whole_commands_of(DOCUMENTS[name].read_text(encoding="utf-8")):
+        if command.is_python or command.is_a_fragment:
+            continue
+        for program, arguments in program_calls(command.code):
+            module, options_name = PROGRAMS[program]
+            options_class = getattr(import_module(f"bert_tf.workflows.{module}"), options_name)
+            values = flags.FlagValues()
+            cli.define_flags(options_class, values)
+            rest = values([program, *arguments])[1:]
+            assert not rest or cli._positional_field(options_class), command.code
+            cli.options_from_flags(options_class, values, rest)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
