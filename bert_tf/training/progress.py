@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import IO
 
 import tensorflow as tf
@@ -147,12 +148,28 @@ class MetricsLog:
         self._path = tf.io.gfile.join(directory, "metrics.jsonl")
         self._events = _event_writer(directory) if tensorboard else None
 
-    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+    def write(
+        self,
+        kind: str,
+        step: int,
+        values: Mapping[str, float],
+        rates: Mapping[int, float] = MappingProxyType({}),
+    ) -> None:
+        """Append a line.
+
+        Args:
+            rates: learning rates of other steps since the line before.
+        """
         record = {"kind": kind, "step": step, **{name: float(v) for name, v in values.items()}}
+        between = {number: rate for number, rate in rates.items() if number != step}
+        if between:
+            record["learning_rates"] = between
         with tf.io.gfile.GFile(self._path, "a") as file:
             file.write(json.dumps(record) + "\n")
         if self._events is not None:
             with self._events.as_default():
+                for number, rate in between.items():
+                    tf.summary.scalar(f"{kind}/learning_rate", rate, step=number)
                 for name, value in values.items():
                     tf.summary.scalar(f"{kind}/{name}", value, step=step)
                 self._events.flush()

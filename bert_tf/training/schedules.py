@@ -24,7 +24,10 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
+
+_POINTS = 100  # of a drawing of a whole training
 
 
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
@@ -84,6 +87,23 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
         if self.num_warmup_steps:
             share = ops.where(step < self.num_warmup_steps, step / self.num_warmup_steps, share)
         return ops.cast(self.learning_rate, "float32") * share
+
+    def points(self, first: int, last: int) -> dict[int, float]:
+        """Return the rates to draw of the steps `first` to `last`, counted from 1.
+
+        These are each hundredth of the training, each peak, and `last`. Step n has rate
+        `schedule(n - 1)`, because the first step is taken at 0.
+
+        >>> points = WarmupLinearDecay(1.0, num_train_steps=1000, num_warmup_steps=4).points(2, 20)
+        >>> {step: round(rate, 3) for step, rate in points.items()}
+        {5: 0.996, 10: 0.991, 20: 0.981}
+        """
+        steps = np.arange(first, last + 1)
+        rates = ops.convert_to_numpy(self(np.arange(first - 2, last + 1)))  # with both neighbours
+        before, rates, after = rates[:-2], rates[1:-1], rates[2:]
+        kept = steps % max(1, self.num_train_steps // _POINTS) == 0
+        kept |= ((rates > before) & (rates >= after)) | (steps == last)
+        return dict(zip(steps[kept].tolist(), rates[kept].tolist(), strict=True))
 
     def get_config(self) -> dict[str, Any]:
         return {

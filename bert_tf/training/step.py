@@ -18,6 +18,7 @@ from bert_tf.modeling.fused import fused_parts
 from bert_tf.training.loss_scale import LossScale
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AdamByPath
+from bert_tf.training.schedules import WarmupDecay
 
 # auto: the element-wise parts on CPUs (modeling/fused.py), forward and backward on other devices; and
 # the optimizer's update. false: nothing.
@@ -83,6 +84,12 @@ class TrainingStep:
         names += [loss.accuracy for loss in self._losses if loss.accuracy]
         names += ["gradient_norm", "learning_rate", "tokens"]
         return (*names, "loss_scale") if self.loss_scale else tuple(names)
+
+    def rates(self, first: int) -> dict[int, float]:
+        """Return `WarmupDecay.points` from step `first` until now; {} for a rate of another type."""
+        schedule = self._optimizer._learning_rate  # the property of Keras is its value
+        is_ours = isinstance(schedule, WarmupDecay)
+        return schedule.points(first, int(self._optimizer.iterations.numpy())) if is_ours else {}
 
     def take(self, features: Tensors) -> dict[str, tf.Tensor]:
         """Takes the step on these examples of the replica; what is reported of it."""

@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _SECONDS_PER_CALL = 2.0
 _STEPS_OF_WORKERS = 10  # of a call, where several processes train
+_OF_A_STEP = ("learning_rate", "loss_scale")  # reported of the last step of a call, not as a mean
 _SHORT = {
     "sequences_per_second": "seq/s",
     "tokens_per_second": "tokens/s",
@@ -214,7 +215,7 @@ class Trainer:
             while self.step < num_train_steps:
                 until_pause = min(period - self.step % period for period in pauses)
                 steps = min(loop_size, until_pause, num_train_steps - self.step)
-                start = time.monotonic()
+                start, first = time.monotonic(), self.step + 1
                 values, lost_at, is_told = self.take_steps(iterator, steps, is_terminated())
                 seconds_per_step = (time.monotonic() - start) / steps
                 loop_size = max(
@@ -227,7 +228,7 @@ class Trainer:
                 if log is not None:
                     if speed is not None:
                         values |= speed.values(seconds_per_step, values["tokens"])
-                    log.write("train", self.step, values)
+                    log.write("train", self.step, values, self._step.rates(first))
                     progress.update(self.step, _shown(values))
                 is_last = self.step == num_train_steps
                 if saver is not None and (is_last or self.step % save_checkpoints_steps == 0):
@@ -280,8 +281,8 @@ class Trainer:
             is_terminated: whether this worker was told to end, which the others then hear of.
 
         Returns:
-            The means of what the steps report; the first step whose loss or gradient was not finite,
-            or None; whether any worker was told to end before the call.
+            The means of what the steps report (`_OF_A_STEP`: the last value); the first step whose loss
+            or gradient was not finite, or None; whether any worker was told to end before the call.
         """
         values, lost_at, told = self._train_steps(
             iterator, tf.constant(steps), tf.constant(float(is_terminated))
@@ -355,12 +356,13 @@ class Trainer:
             is_lost = ~tf.math.is_finite(first["loss"] + first["gradient_norm"])
             step = tf.cast(optimizer.iterations.value, tf.int64)
             lost_at = tf.where(tf.logical_and(lost_at < 0, is_lost), step, lost_at)
-            sums = {name: sums[name] + first[name] for name in sums}
+            sums = {n: first[n] if n in _OF_A_STEP else sums[n] + first[n] for n in sums}
         told = told_to_end
         if is_multi_worker(self.strategy):
             told = self.strategy.run(lambda: sum_of_replicas(tf.identity(told_to_end)))
             told = self.strategy.experimental_local_results(told)[0]
-        means = {name: total / tf.cast(num_steps, tf.float32) for name, total in sums.items()}
+        count = tf.cast(num_steps, tf.float32)
+        means = {n: total if n in _OF_A_STEP else total / count for n, total in sums.items()}
         return means, lost_at, told
 
     def _wait_for_workers(self) -> None:

@@ -122,6 +122,8 @@ def learning_curve(metrics_file: str) -> list[Section]:
                 logger.warning("%s:%d: no JSON, left out of the curve", metrics_file, number)
                 continue
             kind, step = values.pop("kind"), values.pop("step")
+            for between, rate in values.pop("learning_rates", {}).items():
+                points.setdefault(f"{kind} learning_rate", {})[int(between)] = rate
             for name, value in values.items():
                 points.setdefault(f"{kind} {name}", {})[step] = value
     series = {name: sorted(steps.items()) for name, steps in points.items()}
@@ -131,7 +133,8 @@ def learning_curve(metrics_file: str) -> list[Section]:
         named = {name.replace("eval eval_", "dev "): value for name, value in losses.items()}
         # The loss of a step is that of a few examples: means of neighbours show where it goes.
         chart = line_chart(named, "step", "loss", most_points=60)
-        sections.append(Section("Learning curve", chart))
+        note = "The loss of the training set is a mean over the steps since the point before."
+        sections.append(Section("Learning curve", chart, note))
     metrics = {
         name.removeprefix("eval eval_"): values
         for name, values in series.items()
@@ -141,7 +144,8 @@ def learning_curve(metrics_file: str) -> list[Section]:
         sections.append(Section("On the dev set while training", line_chart(metrics, "step", "")))
     if "train learning_rate" in series:
         rate = {"learning rate": series["train learning_rate"]}
-        sections.append(Section("Learning rate", line_chart(rate, "step", "learning rate")))
+        chart = line_chart(rate, "step", "learning rate", means=False)
+        sections.append(Section("Learning rate", chart))
     return sections
 
 

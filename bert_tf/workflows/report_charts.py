@@ -104,6 +104,7 @@ def line_chart(
     dots: bool = False,
     diagonal: bool = False,
     most_points: int = 300,
+    means: bool = True,
 ) -> str:
     """Lines (or dots) over common axes.
 
@@ -112,10 +113,11 @@ def line_chart(
         x_range, y_range: of the axes; default: what the points take up.
         dots: draw points instead of lines.
         diagonal: draw y = x, the place of perfect agreement.
-        most_points: of a line; of more than that, neighbours are drawn as their mean.
+        most_points: of a line; of more than that, neighbours are drawn as one point.
+        means: draw neighbours as their mean; else as the highest of them.
     """
     series = {
-        name: _thinned([p for p in points if all(map(math.isfinite, p))], most_points)
+        name: _thinned([p for p in points if all(map(math.isfinite, p))], most_points, means)
         for name, points in series.items()
     }
     everything = [point for points in series.values() for point in points]
@@ -199,12 +201,14 @@ def _extent(values: Sequence[float]) -> tuple[float, float]:
     return low, high
 
 
-def _thinned(points: Points, most_points: int) -> Points:
-    """At most so many, each the mean of as many neighbours."""
+def _thinned(points: Points, most_points: int, means: bool) -> Points:
+    """At most so many, each the mean or the highest of as many neighbours."""
     size = -(-len(points) // most_points)
     if size <= 1:
         return points
     parts = [points[i : i + size] for i in range(0, len(points), size)]
+    if not means:
+        return [max(part, key=lambda point: point[1]) for part in parts]
     return [tuple(sum(axis) / len(part) for axis in zip(*part, strict=True)) for part in parts]
 
 

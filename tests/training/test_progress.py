@@ -113,7 +113,7 @@ def test_the_metrics_log_holds_a_json_object_per_line_and_is_appended_to(tmp_pat
 def test_events_hold_the_figures_of_the_log(tmp_path):
     pytest.importorskip("tensorboard", reason="pip install -e .[tensorboard]")
     log = MetricsLog(str(tmp_path), tensorboard=True)
-    log.write("train", 10, {"loss": 2.5})
+    log.write("train", 10, {"loss": 2.5, "learning_rate": 0.25}, {7: 0.5, 10: 0.25})
     log.write("eval", 20, {"accuracy": 0.75})
     (file,) = tmp_path.glob("events.out.tfevents.*")
     found = {}
@@ -121,7 +121,16 @@ def test_events_hold_the_figures_of_the_log(tmp_path):
         event = tf.compat.v1.Event.FromString(record)
         for value in event.summary.value:
             found[value.tag, event.step] = float(tf.make_ndarray(value.tensor))
-    assert found == {("train/loss", 10): 2.5, ("eval/accuracy", 20): 0.75}
+    rates = {("train/learning_rate", 7): 0.5, ("train/learning_rate", 10): 0.25}
+    assert found == {("train/loss", 10): 2.5, ("eval/accuracy", 20): 0.75, **rates}
+
+
+def test_a_line_has_the_rates_of_the_steps_since_the_line_before(tmp_path):
+    MetricsLog(str(tmp_path)).write("train", 10, {"learning_rate": 0.25}, {7: 0.5, 10: 0.25})
+    MetricsLog(str(tmp_path)).write("train", 11, {"learning_rate": 0.125}, {11: 0.125})
+    first, second = map(json.loads, (tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert (first["learning_rate"], first["learning_rates"]) == (0.25, {"7": 0.5})
+    assert "learning_rates" not in second  # `learning_rate` says it
 
 
 def test_without_tensorboard_the_error_names_the_extra(tmp_path, monkeypatch):

@@ -114,3 +114,24 @@ def test_serialization_keeps_every_setting(name):
     assert type(copy) is type(schedule)
     assert copy.get_config() == schedule.get_config()
     assert rates(copy, *range(10)) == rates(schedule, *range(10))
+
+
+def test_the_points_of_a_curve_are_a_hundredth_apart_and_have_the_peak_and_the_last_step():
+    schedule = WarmupLinearDecay(2.0, num_train_steps=1000, num_warmup_steps=7)
+    found = {}
+    for first, last in ((1, 1), (2, 2), (3, 640), (641, 1000)):  # calls of the loop
+        found |= schedule.points(first, last)
+    steps = {1, 2, 640, 1000, *range(10, 1000, 10)}
+    assert set(found) - steps == {8}  # step 8 is the first after seven of warm-up
+    assert found[8] == max(found.values()) == pytest.approx(2.0 * 0.993)
+    for step, rate in found.items():
+        assert rate == pytest.approx(float(schedule(step - 1)), rel=1e-6, abs=1e-9), step
+
+
+@pytest.mark.parametrize("peak", [1, 2, 5])
+def test_a_peak_between_two_calls_is_not_missed(peak):
+    schedule = WarmupLinearDecay(1.0, num_train_steps=5000, num_warmup_steps=peak)
+    found = {}
+    for first, last in ((1, 1), (2, 2), (3, 5), (6, 5000)):
+        found |= schedule.points(first, last)
+    assert max(found.values()) == max(float(schedule(step)) for step in range(10))

@@ -25,6 +25,7 @@ from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.training.checkpoints import list_checkpoints, training_variables
 from bert_tf.training.losses import Loss, cross_entropy
 from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.schedules import WarmupLinearDecay
 from bert_tf.training.trainer import Trainer
 from reference import optimizer as reference
 
@@ -338,6 +339,33 @@ def test_metrics_jsonl_has_the_losses_and_the_rate_of_each_step(twenty_steps):
             assert line["loss"] == pytest.approx(total, rel=1e-6)
             rate = reference.learning_rate(line["step"] - 1, 0.01, 25, 3)  # steps finished before
             assert line["learning_rate"] == pytest.approx(rate, rel=1e-5)
+
+
+def test_the_rate_of_a_call_of_several_steps_is_that_of_its_last_step_and_the_loss_their_mean():
+    batches = linear_batches(4)
+    one, several = (linear_trainer(rate=WarmupLinearDecay(0.5, 40, 10)) for _ in range(2))
+    single = iter(endless(batches)(0))
+    lines = [one.take_steps(single, 1)[0] for _ in range(7)]
+    values, _, _ = several.take_steps(iter(endless(batches)(0)), 7)
+    assert values["learning_rate"] == lines[-1]["learning_rate"] == pytest.approx(0.3)
+    assert values["loss"] == pytest.approx(np.mean([line["loss"] for line in lines]), rel=1e-6)
+
+
+def test_the_log_has_the_warm_up_and_the_peak_however_many_steps_a_call_has(tmp_path):
+    schedule = WarmupLinearDecay(0.5, 150, 15)
+    trainer = linear_trainer(rate=schedule)
+    trainer.train(endless(linear_batches(4)), 150, output_dir=str(tmp_path))
+    lines = metrics_in(tmp_path)
+    assert (
+        len(lines) < 50
+    )  # the first call has one step, and the others as many as two seconds allow
+    rates = {line["step"]: line["learning_rate"] for line in lines}
+    for line in lines:
+        rates |= {int(step): rate for step, rate in line.get("learning_rates", {}).items()}
+    assert len(rates) >= 50
+    for step, rate in rates.items():
+        assert rate == pytest.approx(float(schedule(step - 1)), rel=1e-6), step
+    assert max(rates.values()) == pytest.approx(max(float(schedule(step)) for step in range(150)))
 
 
 def test_evaluation_while_training_is_logged_at_its_steps(tmp_path):

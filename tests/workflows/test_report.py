@@ -160,6 +160,30 @@ def test_a_resumed_run_shows_each_step_once(tmp_path):
     assert learning_curve(str(tmp_path / "none.jsonl")) == []
 
 
+def test_the_rates_are_drawn_as_they_were_at_their_steps_the_peak_above_all(tmp_path):
+    def drawn(lines):
+        (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (section,) = learning_curve(str(tmp_path / "m.jsonl"))
+        points = re.search('points="([^"]+)"', section.body)[1].split()
+        return section, [tuple(map(float, point.split(","))) for point in points]
+
+    line = {
+        "kind": "train",
+        "step": 42,
+        "learning_rate": 0.5,
+        "learning_rates": {"2": 0.1, "15": 3},
+    }
+    section, points = drawn([{"kind": "train", "step": 1, "learning_rate": 0.0}, line])
+    assert section.title == "Learning rate"
+    assert len(points) == 4 and points == sorted(points)
+    heights = [y for _, y in points]
+    assert heights.index(min(heights)) == 2  # the peak, at step 15
+    many = [{"kind": "train", "step": n, "learning_rate": min(n, 500 - n)} for n in range(5000)]
+    _, points = drawn([{**line, "learning_rate": max(0, line["learning_rate"])} for line in many])
+    assert len(points) <= 300
+    assert min(y for _, y in points) == 12.0  # the top of the chart: the highest of all
+
+
 def test_a_line_that_a_kill_has_cut_does_not_cost_the_report(tmp_path, caplog):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "train", "step": 1, "loss": 2}\n{"kind": "tra')
