@@ -155,3 +155,16 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     return (last - (counts - 1) / 2)[inverse.ravel()]
+
+
+def largest_class(labels: np.ndarray) -> float:
+    """Return the accuracy of always answering the most frequent label.
+
+    Args:
+        labels: [N], or [N, L] with a row for each example.
+
+    >>> largest_class(np.array([0, 1, 1, 1]))
+    0.75
+    """
+    _, counts = np.unique(labels, axis=0, return_counts=True)
+    return float(counts.max() / len(labels))

@@ -15,6 +15,7 @@ import tensorflow as tf
 from bert_tf.data.files import write_text
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import find_glue_task, submission_lines
+from bert_tf.training.metrics import largest_class
 from bert_tf.workflows import training
 from bert_tf.workflows.classifier_data import read_data
 from bert_tf.workflows.classifier_options import ClassifierOptions
@@ -27,7 +28,7 @@ from bert_tf.workflows.fine_tuning import (
     prepare,
     write_beside_checkpoints,
 )
-from bert_tf.workflows.report import Section, write_report
+from bert_tf.workflows.report import Command, Section, write_report
 
 logger = logging.getLogger(__name__)
 
@@ -52,13 +53,16 @@ def run_once(
     options: ClassifierOptions,
     devices: tf.distribute.Strategy,
     further: Sequence[Section] = (),
+    asked: ClassifierOptions | None = None,
 ) -> dict[str, float]:
     """One model.
 
     Args:
         devices: of `options.make_strategy()`.
         further: sections for the report.
+        asked: options of the command that the report shows; default: `options`.
     """
+    command = Command("run_classifier", asked or options)
     options, start, trained = prepare(options, ClassificationTask, devices)
     task, splits = read_data(options, trained)
     num_train_steps = num_warmup_steps = 0
@@ -92,7 +96,7 @@ def run_once(
             lengths=options.lengths,
         )
     if options.do_eval:
-        results = evaluate(run, splits, further)
+        results = evaluate(run, splits, command, further)
     for split, examples in splits.items():
         if split.startswith("test"):
             predict(run, examples, split)
@@ -100,13 +104,17 @@ def run_once(
 
 
 def evaluate(
-    run: ClassifierRun, splits: dict[str, list[InputExample]], further: Sequence[Section] = ()
+    run: ClassifierRun,
+    splits: dict[str, list[InputExample]],
+    command: Command,
+    further: Sequence[Section] = (),
 ) -> dict[str, float]:
     """Metrics of the dev set; also written to `eval_results.txt`, and explained in `report.html`.
 
     Those of "dev_mismatched" have keys that end in "_mismatched".
     """
     results: dict[str, float] = {"global_step": run.trainer.step}
+    shown: dict[str, float] = {}  # in the report alone
     sections: list[Section] = []
     for split, examples in splits.items():
         if not split.startswith("dev"):
@@ -118,13 +126,18 @@ def evaluate(
         warn_of_collapse(run.task, kept)
         values = metrics_of(run.task, kept)
         results |= {f"{name}{suffix}": value for name, value in values.items()}
+        shown[f"examples{suffix}"] = len(examples)
+        if "eval_accuracy" in values:
+            share = largest_class(kept["label_ids"])
+            shown[f"eval_accuracy_of_largest_class{suffix}"] = share
         if run.options.report:
             sections += evaluation_sections(run.task, examples, kept, suffix)
     folder = run.options.output_dir
     training.write_results(os.path.join(folder, "eval_results.txt"), results, "Eval results")
     if run.options.report:
         path = os.path.join(folder, "report.html")
-        write_report(path, title_of(run.options), results, [*further, *sections])
+        sections = [*further, *sections]
+        write_report(path, title_of(run.options), results | shown, sections, command)
     return results
 
 

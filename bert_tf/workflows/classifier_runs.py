@@ -29,6 +29,7 @@ from bert_tf.data.files import write_text
 from bert_tf.model_folder import read_task
 from bert_tf.training import checkpoints
 from bert_tf.training.strategy import is_multi_worker
+from bert_tf.workflows.best_run import BEST_RUN_FILE, best_of_runs, read_best_run
 from bert_tf.workflows.classifier_options import ClassifierOptions
 from bert_tf.workflows.model_card import CARD_FILE, may_be_written
 from bert_tf.workflows.report import Section
@@ -133,7 +134,7 @@ def run_all(
 
     Args:
         devices: of `options.make_strategy()`.
-        run_once: (options, devices, sections for the report) -> results.
+        run_once: (options, devices, sections for the report, options for its command) -> results.
 
     Returns:
         The results of the best model.
@@ -160,10 +161,12 @@ def run_all(
             keras.backend.clear_session()
             gc.collect()
         _keep_if_best(run, results[run.name], options.output_dir)
-    best = _read_best(options.output_dir)
+    best = read_best_run(options.output_dir)
     _write_tables(runs, results, best["name"], options.output_dir)
-    logger.info("The best of %d runs is %s", len(runs), best["name"])
     (chosen,) = (run for run in runs if run.name == best["name"])
+    _note_runs(chosen, best, runs, results, options.output_dir)
+    about = best_of_runs(options.output_dir, results[chosen.name]["global_step"])
+    logger.info("%s", about)
     final = replace(
         chosen.options,
         do_train=False,
@@ -174,12 +177,12 @@ def run_all(
         init_checkpoint=None,
     )
     section = Section(
-        f"{len(runs)} runs",
+        f"Best of {len(runs)} runs",
         table(*_summary(runs, results)) + table(*_lines(runs, results, best["name"])),
-        f"Mean and standard deviation by setting, then each run. The rest is of {best['name']}.",
+        f"{about} Below: mean and standard deviation by setting, then each run.",
         wide=True,
     )
-    return run_once(final, devices, [section])
+    return run_once(final, devices, [section], options)
 
 
 def _flags(options: ClassifierOptions) -> dict[str, Any]:
@@ -205,23 +208,11 @@ def _completed(run: PlannedRun) -> dict[str, float]:
 
 
 def _refuse_other_model(options: ClassifierOptions) -> None:
-    if checkpoints.latest_checkpoint(options.output_dir) and not _read_best(options.output_dir):
+    if checkpoints.latest_checkpoint(options.output_dir) and not read_best_run(options.output_dir):
         raise ValueError(
             f"--output_dir={options.output_dir} holds a model of a single run, which --seeds and --grid "
             "would replace. Use another --output_dir."
         )
-
-
-def _best_file(output_dir: str) -> str:
-    return os.path.join(output_dir, "runs", "best.json")
-
-
-def _read_best(output_dir: str) -> dict[str, Any] | None:
-    """{"name": of the best run so far, "score": its score}."""
-    if not tf.io.gfile.exists(_best_file(output_dir)):
-        return None
-    with tf.io.gfile.GFile(_best_file(output_dir)) as file:
-        return json.load(file)
 
 
 def score_of(results: Mapping[str, float], metric: str) -> float:
@@ -241,8 +232,8 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
     if checkpoints.latest_checkpoint(folder) is None:  # decided before
         return
     score = score_of(results, read_task(folder).best_metric)
-    best = _read_best(output_dir)
-    if best is None or best["name"] == run.name or score > best["score"]:
+    best = read_best_run(output_dir)
+    if not best or best["name"] == run.name or score > best["score"]:
         for name in tf.io.gfile.listdir(output_dir):
             if name.startswith("model.ckpt-"):
                 tf.io.gfile.remove(os.path.join(output_dir, name))
@@ -252,7 +243,8 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
             is_own = is_own or (name == CARD_FILE and not may_be_written(target))
             if not is_own and not tf.io.gfile.isdir(source):
                 tf.io.gfile.copy(source, target, overwrite=True)
-        write_text(_best_file(output_dir), json.dumps({"name": run.name, "score": score}) + "\n")
+        note = json.dumps({"name": run.name, "score": score})
+        write_text(os.path.join(output_dir, BEST_RUN_FILE), note + "\n")
     for name in tf.io.gfile.listdir(folder):
         if name.startswith("model.ckpt-") or name == "checkpoint":
             tf.io.gfile.remove(os.path.join(folder, name))
@@ -291,6 +283,30 @@ def _summary(
             figures = [statistics.fmean(values), deviation, min(values), max(values)]
             rows.append([*setting.values(), metric, len(values), *figures])
     return [*runs[0].setting, "metric", "runs", "mean", "std", "min", "max"], rows
+
+
+def _note_runs(
+    chosen: PlannedRun,
+    best: Mapping[str, Any],
+    runs: Sequence[PlannedRun],
+    results: Mapping[str, Mapping[str, float]],
+    output_dir: str,
+) -> None:
+    """Adds to the note on the best run how many there were, and the means of its setting."""
+    seeds = [run for run in runs if run.setting == chosen.setting]
+    header, rows = _summary(seeds, results)
+    columns = [header.index(name) for name in ("metric", "mean", "std")]
+    note = {
+        **best,
+        "step": results[chosen.name]["global_step"],
+        "runs": len(runs),
+        "seeds": len(seeds),
+        "metric": read_task(output_dir).best_metric,
+        "mean_std": {
+            name: figures for name, *figures in ([row[c] for c in columns] for row in rows)
+        },
+    }
+    write_text(os.path.join(output_dir, BEST_RUN_FILE), json.dumps(note, indent=2) + "\n")
 
 
 def _write_tables(

@@ -12,13 +12,11 @@ Of paths only the last part is told: folders are those of somebody's machine.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import logging
 import os
 import platform
 import re
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -33,6 +31,8 @@ from bert_tf.data.records import count_records
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.hub import SCHEME
 from bert_tf.tasks.base import Task
+from bert_tf.workflows.best_run import best_of_runs
+from bert_tf.workflows.command_line import changed_flags
 
 logger = logging.getLogger(__name__)
 
@@ -318,7 +318,9 @@ def _figures(folder: str, step: int | None) -> str:
         if values.get("global_step") == str(step):
             rows = [(f"`{name}`", _number(value)) for name, value in values.items()]
             tables.append(f"`{os.path.basename(path)}`:\n\n{_table(rows)}")
-    return "\n\n".join(tables) or "It has not been evaluated."
+    if tables and step is not None:
+        tables.append(best_of_runs(folder, step))
+    return "\n\n".join(filter(None, tables)) or "It has not been evaluated."
 
 
 def _use_of_ours(kind: _Kind, task: Task | None) -> str:
@@ -355,16 +357,7 @@ def _use_of_transformers(architecture: str) -> str:
 
 def _flags(options: Any) -> str:
     """The flags that differ from their defaults, one a line."""
-    lines = []
-    for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if value == field.default or field.name in _LEFT_OUT:
-            continue
-        if isinstance(value, bool):
-            lines.append(f"--{'' if value else 'no'}{field.name}")
-        else:
-            lines.append(f"--{field.name}={shlex.quote(_shown(field.name, value))}")
-    return "\n".join(lines)
+    return "\n".join(changed_flags(options, _LEFT_OUT, _shown))
 
 
 def _shown(flag: str, value: Any) -> str:

@@ -17,6 +17,7 @@ from bert_tf.data.files import open_whole, write_text
 from bert_tf.modeling.feature_based import check_feature_layers
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.conlleval import report
+from bert_tf.training.metrics import largest_class
 from bert_tf.workflows import training
 from bert_tf.workflows.fine_tuning import (
     Run,
@@ -28,7 +29,7 @@ from bert_tf.workflows.fine_tuning import (
 from bert_tf.workflows.ner_data import columns_of, find_files, read_data
 from bert_tf.workflows.ner_options import NerOptions
 from bert_tf.workflows.ner_report import entity_sections
-from bert_tf.workflows.report import write_report
+from bert_tf.workflows.report import Command, write_report
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,11 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
         sections = entity_sections(sentences, actual, predicted, task.scores(kept))
         title = f"Entities of {os.path.basename(options.eval_file)}"
         of_all = {name: value for name, value in results.items() if name in _OF_ALL_TYPES}
-        write_report(os.path.join(options.output_dir, "report.html"), title, of_all, sections)
+        words = np.array([label for labels in actual for label in labels])
+        of_all |= {"sentences": len(sentences), "words": len(words)}
+        of_all["eval_accuracy_of_largest_class"] = largest_class(words)
+        path, command = os.path.join(options.output_dir, "report.html"), Command("run_ner", options)
+        write_report(path, title, of_all, sections, command)
     return results
 
 

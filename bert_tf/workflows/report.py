@@ -13,10 +13,13 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
+from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.workflows.command_line import changed_flags
 from bert_tf.workflows.report_charts import escape, figure, line_chart
 
 logger = logging.getLogger(__name__)
@@ -63,16 +66,35 @@ class Section:
     wide: bool = False
 
 
+@dataclass(frozen=True)
+class Command:
+    """The command that a report is of.
+
+    Args:
+        program: its name.
+        options: its flags.
+    """
+
+    program: str
+    options: Any
+
+
 def write_report(
-    path: str, title: str, results: Mapping[str, float], sections: Sequence[Section]
+    path: str,
+    title: str,
+    results: Mapping[str, float],
+    sections: Sequence[Section],
+    command: Command | None = None,
 ) -> None:
     """Writes the page; the learning curve is that of `metrics.jsonl` in the same folder, if any.
 
     Args:
         path: of the file.
         title: what the model was made for.
-        results: of `eval_results.txt`; `loss`, which repeats `eval_loss`, is left out.
+        results: of `eval_results.txt`, and what helps to read them; `loss`, which repeats
+            `eval_loss`, is left out.
         sections: in the order of the page.
+        command: shown at the end with the checkpoint, unless it is None.
     """
     curve = learning_curve(os.path.join(os.path.dirname(path), "metrics.jsonl"))
     figures = {
@@ -80,8 +102,21 @@ def write_report(
         for name, value in sorted(results.items())
         if name != "loss" and not name.startswith("loss_")
     }
-    write_text(path, page(title, figures, [*sections, *curve]))
+    made = [] if command is None else [_origin(command, os.path.dirname(path))]
+    write_text(path, page(title, figures, [*sections, *curve, *made]))
     logger.info("Wrote %s", path)
+
+
+def _origin(command: Command, folder: str) -> Section:
+    """The checkpoint that was evaluated, the one it started from, and the command."""
+    start = getattr(command.options, "init_checkpoint", None)
+    evaluated = latest_checkpoint(folder)
+    rows = [("Checkpoint", evaluated or start), ("Started from", start if evaluated else None)]
+    texts = [f"<p>{name}: <code>{escape(text)}</code></p>" for name, text in rows if text]
+    lines = [f"python -m bert_tf {command.program}", *changed_flags(command.options)]
+    text = escape(" \\\n    ".join(lines))
+    note = "Flags at their defaults are left out."
+    return Section("Checkpoint and command", f"{''.join(texts)}<pre>{text}</pre>", note, wide=True)
 
 
 def page(

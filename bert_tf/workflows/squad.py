@@ -38,7 +38,7 @@ from bert_tf.workflows.fine_tuning import (
     write_beside_checkpoints,
 )
 from bert_tf.workflows.options import option
-from bert_tf.workflows.report import write_report
+from bert_tf.workflows.report import Command, write_report
 from bert_tf.workflows.squad_report import answer_sections
 
 logger = logging.getLogger(__name__)
@@ -332,5 +332,14 @@ def write_answers(
     if options.report:
         sections = answer_sections(examples, predictions, options.version_2_with_negative)
         title = f"Answers to {os.path.basename(options.predict_file)}"
-        write_report(os.path.join(options.output_dir, "report.html"), title, results, sections)
+        shown = {"questions": len(examples)}
+        if options.version_2_with_negative:
+            shown["exact_of_no_answer"] = (
+                100.0 * sum(not e.answers for e in examples) / len(examples)
+            )
+        path, command = (
+            os.path.join(options.output_dir, "report.html"),
+            Command("run_squad", options),
+        )
+        write_report(path, title, results | shown, sections, command)
     return results

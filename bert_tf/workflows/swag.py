@@ -16,7 +16,7 @@ import numpy as np
 from bert_tf.data.files import open_whole
 from bert_tf.data.multiple_choice import Question, read_questions
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.training.metrics import softmax
+from bert_tf.training.metrics import largest_class, softmax
 from bert_tf.workflows import training
 from bert_tf.workflows.fine_tuning import (
     SPLITS,
@@ -28,7 +28,7 @@ from bert_tf.workflows.fine_tuning import (
     write_beside_checkpoints,
 )
 from bert_tf.workflows.options import option
-from bert_tf.workflows.report import write_report
+from bert_tf.workflows.report import Command, write_report
 from bert_tf.workflows.swag_report import choice_sections
 
 logger = logging.getLogger(__name__)
@@ -153,7 +153,13 @@ def answer(
     if options.report and name == "eval":
         sections = choice_sections(questions, kept["logits"])
         title = f"Choices of {os.path.basename(options.eval_file)}"
-        write_report(os.path.join(options.output_dir, "report.html"), title, results, sections)
+        largest = largest_class(np.array([question.label for question in questions]))
+        shown = {"examples": len(questions), "eval_accuracy_of_largest_class": largest}
+        path, command = (
+            os.path.join(options.output_dir, "report.html"),
+            Command("run_swag", options),
+        )
+        write_report(path, title, results | shown, sections, command)
     return results
 
 

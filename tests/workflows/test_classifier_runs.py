@@ -11,6 +11,7 @@ from tiny_runs import Interruption, read_results, sentence_options
 
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.workflows import classifier_runs
+from bert_tf.workflows.best_run import best_of_runs
 from bert_tf.workflows.classifier import run_classifier
 from bert_tf.workflows.classifier_runs import parse_grid, plan, score_of
 
@@ -131,10 +132,33 @@ def test_an_interrupted_series_goes_on_and_ends_with_the_best_model(options, mon
     assert float(summary["std"]) == pytest.approx(statistics.stdev(accuracies))
     assert (float(summary["min"]), float(summary["max"])) == (min(accuracies), max(accuracies))
 
+    # The card and the report say so, and the report has the command as it was given.
+    mean, std = statistics.fmean(accuracies), statistics.stdev(accuracies)
+    for name in ("README.md", "report.html"):
+        text = (output / name).read_text()
+        assert f"{best}, the best of 2 runs by eval_accuracy" in text
+        assert f"eval_accuracy {mean:.4g} ± {std:.2g}" in text
+    report = (output / "report.html").read_text()
+    assert "--seeds=2" in report and f"--output_dir={output}" in report
+    assert f"--init_checkpoint={options.init_checkpoint}" in report
+
     # The records were made once, and other flags are not mixed with these runs.
     assert len(list((output / "runs/features").glob("train-*.tf_record"))) == 1
     with pytest.raises(ValueError, match=r"other flags: --learning_rate was 0\.005, is 0\.1"):
         run_classifier(dataclasses.replace(options, learning_rate=0.1))
+
+
+def test_a_model_that_was_trained_on_is_no_longer_called_the_best_of_several(tmp_path):
+    note = {"name": "seed-7", "runs": 2, "metric": "eval_f1", "step": 40}
+    note |= {"seeds": 2, "mean_std": {"eval_f1": [0.5, 0.01]}}
+    assert best_of_runs(str(tmp_path), 40) == ""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/best.json").write_text(json.dumps(note))
+    assert "best of 2 runs by eval_f1" in best_of_runs(str(tmp_path), 40)
+    assert "eval_f1 0.5 ± 0.01" in best_of_runs(str(tmp_path), 40)
+    assert best_of_runs(str(tmp_path), 60) == ""
+    (tmp_path / "runs/best.json").write_text(json.dumps({**note, "seeds": 1}))  # of --grid
+    assert "±" not in best_of_runs(str(tmp_path), 40)
 
 
 def test_the_model_of_a_single_run_is_not_replaced(sentence_model, options):

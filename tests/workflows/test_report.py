@@ -9,7 +9,8 @@ import pytest
 
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.workflows.classifier_report import evaluation_sections
-from bert_tf.workflows.report import Section, learning_curve, write_report
+from bert_tf.workflows.fine_tuning import ThreeFilesOptions
+from bert_tf.workflows.report import Command, Section, learning_curve, write_report
 from bert_tf.workflows.report_charts import bars, figure, line_chart, matrix, table
 from bert_tf.workflows.report_sections import calibration
 
@@ -212,6 +213,26 @@ def test_a_task_may_bring_sections_of_its_own(tmp_path):
     write_report(str(tmp_path / "r.html"), "t", {}, [section])
     texts = Checker((tmp_path / "r.html").read_text()).texts
     assert {"By question word", "who", "Read me.", "of 12"} <= set(texts)
+
+
+def test_the_checkpoint_and_the_command_are_told_with_the_flags_that_were_changed(tmp_path):
+    options = ThreeFilesOptions(
+        output_dir=str(tmp_path), init_checkpoint="my folder/bert", do_eval=True, report=True
+    )
+
+    def texts():
+        path = tmp_path / "r.html"
+        write_report(str(path), "t", {}, [], Command("run_swag", options))
+        return Checker(path.read_text()).texts
+
+    (command,) = (text for text in texts() if text.startswith("python -m bert_tf run_swag"))
+    flags = {"--do_eval", f"--output_dir={tmp_path}", "--init_checkpoint='my folder/bert'"}
+    assert set(re.findall(r"--\S+(?: \S+')?", command)) == flags
+    assert "my folder/bert" in texts() and "Started from: " not in texts()
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
+    for name in ("index", "data-00000-of-00001"):
+        (tmp_path / f"model.ckpt-7.{name}").write_text("")
+    assert {f"{tmp_path}/model.ckpt-7", "my folder/bert", "Started from: "} <= set(texts())
 
 
 def test_figures_are_short():

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tiny_runs import (
     write_table,
 )
 
+from bert_tf.data.records import count_records
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.workflows.classifier import run_classifier, warn_of_collapse
@@ -90,6 +92,15 @@ def test_it_leaves_records_checkpoint_results_predictions_and_all_that_the_model
         "training.json",
         "vocab.txt",
     ]
+
+
+def test_the_report_has_the_number_of_examples_and_the_accuracy_of_one_answer_for_all(pair_model):
+    report = (pair_model / "report.html").read_text()
+    figures = dict(re.findall(r"<dt>(\w+)</dt><dd>([0-9.]+)</dd>", report))
+    assert int(figures["examples"]) == count_records([str(pair_model / "eval.tf_record")])
+    assert 0.5 <= float(figures["accuracy_of_largest_class"]) <= float(figures["accuracy"])
+    assert "python -m bert_tf run_classifier" in report
+    assert f"{pair_model}/model.ckpt-60" in report
 
 
 def test_mrpc_is_evaluated_by_f1_and_accuracy_beside_the_keys_of_the_reference(pair_model):

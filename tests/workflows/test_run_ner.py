@@ -60,6 +60,12 @@ def test_it_leaves_all_that_the_docstring_promises(ner_model):
     }
 
 
+def test_the_report_has_the_number_of_words_and_the_fraction_of_the_commonest_label(ner_model):
+    report = (ner_model / "report.html").read_text()
+    for text in ("<dt>words</dt>", "<dt>accuracy_of_largest_class</dt>", "bert_tf run_ner"):
+        assert text in report
+
+
 def test_what_can_be_learned_is_learned_and_scored_by_conlleval(ner_model, conll_folder):
     results = read_results(ner_model)
     assert results["eval_f1"] > 0.9

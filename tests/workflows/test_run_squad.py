@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import re
 import shutil
 from pathlib import Path
 
@@ -59,6 +60,17 @@ def test_it_leaves_records_checkpoint_answers_and_all_that_the_model_needs(
     }
     without_evaluations = files - {"best"}
     assert {p.name for p in squad2_model.iterdir()} - {"null_odds.json"} == without_evaluations
+
+
+def test_the_report_has_the_number_of_questions_and_the_fraction_without_an_answer(
+    squad_model, squad2_model
+):
+    report, report2 = ((m / "report.html").read_text() for m in (squad_model, squad2_model))
+    for text in ("<dt>questions</dt>", "bert_tf run_squad"):
+        assert text in report and text in report2
+    assert "exact_of_no_answer" not in report
+    share = float(re.search(r"<dt>exact_of_no_answer</dt><dd>([0-9.]+)<", report2)[1])
+    assert 1 < share < 100  # per cent, as the official metrics are
 
 
 def test_questions_that_can_be_answered_are_answered(squad_model):

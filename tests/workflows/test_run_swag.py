@@ -27,6 +27,12 @@ def test_what_can_be_learned_is_learned_with_any_number_of_choices(swag_model):
     }
 
 
+def test_the_report_has_the_number_of_questions_and_the_command(swag_model):
+    report = (swag_model / "report.html").read_text()
+    for text in ("<dt>examples</dt>", "<dt>accuracy_of_largest_class</dt>", "bert_tf run_swag"):
+        assert text in report
+
+
 def test_predictions_have_a_probability_for_each_choice_that_there_is(swag_model):
     for name, rows in (("eval", questions(31, seed=2)), ("test", questions(7, seed=3))):
         found = predictions(swag_model, name)

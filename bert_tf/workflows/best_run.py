@@ -1,0 +1,32 @@
+"""The note on the best of several runs, which classifier_runs.py writes."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.interop.checkpoint import read_json
+
+BEST_RUN_FILE = os.path.join("runs", "best.json")
+
+
+def read_best_run(output_dir: str) -> dict[str, Any]:
+    """Return the note; {} if there is none."""
+    path = os.path.join(output_dir, BEST_RUN_FILE)
+    return read_json(path) if tf.io.gfile.exists(path) else {}
+
+
+def best_of_runs(folder: str, step: int) -> str:
+    """Return a text on the runs whose best is the model of `step`; "" for a model of a single run."""
+    best = read_best_run(folder)
+    if best.get("step") != step:
+        return ""
+    text = (
+        f"These figures are of {best['name']}, the best of {best['runs']} runs by {best['metric']}."
+    )
+    if best["seeds"] > 1:
+        listed = ", ".join(f"{name} {m:.4g} ± {d:.2g}" for name, (m, d) in best["mean_std"].items())
+        text += f" Mean and standard deviation over {best['seeds']} seeds: {listed}."
+    return f"{text} The best run's figures are optimistic."

@@ -1,0 +1,32 @@
+"""Commands of a run as text, from its options."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable, Collection
+from typing import Any
+
+
+def changed_flags(
+    options: Any,
+    left_out: Collection[str] = (),
+    shown: Callable[[str, Any], str] = lambda name, value: str(value),
+) -> list[str]:
+    """Return the flags that differ from their defaults, quoted for a shell.
+
+    Args:
+        options: dataclass of a program's flags.
+        left_out: names of flags to skip.
+        shown: (name, value) -> text of the value; default: `str`.
+    """
+    flags = []
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if value == field.default or field.name in left_out:
+            continue
+        if isinstance(value, bool):
+            flags.append(f"--{'' if value else 'no'}{field.name}")
+        else:
+            flags.append(f"--{field.name}={shlex.quote(shown(field.name, value))}")
+    return flags
