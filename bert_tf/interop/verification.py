@@ -18,6 +18,7 @@ from bert_tf.interop.heads import Head
 from bert_tf.interop.initial import initialize
 from bert_tf.modeling import models
 from bert_tf.modeling.bert import BertModel
+from bert_tf.modeling.inputs import OTHER_NAMES
 
 _NUM_CHOICES = 3
 # Ours -> the name of the same output there.
@@ -88,11 +89,7 @@ def transformers_outputs(
         warnings.simplefilter("ignore")  # of the libraries that it imports
         model = getattr(transformers, head.architecture).from_pretrained(folder)
     model = model.eval().float()
-    names = {
-        "input_ids": "input_ids",
-        "attention_mask": "input_mask",
-        "token_type_ids": "segment_ids",
-    }
+    names = {"input_ids": "input_ids", **OTHER_NAMES}
     inputs = {name: torch.tensor(batch[ours]).long() for name, ours in names.items()}
     with torch.no_grad():
         outputs = {name: value.numpy() for name, value in model(**inputs).items()}

@@ -16,6 +16,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling.attention import attention_bias
 from bert_tf.modeling.embeddings import Embeddings, truncated_normal
 from bert_tf.modeling.heads import gather_positions
+from bert_tf.modeling.inputs import checked_inputs
 from bert_tf.modeling.transformer import TransformerBlock
 from bert_tf.tokenization import FullTokenizer
 
@@ -106,7 +107,8 @@ class BertModel(ConfiguredModel):
     Call arguments:
         inputs: dict of int32 [B, S] tensors: `input_ids`; `input_mask` (1 = real, 0 = padding;
             default all 1), which may also be [B, F, T] (1 = position F may attend to T);
-            `segment_ids` (0 = first sentence, 1 = second; default all 0). A packed batch
+            `segment_ids` (0 = first sentence, 1 = second; default all 0). `attention_mask` and
+            `token_type_ids` are other names of `input_mask` and `segment_ids`. A packed batch
             (data/sequence_packing.py) has [R, L] rows of several examples in `input_ids` and
             `segment_ids`, and besides `position_ids` and `sequence_ids` [R, L], and
             `packed_positions` and `input_mask` [B, S] of the examples. `embedding_output`, floats
@@ -123,7 +125,8 @@ class BertModel(ConfiguredModel):
         [B, N, F, T].
 
     Raises:
-        ValueError: S is beyond `max_position_embeddings`.
+        TypeError: ids are not integers.
+        ValueError: an input is unknown or given twice, or S is beyond `max_position_embeddings`.
 
     Source: google-research/bert, modeling.py, `BertModel`.
     """
@@ -173,7 +176,8 @@ class BertModel(ConfiguredModel):
             self.pooler.build((None, self.config.hidden_size))
 
     def call(self, inputs: Mapping[str, Any], training=None) -> dict[str, Any]:
-        input_ids = ops.convert_to_tensor(inputs["input_ids"], dtype="int32")
+        inputs = checked_inputs(inputs)
+        input_ids = ops.cast(inputs["input_ids"], "int32")
         input_mask = inputs.get("input_mask")
         segment_ids = inputs.get("segment_ids")
         if input_mask is None:

@@ -16,6 +16,7 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.modeling.bert import BertModel, ConfiguredModel
 from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.inputs import checked_inputs
 
 # Choice of layers -> how many layers, counted from the last, the encoder must have. The names are the
 # rows of the paper's table 7.
@@ -145,6 +146,7 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         self.classifier.build((None, None, 2 * self.units))
 
     def call(self, inputs: Mapping[str, Any], training=None) -> dict[str, Any]:
+        inputs = checked_inputs(inputs)
         outputs = self.bert(inputs, training=False)
         outputs = {
             name: [ops.stop_gradient(layer) for layer in value]

@@ -20,6 +20,7 @@ from bert_tf.modeling.heads import (
     NextSentenceHead,
     SpanHead,
 )
+from bert_tf.modeling.inputs import checked_inputs
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -42,11 +43,13 @@ class BertForPreTraining(ConfiguredModel):
         self.built = True
 
     def call(self, inputs, training=None) -> dict[str, Any]:
+        inputs = checked_inputs(inputs, "masked_lm_positions")
+        masked_lm_positions = inputs.pop("masked_lm_positions")
         outputs = self.bert(inputs, training=training)
         return {
             "masked_lm_logits": self.masked_lm(
                 outputs["sequence_output"],
-                inputs["masked_lm_positions"],
+                masked_lm_positions,
                 ops.convert_to_tensor(self.bert.embeddings.word_embeddings),
                 training=training,
             ),
@@ -147,6 +150,7 @@ class BertForMultipleChoice(_LabeledModel):
         super().__init__(config, num_labels=1, **kwargs)
 
     def call(self, inputs, training=None) -> dict[str, Any]:
+        inputs = checked_inputs(inputs)
         batch, choices, length = ops.shape(inputs["input_ids"])
         folded = {key: ops.reshape(value, (-1, length)) for key, value in inputs.items()}
         pooled_output = self.bert(folded, training=training)["pooled_output"]  # [B*K, H]

@@ -178,9 +178,11 @@ class PseudoPerplexity(TextModel):
         self._batch_size = batch_size
         num_tokens = len(self._tokenizer.vocab)
 
-        def log_likelihood(inputs):
+        def log_likelihood(columns):
+            inputs = dict(columns)
+            targets = inputs.pop("targets")
             logits = trained.model(inputs, training=False)["masked_lm_logits"][..., :num_tokens]
-            return {"log_likelihood": -cross_entropy(logits, inputs["targets"])[:, 0]}  # [B]
+            return {"log_likelihood": -cross_entropy(logits, targets)[:, 0]}  # [B]
 
         self._run = SequenceRunner(log_likelihood, self._max_seq_length, batch_size)
 

@@ -93,6 +93,18 @@ def test_a_classifier_learns_by_fit_as_keras_compiles_it_by_default():
     assert losses[-1] < 0.6 * losses[0]
 
 
+def test_the_only_output_needs_no_name_and_the_mask_may_have_its_other_one():
+    model = BertForSequenceClassification(CONFIG, LABELS)
+    names = {"input_mask": "attention_mask"}
+    batches = classification_batches().map(
+        lambda x, y, w: ({names.get(n, n): v for n, v in x.items()}, y["logits"], w["logits"])
+    )
+    model.compile("adam", cross_entropy(), weighted_metrics=["accuracy"], run_eagerly=True)
+    history = model.fit(batches.take(2), verbose=0).history
+    assert set(history) == {"loss", "accuracy"}
+    assert np.isfinite(history["loss"]).all()
+
+
 def test_pre_training_learns_by_fit_and_reports_both_losses():
     keras.utils.set_random_seed(2)
     model = compiled(BertForPreTraining(CONFIG), "masked_lm_logits", "next_sentence_logits")

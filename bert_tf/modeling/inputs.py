@@ -1,0 +1,74 @@
+"""Names and types of the models' inputs, checked in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+
+# Other name (as in Hugging Face's tokenizers) -> our name.
+OTHER_NAMES = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+ENCODER_INPUTS = (
+    *("input_ids", "input_mask", "segment_ids"),
+    *("position_ids", "sequence_ids", "packed_positions", "embedding_output"),
+)
+_FLOATS = ("embedding_output",)
+
+
+def checked_inputs(inputs: Mapping[str, Any], *more: str) -> dict[str, Any]:
+    """Return the inputs as tensors under our names, without those that are None.
+
+    Args:
+        inputs: dict of tensors under the names of `ENCODER_INPUTS` or `OTHER_NAMES`.
+        more: names of required inputs besides `input_ids`.
+
+    Raises:
+        TypeError: the inputs are not a dict, or ids are not integers.
+        ValueError: an input is unknown, missing, or given under two names.
+    """
+    if not isinstance(inputs, Mapping):
+        raise TypeError(
+            f"The inputs are of type {type(inputs).__name__}, but must be a dict of tensors such as "
+            '{"input_ids": ids, "input_mask": mask, "segment_ids": segments}.'
+        )
+    found: dict[str, Any] = {}
+    for name, value in inputs.items():
+        ours = OTHER_NAMES.get(name, name)
+        if ours not in (*ENCODER_INPUTS, *more):
+            names = ", ".join((*ENCODER_INPUTS, *more))
+            others = " and ".join(f"{other} (= {our})" for other, our in OTHER_NAMES.items())
+            raise ValueError(
+                f"{name!r} is not an input of this model. Its inputs are {names}; it also takes "
+                f"{others}. Remove {name!r} or correct its name."
+            )
+        if value is None:
+            continue
+        if ours in found:
+            other = next(other for other, our in OTHER_NAMES.items() if our == ours)
+            raise ValueError(
+                f"`{other}` and `{ours}` are two names of one input, and both are given. Pass one."
+            )
+        found[ours] = _checked_type(name, ours, value)
+    for name in ("input_ids", *more):
+        if name not in found:
+            raise ValueError(
+                f"The inputs have no `{name}`, which this model needs; they have "
+                f"{', '.join(map(str, inputs)) or 'nothing'}."
+            )
+    return found
+
+
+def _checked_type(name: str, ours: str, value: Any) -> Any:
+    tensor = ops.convert_to_tensor(value)
+    dtype = keras.backend.standardize_dtype(tensor.dtype)
+    is_integer = "int" in dtype or (dtype == "bool" and ours == "input_mask")
+    # Before `fit` on several devices Keras computes shapes, with float32 for every input.
+    if ours not in _FLOATS and not is_integer and not in_symbolic_scope():
+        raise TypeError(
+            f'`{name}` is {dtype}, but must be integers. Cast it to int32, or pass dtype="int32" '
+            "to keras.Input."
+        )
+    return tensor

@@ -1,0 +1,159 @@
+"""Names and types of the inputs of every model."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.modeling.bert import BertModel
+from bert_tf.modeling.feature_based import BertBiLstmForTokenClassification
+from bert_tf.modeling.models import (
+    BertForMultipleChoice,
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
+
+B, S, K, LABELS = 3, 7, 2, 5
+CONFIG = BertConfig(
+    vocab_size=23,
+    hidden_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=11,
+    max_position_embeddings=9,
+    type_vocab_size=2,
+    initializer_range=0.2,
+)
+MODELS = {
+    "encoder": lambda **kwargs: BertModel(CONFIG, **kwargs),
+    "pretraining": lambda **kwargs: BertForPreTraining(CONFIG, **kwargs),
+    "classifier": lambda **kwargs: BertForSequenceClassification(CONFIG, LABELS, **kwargs),
+    "tokens": lambda **kwargs: BertForTokenClassification(CONFIG, LABELS, **kwargs),
+    "answers": lambda **kwargs: BertForQuestionAnswering(CONFIG, **kwargs),
+    "choices": lambda **kwargs: BertForMultipleChoice(CONFIG, **kwargs),
+    "bilstm": lambda **kwargs: BertBiLstmForTokenClassification(
+        CONFIG, LABELS, "last_hidden", units=4, **kwargs
+    ),
+}
+EVERY_MODEL = pytest.mark.parametrize("kind", MODELS)
+OTHER_NAMES = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+
+
+def batch(kind):
+    rng = np.random.default_rng(0)
+    shape = (B, K, S) if kind == "choices" else (B, S)
+    inputs = {
+        "input_ids": rng.integers(5, 23, shape).astype("int32"),
+        "input_mask": np.broadcast_to(np.arange(S) < 4, shape).astype("int32"),
+        "segment_ids": np.broadcast_to(np.arange(S) >= 2, shape).astype("int32"),
+    }
+    if kind == "pretraining":
+        inputs["masked_lm_positions"] = np.array([[1, 2]] * B, "int32")
+    return inputs
+
+
+def renamed(inputs):
+    return {OTHER_NAMES.get(name, name): value for name, value in inputs.items()}
+
+
+def assert_equal(found, expected):
+    assert found.keys() == expected.keys()
+    for one, other in zip(tf.nest.flatten(found), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-6)
+
+
+@EVERY_MODEL
+def test_attention_mask_and_token_type_ids_are_other_names(kind):
+    model, inputs = MODELS[kind](), batch(kind)
+    expected = model(inputs)
+    assert_equal(model(renamed(inputs)), expected)
+    assert_equal(model.call(renamed(inputs)), expected)
+    bare = {n: v for n, v in inputs.items() if n not in OTHER_NAMES}
+    first, other = (tf.nest.flatten(model(values))[0] for values in (bare, inputs))
+    assert np.abs(first - other).max() > 1e-3
+
+
+def test_predict_takes_the_other_names():
+    model, inputs = MODELS["choices"](), batch("choices")
+    dataset = tf.data.Dataset.from_tensor_slices(renamed(inputs)).batch(2)
+    for batches in (renamed(inputs), dataset):
+        assert_equal(model.predict(batches, verbose=0), model(inputs))
+
+
+@pytest.mark.parametrize("kind", ["pretraining", "choices"])
+def test_symbolic_inputs_may_have_the_other_names(kind, tmp_path):
+    model, inputs = MODELS[kind](), batch(kind)
+    symbols = {
+        name: keras.Input(value.shape[1:], dtype="int32", name=name)
+        for name, value in renamed(inputs).items()
+    }
+    whole = keras.Model(symbols, tf.nest.flatten(model(symbols))[0])
+    expected = tf.nest.flatten(model(inputs))[0]
+    np.testing.assert_allclose(whole(renamed(inputs)), expected, rtol=0, atol=1e-6)
+    whole.save(tmp_path / "whole.keras")
+    loaded = keras.saving.load_model(tmp_path / "whole.keras")
+    np.testing.assert_allclose(loaded(renamed(inputs)), expected, rtol=0, atol=1e-6)
+
+
+@EVERY_MODEL
+def test_unknown_inputs_are_an_error_that_lists_the_known_ones(kind):
+    model, inputs = MODELS[kind](), batch(kind)
+    with pytest.raises(ValueError, match=r"token_types.*input_ids.*input_mask.*segment_ids"):
+        model({**inputs, "token_types": inputs["segment_ids"]})
+
+
+@EVERY_MODEL
+def test_floats_are_no_ids(kind):
+    model, inputs = MODELS[kind](dtype="mixed_bfloat16"), batch(kind)
+    for name in inputs:
+        with pytest.raises(TypeError, match=f"`{name}`.*float.*int32"):
+            model({**inputs, name: inputs[name].astype("float32")})
+
+
+def test_predict_refuses_unknown_inputs_floats_and_strings():
+    model, inputs = MODELS["classifier"](), batch("classifier")
+    with pytest.raises(ValueError, match="token_types"):
+        model.predict({**inputs, "token_types": inputs["segment_ids"]}, verbose=0)
+    with pytest.raises(TypeError, match=r"`input_ids`.*float32.*int32"):
+        model.predict({"input_ids": inputs["input_ids"].astype("float32")}, verbose=0)
+    symbol = keras.Input((S,), name="input_ids")  # float32 by default
+    whole = keras.Model({"input_ids": symbol}, model({"input_ids": symbol}))
+    with pytest.raises(TypeError, match=r"`input_ids`.*float32.*keras.Input"):
+        whole({"input_ids": inputs["input_ids"]})
+    with pytest.raises(TypeError, match=r"`input_ids`.*string.*int32"):
+        model({"input_ids": tf.constant([["a text"]])})
+
+
+def test_integers_of_any_size_and_masks_of_truth_values_are_taken():
+    model, inputs = MODELS["pretraining"](), batch("pretraining")
+    expected = model(inputs)
+    for dtype in ("int64", "uint8"):
+        assert_equal(model({n: v.astype(dtype) for n, v in inputs.items()}), expected)
+    assert_equal(model({**inputs, "input_mask": inputs["input_mask"] > 0}), expected)
+
+
+def test_an_input_under_both_names_is_an_error():
+    inputs = batch("classifier")
+    with pytest.raises(ValueError, match=r"`attention_mask`.*`input_mask`"):
+        MODELS["classifier"]()({**inputs, "attention_mask": inputs["input_mask"]})
+
+
+def test_missing_inputs_and_inputs_without_names_are_errors():
+    inputs = batch("pretraining")
+    with pytest.raises(TypeError, match=r"dict.*input_ids"):
+        MODELS["classifier"]()(inputs["input_ids"])
+    with pytest.raises(ValueError, match="`input_ids`"):
+        MODELS["classifier"]()({"input_mask": inputs["input_mask"]})
+    with pytest.raises(ValueError, match="`masked_lm_positions`"):
+        MODELS["pretraining"]()({"input_ids": inputs["input_ids"]})
+
+
+def test_none_counts_as_not_given():
+    model, inputs = MODELS["classifier"](), batch("classifier")
+    assert_equal(
+        model({**inputs, "input_mask": None, "attention_mask": inputs["input_mask"]}),
+        model(inputs),
+    )
