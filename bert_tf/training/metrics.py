@@ -98,9 +98,11 @@ def multi_label_f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
     """Linear correlation of two sequences of numbers, in [-1, 1]; 0 when one of them is constant.
 
-    With `spearman` the official metric of STS-B.
+    NaN if one of them has a NaN. With `spearman` the official metric of STS-B.
     """
     p, a = (np.asarray(values, np.float64) for values in (predictions, labels))
+    if np.isnan(p).any() or np.isnan(a).any():
+        return math.nan
     if np.ptp(p) == 0 or np.ptp(a) == 0:
         return 0.0
     p, a = p - p.mean(), a - a.mean()
@@ -151,10 +153,11 @@ def _dot(first: list[int], second: list[int]) -> int:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """The rank of each value from 1; equal values have the mean of the ranks that they take up."""
+    """The rank of each value from 1; equal values have the mean of their ranks, a NaN has NaN."""
+    values = np.asarray(values, np.float64).ravel()
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[inverse.ravel()]
+    return np.where(np.isnan(values), np.nan, (last - (counts - 1) / 2)[inverse.ravel()])
 
 
 def largest_class(labels: np.ndarray) -> float:

@@ -161,6 +161,14 @@ def test_spearman_without_ties_is_the_formula_of_the_textbooks():
     assert spearman(np.exp(predictions), labels) == pytest.approx(expected)  # only the order counts
 
 
+@pytest.mark.parametrize("metric", [pearson, spearman])
+def test_a_correlation_with_nan_is_nan(metric):
+    numbers, with_nan = np.array([1.0, 2.0, 3.0, 5.0]), np.array([1.0, np.nan, 3.0, 5.0])
+    constant = np.ones(4)
+    for pair in ((with_nan, numbers), (numbers, with_nan), (with_nan, constant)):
+        assert math.isnan(metric(*pair))
+
+
 def test_correlations_of_a_constant_are_zero_and_of_itself_one():
     numbers = np.float32([1e-3, 2e-3, 5e-3])
     for correlation in (pearson, spearman):
