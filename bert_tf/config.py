@@ -293,8 +293,12 @@ class BertConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def to_json_file(self, json_file: str | os.PathLike) -> None:
-        """Writes `bert_config.json`, under a temporary name first."""
+        """Writes `bert_config.json`, under a temporary name first unless it is a pipe or a device."""
         target = Path(json_file)
+        if target.exists() and not target.is_file():
+            target.write_text(self.to_json_string(), encoding="utf-8")
+            return
+        target = target.resolve()  # a symbolic link stays one
         temporary = target.with_name(target.name + ".tmp")
         temporary.write_text(self.to_json_string(), encoding="utf-8")
         temporary.replace(target)

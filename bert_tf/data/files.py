@@ -1,8 +1,10 @@
-"""Files by their names, and text files that appear whole or not at all."""
+"""Files by their names, and files that appear whole or not at all."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
@@ -53,25 +55,61 @@ def _files_below(folder: str) -> list[str]:
 
 
 @contextmanager
-def open_whole(path: str | os.PathLike) -> Iterator[TextIO]:
-    """Opens a UTF-8 text file for writing; it gets its name when the block ends without an exception.
+def whole_file(path: str | os.PathLike) -> Iterator[str]:
+    """Yield the name under which to write a file, which gets its own name if the block ends well.
 
-    Until then it is `path` + ".tmp" in the same folder, which is made if missing. Remote paths go
-    through `tf.io.gfile`.
+    That name is `path` + ".tmp" in the same folder, which is made if missing. A symbolic link is
+    followed: its target is replaced. A replaced file passes its permissions on. A device or a pipe
+    is written directly, so `path` itself is yielded. Remote paths go through `tf.io.gfile`.
     """
     path = os.fspath(path)
-    temporary = path + TEMPORARY_SUFFIX
-    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
+    if _is_stream(path):
+        yield path
+        return
+    target = os.path.realpath(path) if os.path.islink(path) else path
+    temporary = target + TEMPORARY_SUFFIX
+    tf.io.gfile.makedirs(os.path.dirname(target) or ".")
     complete = False
     try:
-        with tf.io.gfile.GFile(temporary, "w") as file:
-            file.write("")  # otherwise no file is made where nothing is written
-            yield file
-        tf.io.gfile.rename(temporary, path, overwrite=True)
+        yield temporary
+        if os.path.isfile(target):
+            shutil.copymode(target, temporary)
+        tf.io.gfile.rename(temporary, target, overwrite=True)
         complete = True
     finally:
         if not complete and tf.io.gfile.exists(temporary):
             tf.io.gfile.remove(temporary)
+
+
+def _is_stream(path: str) -> bool:
+    """Return whether `path` is a device, a pipe, or a file that is open, such as /dev/stdout."""
+    if not os.path.exists(path) or os.path.isdir(path):
+        return False
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        return True
+    while os.path.islink(path):  # /dev/stdout -> /proc/self/fd/1 -> the file
+        folder = os.path.realpath(os.path.dirname(path))
+        if folder.startswith("/proc/"):
+            return True
+        path = os.path.join(folder, os.readlink(path))
+    return False
+
+
+def remove_file(path: str) -> None:
+    """Remove a file, unless it is a device, a pipe or a link: those are written into again."""
+    if not os.path.islink(path) and not _is_stream(path):
+        tf.io.gfile.remove(path)
+
+
+@contextmanager
+def open_whole(path: str | os.PathLike) -> Iterator[TextIO]:
+    """Opens a UTF-8 text file for writing; it gets its name as `whole_file` says."""
+    with whole_file(path) as name:
+        # Appending keeps what others wrote into the file behind /dev/stdout.
+        mode = "a" if name == os.fspath(path) else "w"
+        with tf.io.gfile.GFile(name, mode) as file:
+            file.write("")  # otherwise no file is made where nothing is written
+            yield file
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from typing import Any
 
@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_tf.data import buckets
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
-from bert_tf.data.files import TEMPORARY_SUFFIX
+from bert_tf.data.files import whole_file
 from bert_tf.data.readers import GZIP_MAGIC, open_binary
 from bert_tf.data.record_order import epochs_of
 
@@ -35,8 +35,8 @@ _CHECKED_RECORDS = 100  # of each file, for ids that the model does not have
 class RecordWriter:
     """Writes one TFRecord file; a context manager.
 
-    The file appears under its name only when the block ends without an exception. Until then it is
-    `path` + ".tmp" in the same folder, which is made if missing.
+    The file appears under its name only when the block ends without an exception, as
+    `files.whole_file` says.
 
     Args:
         path: of the file; remote paths go through `tf.io.gfile`.
@@ -65,10 +65,11 @@ class RecordWriter:
     def __enter__(self) -> RecordWriter:
         if tf.io.gfile.isdir(self.path):
             raise ValueError(f"{self.path} is a folder, but must be the name of a new file in one.")
-        folder = os.path.dirname(self.path)
-        if folder:
-            tf.io.gfile.makedirs(folder)
-        self._writer = tf.io.TFRecordWriter(self._temporary, self.compression)
+        with ExitStack() as stack:
+            name = stack.enter_context(whole_file(self.path))
+            writer = tf.io.TFRecordWriter(name, self.compression)
+            self._writer = stack.enter_context(writer)
+            self._stack = stack.pop_all()
         return self
 
     def write(self, values: Mapping[str, Any]) -> None:
@@ -86,21 +87,9 @@ class RecordWriter:
         if self._writer is None:
             raise ValueError(f"{self.path} is not open: write inside `with RecordWriter(...)`.")
 
-    def __exit__(self, exception_type, exception, traceback) -> None:
-        writer, self._writer = self._writer, None
-        complete = False
-        try:
-            writer.close()
-            if exception_type is None:
-                tf.io.gfile.rename(self._temporary, self.path, overwrite=True)
-                complete = True
-        finally:
-            if not complete and tf.io.gfile.exists(self._temporary):
-                tf.io.gfile.remove(self._temporary)
-
-    @property
-    def _temporary(self) -> str:
-        return self.path + TEMPORARY_SUFFIX
+    def __exit__(self, *error) -> None:
+        self._writer = None
+        self._stack.__exit__(*error)
 
 
 def count_records(files: Sequence[str], limit: int | None = None) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import TEMPORARY_SUFFIX, expand_files
+from bert_tf.data.files import expand_files, remove_file, whole_file
 from bert_tf.data.readers import read_lines
 from bert_tf.data.sentences import SPLITTERS, make_splitter
 from bert_tf.data.wikipedia import FORMATS, read_paragraphs
@@ -146,7 +146,7 @@ def prepare_corpus(options: CorpusPreparationOptions) -> CorpusSummary:
         if not output.num_sentences:
             raise ValueError(f"There is no sentence in {', '.join(files)}.")
     for file in set(old_outputs) - set(output.files):
-        tf.io.gfile.remove(file)  # shards of an earlier run that had more of them
+        remove_file(file)  # shards of an earlier run that had more of them
 
     summary = CorpusSummary(
         output_files=tuple(output.files),
@@ -187,6 +187,7 @@ class _Output:
         self._is_open = False  # whether a document has a sentence
         self._lines: list[str] = []  # not yet written
         self._num_characters = 0  # in them
+        self._names = ExitStack()  # which the files get
         self._stack = ExitStack()
         self._file: Any = None
 
@@ -194,20 +195,11 @@ class _Output:
         tf.io.gfile.makedirs(os.path.dirname(self._path) or ".")
         return self
 
-    def __exit__(self, exception_type, *_) -> None:
-        complete = False
-        try:
-            if exception_type is None:
-                self._close()
-                for file in self.files:
-                    tf.io.gfile.rename(file + TEMPORARY_SUFFIX, file, overwrite=True)
-                complete = True
-        finally:
-            self._stack.close()
-            if not complete:
-                for file in self.files:
-                    if tf.io.gfile.exists(file + TEMPORARY_SUFFIX):
-                        tf.io.gfile.remove(file + TEMPORARY_SUFFIX)
+    def __exit__(self, exception_type, exception, _) -> None:
+        with self._names, self._stack:
+            if exception is not None:
+                raise exception
+            self._flush()
 
     def write_sentence(self, sentence: str) -> None:
         if self._file is None:
@@ -236,7 +228,9 @@ class _Output:
             file = _shard_name(file, len(self.files))
         self.files.append(file)
         self._shard_start = self.num_bytes
-        self._file = self._stack.enter_context(tf.io.gfile.GFile(file + TEMPORARY_SUFFIX, "wb"))
+        name = self._names.enter_context(whole_file(file))
+        mode = "ab" if name == file else "wb"  # as in `files.open_whole`
+        self._file = self._stack.enter_context(tf.io.gfile.GFile(name, mode))
         if file.endswith(".gz"):
             # Without a name and a time in it: the same text makes the same file.
             zipped = gzip.GzipFile("", "wb", compresslevel=6, fileobj=self._file, mtime=0)

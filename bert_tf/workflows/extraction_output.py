@@ -32,7 +32,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.files import TEMPORARY_SUFFIX, open_whole, write_text
+from bert_tf.data.files import open_whole, remove_file, whole_file, write_text
 from bert_tf.data.records import RecordWriter
 from bert_tf.interop.checkpoint import read_json
 
@@ -109,7 +109,7 @@ class Shards:
         known = tf.io.gfile.exists(self.description_file)
         if not known or read_json(self.description_file) != described:
             for path in filter(tf.io.gfile.exists, self.paths):
-                tf.io.gfile.remove(path)
+                remove_file(path)
             write_text(self.description_file, json.dumps(described, indent=2) + "\n")
         return min(self.total, self.size * (len(self.paths) - len(list(self.missing()))))
 
@@ -186,9 +186,7 @@ def _write_npz(path: str, examples: Sequence[Features], layers: Sequence[int]) -
         "example_index": np.array([found.index for found in examples], np.int64),
         "layers": np.array(layers, np.int64),
     }
-    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, whole_file(path) as name:
         local = os.path.join(folder, "features.npz")
         np.savez(local, **arrays)  # wants a local file
-        tf.io.gfile.copy(local, path + TEMPORARY_SUFFIX, overwrite=True)
-    tf.io.gfile.rename(path + TEMPORARY_SUFFIX, path, overwrite=True)
+        tf.io.gfile.copy(local, name, overwrite=True)

@@ -24,7 +24,7 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.data.corpus import Group, group_size, plan_groups
-from bert_tf.data.files import expand_files
+from bert_tf.data.files import expand_files, remove_file
 from bert_tf.data.manifest import Counts, Manifest, manifest_path
 from bert_tf.data.masking import check_mixture
 from bert_tf.data.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
@@ -387,7 +387,7 @@ def _check_text(
     if not counts.documents:
         for file in (*outputs, path):
             if tf.io.gfile.exists(file):
-                tf.io.gfile.remove(file)
+                remove_file(file)
         raise ValueError(
             f"There is no text in {', '.join(input_files)}. Expected: one sentence per line, an "
             "empty line between documents."

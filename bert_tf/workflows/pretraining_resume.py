@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import tensorflow as tf
 
+from bert_tf.data.files import remove_file
 from bert_tf.data.manifest import Manifest, is_whole, read_manifest
 from bert_tf.workflows.pretraining_beam import remove_notes
 from bert_tf.workflows.pretraining_group import GroupJob
@@ -65,6 +66,6 @@ def _remove_set(path: str) -> None:
     for shard in found.shards if found else ():
         file = os.path.join(os.path.dirname(path), shard.file)
         if tf.io.gfile.exists(file):
-            tf.io.gfile.remove(file)
+            remove_file(file)
     if tf.io.gfile.exists(path):
         tf.io.gfile.remove(path)

@@ -1,8 +1,21 @@
 """Files by their names, and text files that appear whole or not at all."""
 
+import os
+import stat
+import subprocess
+import sys
+import threading
+from functools import partial
+
+import numpy as np
 import pytest
 
-from bert_tf.data.files import expand_files, open_whole, write_text
+from bert_tf.config import BertConfig
+from bert_tf.data.features import FeatureSpec
+from bert_tf.data.files import expand_files, open_whole, remove_file, write_text
+from bert_tf.data.records import RecordWriter
+from bert_tf.workflows.corpus_preparation import _Output
+from bert_tf.workflows.extraction_output import Features, open_features
 
 
 def test_text_is_written_as_it_is_and_replaces_what_was_there(tmp_path):
@@ -74,3 +87,104 @@ def test_a_folder_stands_for_all_files_below_it_where_that_is_allowed(tmp_path):
 def test_a_folder_without_files_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="No file matches"):
         expand_files(str(tmp_path), folders=True)
+
+
+def read_pipe(path, write):
+    """The bytes that `write()` puts into a named pipe."""
+    os.mkfifo(path)
+    found = []
+    reader = threading.Thread(target=lambda: found.append(path.read_bytes()), daemon=True)
+    reader.start()
+    write()
+    reader.join(timeout=60)
+    return found[0]
+
+
+def write_record(path):
+    with RecordWriter(path, [FeatureSpec("ids", (1,))]) as writer:
+        writer.write({"ids": [7]})
+
+
+def write_features(output_format, path):
+    found = Features(0, ["[CLS]"], np.ones((1, 1, 2), np.float32))
+    with open_features(str(path), output_format, [-1]) as write:
+        write(found)
+
+
+def write_corpus(path):
+    with _Output(str(path), shard_bytes=0) as output:
+        output.write_sentence("one two")
+
+
+WRITERS = {
+    "text": lambda path: write_text(path, "new\n"),
+    "records": write_record,
+    "jsonl": partial(write_features, "jsonl"),
+    "npz": partial(write_features, "npz"),
+    "corpus": write_corpus,
+    "config": BertConfig(vocab_size=11).to_json_file,
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_named_pipe_is_written_into_and_stays_one(tmp_path, writer):
+    WRITERS[writer](tmp_path / "regular")
+    expected = (tmp_path / "regular").read_bytes()
+    found = read_pipe(tmp_path / "pipe", lambda: WRITERS[writer](tmp_path / "pipe"))
+    assert found == expected or writer == "npz"  # which holds the time
+    assert found[:2] == expected[:2]
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["pipe", "regular"]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_stays_one_and_its_target_is_replaced(tmp_path, writer, exists):
+    target, link = tmp_path / "disk" / "target", tmp_path / "link"
+    target.parent.mkdir()
+    if exists:
+        target.write_text("old")
+    link.symlink_to(target)
+    WRITERS[writer](link)
+    WRITERS[writer](tmp_path / "regular")
+    assert link.is_symlink() and len(target.read_bytes()) == (tmp_path / "regular").stat().st_size
+    assert [path.name for path in target.parent.iterdir()] == ["target"]
+
+
+def test_a_replaced_file_passes_its_permissions_on(tmp_path):
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+    path.chmod(0o640)
+    write_text(path, "new")
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("new", 0o640)
+
+
+WRITE_TO_STANDARD_OUTPUT = """
+from bert_tf.data.files import remove_file, write_text
+write_text("/dev/stdout", "new\\n")
+remove_file("/dev/stdout")
+"""
+
+
+@pytest.mark.parametrize("to_file", [True, False])
+def test_standard_output_is_written_into_and_keeps_what_was_there(tmp_path, to_file):
+    """A pipe, and a file to which a shell appends."""
+    command = [sys.executable, "-c", WRITE_TO_STANDARD_OUTPUT]
+    if to_file:
+        (tmp_path / "all.txt").write_text("old\n")
+        with open(tmp_path / "all.txt", "a") as file:
+            subprocess.run(command, stdout=file, check=True)
+        assert (tmp_path / "all.txt").read_text() == "old\nnew\n"
+    else:
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        assert done.stdout == "new\n"
+    assert os.path.islink("/dev/stdout")
+
+
+def test_only_regular_files_are_removed(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for name in ("pipe", "link", "file"):
+        remove_file(str(tmp_path / name))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
