@@ -9,6 +9,7 @@ parses the command line, makes the options, and calls the workflow.
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import errno
 import logging
 import os
@@ -88,8 +89,10 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         if len(argv) > 1 and _positional_field(options_class) is None:
             raise app.UsageError(f"Unknown argument {argv[1]!r}; every option starts with --.")
         _set_up_logging()
+        options = None
         try:
-            workflow(options_from_flags(options_class, arguments=argv[1:]))
+            options = options_from_flags(options_class, arguments=argv[1:])
+            workflow(options)
         except KeyboardInterrupt:
             saves = any(name == "save_checkpoints_steps" for name, _, _ in _fields(options_class))
             hint = " The same command goes on from the last checkpoint." if saves else ""
@@ -98,7 +101,7 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         except Exception as error:
             if not is_user_error(error):
                 raise
-            print(f"\nerror: {error}", file=sys.stderr)
+            print(f"\nerror: {_missing_file(error, options) or error}", file=sys.stderr)
             if flags.FLAGS.verbosity >= absl_logging.DEBUG:
                 raise
             return 1
@@ -115,6 +118,29 @@ def is_user_error(error: Exception) -> bool:
     too_large = tf is not None and isinstance(error, tf.errors.OutOfRangeError)
     too_large = too_large and os.strerror(errno.EFBIG) in str(error)
     return too_large or isinstance(error, _USER_ERRORS + theirs)
+
+
+def _missing_file(error: Exception, options: Any) -> str | None:
+    """The message for a file that is not there, with the flag that names it; None for other errors."""
+    tf = sys.modules.get("tensorflow")
+    if tf is not None and isinstance(error, tf.errors.NotFoundError):
+        file, _, _ = error.message.partition("; No such file")
+    elif isinstance(error, FileNotFoundError | ValueError):
+        file = getattr(error, "filename", None)
+    else:
+        return None
+    if not file or options is None:
+        return None
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        named = value.split(",") if isinstance(value, str) else ()
+        if any(f"{file}/".startswith(f"{name.strip().rstrip('/')}/") for name in named if name):
+            folder, name = os.path.split(os.path.abspath(file))
+            there = os.listdir(folder) if os.path.isdir(folder) else []
+            close = difflib.get_close_matches(name, there, 1, cutoff=0.85)
+            meant = f" Did you mean {close[0]}?" if close else ""
+            return f"--{field.name}={value}: there is no file {file} (in {os.getcwd()}).{meant}"
+    return None
 
 
 class _PlainFormatter(logging.Formatter):

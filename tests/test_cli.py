@@ -359,6 +359,25 @@ def test_what_a_user_can_mend_is_one_message_and_exit_code_1(run_script, error):
     assert ended.stderr.count("\n") == 4
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "open(options.needed)",
+        "__import__('tensorflow').io.gfile.GFile(options.needed).read()",
+        "__import__('bert_tf.data.files').data.files.expand_files('a.txt,' + options.needed)",
+    ],
+)
+def test_a_missing_file_is_named_with_its_flag_and_its_neighbour(run_script, tmp_path, body):
+    for name in ("a.txt", "train.tsv"):
+        (tmp_path / name).touch()
+    ended = run_script(
+        f"--needed={tmp_path}/trian.tsv", body=body.replace("a.txt", f"{tmp_path}/a.txt")
+    )
+    assert ended.returncode == 1
+    assert f"error: --needed={tmp_path}/trian.tsv: there is no file" in ended.stderr
+    assert ended.stderr.endswith("Did you mean train.tsv?\n")
+
+
 def test_an_error_of_tensorflows_file_system_is_the_users_and_its_internal_ones_are_ours(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(tf.errors.OpError) as not_a_folder:

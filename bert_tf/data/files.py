@@ -14,6 +14,18 @@ import tensorflow as tf
 TEMPORARY_SUFFIX = ".tmp"
 
 
+class MissingFileError(ValueError):
+    """No file matches a glob.
+
+    Args:
+        glob: as it is written in the flag.
+    """
+
+    def __init__(self, glob: str) -> None:
+        super().__init__(f"No file matches {glob!r} (in the folder {os.getcwd()}).")
+        self.filename = glob
+
+
 def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
     """The files that a flag such as `--input_file` names.
 
@@ -38,7 +50,7 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
             matches = tf.io.gfile.glob(pattern)
         matches = [file for file in matches if not file.endswith(TEMPORARY_SUFFIX)]
         if not matches:
-            raise ValueError(f"No file matches {pattern!r} (in the folder {os.getcwd()}).")
+            raise MissingFileError(pattern)
         files.extend(sorted(matches))
     if not files:
         raise ValueError(f"No file is named in {pattern_list!r}: give a comma list of globs.")

@@ -5,13 +5,14 @@
     read_csv         comma-separated, quoted, columns by number
     read_table       one's own TSV, CSV or JSON lines: columns by name (or by number, without a header)
 
-All files are UTF-8, with or without a byte order mark, with "\\n" or "\\r\\n" at the ends of lines,
-plain or gzip, local or remote (`tf.io.gfile`). "-" is standard input, whose lines are given as they
-arrive, with U+FFFD for what is not UTF-8.
+All files are UTF-8, with or without a byte order mark, or UTF-16 with one; with "\\n" or "\\r\\n" at
+the ends of lines, plain or gzip, local or remote (`tf.io.gfile`). "-" is standard input, whose lines
+are given as they arrive, with U+FFFD for what is not UTF-8.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
 import gzip
@@ -28,9 +29,17 @@ from typing import Any, BinaryIO
 import tensorflow as tf
 
 from bert_tf.config import parse_json
+from bert_tf.data.encodings import (
+    WORKBOOKS,
+    refuse_workbook,
+    wide_encoding,
+    wide_lines,
+    workbook_error,
+)
 
 GZIP_MAGIC = b"\x1f\x8b\x08"
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
+SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 STANDARD_INPUT = "-"
 _BUFFER_SIZE = 1 << 20
 
@@ -91,7 +100,8 @@ def read_lines(
             begins. None means the end of the file.
 
     Raises:
-        ValueError: a line is not UTF-8; the message has line and byte offset.
+        ValueError: a line is not UTF-8; the message has line and byte offset. Or the file is a
+            workbook of a spreadsheet program.
     """
     file = os.fspath(path)
     errors = "replace" if file == STANDARD_INPUT else errors
@@ -99,14 +109,20 @@ def read_lines(
     with open_binary(file) as stream:
         if start:
             stream.seek(start)
+        else:
+            refuse_workbook(file, stream)
+        if not start and end is None and (encoding := wide_encoding(stream)):
+            yield from wide_lines(file, stream, encoding, errors)
+            return
         for line in stream:
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
+                encoding = "utf-16" if line.startswith(codecs.BOM_UTF16_LE) else "latin1"
                 raise ValueError(
                     f"{file}:{_line_number(file, offset)}: a text must be UTF-8, but byte "
                     f"0x{line[error.start]:02x} at offset {offset + error.start} of the file is "
-                    f"not ({error.reason}). Convert it, for example: iconv -f latin1 -t utf8 {file}"
+                    f"not ({error.reason}). Convert it, for example: iconv -f {encoding} -t utf8 {file}"
                 ) from error
             if offset == 0:
                 text = text.removeprefix("\ufeff")
@@ -122,6 +138,9 @@ def count_lines(files: Iterable[str]) -> int:
     for file in files:
         last = b"\n"
         with open_binary(file) as stream:
+            if wide_encoding(stream):
+                total += sum(1 for _ in read_lines(file))
+                continue
             while block := stream.read(_BUFFER_SIZE):
                 total += block.count(b"\n")
                 last = block
@@ -163,6 +182,7 @@ def read_table(
     format: str | None = None,
     quoted: bool | None = None,
     header: bool = True,
+    separator: str | None = None,
 ) -> Iterator[TableRow]:
     """Rows of a table whose columns have names. Empty lines are left out.
 
@@ -174,22 +194,52 @@ def read_table(
             None: for CSV, not for TSV.
         header: whether the first line of TSV and CSV names the columns. Otherwise their names are
             "0", "1" and so on.
+        separator: of the columns, a character or one of SEPARATORS; None: a comma in CSV, a tab in
+            TSV.
 
     Yields:
         The rows: text in TSV and CSV, what JSON says otherwise.
 
     Raises:
         ValueError: the format is unknown, there is no header, a name stands in it twice, or a row
-            has another number of columns or is no JSON object.
+            has another number of columns or is no JSON object. Or the header seems to have another
+            separator.
     """
     file = os.fspath(path)
     format = _table_format(file) if format is None else format
     if format not in TABLE_FORMATS:
         raise ValueError(f"`format` is {format!r}, but must be one of {', '.join(TABLE_FORMATS)}.")
+    delimiter = SEPARATORS.get(separator or "", separator)
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or format == "jsonl"):
+        raise ValueError(
+            f"--column_separator is {separator!r}, but must be one character or one of "
+            f"{', '.join(SEPARATORS)}, of a table in TSV or CSV; {file} is read as {format}."
+        )
     if format == "jsonl":
         return _json_rows(file)
     quoted = format == "csv" if quoted is None else quoted
-    return _named_rows(file, "," if format == "csv" else "\t", quoted, header)
+    if delimiter is not None:
+        return _named_rows(_delimited_rows(file, delimiter, quoted), file, delimiter, header)
+    delimiter = "," if format == "csv" else "\t"
+    lines = read_lines(file)
+    if header:
+        lines = _with_checked_header(lines, file, delimiter)
+    return _named_rows(_delimited_rows(file, delimiter, quoted, lines), file, delimiter, header)
+
+
+def _with_checked_header(lines: Iterator[str], file: str, delimiter: str) -> Iterator[str]:
+    """Yield all lines; raise if the first one has another separator in place of `delimiter`."""
+    first = next(lines, None)
+    if first is None:
+        return
+    found = max(SEPARATORS, key=lambda name: first.count(SEPARATORS[name]))
+    if delimiter not in first and SEPARATORS[found] in first:
+        raise ValueError(
+            f"{file}: the first line names the columns, but has no {delimiter!r} in it. It begins "
+            f"{first[:60]!r}, so the columns seem to be separated by {SEPARATORS[found]!r}: give "
+            f"--column_separator={found}."
+        )
+    yield from chain([first], lines)
 
 
 @contextmanager
@@ -245,17 +295,19 @@ class _RemoteFile(io.RawIOBase):
         return len(data)
 
 
-def _delimited_rows(file: str, delimiter: str, quoted: bool) -> Iterator[Row]:
+def _delimited_rows(
+    file: str, delimiter: str, quoted: bool, lines: Iterable[str] | None = None
+) -> Iterator[Row]:
+    lines = read_lines(file) if lines is None else lines
     if not quoted:
-        for number, line in enumerate(read_lines(file), 1):
+        for number, line in enumerate(lines, 1):
             if line:
                 yield Row(line.split(delimiter), file, number)
         return
     # The default limit of 131,072 characters per column is for all of Python, and documents of that
     # length exist.
     csv.field_size_limit(2**31 - 1)
-    lines = (line + "\n" for line in read_lines(file))
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True)
     number = 1
     try:
         for columns in reader:
@@ -269,8 +321,9 @@ def _delimited_rows(file: str, delimiter: str, quoted: bool) -> Iterator[Row]:
         ) from error
 
 
-def _named_rows(file: str, delimiter: str, quoted: bool, has_header: bool) -> Iterator[TableRow]:
-    rows = _delimited_rows(file, delimiter, quoted)
+def _named_rows(
+    rows: Iterator[Row], file: str, delimiter: str, has_header: bool
+) -> Iterator[TableRow]:
     first = next(rows, None)
     if first is None:
         if not has_header:
@@ -315,6 +368,8 @@ def _json_rows(file: str) -> Iterator[TableRow]:
 
 def _table_format(file: str) -> str:
     suffix = file.lower().removesuffix(".gz").rsplit(".", 1)[-1]
+    if suffix in WORKBOOKS:
+        raise workbook_error(file)
     if suffix not in TABLE_FORMATS:
         raise ValueError(
             f"{file}: the format cannot be told from the name, which should end in "

@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import logging
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -294,11 +295,23 @@ def _holds_checkpoint(folder: str) -> bool:
 
 
 def _nothing_at(path: str) -> FileNotFoundError:
-    """The error for a path where nothing lies, with what lies there under a similar name."""
+    """The error for a path where nothing lies, with what lies there under a similar name.
+
+    A name as the Hugging Face hub has them is proposed with hf:// before it.
+    """
     folder, name = os.path.split(path.rstrip("/"))
+    hub_name = ""
+    if re.fullmatch(
+        r"bert-(base|large)-[a-z-]+", path
+    ):  # the hub's older names, without their owner
+        hub_name = f" For the model of the Hugging Face hub give {SCHEME}google-bert/{path}."
+    elif re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", path) and "ckpt" not in name:
+        hub_name = f" For a model of the Hugging Face hub give {SCHEME}{path}."
     folder = folder or "."
     if not tf.io.gfile.isdir(folder):
-        return FileNotFoundError(f"There is no checkpoint {path}: there is no folder {folder}.")
+        return FileNotFoundError(
+            f"There is no checkpoint {path}: there is no folder {folder}.{hub_name}"
+        )
     candidates = prefixes_in(folder) + [
         entry.rstrip("/") for entry in tf.io.gfile.listdir(folder) if "." not in entry
     ]
@@ -306,7 +319,10 @@ def _nothing_at(path: str) -> FileNotFoundError:
     hint = (
         f" Did you mean {' or '.join(tf.io.gfile.join(folder, c) for c in close)}?" if close else ""
     )
-    return FileNotFoundError(f"There is no checkpoint {path}.{hint} Supported: {SUPPORTED}.")
+    hub_name = "" if "/" in path else hub_name  # there is a folder of that name
+    return FileNotFoundError(
+        f"There is no checkpoint {path}.{hub_name}{hint} Supported: {SUPPORTED}."
+    )
 
 
 def _listing(names, limit: int = 12, separator: str = ", ") -> str:

@@ -20,6 +20,7 @@ from bert_tf.data.readers import TableRow, read_table
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.problem_types import Label
 
+_MOST_DECIMAL_CLASSES = 20
 _TRUTH = {"0": False, "1": True, "false": False, "true": True}
 
 
@@ -35,6 +36,7 @@ class TableLayout:
         format: "tsv", "csv" or "jsonl"; None is told by the file's name.
         quoted: whether '"' may enclose a column; None: in CSV.
         header: whether the first line names the columns.
+        separator: of the columns; see `data.readers.read_table`.
     """
 
     text_a: str
@@ -45,6 +47,7 @@ class TableLayout:
     format: str | None = None
     quoted: bool | None = None
     header: bool = True
+    separator: str | None = None
 
     @property
     def label_columns(self) -> tuple[str, ...]:
@@ -66,7 +69,13 @@ def read_examples(path: str, layout: TableLayout, *, labelled: bool) -> Iterator
         ValueError: a column is missing, a text is empty or no text, or a label is none of the problem
             type; the message has file and line.
     """
-    rows = read_table(path, format=layout.format, quoted=layout.quoted, header=layout.header)
+    rows = read_table(
+        path,
+        format=layout.format,
+        quoted=layout.quoted,
+        header=layout.header,
+        separator=layout.separator,
+    )
     for index, row in enumerate(rows, start=1):
         text_b = None if layout.text_b is None else _text(row, layout.text_b)
         yield InputExample(
@@ -98,6 +107,25 @@ def infer_labels(examples: Iterable[InputExample]) -> list[str]:
     # The label itself decides between "1" and "01", because the order of a set is not that of the
     # next process.
     return sorted(labels, key=lambda label: (values[label], label))
+
+
+def are_measurements(labels: Sequence[str], num_examples: int) -> bool:
+    """Return whether labels are rather the numbers of a regression than classes.
+
+    They are decimal numbers, not all whole, and more than 20 or more than half as many as examples.
+    Half stars (0.5, 1.0 ... 5.0) are classes.
+
+    >>> are_measurements(["0.5", "1.0", "1.5"], num_examples=90)
+    False
+    >>> are_measurements(["0.25", "1.8", "3.75"], num_examples=4)
+    True
+    """
+    try:
+        values = [float(label) for label in labels]
+    except ValueError:
+        return False
+    have_fractions = not all(value.is_integer() for value in values)
+    return have_fractions and len(labels) > min(_MOST_DECIMAL_CLASSES, num_examples / 2)
 
 
 def _text(row: TableRow, column: str) -> str:

@@ -12,7 +12,7 @@ from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
 from bert_tf.tasks.of_checkpoint import are_unnamed, spelled_as
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
-from bert_tf.tasks.tables import TableLayout, infer_labels, read_examples
+from bert_tf.tasks.tables import TableLayout, are_measurements, infer_labels, read_examples
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.workflows.classifier_options import ClassifierOptions
 from bert_tf.workflows.fine_tuning import SPLITS
@@ -47,7 +47,7 @@ def read_data(
         settings, splits = _read_tables(options, trained)
     for split, examples in splits.items():
         if not examples:
-            raise ValueError(f"There is no example in the {split} set.")
+            raise ValueError(f"There is no example in the {split} set{_source(options, split)}.")
     if options.doc_stride is not None:
         settings |= {"doc_stride": options.doc_stride, "window_pooling": options.window_pooling}
     elif trained is not None and trained.doc_stride is not None:
@@ -66,6 +66,15 @@ def read_data(
     if "train" in splits and task.kind.has_labels:
         _warn_of_missing_labels(task, splits["train"])
     return task, splits
+
+
+def _source(options: ClassifierOptions, split: str) -> str:
+    """The flag that names the file of a split, for messages; of a GLUE task the folder's."""
+    if options.task_name:
+        return f", --data_dir={options.data_dir}"
+    (file,) = (file for name, _, file in SPLITS if name == split)
+    header = "; it has no row after its header" if options.header else ""
+    return f", --{file}={getattr(options, file)}{header}"
 
 
 def _read_glue_data(options: ClassifierOptions, glue_task: GlueTask) -> tuple[dict, Splits]:
@@ -100,6 +109,7 @@ def _read_tables(
         format=options.table_format,
         quoted=options.quoted,
         header=options.header,
+        separator=options.column_separator,
     )
     splits = {
         split: list(read_examples(getattr(options, file), layout, labelled=split != "test"))
@@ -134,6 +144,13 @@ def _labels(
             raise ValueError(
                 f"{options.train_file}: every example has the label {labels[0]!r}. With one label there "
                 "is nothing to learn: look at --label_column, or give examples of another label."
+            )
+        is_open = options.problem_type is None and trained is None
+        if is_open and are_measurements(labels, len(splits["train"])):
+            raise ValueError(
+                f"{options.train_file}: the {len(labels)} labels of {len(splits['train'])} examples are "
+                f"decimal numbers ({', '.join(labels[:3])} ...). Give --problem_type=regression to "
+                "predict a number, or --problem_type=single_label if each number is a class."
             )
         return labels
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bert_tf.data.readers import TABLE_FORMATS
+from bert_tf.data.readers import SEPARATORS, TABLE_FORMATS
 from bert_tf.tasks.classification import POOLINGS
 from bert_tf.tasks.glue import GLUE_TASKS
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
@@ -40,6 +40,11 @@ class ClassifierOptions(FineTuningOptions):
     )
     quoted: bool | None = option(
         'Whether " may enclose a column. Default: in CSV, not in TSV.', default=None
+    )
+    column_separator: str | None = option(
+        f"Between the columns of a table: a character, or {', '.join(SEPARATORS)}. Default: a comma in "
+        "CSV, a tab in TSV.",
+        default=None,
     )
     text_a_column: str = option("Column of the (first) sentence.", default="text_a")
     text_b_column: str | None = option("Column of the second sentence of a pair.", default=None)

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, ClassVar, TextIO
 
 from bert_tf.data.files import expand_files, open_whole
-from bert_tf.data.readers import STANDARD_INPUT, count_lines
+from bert_tf.data.readers import SEPARATORS, STANDARD_INPUT, count_lines
 from bert_tf.predictor import (
     EMBEDDING_POOLINGS,
     Predictor,
@@ -70,6 +70,11 @@ class PredictionOptions:
     )
     quoted: bool | None = option(
         'Whether " may enclose a column. Default: in CSV, not in TSV.', default=None
+    )
+    column_separator: str | None = option(
+        f"Between the columns of a table: a character, or {', '.join(SEPARATORS)}. Default: a comma in "
+        "CSV, a tab in TSV.",
+        default=None,
     )
     text_a_column: str | None = option(
         "Column of the (first) sentence or the question. Default: text_a, text, sentence, question.",

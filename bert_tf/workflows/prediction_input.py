@@ -45,6 +45,7 @@ class InputLayout:
     format: str | None = None
     header: bool = True
     quoted: bool | None = None
+    column_separator: str | None = None
     text_a_column: str | None = None
     text_b_column: str | None = None
     choices_column: str | None = None
@@ -101,7 +102,11 @@ def _line_input(line: str, model: TextModel, file: str, number: int) -> Input:
 
 def _table_inputs(file: str, layout: InputLayout, model: TextModel) -> Iterator[Input]:
     rows = read_table(
-        file, format=layout.format_of(file), quoted=layout.quoted, header=layout.header
+        file,
+        format=layout.format_of(file),
+        quoted=layout.quoted,
+        header=layout.header,
+        separator=layout.column_separator,
     )
     columns: list[Sequence[str]] = []
     for row in rows:

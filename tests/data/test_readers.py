@@ -5,7 +5,7 @@ import gzip
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.readers import read_lines, read_table, read_tsv
+from bert_tf.data.readers import count_lines, read_lines, read_table, read_tsv
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(file):
         ("t.csv", "a,,b\n", r"t\.csv:1: .*'' stands 1 times"),
         ("t.jsonl", '{"a": 1}\n{"a": \n', r"t\.jsonl:2: no JSON .*begins '{\"a\": '"),
         ("t.jsonl", "[1, 2]\n", r"t\.jsonl:1: expected a JSON object"),
-        ("t.xls", "a\n", r"t\.xls: the format cannot be told from the name"),
+        ("t.txt", "a\n", r"t\.txt: the format cannot be told from the name"),
     ],
 )
 def test_a_table_that_is_none_is_refused(file, name, content, message):
@@ -181,3 +181,71 @@ def test_a_table_that_is_none_is_refused(file, name, content, message):
 def test_an_unknown_format_is_refused(file):
     with pytest.raises(ValueError, match="`format` is 'xls', but must be one of tsv, csv, jsonl"):
         read_table(file("a\n"), format="xls")
+
+
+# What spreadsheets and Windows programs write
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+def test_utf_16_is_recognised_by_its_byte_order_mark(file, encoding, ending):
+    lines = ["grüße\u2028a", "", "ਊ ਊ"]  # U+0A0A holds the bytes of two line feeds
+    mark = "\ufeff" if encoding.endswith("be") else ""
+    path = file((mark + ending.join(lines) + ending).encode(encoding))
+    assert list(read_lines(path)) == lines
+    assert count_lines([path]) == 3
+
+
+def test_damaged_utf_16_is_named_by_the_file(file):
+    path = file("ab".encode("utf-16") + b"\x00")
+    with pytest.raises(ValueError, match=f"{path}.*utf-16"):
+        list(read_lines(path))
+
+
+def test_a_part_of_a_file_in_utf_16_is_refused_with_the_command_that_converts_it(file):
+    path = file("a\nb\n".encode("utf-16"))
+    with pytest.raises(ValueError, match="iconv -f utf-16"):
+        list(read_lines(path, end=4))
+
+
+@pytest.mark.parametrize(
+    "content, name",
+    [(b"PK\x03\x04", "t.csv"), (b"PK\x03\x04", "t.xlsx"), (b"\xd0\xcf\x11\xe0", "t.tsv")],
+)
+def test_a_workbook_is_to_be_exported_as_csv(file, content, name):
+    path = file(content + b"\0\0\n", name)
+    with pytest.raises(ValueError, match=f"{path}.*CSV"):
+        list(read_table(path))
+    with pytest.raises(ValueError, match=f"{path}.*CSV"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize(
+    "name, separator, word",
+    [("t.csv", ";", "semicolon"), ("t.csv", "\t", "tab"), ("t.tsv", ",", "comma")],
+)
+@pytest.mark.parametrize("mark", ["", '"'])
+def test_another_separator_is_named_and_can_be_told(file, name, separator, word, mark):
+    rows = [["text", "label"], ["so, so; yes", "1"]]
+    rows = [[f"{mark}{column}{mark}" for column in row] for row in rows]
+    if not mark:
+        rows[1][0] = "yes"
+    path = file("".join(separator.join(row) + "\n" for row in rows), name)
+    with pytest.raises(ValueError, match=f"{path}.*--column_separator={word}"):
+        list(read_table(path))
+    for told in (word, separator):
+        (row,) = read_table(path, separator=told, quoted=True)
+        assert row == {"text": rows[1][0].strip('"'), "label": "1"}
+
+
+def test_a_single_column_is_a_table_too(file):
+    path = file("text\nso, so; yes\n", "t.tsv")
+    assert [dict(row) for row in read_table(path)] == [{"text": "so, so; yes"}]
+    path = file("a,b\n1,2\n", "t.tsv")
+    assert [dict(row) for row in read_table(path, separator="tab")] == [{"a,b": "1,2"}]
+
+
+@pytest.mark.parametrize("separator, name", [("||", "t.csv"), ('"', "t.csv"), ("tab", "t.jsonl")])
+def test_a_separator_that_is_none_is_refused(file, separator, name):
+    with pytest.raises(ValueError, match="--column_separator"):
+        list(read_table(file("{}\n", name), separator=separator))

@@ -101,6 +101,29 @@ def test_configuration_alone_is_no_checkpoint(tmp_path):
         read_checkpoint(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "path, proposed",
+    [
+        ("bert-base-uncased", "hf://google-bert/bert-base-uncased"),
+        ("bert-large-uncased-whole-word-masking", "hf://google-bert/bert-large-uncased-whole"),
+        ("org/some.model", "hf://org/some.model"),
+        ("uncased/bert_model.ckpt", None),
+        ("/org/model", None),
+        ("here/modle", None),  # there is such a folder
+    ],
+)
+def test_a_name_of_the_hub_is_proposed_with_its_scheme(tmp_path, monkeypatch, path, proposed):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    with pytest.raises(FileNotFoundError) as found:
+        read_checkpoint(path)
+    assert (
+        (f"give {proposed}" in str(found.value))
+        if proposed
+        else ("give hf" not in str(found.value))
+    )
+
+
 def test_other_files_are_refused(tmp_path):
     (tmp_path / "model.keras").write_text("")
     with pytest.raises(ValueError, match=r"model.keras is not a checkpoint that can be read"):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_tf.tasks.classification import InputExample
-from bert_tf.tasks.tables import TableLayout, infer_labels
+from bert_tf.tasks.tables import TableLayout, are_measurements, infer_labels
 from bert_tf.tasks.tables import read_examples as read_with_layout
 
 
@@ -94,6 +94,22 @@ def test_labels_are_sorted_as_words():
 )
 def test_labels_that_are_numbers_are_sorted_by_value(labels):
     assert labels_of(*reversed(labels)) == labels
+
+
+@pytest.mark.parametrize(
+    "labels, num_examples, expected",
+    [
+        ([f"{n / 10}" for n in range(1, 117)], 120, True),
+        ([f"{n / 5}" for n in range(26)], 5749, True),  # STS-B
+        ([f"{n / 2}" for n in range(1, 11)], 120, False),  # half stars
+        ([str(n) for n in range(150)], 160, False),  # numbered classes
+        ([f"{n}.0" for n in range(150)], 160, False),
+        (["1.5", "many"], 2, False),
+        (["0.25", "0.5"], 4, False),
+    ],
+)
+def test_many_decimal_numbers_are_measurements_and_no_classes(labels, num_examples, expected):
+    assert are_measurements(labels, num_examples) == expected
 
 
 def test_examples_without_a_label_have_none_to_infer():

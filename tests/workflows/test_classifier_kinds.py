@@ -5,6 +5,7 @@ import json
 import logging
 import random
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -339,6 +340,23 @@ def test_numbers_have_no_weights(tmp_path):
     message = "--class_weights=balanced: a regression has no labels to weigh. Leave the flag out"
     with pytest.raises(ValueError, match=message):
         read_data(options)
+
+
+def test_many_decimal_numbers_are_a_regression_unless_it_is_said(tmp_path):
+    rows = [(f"text {n}", f"{n}.5") for n in range(30)]
+    with pytest.raises(ValueError, match=r"train.tsv: the 30 labels of 30 .*=regression"):
+        read_data(table_options(tmp_path, rows))
+    task, _ = read_data(table_options(tmp_path, rows, problem_type="single_label"))
+    assert len(task.labels) == 30
+
+
+def test_the_columns_of_a_table_may_be_separated_by_what_a_flag_says(tmp_path):
+    options = table_options(tmp_path, [("x", "a"), ("y", "b")], column_separator="tab")
+    assert read_data(options)[0].labels == ("a", "b")
+    Path(options.train_file).write_text("text;label\nx;a\ny;b\n")
+    with pytest.raises(ValueError, match="--column_separator=semicolon"):
+        read_data(dataclasses.replace(options, column_separator=None))
+    assert read_data(dataclasses.replace(options, column_separator=";"))[0].labels == ("a", "b")
 
 
 def test_one_class_only_is_refused_with_the_file(tmp_path):

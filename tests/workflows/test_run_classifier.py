@@ -386,7 +386,9 @@ def test_an_unknown_task_is_refused_with_those_there_are(training):
 
 def test_a_table_without_rows_is_refused(training, tmp_path):
     file = write_table(tmp_path / "empty.tsv", [])
-    with pytest.raises(ValueError, match="no example in the dev set"):
+    with pytest.raises(
+        ValueError, match=f"no example in the dev set, --eval_file={file}; .*header"
+    ):
         run_classifier(dataclasses.replace(training, do_eval=True, eval_file=file))
 
 

@@ -1,0 +1,49 @@
+"""Files that are no UTF-8 text: UTF-16 with a byte order mark is decoded, workbooks are refused."""
+
+from __future__ import annotations
+
+import codecs
+import io
+from collections.abc import Iterator
+from typing import Any
+
+_WIDE_ENCODINGS = {
+    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark it begins with
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_WORKBOOK_MAGIC = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # zip (.xlsx, .ods), and .xls
+WORKBOOKS = ("xlsx", "xls", "ods", "numbers")
+
+
+def refuse_workbook(file: str, stream: Any) -> None:
+    if stream.peek(4).startswith(_WORKBOOK_MAGIC):
+        raise workbook_error(file)
+
+
+def workbook_error(file: str) -> ValueError:
+    return ValueError(
+        f"{file} is a workbook of a spreadsheet program or a zip archive, but must be a text file. "
+        "Export the table as CSV (UTF-8), or unpack the archive."
+    )
+
+
+def wide_encoding(stream: Any) -> str | None:
+    """Return the encoding that a byte order mark names; None for UTF-8."""
+    start = stream.peek(4)
+    return next((name for mark, name in _WIDE_ENCODINGS.items() if start.startswith(mark)), None)
+
+
+def wide_lines(file: str, stream: Any, encoding: str, errors: str) -> Iterator[str]:
+    text = io.TextIOWrapper(stream, encoding, errors, newline="\n")
+    try:
+        for line in text:
+            yield line.removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{file} begins with the byte order mark of {encoding}, but cannot be decoded as that "
+            f"({error}). It may have been cut off; copy it again."
+        ) from error
+    finally:
+        text.detach()  # which would close standard input
