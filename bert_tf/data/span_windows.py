@@ -72,6 +72,19 @@ class TokenizedPassage:
                 return TokenSpan(first, first + len(answer_ids) - 1)
         return TokenSpan(start, end)
 
+    def span_at(self, answer: SquadAnswer, tokenizer: FullTokenizer) -> TokenSpan | None:
+        """Return the fewest pieces that contain all characters of an answer; None without pieces."""
+        begin, end = answer.start, answer.start + len(answer.text)
+        first_word, last_word = self.passage.words_of(answer)
+        pieces = []
+        for word in range(first_word, last_word + 1):
+            word_start = self.passage.word_starts[word]
+            offsets = piece_offsets(tokenizer, self.passage.words[word])
+            for piece, (start, stop) in enumerate(offsets, self.first_piece[word]):
+                if word_start + start < end and word_start + stop > begin:
+                    pieces.append(piece)
+        return TokenSpan(pieces[0], pieces[-1]) if pieces else None
+
     def characters(self, span: TokenSpan, tokenizer: FullTokenizer) -> tuple[int, int]:
         """Where pieces stand in the text: the answer is `text[start:end]`."""
         (start, _), (_, end) = (

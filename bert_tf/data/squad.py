@@ -63,6 +63,20 @@ class Passage:
         end = answer.start + len(answer.text)
         return self.word_at(answer.start), self.word_at(end - 1)
 
+    def located(self, answer: SquadAnswer) -> SquadAnswer:
+        """Return the occurrence of an answer in its words that is nearest to `answer.start`.
+
+        Returns `answer` itself if it begins exactly there, or if its words do not contain it.
+        """
+        if self.text.startswith(answer.text, answer.start):
+            return answer
+        first, last = self.words_of(answer)
+        begin, end = self.word_starts[first], self.word_starts[last] + len(self.words[last])
+        wanted = re.compile(r"\s+".join(map(re.escape, answer.text.split())))
+        found = wanted.finditer(self.text, begin, end)
+        answers = (SquadAnswer(match.group(), match.start()) for match in found)
+        return min(answers, key=lambda each: abs(each.start - answer.start), default=answer)
+
 
 @dataclass(frozen=True)
 class SquadExample:

@@ -93,7 +93,11 @@ class QuestionAnswerer(QuestionModel):
         self.task, self._tokenizer = trained.task, trained.tokenizer
         self.has_null_odds = trained.task.version_2_with_negative
         self._settings = AnswerSettings(
-            n_best_size, max_answer_length, self.has_null_odds, null_score_diff_threshold
+            n_best_size,
+            max_answer_length,
+            self.has_null_odds,
+            null_score_diff_threshold,
+            self.task.answer_spans,
         )
         self._special = trained.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
         self._run = SequenceRunner(

@@ -21,6 +21,10 @@ from bert_tf.data.span_windows import TokenSpan, Window
 from bert_tf.tasks.answer_text import get_final_text, join_pieces
 from bert_tf.tokenization import FullTokenizer
 
+# How an answer becomes word pieces to learn, and predicted pieces a text: through whole words, as in the
+# reference, or by the characters of each piece.
+ANSWER_SPANS = ("words", "characters")
+
 # `null_odds` of a question that has no answer to choose from, so that no threshold asks for one.
 CERTAINLY_NULL = 1e6
 
@@ -34,12 +38,14 @@ class AnswerSettings:
         max_answer_length: tokens.
         version_2_with_negative: whether there may be no answer.
         null_score_diff_threshold: no answer is given where its odds are above this.
+        answer_spans: one of `ANSWER_SPANS`.
     """
 
     n_best_size: int = 20
     max_answer_length: int = 30
     version_2_with_negative: bool = False
     null_score_diff_threshold: float = 0.0
+    answer_spans: str = "words"
 
 
 class Candidate(NamedTuple):
@@ -191,7 +197,11 @@ def _with_texts(
             seen.add("")
         else:
             window = windows[candidate.window]
-            text = _reference_text(window, candidate.positions, tokenizer, report)
+            if settings.answer_spans == "characters":
+                start, end = _characters(window, candidate.positions, tokenizer)
+                text = window.passage.passage.text[start:end]
+            else:
+                text = _reference_text(window, candidate.positions, tokenizer, report)
             if text in seen:
                 continue
             seen.add(text)
@@ -247,6 +257,11 @@ def characters_of(
     """
     if candidate.window is None or candidate.positions is None:
         return None
-    window = windows[candidate.window]
-    span = TokenSpan(*map(window.passage_token, candidate.positions))
+    return _characters(windows[candidate.window], candidate.positions, tokenizer)
+
+
+def _characters(
+    window: Window, positions: tuple[int, int], tokenizer: FullTokenizer
+) -> tuple[int, int]:
+    span = TokenSpan(*map(window.passage_token, positions))
     return window.passage.characters(span, tokenizer)

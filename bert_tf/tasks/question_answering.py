@@ -32,14 +32,18 @@ from bert_tf.data.span_windows import (
     make_windows,
     tokenize_passage,
 )
-from bert_tf.data.squad import Findings, Passage, SquadExample, TrainingExample
+from bert_tf.data.squad import Findings, Passage, SquadAnswer, SquadExample, TrainingExample
 from bert_tf.modeling.models import BertForQuestionAnswering
-from bert_tf.tasks.answers import AnswerSettings, Prediction, predict_answer
+from bert_tf.tasks.answers import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
 from bert_tf.tasks.base import Task, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import squad_metrics
 from bert_tf.training.losses import span_loss, without_padding
 
+_WIDER = (
+    "are learned with more text than their answer, though word pieces fit it exactly; "
+    "--answer_spans=characters learns those"
+)
 _PASSAGES_AT_ONCE = 200  # that a process tokenizes
 
 
@@ -51,6 +55,7 @@ class QuestionAnsweringTask(Task):
         doc_stride: tokens from one window of a passage to the next.
         max_query_length: tokens that are left of a question.
         version_2_with_negative: whether a question may have no answer.
+        answer_spans: one of `ANSWER_SPANS`.
         asked: the questions to predict; None for training, whose records say where the answers are.
     """
 
@@ -63,6 +68,7 @@ class QuestionAnsweringTask(Task):
         doc_stride: int = 128,
         max_query_length: int = 64,
         version_2_with_negative: bool = False,
+        answer_spans: str = "words",
         asked: AskedQuestions | None = None,
     ):
         if max_query_length < 1 or max_seq_length <= max_query_length + 3:
@@ -73,10 +79,15 @@ class QuestionAnsweringTask(Task):
             )
         if doc_stride < 1:
             raise ValueError(f"--doc_stride is {doc_stride}, but must be 1 or more.")
+        if answer_spans not in ANSWER_SPANS:
+            raise ValueError(
+                f"--answer_spans is {answer_spans}, but must be one of {', '.join(ANSWER_SPANS)}."
+            )
         self.max_seq_length = max_seq_length
         self.doc_stride = doc_stride
         self.max_query_length = max_query_length
         self.version_2_with_negative = version_2_with_negative
+        self.answer_spans = answer_spans
         self.asked = asked
         self.features = window_features(max_seq_length)
         if asked is None:
@@ -89,6 +100,7 @@ class QuestionAnsweringTask(Task):
             "doc_stride": self.doc_stride,
             "max_query_length": self.max_query_length,
             "version_2_with_negative": self.version_2_with_negative,
+            "answer_spans": self.answer_spans,
         }
 
     def to_predict(self, asked: AskedQuestions) -> QuestionAnsweringTask:
@@ -190,7 +202,7 @@ class AskedQuestions:
         examples: the questions.
         windows: of all of them, in their order.
         settings: how answers are chosen.
-        report: takes a sentence where the text of an answer is not found exactly.
+        report: takes a sentence, with the question's place, if an answer's text is not found exactly.
     """
 
     examples: Sequence[SquadExample]
@@ -224,9 +236,13 @@ class AskedQuestions:
                 [kept["end_logits"][row] for row in rows],
                 self.tokenizer,
                 self.settings,
-                self.report,
+                functools.partial(self._report, example),
             )
         return predictions
+
+    def _report(self, example: SquadExample, sentence: str) -> None:
+        if self.report is not None:
+            self.report(f"{example.place}: {sentence}")
 
     def metrics(self, predictions: Mapping[str, Prediction]) -> dict[str, float]:
         """The official metrics; see `official_metrics`."""
@@ -297,12 +313,15 @@ def label(
     tokenizer: FullTokenizer,
     findings: Findings,
     num_workers: int = 1,
+    answer_spans: str = "words",
 ) -> list[LabeledQuestion]:
     """Questions with the tokens of their answers; None where there is no answer.
 
     Args:
-        findings: takes the questions of whose answer the tokenizer leaves nothing; they are left out.
+        findings: takes the questions of whose answer the tokenizer leaves nothing, which are left out,
+            and those whose tokens are more than their answer.
         num_workers: processes that tokenize the passages.
+        answer_spans: one of `ANSWER_SPANS`.
     """
     passages, labeled = TokenizedPassages(tokenizer), []
     passages.add((example.passage for example, _ in examples), num_workers)
@@ -310,13 +329,36 @@ def label(
         passage = passages[example.passage]
         span = None
         if answer is not None:
-            span = passage.span_of(answer, tokenizer.encode(answer.text))
+            span = _answer_tokens(example, passage, answer, tokenizer, findings, answer_spans)
             if span is None:
                 matter = "are left out, because the tokenizer leaves nothing of their answer"
                 findings.add(matter, example.qas_id)
                 continue
         labeled.append((example, passage, span))
     return labeled
+
+
+def _answer_tokens(
+    example: SquadExample,
+    passage: TokenizedPassage,
+    answer: SquadAnswer,
+    tokenizer: FullTokenizer,
+    findings: Findings,
+    answer_spans: str,
+) -> TokenSpan | None:
+    located = passage.passage.located(answer)
+    if answer_spans == "characters":
+        return passage.span_at(located, tokenizer)
+    answer_ids = tokenizer.encode(answer.text)
+    span = passage.span_of(answer, answer_ids)
+    if span is None or passage.ids[span.start : span.end + 1] == answer_ids:
+        return span
+    fitting = passage.span_at(located, tokenizer)
+    if fitting is not None and fitting != span:
+        start, end = passage.characters(fitting, tokenizer)
+        if located.start <= start and end <= located.start + len(located.text):
+            findings.add(_WIDER, example.qas_id)
+    return span
 
 
 def _content_of(questions: Iterable[LabeledQuestion]) -> Iterator[Any]:

@@ -11,13 +11,13 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from bert_tf.data.files import write_text
 from bert_tf.data.squad import Findings, Passage, SquadExample, examples_to_train, read_squad
 from bert_tf.tasks.answer_ensemble import NBEST_FILE, combine, read_nbest
-from bert_tf.tasks.answers import AnswerSettings, Prediction
+from bert_tf.tasks.answers import ANSWER_SPANS, AnswerSettings, Prediction
 from bert_tf.tasks.question_answering import (
     AskedQuestions,
     LabeledQuestion,
@@ -73,6 +73,14 @@ class SquadOptions(FineTuningOptions):
     verbose_logging: bool = option(
         "Name every question that something is the matter with.", default=False
     )
+    answer_spans: str | None = option(
+        "Word pieces of an answer. words: those of its text inside its words, else all of its words, as in "
+        "the reference. characters: the fewest pieces that contain it, for answers inside words as in "
+        "Thai and Arabic; predictions.json is cut by characters too. Default: as the model in "
+        "--output_dir was trained, else words.",
+        default=None,
+        choices=ANSWER_SPANS,
+    )
     version_2_with_negative: bool = option(
         "Questions may have no answer (SQuAD 2.0).", default=False
     )
@@ -123,20 +131,23 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     """
     if options.predictions:
         return combine_runs(options)
-    options, start, _ = prepare(options, QuestionAnsweringTask, default_length=_MAX_SEQ_LENGTH)
+    options, start, trained = prepare(
+        options, QuestionAnsweringTask, default_length=_MAX_SEQ_LENGTH
+    )
     tokenizer = start.tokenizer
     task = QuestionAnsweringTask(
         options.max_seq_length,
         options.doc_stride,
         options.max_query_length,
         options.version_2_with_negative,
+        options.answer_spans or (trained.answer_spans if trained else "words"),
     )
     asked_task = questions = None
     if options.asks:
         asked_task = task.to_predict(read_questions(options, task, tokenizer))
     num_train_steps = num_warmup_steps = 0
     if options.do_train:
-        questions = read_training_set(options, tokenizer)
+        questions = read_training_set(options, tokenizer, task.answer_spans)
         # As the reference counts: by questions, of which each may be several windows.
         num_train_steps, num_warmup_steps = count_steps(len(questions), options)
     trainer, options = make_trainer(task, start, options, num_train_steps, num_warmup_steps)
@@ -150,7 +161,9 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     return answer(trainer, asked_task, eval_file, options) if asked_task is not None else {}
 
 
-def read_training_set(options: SquadOptions, tokenizer: FullTokenizer) -> list[LabeledQuestion]:
+def read_training_set(
+    options: SquadOptions, tokenizer: FullTokenizer, answer_spans: str = "words"
+) -> list[LabeledQuestion]:
     """The questions to train on, in the reference's random order; says what it leaves out.
 
     Raises:
@@ -160,7 +173,7 @@ def read_training_set(options: SquadOptions, tokenizer: FullTokenizer) -> list[L
     examples = read_squad(options.train_file)
     chosen = examples_to_train(examples, options.version_2_with_negative, findings)
     workers = _workers_for_passages((example.passage for example in examples), options)
-    questions = label(chosen, tokenizer, findings, workers)
+    questions = label(chosen, tokenizer, findings, workers, answer_spans)
     _log_findings(options.train_file, len(examples), findings, options)
     if not questions:
         raise ValueError(
@@ -209,7 +222,7 @@ def read_questions(
         examples,
         windows,
         tokenizer,
-        options.answer_settings,
+        replace(options.answer_settings, answer_spans=task.answer_spans),
         report=logger.info if options.verbose_logging else None,
     )
 

@@ -124,6 +124,53 @@ def test_an_answer_of_which_the_tokenizer_leaves_nothing_has_no_span(tokenizer):
     assert passage.span_of(SquadAnswer("\u200b", 4), []) is None
 
 
+THAI = "เมืองหลวงคือกรุงเทพมหานคร 2325"
+ARABIC = "باريس والعاصمة كبيرة"
+WORD_INSIDE = [
+    (THAI, "กรุงเทพ", ["##กรุง", "##เทพ"]),
+    (THAI, "กรุงเทพมหานคร 2325", ["##กรุง", "##เทพ", "##มหานคร", "2325"]),
+    (ARABIC, "العاصمة", ["##العاصمة"]),
+    (ARABIC, "والعاصمة", ["و", "##العاصمة"]),
+    (THAI, "ทพมหา", ["##เทพ", "##มหานคร"]),  # no pieces fit: the fewest that hold it
+]
+
+
+@pytest.fixture
+def pieces_of_words():
+    """A tokenizer that cuts the words of `THAI` and `ARABIC`."""
+    thai = ["เมือง", "##หลวง", "##คือ", "##กรุง", "กรุง", "##เทพ", "##มหานคร", "##ทพ", "##มหา"]
+    arabic = ["باريس", "و", "##العاصمة", "العاصمة", "كبيرة"]
+    return FullTokenizer(["[UNK]", "2325", *thai, *arabic], do_lower_case=False)
+
+
+@pytest.mark.parametrize("text, answer, expected", WORD_INSIDE)
+def test_characters_find_the_pieces_of_an_answer_inside_a_word(
+    pieces_of_words, text, answer, expected
+):
+    passage = tokenize_passage(Passage(text), pieces_of_words)
+    span = passage.span_at(SquadAnswer(answer, text.index(answer)), pieces_of_words)
+    ids = passage.ids[span.start : span.end + 1]
+    assert pieces_of_words.convert_ids_to_tokens(ids) == expected
+
+
+def test_pieces_of_an_answer_alone_are_not_found_inside_a_word(pieces_of_words):
+    passage = tokenize_passage(Passage(THAI), pieces_of_words)
+    answer = SquadAnswer("กรุงเทพ", THAI.index("กรุงเทพ"))
+    span = passage.span_of(answer, pieces_of_words.encode(answer.text))
+    assert span == TokenSpan(0, 5)  # the whole word, as in the reference
+
+
+@pytest.mark.parametrize("answer", [SquadAnswer("b", 2), SquadAnswer("b", 3)])
+def test_characters_tell_one_occurrence_from_another(tokenizer, answer):
+    passage = tokenize_passage(Passage("a bb"), tokenizer)
+    assert passage.span_at(answer, tokenizer) == TokenSpan(answer.start - 1, answer.start - 1)
+
+
+def test_characters_of_which_the_tokenizer_leaves_nothing_have_no_span(tokenizer):
+    passage = tokenize_passage(Passage("won\u200b won"), tokenizer)
+    assert passage.span_at(SquadAnswer("\u200b", 3), tokenizer) is None
+
+
 def test_pieces_know_their_characters(tokenizer):
     text = "Jápánese, 東京! \u00a0DENVER"
     offsets = piece_offsets(tokenizer, text)

@@ -146,6 +146,24 @@ def test_answer_start_off_by_one_is_mended_and_counted(train, answer, expected):
 
 
 @pytest.mark.parametrize(
+    "answer, expected",
+    [
+        (("Denver", 1), ("Denver", 0)),
+        (("vitamin C", 42), ("vitamin C", 42)),
+        (("beat Carolina", 8), ("beat\u202fCarolina", 7)),
+        (("Paris", 0), ("Paris", 0)),  # not in its words
+    ],
+)
+def test_an_answer_is_located_in_its_words(answer, expected):
+    assert Passage(CONTEXT).located(SquadAnswer(*answer)) == SquadAnswer(*expected)
+
+
+def test_of_several_places_of_an_answer_the_nearest_is_meant():
+    assert Passage("anana").located(SquadAnswer("na", 2)) == SquadAnswer("na", 1)
+    assert Passage("naxxna").located(SquadAnswer("na", 3)) == SquadAnswer("na", 4)
+
+
+@pytest.mark.parametrize(
     "answer", [("Carolina", 0), ("Paris", 0), ("Denver", -9), ("Denver", 10_000), ("C.", 60)]
 )
 def test_an_answer_that_is_not_in_the_passage_there_is_left_out_counted_and_named(train, answer):

@@ -166,3 +166,4 @@ def test_characters_are_exact_where_the_alignment_of_the_reference_gives_up():
     best = predict_answer(windows, starts, ends, TOKENIZER, AnswerSettings()).nbest[0]
     start, end = characters_of(best, windows, TOKENIZER)
     assert (best.text, text[start:end]) == ("owl\u00a0saw.", "saw")
+    assert answer(windows, starts, ends, answer_spans="characters").text == "saw"

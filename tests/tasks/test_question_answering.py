@@ -8,7 +8,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.features import trim_padding
 from bert_tf.data.records import read_records
 from bert_tf.data.squad import Findings, Passage, SquadAnswer, SquadExample, TrainingExample
-from bert_tf.tasks.answers import AnswerSettings
+from bert_tf.tasks.answers import ANSWER_SPANS, AnswerSettings
 from bert_tf.tasks.question_answering import (
     AskedQuestions,
     QuestionAnsweringTask,
@@ -144,6 +144,55 @@ def test_an_answer_that_the_tokenizer_drops_is_left_out_and_counted():
     assert not found
     matter = "are left out, because the tokenizer leaves nothing of their answer"
     assert findings.questions == {matter: ["a"]}
+
+
+def test_answers_learned_with_more_than_they_are_are_counted_or_found_by_characters():
+    tokenizer = FullTokenizer(["[UNK]", "un", "##happy", "happy", "hen"])
+    passage = Passage("unhappy hen")
+    chosen = [
+        TrainingExample(example(name, passage, text), SquadAnswer(text, passage.text.index(text)))
+        for name, text in (("inside", "happy"), ("whole", "unhappy"), ("cut", "hap"))
+    ]
+    spans = {}
+    for answer_spans in ANSWER_SPANS:
+        findings = Findings()
+        found = label(chosen, tokenizer, findings, answer_spans=answer_spans)
+        spans[answer_spans] = [span for _, _, span in found]
+        wider = {matter: names for matter, names in findings.questions.items() if "more" in matter}
+        assert list(wider.values()) == ([["inside"]] if answer_spans == "words" else [])
+        assert all("--answer_spans=characters" in matter for matter in wider)
+    assert spans == {
+        "words": [(0, 1), (0, 1), (0, 1)],
+        "characters": [(1, 1), (0, 1), (1, 1)],
+    }
+
+
+def test_records_are_kept_apart_by_the_way_answers_are_found():
+    questions = labeled(example("a", answer="the cat"))
+    keys = {
+        QuestionAnsweringTask(**TASK.arguments() | {"answer_spans": name}).records_key(
+            questions, TOKENIZER
+        )
+        for name in ANSWER_SPANS
+    }
+    assert len(keys) == 2
+    with pytest.raises(ValueError, match=r"answer_spans is letters.*words, characters"):
+        QuestionAnsweringTask(**TASK.arguments() | {"answer_spans": "letters"})
+
+
+def test_a_text_that_is_not_found_exactly_is_said_of_its_question_and_file():
+    said = []
+    passage = Passage("ЖЖ hen")
+    asked_of = SquadExample("q7", "who ?", passage, place="dev.json: data[0] (id q7)")
+    questions = [(asked_of, TokenizedPassages(TOKENIZER)[passage], None)]
+    windows = list(TASK.all_windows(questions, TOKENIZER))
+    settings = AnswerSettings(n_best_size=1)
+    asked = AskedQuestions([asked_of], windows, TOKENIZER, settings, said.append)
+    logits = np.zeros((1, 12), np.float32)
+    logits[0, windows[0].offset] = 1.0
+    kept = {"unique_ids": np.array([windows[0].unique_id])}
+    asked.predict(kept | {"start_logits": logits, "end_logits": logits})
+    assert said == ["dev.json: data[0] (id q7): Unable to find text: '[UNK]' in 'ЖЖ'"]
 
 
 def test_questions_without_answers_have_no_metrics():

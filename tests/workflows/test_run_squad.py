@@ -275,6 +275,27 @@ def test_several_runs_vote(squad_model, squad_sets, tmp_path):
     assert [entry["probability"] for entry in entries] == pytest.approx([2 / 3, 1 / 3])
 
 
+def test_a_model_trained_with_characters_cuts_its_answers_by_characters(
+    squad_model, squad_sets, tmp_path
+):
+    task_file = shutil.copytree(squad_model, tmp_path / "model") / "task.json"
+    task = json.loads(task_file.read_text())
+    assert task["answer_spans"] == "words"
+    task_file.write_text(json.dumps(task | {"answer_spans": "characters"}))
+    values = json.loads((squad_sets / "test.json").read_text())
+    for paragraph in values["data"][0]["paragraphs"]:
+        paragraph["context"] = paragraph["context"].replace(" ", "\u00a0")  # one word
+    whole = {paragraph["context"] for paragraph in values["data"][0]["paragraphs"]}
+    (tmp_path / "one_word.json").write_text(json.dumps(values))
+    options = squad_options(
+        tmp_path / "model", do_predict=True, predict_file=str(tmp_path / "one_word.json")
+    )
+    run_squad(options)
+    assert not whole & set(answers_in(tmp_path / "model")["predictions.json"].values())
+    run_squad(dataclasses.replace(options, answer_spans="words"))
+    assert whole == set(answers_in(tmp_path / "model")["predictions.json"].values())
+
+
 # ------------------------------------------------------------------------------------------- bad input
 
 
