@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from bert_tf.data.label_schemes import is_label
+from bert_tf.data.label_schemes import WORDS, is_label, marks_entities
 from bert_tf.data.readers import read_lines
 
 DOCSTART = "-DOCSTART-"
@@ -71,12 +71,19 @@ class Columns:
         return num_columns - 1 if self.label is None else self.label - 1
 
 
-def read_conll(path: str, columns: Columns = Columns()) -> list[Sentence]:
+def read_conll(
+    path: str, columns: Columns = Columns(), label_scheme: str = "auto"
+) -> list[Sentence]:
     """The sentences of a file.
 
+    Args:
+        label_scheme: `WORDS` for labels of any form; "auto" too, if none of the file marks an entity;
+            a scheme of entities.
+
     Raises:
-        ValueError: a row has another number of columns than the first, or no word; a label is none;
-            there is no word, no such column, or no empty line in a long file.
+        ValueError: a row has another number of columns than the first, or no word or label; a label
+            marks no entity though it must; there is no word, no such column, or no empty line in a
+            long file.
     """
     sentences: list[Sentence] = []
     rows: list[list[str]] = []
@@ -117,7 +124,24 @@ def read_conll(path: str, columns: Columns = Columns()) -> list[Sentence]:
             f"{path} has no empty line, so it would be one sentence of "
             f"{len(sentences[-1].words):,} words. Put an empty line after each sentence."
         )
+    if label_scheme != WORDS:
+        _check_entity_labels(sentences, may_be_words=label_scheme == "auto")
     return sentences
+
+
+def _check_entity_labels(sentences: Iterable[Sentence], may_be_words: bool) -> None:
+    labelled = [sentence for sentence in sentences if sentence.labels is not None]
+    if may_be_words and not marks_entities({n for each in labelled for n in each.labels or ()}):
+        return
+    for sentence in labelled:
+        for index, label in enumerate(sentence.labels or ()):
+            if not is_label(label):
+                raise ValueError(
+                    f"{sentence.place(index)}: the label is {label!r}, but must be O, or B-, I-, E- or "
+                    f"S- and a type, as in B-PER. The word is {sentence.words[index]!r}. "
+                    "--label_column sets the column of the labels, and --label_scheme=words takes "
+                    "labels of any form."
+                )
 
 
 def relabelled_lines(
@@ -200,10 +224,9 @@ def _sentence(
     for offset, row in enumerate(rows):
         if not words[offset]:
             raise ValueError(f"{sentence.place(offset)}: the row {row!r} has no word.")
-        if labels is not None and not is_label(labels[offset]):
+        if labels is not None and not labels[offset]:
             raise ValueError(
-                f"{sentence.place(offset)}: the label is {labels[offset]!r}, but must be O, or B-, "
-                f"I-, E- or S- and a type, as in B-PER. The row is {row!r}. --label_column says "
-                "which column it stands in."
+                f"{sentence.place(offset)}: the row {row!r} has no label. --label_column sets the "
+                "column of the labels."
             )
     return sentence

@@ -4,15 +4,20 @@ words    John    Smith   Ann     lives  in  New     York
 iob1     I-PER   I-PER   B-PER   O      O   I-LOC   I-LOC     B- only where another of its type ends
 iob2     B-PER   I-PER   B-PER   O      O   B-LOC   I-LOC     B- at each beginning
 bioes    B-PER   E-PER   S-PER   O      O   B-LOC   E-LOC     E- at each end, S- where both
+
+The scheme `words` is for labels that mark no entities, such as parts of speech:
+
+words    NNP     NNP     NNP     VBZ    IN  NNP     NNP
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 # scheme -> its prefixes, in the order of the model's outputs.
 PREFIXES = {"iob2": "BI", "iob1": "IB", "bioes": "BIES"}
 SCHEMES = tuple(PREFIXES)
+WORDS = "words"
 OUTSIDE = "O"
 _ONLY_INSIDE = {"iob2": "I", "iob1": "B"}  # only directly behind an entity of the same type
 
@@ -32,12 +37,23 @@ def entity_type(label: str) -> str:
     return label.partition("-")[2]
 
 
+def marks_entities(labels: Collection[str]) -> bool:
+    """Return whether labels mark entities: one begins with B- or I-, or all are O, S- or E- labels.
+
+    >>> [marks_entities(labels) for labels in (["B-PER", "NN"], ["O"], ["NN", "O"])]
+    [True, True, False]
+    """
+    return any(text[:2] in ("B-", "I-") for text in labels) or all(map(is_label, labels))
+
+
 def breaks(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
     """Where the labels of a sentence are not as the scheme says: (index, why).
 
     >>> list(breaks(["O", "I-PER"], "iob2"))
     [(1, 'I-PER after O')]
     """
+    if scheme == WORDS:
+        return
     pairs = zip([OUTSIDE, *labels], [*labels, OUTSIDE], strict=True)  # before, after each border
     for index, (before, label) in enumerate(pairs):
         start, end = label[0], before[0]
@@ -55,8 +71,13 @@ def breaks(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
 
 
 def find_scheme(sentences: Iterable[Sequence[str]]) -> str:
-    """The scheme that the fewest labels break; iob2 where several are as good."""
+    """The scheme that the fewest labels break; iob2 where several are as good.
+
+    Returns `WORDS` if the labels mark no entities.
+    """
     sentences = list(sentences)
+    if not marks_entities({label for labels in sentences for label in labels}):
+        return WORDS
     numbers = {
         scheme: sum(1 for labels in sentences for _ in breaks(labels, scheme)) for scheme in SCHEMES
     }
@@ -66,9 +87,13 @@ def find_scheme(sentences: Iterable[Sequence[str]]) -> str:
 def complete_labels(labels: Iterable[str], scheme: str) -> tuple[str, ...]:
     """O and every label of the scheme for each type that occurs, so that none is missing by chance.
 
+    Labels of words are returned sorted.
+
     >>> complete_labels(["B-PER", "O", "B-LOC", "I-LOC"], "iob2")
     ('O', 'B-LOC', 'I-LOC', 'B-PER', 'I-PER')
     """
+    if scheme == WORDS:
+        return tuple(sorted(set(labels)))
     types = sorted({entity_type(label) for label in labels} - {""})
     prefixes = PREFIXES[scheme]
     return (OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in prefixes))

@@ -148,18 +148,29 @@ class SavedAnswerer(_Saved, QuestionModel):
 class SavedTagger(_Saved, EntityModel):
     """A model that finds entities in raw text, which `export_saved_model` wrote."""
 
+    _outputs = ("type", "entity")
+
     def prepare(self, item: str) -> str:
         return checked_text(item)
 
     def _answer_batch(self, items: Sequence[str]) -> list[dict[str, Any]]:
-        names = {"type": "type", "start": "start", "end": "end", "text": "entity"}
+        (column,) = self.columns
+        kind, part = self._outputs
+        names = {kind: kind, "start": "start", "end": "end", "text": part}
         names["probability"] = "probability"
         answers = []
         for row in _rows(self._serve(text=tf.constant(items))):
             columns = zip(*(row[name] for name in names.values()), strict=True)
             found = [dict(zip(names, map(_plain, values), strict=True)) for values in columns]
-            answers.append({"entities": [entity for entity in found if entity["start"] >= 0]})
+            answers.append({column: [entity for entity in found if entity["start"] >= 0]})
         return answers
+
+
+class SavedWordTagger(SavedTagger):
+    """A model that labels every word of raw text, which `export_saved_model` wrote."""
+
+    word_labels = True
+    _outputs = ("label", "word")
 
 
 class SavedChooser(_Saved, ChoiceModel):
@@ -237,6 +248,7 @@ _KINDS = (
     ({"question", "context"}, {"answer"}, SavedAnswerer),
     ({"text_a", "choices"}, {"choice"}, SavedChooser),
     ({"text"}, {"entity"}, SavedTagger),
+    ({"text"}, {"word"}, SavedWordTagger),
     ({"text"}, {"token", "probability"}, SavedMaskFiller),
     ({"text_a"}, {"embedding"}, SavedEncoder),
 )

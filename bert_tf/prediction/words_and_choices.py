@@ -73,11 +73,21 @@ class BatchRunner:
 
 
 class EntityModel(TextModel):
-    """What every model that finds entities shares: {"entities": [{"type", "start", ...}, ...]}."""
+    """What every model that labels words shares.
 
-    columns = ("entities",)
+    It answers {"entities": [{"type", "start", ...}, ...]}, and {"words": [{"label", "start", ...}, ...]}
+    if its labels are of words.
+    """
+
+    word_labels = False
+
+    @property
+    def columns(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("words",) if self.word_labels else ("entities",)
 
     def short(self, answer: Mapping[str, Any]) -> str:
+        if self.word_labels:
+            return " ".join(f"{found['text']}/{found['label']}" for found in answer["words"])
         return "; ".join(f"{found['text']} ({found['type']})" for found in answer["entities"])
 
 
@@ -128,32 +138,34 @@ class EntityRecognizer(EntityModel):
 
     def __init__(self, model: str | TrainedModel, batch_size: int = 32):
         self._trained = loaded(model, TokenClassificationTask, "run_ner")
+        self.word_labels = cast(TokenClassificationTask, self._trained.task).word_labels
         self._run = BatchRunner(self._trained.model, batch_size)
 
     def prepare(self, item: str) -> tuple[str, list[WordSpan]]:
         return item, split_words(checked_text(item))
 
     def answer(self, prepared: Sequence[tuple[str, list[WordSpan]]]) -> list[dict[str, Any]]:
-        """{"entities": as of `predict`}."""
+        """{"entities": as of `predict`}, or {"words": ...}."""
         task = cast(TokenClassificationTask, self._trained.task)
         sentences = [
             Sentence(tuple(text[start:end] for start, end in words), None, index, "", 0)
             for index, (text, words) in enumerate(prepared)
             if words
         ]
-        answers: list[dict[str, Any]] = [{"entities": []} for _ in prepared]
+        (column,) = self.columns
+        answers: list[dict[str, Any]] = [{column: []} for _ in prepared]
         if not sentences:
             return answers
         kept = self._run(task, list(task.records(sentences, self._trained.tokenizer)))
-        labels = task.sentence_labels(kept, "predictions")
+        labels = task.entity_labels(kept, "predictions")
         probabilities = by_sentence(kept, "probabilities")
         for sentence, row, certain in zip(sentences, labels, probabilities, strict=True):
             text, spans = prepared[sentence.document]
             for kind, first, last in entities(row):
                 start, end = spans[first].start, spans[last - 1].end
-                answers[sentence.document]["entities"].append(
+                answers[sentence.document][column].append(
                     {
-                        "type": kind,
+                        "label" if self.word_labels else "type": kind,
                         "start": start,
                         "end": end,
                         "text": text[start:end],
@@ -163,15 +175,16 @@ class EntityRecognizer(EntityModel):
         return answers
 
     def predict(self, items: Sequence[str]) -> list[list[dict[str, Any]]]:
-        """The entities of each text, in order.
+        """The entities of each text, in order; every word with its label if labels are of words.
 
         Texts may be of any length: a long one is seen through several windows.
 
         Returns:
             For each text {"type", "start", "end" (characters; the end is behind the last one), "text",
-            "probability" (of the least certain of its words)}.
+            "probability" (of the least certain of its words)}; "label" instead of "type" for words.
         """
-        return [answer["entities"] for answer in self.answers(items)]
+        (column,) = self.columns
+        return [answer[column] for answer in self.answers(items)]
 
 
 class ChoicePredictor(ChoiceModel):

@@ -5,6 +5,8 @@
                          type string, start and end int64 (characters of the text; the end is behind the
                          last one), entity string (that part of the text), probability float32 (of the
                          least certain of its words). Behind the last entity of a row stand "", -1 and 0.
+                         If labels are of words: every word, as `label` and `word` instead of `type` and
+                         `entity`.
     words             words: string [B, W], "" behind the last word of a row
                       -> label string [B, W] ("" where there is no word), probability float32 [B, W]
     tokens            input_ids, input_mask, segment_ids: int32 [B, S] -> logits float32 [B, S, L]
@@ -41,7 +43,7 @@ class ServedTagger(Served):
         super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
         self.task = cast(TokenClassificationTask, trained.task)
         self._label_names = list(self.task.labels)
-        self._rules = _EntityRules.of(self.task.labels)
+        self._rules = _EntityRules.of(self.task.entity_label_names)
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         return self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
@@ -107,11 +109,12 @@ class ServedTagger(Served):
             ragged = tf.RaggedTensor.from_row_lengths(values, counts, validate=False)
             return ragged.to_tensor(nothing)
 
+        kind, part_name = ("label", "word") if self.task.word_labels else ("type", "entity")
         return {
-            "type": table(tf.gather(self._rules.types, tf.gather(labels, found.first)), ""),
+            kind: table(tf.gather(self._rules.types, tf.gather(labels, found.first)), ""),
             "start": table(start, -1),
             "end": table(end, -1),
-            "entity": table(part, ""),
+            part_name: table(part, ""),
             "probability": table(least, 0.0),
         }
 

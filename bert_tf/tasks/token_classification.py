@@ -19,6 +19,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.conll import Sentence
 from bert_tf.data.features import FeatureSpec
+from bert_tf.data.label_schemes import marks_entities
 from bert_tf.data.record_files import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.record_makers import (
     NUM_SPECIAL_TOKENS,
@@ -30,7 +31,7 @@ from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClass
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.conlleval import Scores, conlleval
+from bert_tf.training.conlleval import Scores, as_entities, conlleval
 from bert_tf.training.losses import cross_entropy, token_classification_loss, word_logits
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ class TokenClassificationTask(ExampleTask):
         feature_layers: train a BiLSTM on these layers of a frozen encoder (a name of
             `modeling.feature_based.FEATURE_LAYERS`); None to fine-tune the encoder.
         bilstm_units: of each direction of that BiLSTM.
+        word_labels: whether labels are of words, such as parts of speech, instead of entities. Default:
+            if no label marks an entity.
     """
 
     name = "token_classification"
@@ -62,6 +65,7 @@ class TokenClassificationTask(ExampleTask):
         doc_stride: int | None = None,
         feature_layers: str | None = None,
         bilstm_units: int = BILSTM_UNITS,
+        word_labels: bool | None = None,
     ):
         if len(set(labels)) != len(labels) or len(labels) < 2:
             raise ValueError(
@@ -84,6 +88,9 @@ class TokenClassificationTask(ExampleTask):
         self.doc_stride = doc_stride
         self.feature_layers = feature_layers
         self.bilstm_units = bilstm_units
+        self.word_labels = not marks_entities(labels) if word_labels is None else word_labels
+        if self.word_labels:
+            self.best_metric = "eval_accuracy"
         self.features = token_classification_features(max_seq_length)
         self.losses = (token_classification_loss(),)
 
@@ -95,6 +102,7 @@ class TokenClassificationTask(ExampleTask):
             "doc_stride": self.doc_stride,
             "feature_layers": self.feature_layers,
             "bilstm_units": self.bilstm_units,
+            "word_labels": self.word_labels,
         }
 
     def build_model(self, config: BertConfig, dtype: str | None = None) -> keras.Model:
@@ -178,10 +186,15 @@ class TokenClassificationTask(ExampleTask):
         }
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """`eval_loss` in nats per word, and conlleval's figures as shares from 0 to 1."""
+        """`eval_loss` in nats per word, and fractions from 0 to 1.
+
+        The fractions are those of conlleval; accuracy and macro F1 if the labels are of words.
+        """
         scores = self.scores(kept)
         loss = float(np.average(kept["losses"], weights=kept["label_weights"]))
         results = {"eval_accuracy": scores.accuracy, "eval_loss": loss, "loss": loss}
+        if self.word_labels:
+            return results | {"eval_f1_macro": scores.f1_macro}
         groups = [("", scores.overall), *((f"_{k}", v) for k, v in scores.by_type.items())]
         for ending, counts in groups:
             results[f"eval_precision{ending}"] = counts.precision
@@ -190,8 +203,18 @@ class TokenClassificationTask(ExampleTask):
         return results
 
     def scores(self, kept: Mapping[str, np.ndarray]) -> Scores:
-        """The figures of conlleval over a whole evaluation set."""
-        return conlleval(*(self.sentence_labels(kept, n) for n in ("label_ids", "predictions")))
+        """The figures of conlleval over a whole evaluation set; by label if labels are of words."""
+        return conlleval(*(self.entity_labels(kept, n) for n in ("label_ids", "predictions")))
+
+    @property
+    def entity_label_names(self) -> tuple[str, ...]:
+        """The labels as labels of entities: each word is an entity if labels are of words."""
+        return tuple(map(as_entities, self.labels)) if self.word_labels else self.labels
+
+    def entity_labels(self, kept: Mapping[str, np.ndarray], name: str) -> list[list[str]]:
+        """`sentence_labels` with the names of `entity_label_names`."""
+        names = self.entity_label_names
+        return [[names[label] for label in row] for row in by_sentence(kept, name)]
 
     def sentence_labels(self, kept: Mapping[str, np.ndarray], name: str) -> list[list[str]]:
         """Of each sentence the labels of its words, in the order in which they were written.

@@ -78,6 +78,11 @@ class Scores:
         """Share of the words whose label is right, 0 to 1."""
         return self.num_correct_tokens / self.num_tokens if self.num_tokens else 0.0
 
+    @property
+    def f1_macro(self) -> float:
+        """Mean of the F1 of the types, 0 to 1."""
+        return sum(counts.f1 for counts in self.by_type.values()) / max(1, len(self.by_type))
+
 
 def entities(labels: Sequence[str]) -> list[Entity]:
     """The entities in the labels of one sentence.
@@ -138,6 +143,26 @@ def conlleval(actual: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]
     )
 
 
+def as_entities(label: str) -> str:
+    """Return the label of an entity of one word, for labels of words such as parts of speech.
+
+    With it `conlleval` counts each word, `by_type` is by label, and `f1_macro` the mean over labels.
+
+    >>> entities([as_entities(label) for label in ("NN", "I-X")])
+    [Entity(type='NN', start=0, end=1), Entity(type='I-X', start=1, end=2)]
+    """
+    return f"S-{label}"
+
+
+def word_report(scores: Scores) -> str:
+    """Return a line for all words and a line for each label, in per cent."""
+    lines = [
+        f"processed {scores.num_tokens} words; correct: {scores.num_correct_tokens}.",
+        f"accuracy: {100 * scores.accuracy:6.2f}%; macro F1: {100 * scores.f1_macro:6.2f}",
+    ]
+    return _with_types(lines, scores)
+
+
 def report(scores: Scores) -> str:
     """The lines that conlleval.pl prints, in per cent."""
     overall = scores.overall
@@ -146,6 +171,10 @@ def report(scores: Scores) -> str:
         f"found: {overall.predicted} phrases; correct: {overall.correct}.",
         f"accuracy: {100 * scores.accuracy:6.2f}%; {_figures(overall)}",
     ]
+    return _with_types(lines, scores)
+
+
+def _with_types(lines: list[str], scores: Scores) -> str:
     for kind, counts in scores.by_type.items():
         lines.append(f"{kind:>17}: {_figures(counts)}  {counts.predicted}")
     return "\n".join(lines) + "\n"

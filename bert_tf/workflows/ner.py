@@ -16,7 +16,7 @@ from bert_tf.data.conll import Sentence, relabelled_lines
 from bert_tf.data.files import open_whole, write_text
 from bert_tf.modeling.feature_based import check_feature_layers
 from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.training.conlleval import report
+from bert_tf.training.conlleval import report, word_report
 from bert_tf.training.metrics import largest_class
 from bert_tf.workflows import training
 from bert_tf.workflows.fine_tuning import (
@@ -28,14 +28,14 @@ from bert_tf.workflows.fine_tuning import (
 )
 from bert_tf.workflows.ner_data import columns_of, find_files, read_data
 from bert_tf.workflows.ner_options import NerOptions
-from bert_tf.workflows.ner_report import entity_sections
+from bert_tf.workflows.ner_report import entity_sections, word_sections
 from bert_tf.workflows.report import Command, write_report
 
 logger = logging.getLogger(__name__)
 
 _OF_ALL_TYPES = (
     "global_step",
-    *(f"eval_{n}" for n in ("f1", "precision", "recall", "accuracy", "loss")),
+    *(f"eval_{n}" for n in ("f1", "precision", "recall", "accuracy", "f1_macro", "loss")),
 )
 
 NerRun = Run[TokenClassificationTask, NerOptions]
@@ -48,7 +48,8 @@ def run_ner(options: NerOptions) -> dict[str, float]:
     `labels.txt`, what model_folder.py lists, and
 
         eval_results.txt        "key = value" lines: loss, accuracy, precision, recall and F1, 0 to 1
-        eval_report.txt         what conlleval prints, in per cent
+        eval_report.txt         what conlleval prints, in per cent; for labels of words accuracy, macro
+                                F1 and each label
         report.html             which types are found, what is taken for what, where it errs
         eval_predictions.txt    the rows of --eval_file and the prediction as one more column: the
                                 input of conlleval
@@ -100,8 +101,10 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     results = _write_scores(run, kept, "eval")
     if options.report:
         actual, predicted = (task.sentence_labels(kept, n) for n in ("label_ids", "predictions"))
-        sections = entity_sections(sentences, actual, predicted, task.scores(kept))
-        title = f"Entities of {os.path.basename(options.eval_file)}"
+        make = word_sections if task.word_labels else entity_sections
+        sections = make(sentences, actual, predicted, task.scores(kept))
+        what = "Labels" if task.word_labels else "Entities"
+        title = f"{what} of {os.path.basename(options.eval_file)}"
         of_all = {name: value for name, value in results.items() if name in _OF_ALL_TYPES}
         words = np.array([label for labels in actual for label in labels])
         of_all |= {"sentences": len(sentences), "words": len(words)}
@@ -124,13 +127,22 @@ def predict(run: NerRun, sentences: Sequence[Sentence]) -> None:
 def _write_scores(run: NerRun, kept: Mapping[str, np.ndarray], name: str) -> dict[str, float]:
     results = {"global_step": run.trainer.step, **run.task.metrics(kept)}
     scores = run.task.scores(kept)
-    if scores.overall.actual and not scores.overall.predicted:
+    if run.task.word_labels:
+        predicted = [label for label, counts in scores.by_type.items() if counts.predicted]
+        if len(predicted) == 1 and len(scores.by_type) > 1:
+            logger.warning(
+                "Every prediction is %s, though there are %d labels. Train longer, or with another "
+                "--learning_rate.",
+                predicted[0],
+                len(scores.by_type),
+            )
+    elif scores.overall.actual and not scores.overall.predicted:
         logger.warning(
             "Every prediction is O, though there are %d entities: the model has learned nothing but "
             "that. Train longer, or with another --learning_rate.",
             scores.overall.actual,
         )
-    text = report(scores)
+    text = word_report(scores) if run.task.word_labels else report(scores)
     folder = run.options.output_dir
     if name != "eval":
         results = {key.replace("eval_", f"{name}_", 1): value for key, value in results.items()}

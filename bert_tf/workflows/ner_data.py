@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.data.conll import Columns, Sentence, read_conll
-from bert_tf.data.label_schemes import SCHEMES, breaks, complete_labels, find_scheme
+from bert_tf.data.label_schemes import SCHEMES, WORDS, breaks, complete_labels, find_scheme
 from bert_tf.tasks.of_checkpoint import spelled_as
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows.fine_tuning import SPLITS
@@ -77,8 +77,10 @@ def read_data(
         ValueError: a file cannot be read, is empty or breaks the scheme; a label is not known; or the
             task is another one than `trained`.
     """
+    if trained is not None and trained.word_labels and options.label_scheme == "auto":
+        options = replace(options, label_scheme=WORDS)
     splits = {
-        split: read_conll(getattr(options, flag), columns_of(options, split))
+        split: read_conll(getattr(options, flag), columns_of(options, split), options.label_scheme)
         for split, wanted, flag in SPLITS
         if getattr(options, wanted)
     }
@@ -93,12 +95,18 @@ def read_data(
             options.doc_stride,
             options.feature_layers if options.feature_based else None,
             options.bilstm_units,
+            scheme == WORDS,
+        )
+    if task.word_labels:
+        logger.info(
+            "The %d labels are of words, not of entities: the metrics are accuracy and macro F1.",
+            len(labels),
         )
     if trained is not None and options.do_train:
         _check_same_task(task, trained)
     for split, sentences in splits.items():
-        _check_scheme(sentences, scheme, strict=options.label_scheme != "auto")
         _check_labels(sentences, labels, split)
+        _check_scheme(sentences, scheme, strict=options.label_scheme != "auto")
         if task.document_context and not any(sentence.document for sentence in sentences):
             logger.warning(
                 "%s has no -DOCSTART- line, so with --document_context all of it is one document.",
@@ -180,6 +188,8 @@ def _adjusted(
     arguments = trained.arguments() | {"max_seq_length": options.max_seq_length, "labels": labels}
     if options.document_context:
         arguments["document_context"] = True
+    if options.label_scheme != "auto":
+        arguments["word_labels"] = options.label_scheme == WORDS
     if options.doc_stride is not None or options.max_seq_length != trained.max_seq_length:
         arguments["doc_stride"] = options.doc_stride
     return TokenClassificationTask(**arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bert_tf.data.label_schemes import SCHEMES
+from bert_tf.data.label_schemes import SCHEMES, WORDS
 from bert_tf.modeling.feature_based import BILSTM_UNITS, FEATURE_LAYERS
 from bert_tf.workflows.fine_tuning import SPLITS, ThreeFilesOptions
 from bert_tf.workflows.options import option
@@ -27,10 +27,11 @@ class NerOptions(ThreeFilesOptions):
         "Whether --predict_file has labels. Default: if it has more than one column.", default=None
     )
     label_scheme: str = option(
-        "How labels mark entities. auto finds it in the training data, and only warns of labels that "
-        "break it; with another value they are errors.",
+        "How labels mark entities; words: they mark none, as parts of speech do, and the metrics are "
+        "accuracy and macro F1. auto finds it in the training data (words if no label begins with B- or "
+        "I-), and only warns of labels that break it; with another value they are errors.",
         default="auto",
-        choices=("auto", *SCHEMES),
+        choices=("auto", *SCHEMES, WORDS),
     )
     document_context: bool = option(
         "Show the model as much of the document around each sentence as --max_seq_length holds, as in "

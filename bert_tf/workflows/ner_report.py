@@ -1,4 +1,4 @@
-"""What report.html says about named entities: which types are found, and what is taken for what."""
+"""Sections of report.html about named entities and labels of words: scores, confusions and errors."""
 
 from __future__ import annotations
 
@@ -28,16 +28,7 @@ def entity_sections(
         actual, predicted: the labels of each sentence.
         scores: what conlleval says of them.
     """
-    by_type = {kind: (counts.f1, counts.actual) for kind, counts in scores.by_type.items()}
-    rows = [
-        [kind, c.precision, c.recall, c.f1, c.actual, c.predicted, c.correct]
-        for kind, c in scores.by_type.items()
-    ]
-    header = ["type", "precision", "recall", "F1", "in the data", "predicted", "right"]
-    sections = [
-        Section("F1 by entity type", bars(most_common(by_type), "F1, and entities in the data")),
-        Section("Counts by entity type", table(header, rows)),
-    ]
+    sections = _scores("entity type", "entities", scores)
     pairs = [
         entities_side_by_side(entities(there), entities(guessed))
         for there, guessed in zip(actual, predicted, strict=True)
@@ -45,7 +36,48 @@ def entity_sections(
     kinds = list(scores.by_type)
     if len(kinds) <= _MOST_TYPES:
         sections.append(_confusions(kinds, [pair for found in pairs for pair in found]))
-    return [*sections, _errors(sentences, pairs)]
+    return [*sections, _errors(sentences, pairs, "entities")]
+
+
+def word_sections(
+    sentences: Sequence[Sentence],
+    actual: Sequence[Sequence[str]],
+    predicted: Sequence[Sequence[str]],
+    scores: Scores,
+) -> list[Section]:
+    """Return the sections for labels of words; arguments as of `entity_sections`."""
+    kinds = list(scores.by_type)
+    pairs = [
+        [
+            (Entity(right, index, index + 1), Entity(guess, index, index + 1))
+            for index, (right, guess) in enumerate(zip(there, guessed, strict=True))
+        ]
+        for there, guessed in zip(actual, predicted, strict=True)
+    ]
+    counts = Counter((there.type, guess.type) for found in pairs for there, guess in found)
+    if len(kinds) <= _MOST_TYPES:
+        cells = [[counts[row, column] for column in kinds] for row in kinds]
+        note = "Rows are the labels in the data, columns those of the model."
+        confusions = Section("Confusion matrix", matrix(kinds, kinds, cells), note)
+    else:
+        wrong = [[*pair, n] for pair, n in counts.most_common() if pair[0] != pair[1]]
+        rows = wrong[:MOST_ERRORS]
+        confusions = Section("Commonest confusions", table(["label", "predicted", "words"], rows))
+    sections = _scores("label", "words", scores)
+    return [*sections, confusions, _errors(sentences, pairs, "labels")]
+
+
+def _scores(kind: str, counted: str, scores: Scores) -> list[Section]:
+    by_type = {name: (counts.f1, counts.actual) for name, counts in scores.by_type.items()}
+    rows = [
+        [name, c.precision, c.recall, c.f1, c.actual, c.predicted, c.correct]
+        for name, c in scores.by_type.items()
+    ]
+    header = [kind, "precision", "recall", "F1", "in the data", "predicted", "right"]
+    return [
+        Section(f"F1 by {kind}", bars(most_common(by_type), f"F1, and {counted} in the data")),
+        Section(f"Counts by {kind}", table(header, rows)),
+    ]
 
 
 def entities_side_by_side(
@@ -96,6 +128,7 @@ def _said(there: Entity | None, guessed: Entity | None) -> str:
 def _errors(
     sentences: Sequence[Sentence],
     pairs: Sequence[Sequence[tuple[Entity | None, Entity | None]]],
+    counted: str,
 ) -> Section:
     """The sentences with the most errors."""
     wrong = [
@@ -115,7 +148,7 @@ def _errors(
     if not rows:
         return Section("Errors", "<p>There is no error.</p>", wide=True)
     note = f"{len(rows)} of {len(wrong)} sentences with an error, those with the most first."
-    header = ["sentence", "entities", "predicted", "where"]
+    header = ["sentence", counted, "predicted", "where"]
     return Section("Errors", table(header, rows), note, wide=True)
 
 

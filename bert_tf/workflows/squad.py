@@ -74,9 +74,9 @@ class SquadOptions(FineTuningOptions):
         "Name every question that something is the matter with.", default=False
     )
     answer_spans: str | None = option(
-        "Word pieces of an answer. words: those of its text inside its words, else all of its words, as in "
-        "the reference. characters: the fewest pieces that contain it, for answers inside words as in "
-        "Thai and Arabic; predictions.json is cut by characters too. Default: as the model in "
+        "Word pieces of an answer. words: those of its text inside its words, else all of its words, as "
+        "in the reference. characters: the fewest pieces that contain it, for answers inside words as "
+        "in Thai and Arabic; predictions.json is cut by characters too. Default: as the model in "
         "--output_dir was trained, else words.",
         default=None,
         choices=ANSWER_SPANS,

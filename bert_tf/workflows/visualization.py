@@ -204,11 +204,13 @@ def _question_view(
 def _entity_view(
     model: EntityRecognizer, trained: TrainedModel, options: VisualizationOptions
 ) -> View:
-    (entities,) = model.predict([options.text])
-    rows = [(e["text"], e["type"], e["probability"], e["start"], e["end"]) for e in entities]
-    header = ("entity", "type", "probability", "from character", "to")
-    sections = [Section("Entities", table(header, rows))] if rows else []
-    return View(_packed(trained, options.text), {"entities": str(len(rows))}, sections)
+    (found,) = model.predict([options.text])
+    one, kind = ("word", "label") if model.word_labels else ("entity", "type")
+    (many,) = model.columns
+    rows = [(e["text"], e[kind], e["probability"], e["start"], e["end"]) for e in found]
+    header = (one, kind, "probability", "from character", "to")
+    sections = [Section(many.capitalize(), table(header, rows))] if rows else []
+    return View(_packed(trained, options.text), {many: str(len(rows))}, sections)
 
 
 def _choice_view(

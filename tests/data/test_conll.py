@@ -55,6 +55,20 @@ def test_spaces_may_be_several_and_columns_may_be_chosen(written):
     assert (sentence.words, sentence.labels) == (("a", "b"), ("B-X", "O"))
 
 
+def test_labels_of_any_form_are_read_if_none_marks_an_entity_or_the_scheme_says_so(written):
+    (sentence,) = read_conll(written("a DT\nb NN\n"))
+    assert sentence.labels == ("DT", "NN")
+    mixed = written("a B-X\nb NN\n")
+    assert read_conll(mixed, Columns(), "words")[0].labels == ("B-X", "NN")
+    with pytest.raises(ValueError, match=r"a.conll:1: .* is 'DT'"):
+        read_conll(written("a DT\n"), Columns(), "iob2")
+
+
+def test_a_word_without_a_label_is_named_with_its_row(written):
+    with pytest.raises(ValueError, match=r"a.conll:2: the row .* has no label.*--label_column"):
+        read_conll(written("a\tDT\tx\nb\t\tx\n"), Columns(label=2))
+
+
 def test_a_file_of_words_alone_has_no_labels(written):
     (first, second) = read_conll(written("a\nb\n\nc\n"))
     assert (first.words, first.labels, second.labels) == (("a", "b"), None, None)
@@ -74,7 +88,7 @@ def test_a_second_column_may_be_no_label(written):
         ("a\tO\nb B-X\n", Columns(), r"a.conll:2: found 1 columns.*'b B-X'"),
         ("a x O\nb O\n", Columns(), r"a.conll:2: found 2 columns, but the first row has 3"),
         ("a\n", Columns(labelled=True), r"a.conll:1: found one column, but a word and its label"),
-        ("a NN\n", Columns(), r"a.conll:1: the label is 'NN'.*--label_column"),
+        ("a B-X\nb NN\n", Columns(), r"a.conll:2: .* is 'NN'.*--label_column.*=words"),
         ("a O\n", Columns(label=3), r"a.conll:1: --label_column is 3, but the row has 2"),
         ("a O\n", Columns(word=0), r"a.conll:1: --word_column is 0"),
         ("a\tO\n\tO\n", Columns(), r"a.conll:2: the row .* has no word"),

@@ -2,7 +2,14 @@
 
 import pytest
 
-from bert_tf.data.label_schemes import SCHEMES, breaks, complete_labels, find_scheme, is_label
+from bert_tf.data.label_schemes import (
+    SCHEMES,
+    WORDS,
+    breaks,
+    complete_labels,
+    find_scheme,
+    is_label,
+)
 
 # John Smith, Ann (two persons in a row), New York
 EXAMPLES = {
@@ -48,6 +55,14 @@ def test_a_label_that_breaks_the_scheme_is_named_with_its_place(scheme, labels, 
 def test_labels_are_completed_so_that_a_type_has_all_of_its_prefixes():
     assert complete_labels(["O", "S-b-c"], "bioes") == ("O", "B-b-c", "I-b-c", "E-b-c", "S-b-c")
     assert complete_labels(["O"], "iob2") == ("O",)
+
+
+def test_labels_that_mark_no_entity_are_of_words_and_no_order_of_them_breaks_anything():
+    labels = ["NN", "DT", "O", "E-X"]
+    assert find_scheme([labels, ["VB"]]) == WORDS
+    assert list(breaks(labels, WORDS)) == []
+    assert complete_labels(labels, WORDS) == ("DT", "E-X", "NN", "O")
+    assert find_scheme([["NN", "B-X"]]) != WORDS and find_scheme([["S-X", "O"]]) == "bioes"
 
 
 @pytest.mark.parametrize("text", ["", "PER", "b-PER", "B-", "NN", "-X-", "BI-PER", "OO", "-PER"])

@@ -9,6 +9,7 @@ from bert_tf.data.conll import Sentence
 from bert_tf.data.records import read_records
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.metrics import f1_macro
 
 # ids: 0 [PAD], 1 [UNK], 2 [CLS], 3 [SEP], 4 a, 5 ##b, 6 c
 TOKENIZER = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "##b", "c"])
@@ -147,6 +148,29 @@ def test_the_figures_are_those_of_conlleval_overall_and_by_type(tmp_path):
         "eval_recall_Y": 0.0,
         "eval_f1_Y": 0.0,
     }
+
+
+def test_labels_of_words_have_accuracy_and_the_macro_f1_of_classification(tmp_path):
+    task = TokenClassificationTask(("CC", "DT", "NN"), 8)
+    assert task.word_labels and task.best_metric == "eval_accuracy"
+    batch = written(task, [sentence("a c a", "DT NN DT"), sentence("a", "CC")], tmp_path / "r")
+    predictions = np.zeros_like(batch["label_ids"])
+    predictions[0, :3], predictions[1, 0] = (1, 2, 2), 0
+    kept = {**batch, "predictions": predictions, "losses": np.zeros_like(batch["label_weights"])}
+    expected = f1_macro(np.array([1, 2, 2, 0]), np.array([1, 2, 1, 0]))
+    assert task.metrics(kept) == {
+        "eval_accuracy": 0.75,
+        "eval_loss": 0.0,
+        "loss": 0.0,
+        "eval_f1_macro": pytest.approx(expected),
+    }
+    assert task.sentence_labels(kept, "predictions") == [["DT", "NN", "NN"], ["CC"]]
+
+
+def test_labels_of_entities_can_be_taken_as_labels_of_words():
+    assert not TokenClassificationTask(("O", "B-NP"), 8).word_labels
+    task = TokenClassificationTask(("O", "B-NP"), 8, word_labels=True)
+    assert TokenClassificationTask(**task.arguments()).word_labels
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 from interop.tiny_checkpoints import arrays_of, write_tf1
 from tiny_runs import assert_bit_equal, checkpoint_arrays, read_results
-from tiny_words_and_choices import ner_options, ner_training
+from tiny_words_and_choices import conll, ner_options, ner_training
 
 from bert_tf.data.conll import read_conll
+from bert_tf.prediction.saved_models import load_saved_model
+from bert_tf.predictor import EntityRecognizer
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.conlleval import conlleval
+from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 from bert_tf.workflows.ner import run_ner
 from bert_tf.workflows.ner_data import find_files, read_data
 from bert_tf.workflows.ner_options import NerOptions
@@ -149,6 +152,55 @@ def test_windows_that_are_too_short_for_a_sentence_still_predict_every_word(
     )
 
 
+@pytest.fixture(scope="module")
+def pos_model(pretrained, tmp_path_factory):
+    """A run of run_ner on parts of speech: determiners, nouns, verbs and prepositions."""
+    tags = {"a": "DT", "the": "DT", "is": "VBZ", "in": "IN"}
+    folder = tmp_path_factory.mktemp("pos")
+    for name, number in (("train", 90), ("dev", 11), ("test", 3)):
+        rows = [line.split(" ")[0] for line in conll(number, seed=number).splitlines()]
+        lines = (f"{word} {tags.get(word, 'NN')}\n" if word else "\n" for word in rows)
+        (folder / f"{name}.txt").write_text("".join(lines))
+    options = {"do_eval": True, "do_predict": True, "evaluate_steps": 20}
+    run_ner(ner_training(pretrained, folder, folder / "out", **options))
+    return folder / "out"
+
+
+def test_labels_of_words_are_scored_by_accuracy_and_macro_f1(pos_model):
+    results = read_results(pos_model)
+    assert set(results) == {"global_step", "eval_accuracy", "eval_f1_macro", "eval_loss", "loss"}
+    assert results["eval_accuracy"] > 0.95
+    assert json.loads((pos_model / "task.json").read_text())["word_labels"] is True
+    assert (pos_model / "labels.txt").read_text().split() == ["DT", "IN", "NN", "VBZ"]
+    best = json.loads((pos_model / "best" / "best.json").read_text())
+    assert best["metric"] == "eval_accuracy"
+    text = (pos_model / "eval_report.txt").read_text()
+    assert "macro F1" in text and "phrases" not in text
+    page = (pos_model / "report.html").read_text()
+    assert "F1 by label" in page and "entities" not in page
+    predicted = (pos_model / "test_predictions.txt").read_text().splitlines()
+    assert [line.split()[-1] for line in predicted[:3]] == ["DT", "NN", "VBZ"]
+
+
+def test_every_word_is_predicted_with_its_label_by_model_and_export(pos_model, tmp_path):
+    texts = ["the owl is in a barn", ""]
+    model = EntityRecognizer(str(pos_model))
+    first, second = model.predict(texts)
+    assert second == []
+    assert [(word["text"], word["label"]) for word in first] == [
+        *(("the", "DT"), ("owl", "NN"), ("is", "VBZ"), ("in", "IN"), ("a", "DT"), ("barn", "NN"))
+    ]
+    assert [(word["start"], word["end"]) for word in first[:2]] == [(0, 3), (4, 7)]
+    export_saved_model(ExportOptions(model_dir=str(pos_model), export_dir=str(tmp_path / "1")))
+    served = load_saved_model(str(tmp_path / "1"))
+    answers = served.answers(texts)
+    assert [list(answer) for answer in answers] == [["words"], ["words"]]
+    for word, expected in zip(answers[0]["words"], first, strict=True):
+        assert word == expected | {"probability": pytest.approx(expected["probability"], abs=1e-4)}
+    assert model.columns == served.columns == ("words",)
+    assert served.short(answers[0]) == "the/DT owl/NN is/VBZ in/IN a/DT barn/NN"
+
+
 def test_words_without_labels_get_a_column_of_labels(ner_model, tmp_path):
     (tmp_path / "words.txt").write_text("a\ncat\n\nthe\nbarn\n")
     run_ner(
@@ -244,7 +296,7 @@ def changed(conll_folder, tmp_path, **files):
         ),
         ({"valid": "a x O\n" * 600}, {}, r"valid.txt has no empty line"),
         ({"train": "a x O\nb x O\n"}, {}, r"two or more that differ.* Without an entity"),
-        ({"train": "a x O\nb x NN\n"}, {}, r"train.txt:2: the label is 'NN'"),
+        ({"train": "a x B-A\nb x NN\n"}, {}, r"train.txt:2: the label is 'NN'"),
         (
             {"valid": "a x O\nb x I-A\n"},
             {"label_scheme": "iob2"},

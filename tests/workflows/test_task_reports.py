@@ -9,8 +9,8 @@ from bert_tf.data.conll import Sentence
 from bert_tf.data.multiple_choice import Question
 from bert_tf.data.squad import Passage, SquadAnswer, SquadExample
 from bert_tf.tasks.answers import Candidate, Prediction
-from bert_tf.training.conlleval import conlleval
-from bert_tf.workflows.ner_report import entity_sections
+from bert_tf.training.conlleval import as_entities, conlleval
+from bert_tf.workflows.ner_report import entity_sections, word_sections
 from bert_tf.workflows.squad_report import answer_sections, question_word
 from bert_tf.workflows.swag_report import choice_sections
 
@@ -143,6 +143,18 @@ def test_entities_are_shown_by_type_with_what_was_taken_for_what():
             "dev.txt:3",
         ]
     ]
+
+
+def test_labels_of_words_are_shown_by_label_with_a_confusion_matrix_and_the_wrong_words():
+    actual, guessed = ["DT", "NN", "NN"], ["DT", "NN", "VB"]
+    sentence = Sentence(("the", "cat", "run"), tuple(actual), 0, "dev.txt", 3)
+    as_words = [list(map(as_entities, labels)) for labels in (actual, guessed)]
+    scores = conlleval(as_words[:1], as_words[1:])
+    found = bodies(word_sections([sentence], [actual], [guessed], scores))
+    assert bar(found["F1 by label"], "NN") == (pytest.approx(2 / 3, abs=1e-4), 2)
+    numbers = cells(re.sub("<small>.*?</small>", "", found["Confusion matrix"]))
+    assert [list(map(int, row)) for row in numbers] == [[1, 0, 0], [0, 1, 1], [0, 0, 0]]
+    assert cells(found["Errors"]) == [["the cat run", "run [NN]", "run [VB]", "dev.txt:3"]]
 
 
 def test_where_all_entities_are_right_the_report_says_so():
