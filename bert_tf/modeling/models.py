@@ -72,8 +72,9 @@ class BertForMaskedLM(ConfiguredModel):
         self.built = True
 
     def call(self, inputs, training=None) -> dict[str, Any]:
+        inputs = dict(inputs)
+        positions = inputs.pop("masked_lm_positions", None)
         hidden = self.bert(inputs, training=training)["sequence_output"]
-        positions = inputs.get("masked_lm_positions")
         if positions is None:
             batch, length = ops.shape(hidden)[:2]
             positions = ops.broadcast_to(ops.arange(length, dtype="int32"), (batch, length))

@@ -18,7 +18,7 @@ def read_best_run(output_dir: str) -> dict[str, Any]:
     return read_json(path) if tf.io.gfile.exists(path) else {}
 
 
-def best_of_runs(folder: str, step: int) -> str:
+def best_of_runs(folder: str, step: float) -> str:
     """Return a text on the runs whose best is the model of `step`; "" for a model of a single run."""
     best = read_best_run(folder)
     if best.get("step") != step:

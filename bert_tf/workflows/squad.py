@@ -345,7 +345,7 @@ def write_answers(
     if options.report:
         sections = answer_sections(examples, predictions, options.version_2_with_negative)
         title = f"Answers to {os.path.basename(options.predict_file)}"
-        shown = {"questions": len(examples)}
+        shown: dict[str, float] = {"questions": len(examples)}
         if options.version_2_with_negative:
             shown["exact_of_no_answer"] = (
                 100.0 * sum(not e.answers for e in examples) / len(examples)
