@@ -18,6 +18,7 @@ ROOT = Path(bert_tf.__file__).parent
 RANKS = {"config": 0, "tokenization": 0, "data": 1, "modeling": 1, "training": 1, "interop": 1}
 RANKS |= {
     "tasks": 2,
+    "text_preprocessor": 2,
     "model_folder": 3,
     "pretrained": 3,
     "serving": 3,

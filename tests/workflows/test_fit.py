@@ -1,0 +1,108 @@
+"""bert_tf.Trainer: the training loop from Python, on record files and on datasets."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bert_tf
+
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "cat", "dog"]
+CONFIG = bert_tf.BertConfig(
+    vocab_size=len(TOKENS),
+    hidden_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=16,
+    max_position_embeddings=8,
+    type_vocab_size=2,
+)
+TOKENIZER = bert_tf.FullTokenizer(TOKENS)
+TEXTS = ["good cat", "bad cat", "good dog", "bad dog"] * 4
+LABELS = [1, 0, 1, 0] * 4
+SETTINGS = {
+    "config": CONFIG,
+    "tokenizer": TOKENIZER,
+    "learning_rate": 0.02,
+    "train_batch_size": 8,
+    "jit_compile": "false",
+}
+
+
+def task():
+    return bert_tf.ClassificationTask(["bad", "good"], max_seq_length=8)
+
+
+def features():
+    batch = TOKENIZER(TEXTS, max_length=8, pad_to_max_length=True)
+    return {
+        **batch,
+        "label_ids": np.array(LABELS, np.int32),
+        "is_real_example": np.ones(len(TEXTS), np.int32),
+    }
+
+
+@pytest.fixture
+def record_file(tmp_path):
+    path, rows = str(tmp_path / "train.tf_record"), features()
+    with bert_tf.RecordWriter(path, task().features) as writer:
+        for index in range(len(TEXTS)):
+            writer.write({name: values[index].tolist() for name, values in rows.items()})
+    return path
+
+
+def weights(trainer):
+    return [np.asarray(variable) for variable in trainer.model.weights]
+
+
+def test_it_learns_from_record_files_and_leaves_a_folder_that_can_be_asked(record_file, tmp_path):
+    folder = str(tmp_path / "out")
+    trainer = bert_tf.Trainer(task(), output_dir=folder, num_train_steps=60, **SETTINGS)
+    results = trainer.fit(record_file, evaluate=record_file)
+    assert results["global_step"] == 60
+    assert results["eval_accuracy"] == 1.0
+    answers = bert_tf.load(folder).predict(["good dog", "bad cat"])
+    assert [answer["label"] for answer in answers] == ["good", "bad"]
+
+
+def test_a_run_in_two_parts_ends_with_the_bits_of_one(tmp_path):
+    dataset = tf.data.Dataset.from_tensor_slices(features()).batch(4)
+    whole, parts = (
+        {"output_dir": str(tmp_path / name), "num_train_steps": 6, **SETTINGS}
+        for name in ("whole", "parts")
+    )
+    expected = bert_tf.Trainer(task(), **whole)
+    assert expected.fit(dataset) == {"global_step": 6}
+    bert_tf.Trainer(task(), stop_step=5, **parts).fit(dataset)
+    resumed = bert_tf.Trainer(task(), **parts)
+    resumed.fit(dataset)
+    for found, wanted in zip(weights(resumed), weights(expected), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_dataset_of_unknown_size_is_evaluated_whole(tmp_path):
+    dataset = tf.data.Dataset.from_tensor_slices(features()).batch(4)
+    trainer = bert_tf.Trainer(task(), output_dir=str(tmp_path), num_train_steps=2, **SETTINGS)
+    trainer.fit(dataset)
+    expected = trainer.evaluate(dataset)
+    found = trainer.evaluate(dataset.filter(lambda batch: True))
+    assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"num_train_steps": 0}, ValueError, "`num_train_steps` is 0"),
+        ({"learning_rat": 1.0}, TypeError, "learning_rat"),
+        ({"config": None}, ValueError, "config"),
+    ],
+)
+def test_a_wrong_argument_is_named(tmp_path, change, error, message):
+    values = {"output_dir": str(tmp_path), "num_train_steps": 2, **SETTINGS, **change}
+    with pytest.raises(error, match=message):
+        bert_tf.Trainer(task(), **values)
+
+
+def test_data_of_another_type_is_a_type_error(tmp_path):
+    trainer = bert_tf.Trainer(task(), output_dir=str(tmp_path), num_train_steps=2, **SETTINGS)
+    with pytest.raises(TypeError, match=r"`data`.*dict"):
+        trainer.fit(features())
