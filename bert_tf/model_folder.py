@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import keras
@@ -85,24 +85,41 @@ def write_model_folder(
         vocab: WordPieces in the order of their ids; None where a run does not know them.
         do_lower_case: of the tokenizer; None where a run does not know it.
     """
-    write_text(os.path.join(folder, "bert_config.json"), config.to_json_string())
-    write_task_and_vocab(folder, task, vocab)
+    _write(folder, model_files(config, task, vocab, do_lower_case))
+
+
+def model_files(
+    config: BertConfig | None = None,
+    task: Task | None = None,
+    vocab: Sequence[str] | None = None,
+    do_lower_case: bool | None = None,
+) -> dict[str, str]:
+    """Name -> text of what lies beside the checkpoints; arguments as of `write_model_folder`."""
+    files = {}
+    if config is not None:
+        files["bert_config.json"] = config.to_json_string()
+    if task is not None:
+        files[TASK_FILE] = task_text(task)
+    if vocab is not None:
+        files["vocab.txt"] = "".join(f"{token}\n" for token in vocab)
     if do_lower_case is not None:
-        write_case(folder, do_lower_case)
+        files["tokenizer_config.json"] = json.dumps({"do_lower_case": do_lower_case}) + "\n"
+    return files
+
+
+def _write(folder: str, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        write_text(os.path.join(folder, name), text)
 
 
 def write_case(folder: str, do_lower_case: bool) -> None:
     """Writes `tokenizer_config.json`, which says whether the vocabulary beside it is uncased."""
-    values = json.dumps({"do_lower_case": do_lower_case}) + "\n"
-    write_text(os.path.join(folder, "tokenizer_config.json"), values)
+    _write(folder, model_files(do_lower_case=do_lower_case))
 
 
 def write_task_and_vocab(folder: str, task: Task | None, vocab: Sequence[str] | None) -> None:
     """Writes `task.json` and `vocab.txt`; arguments as of `write_model_folder`."""
-    if task is not None:
-        write_text(os.path.join(folder, TASK_FILE), task_text(task))
-    if vocab is not None:
-        write_text(os.path.join(folder, "vocab.txt"), "".join(f"{token}\n" for token in vocab))
+    _write(folder, model_files(task=task, vocab=vocab))
 
 
 def task_text(task: Task) -> str:

@@ -19,14 +19,16 @@ from bert_tf.data.parallel import usable_cores
 from bert_tf.data.record_files import make_once
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import folder_of
-from bert_tf.model_folder import known_task, read_task, write_model_folder
+from bert_tf.model_folder import known_task, model_files, read_task, write_model_folder
 from bert_tf.tasks.base import ExampleTask, Task
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
+from bert_tf.training.strategy import is_chief
 from bert_tf.training.trainer import Trainer
 from bert_tf.workflows import lookup, trainer_setup, training
 from bert_tf.workflows.options import TrainingOptions, option, require_one_of
+from bert_tf.workflows.output_folder import check_output_folder
 
 logger = logging.getLogger(__name__)
 
@@ -244,8 +246,18 @@ def write_beside_checkpoints(
         output_dir, start.config, task, list(tokenizer.vocab), tokenizer.do_lower_case
     )
     if labels:
-        text = "".join(f"{label}\n" for label in labels)
-        write_text(os.path.join(output_dir, "labels.txt"), text)
+        write_text(os.path.join(output_dir, "labels.txt"), _labels_text(labels))
+
+
+def _labels_text(labels: Sequence[str]) -> str:
+    return "".join(f"{label}\n" for label in labels)
+
+
+def _beside_checkpoints(start: Start, task: Task) -> dict[str, str]:
+    """Name -> text of what `write_beside_checkpoints` writes."""
+    tokenizer, labels = start.tokenizer, getattr(task, "labels", ())
+    files = model_files(start.config, task, list(tokenizer.vocab), tokenizer.do_lower_case)
+    return {**files, "labels.txt": _labels_text(labels)} if labels else files
 
 
 def make_trainer(
@@ -262,8 +274,11 @@ def make_trainer(
         label_names: second names of the task's labels, which the checkpoint may have.
 
     Raises:
-        ValueError: the checkpoint's classifier is for other labels, and is not trained.
+        ValueError: --output_dir has files that are not from a run of ours and would be overwritten, or
+            the checkpoint's classifier is for other labels, and is not trained.
     """
+    if is_chief(start.devices):
+        check_output_folder(options, _beside_checkpoints(start, task) if options.do_train else {})
     checkpoint = start.checkpoint
     if checkpoint is not None and checkpoints.latest_checkpoint(options.output_dir) is None:
         known = known_task(checkpoint)

@@ -19,11 +19,12 @@ from bert_tf.data.masking import check_mixture
 from bert_tf.data.records import check_records
 from bert_tf.data.sentence_pairs import OBJECTIVES
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
-from bert_tf.model_folder import read_task, write_model_folder
+from bert_tf.model_folder import model_files, read_task, write_model_folder
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.trainer import Trainer
 from bert_tf.workflows import lookup, training
 from bert_tf.workflows.options import TrainingOptions, option, require_one_of
+from bert_tf.workflows.output_folder import check_output_folder
 from bert_tf.workflows.pretraining_sets import (
     RecordSet,
     check_vocabulary_of_records,
@@ -197,6 +198,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         do_lower_case = lookup.find_case(
             options.do_lower_case, checkpoint, vocab, find_vocabulary_file(options, checkpoint)
         )
+        check_output_folder(options, model_files(config, task, vocab, do_lower_case))
         write_model_folder(options.output_dir, config, task, vocab, do_lower_case)
         results = training.train(
             trainer,

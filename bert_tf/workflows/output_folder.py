@@ -1,0 +1,86 @@
+"""Care for files in --output_dir that no run of ours wrote."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from bert_tf.interop.checkpoint import read_json
+from bert_tf.model_folder import TASK_FILE
+from bert_tf.tasks.glue import GLUE_TASKS
+from bert_tf.workflows.options import TrainingOptions
+
+# Flag -> names of files that some program writes with it, besides those of model_folder.py.
+WRITTEN = {
+    "do_train": ("train.tf_record", "training.json", "metrics.jsonl"),
+    "do_eval": (
+        *("eval.tf_record", "eval_mismatched.tf_record", "eval_results.txt", "eval_report.txt"),
+        *("eval_predictions.txt", "eval_predictions.jsonl", "report.html"),
+        *("predictions.json", "nbest_predictions.json", "null_odds.json"),
+    ),
+    "do_predict": (
+        *("eval.tf_record", "predict.tf_record", "predict_mismatched.tf_record", "test.tf_record"),
+        *("test_results.tsv", "test_results_mismatched.tsv", "test_results.txt", "test_report.txt"),
+        *("test_predictions.txt", "test_predictions.jsonl"),
+        *("predictions.json", "nbest_predictions.json", "null_odds.json"),
+        *(split.submission for task in GLUE_TASKS.values() for split in task.splits.values()),
+    ),
+}
+
+# What only a run of ours leaves, or one of the original: files, and JSON files with a key.
+_FILES_OF_RUNS = ("model.ckpt-*.index", "*.tf_record.json")
+_NOTES_OF_RUNS = {TASK_FILE: "task", "training.json": "optimizer"}
+
+
+def check_output_folder(options: TrainingOptions, contents: Mapping[str, str]) -> None:
+    """Raise if the run would overwrite files that are not from a run of ours.
+
+    Args:
+        options: the folder, and which files are written.
+        contents: name -> text of files that are written too. A file with the same lines may stay.
+
+    Raises:
+        ValueError: --output_dir has such files, and nothing in it is from a run of ours.
+    """
+    folder, cache = options.output_dir, getattr(options, "feature_cache_dir", None)
+    there = _names_in(folder)
+    if _is_of_a_run(folder, there) or (cache and not options.do_train):  # the latter leaves no sign
+        return
+    names = {n for flag, some in WRITTEN.items() if getattr(options, flag, False) for n in some}
+    if cache:
+        names = {name for name in names if not name.endswith(".tf_record")}
+    foreign = [name for name in there if name in names and name not in contents]
+    for name in set(there) & contents.keys():
+        if _text(folder, name).splitlines() != contents[name].splitlines():
+            foreign.append(name)
+    if foreign:
+        raise ValueError(
+            f"--output_dir={folder} holds {', '.join(sorted(foreign))}, which a run would overwrite, "
+            "but nothing that shows that a run of ours wrote them. Use another --output_dir, or move "
+            "these files."
+        )
+
+
+def _is_of_a_run(folder: str, there: list[str]) -> bool:
+    if any(fnmatch.filter(there, pattern) for pattern in _FILES_OF_RUNS):
+        return True
+    for name, key in _NOTES_OF_RUNS.items():
+        try:
+            if name in there and key in read_json(tf.io.gfile.join(folder, name)):
+                return True
+        except ValueError:  # no JSON
+            continue
+    runs = tf.io.gfile.join(folder, "runs")  # of --seeds and --grid
+    return any(TASK_FILE in _names_in(tf.io.gfile.join(runs, run)) for run in _names_in(runs))
+
+
+def _names_in(folder: str) -> list[str]:
+    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    return [name.rstrip("/") for name in names]
+
+
+def _text(folder: str, name: str) -> str:
+    with tf.io.gfile.GFile(tf.io.gfile.join(folder, name), "rb") as file:
+        return file.read().decode("utf-8", errors="replace")
