@@ -167,7 +167,7 @@ def run_all(
     _write_tables(runs, results, best["name"], options.output_dir)
     (chosen,) = (run for run in runs if run.name == best["name"])
     _note_runs(chosen, best, runs, results, options.output_dir)
-    about = best_of_runs(options.output_dir, results[chosen.name]["global_step"])
+    about = best_of_runs(options.output_dir, int(results[chosen.name]["global_step"]))
     logger.info("%s", about)
     final = replace(
         chosen.options,
