@@ -57,19 +57,18 @@ def _of_one_label(task, examples, logits, labels) -> list[Section]:
         for index, label in enumerate(task.labels)
     }
     confidence = probabilities.max(axis=-1)
+    of_label = probabilities[np.arange(len(labels)), labels]
     return [
         _confusions(task.labels, predictions, labels),
         Section("F1 by label", bars(most_common(scores), "F1, and examples of the label")),
         calibration(confidence, predictions == labels),
         _hardest(
             examples,
-            -np.log(np.maximum(probabilities[np.arange(len(labels)), labels], 1e-300)),
+            -of_label,
             predictions != labels,
-            [task.labels[index] for index in labels],
-            [
-                f"{task.labels[index]} ({share:.2f})"
-                for index, share in zip(predictions, confidence, strict=True)
-            ],
+            _with_probability([task.labels[index] for index in labels], of_label),
+            _with_probability([task.labels[index] for index in predictions], confidence),
+            "the least probability of the right label first",
         ),
     ]
 
@@ -84,17 +83,19 @@ def _of_labels(task, examples, logits, labels) -> list[Section]:
         right = int((predicted * actual).sum())
         scores[label] = (score, int(actual.sum()))
         rows.append([label, int(actual.sum()), int(predicted.sum()), right])
-    losses = np.where(labels == 1, probabilities, 1 - probabilities)
+    losses = -np.log(np.maximum(np.where(labels == 1, probabilities, 1 - probabilities), 1e-300))
+    losses = losses.sum(axis=1)
     return [
         Section("F1 by label", bars(most_common(scores), "F1, and examples of the label")),
         Section("Counts by label", table(["label", "known", "predicted", "both"], rows)),
         calibration(probabilities.ravel(), labels.ravel() == 1, low=0.0),
         _hardest(
             examples,
-            -np.log(np.maximum(losses, 1e-300)).sum(axis=1),
+            losses,
             (predictions != labels).any(axis=1),
-            [_names(task.labels, row) for row in labels],
+            _with_probability([_names(task.labels, row) for row in labels], np.exp(-losses)),
             [_names(task.labels, row) for row in predictions],
+            "the least probability of exactly the right labels first",
         ),
     ]
 
@@ -126,9 +127,14 @@ def _of_numbers(task, examples, logits, labels) -> list[Section]:
             errors,
             np.ones(len(labels), bool),
             [f"{label:.4g}" for label in labels],
-            [f"{number:.4g}" for number in numbers],
+            [f"{n:.4g} (off by {e:.4g})" for n, e in zip(numbers, errors, strict=True)],
+            "the largest distance of prediction and label first",
         ),
     ]
+
+
+def _with_probability(names: Sequence[str], probabilities: np.ndarray) -> list[str]:
+    return [f"{name} ({share:.3g})" for name, share in zip(names, probabilities, strict=True)]
 
 
 def _sample(series: Mapping[str, list]) -> dict[str, list]:
@@ -155,8 +161,9 @@ def _hardest(
     is_wrong: np.ndarray,
     known: Sequence[str],
     predicted: Sequence[str],
+    ordered: str,
 ) -> Section:
-    """The errors of which the model was surest."""
+    """The errors with the largest `losses`; `ordered` says what they are."""
     order = [index for index in np.argsort(-losses, kind="stable") if is_wrong[index]]
     rows = []
     for index in order[:MOST_ERRORS]:
@@ -164,7 +171,7 @@ def _hardest(
         texts = (example.text_a, example.text_b)
         text = " ‖ ".join(shortened(part) for part in texts if part is not None)
         rows.append([text, known[index], predicted[index], example.origin or example.guid])
-    return hardest_errors(["text", "label", "predicted", "where"], rows, len(order))
+    return hardest_errors(["text", "label", "predicted", "where"], rows, len(order), ordered)
 
 
 def _names(labels: Sequence[str], row: np.ndarray) -> str:

@@ -141,6 +141,7 @@ def _errors(
             shortened(" ".join(sentence.words)),
             "; ".join(_names(sentence, (there for there, _ in errors))),
             "; ".join(_names(sentence, (guessed for _, guessed in errors))),
+            len(errors),
             sentence.place(0),
         ]
         for sentence, errors in wrong[:MOST_ERRORS]
@@ -148,8 +149,8 @@ def _errors(
     if not rows:
         return Section("Errors", "<p>There is no error.</p>", wide=True)
     note = f"{len(rows)} of {len(wrong)} sentences with an error, those with the most first."
-    header = ["sentence", counted, "predicted", "where"]
-    return Section("Errors", table(header, rows), note, wide=True)
+    header = ["sentence", counted, "predicted", "errors", "where"]
+    return Section("Errors", table(header, rows, texts=True), note, wide=True)
 
 
 def _names(sentence: Sentence, found: Iterator[Entity | None]) -> Iterator[str]:

@@ -24,28 +24,43 @@ from bert_tf.workflows.report_charts import escape, figure, line_chart
 
 logger = logging.getLogger(__name__)
 
+# `--fill` is of cells that text stands on; the other colors have a contrast of 4.5 with `--paper`.
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1c1c1c; --faint: #777; --line: #ddd; --paper: #fff;
-  --fill: 37, 99, 168; }
+:root { color-scheme: light dark; --ink: #1c1c1c; --faint: #666; --line: #ddd; --paper: #fff;
+  --fill: 37, 99, 168; --color-0: #2563a8; --color-1: #b54e14; --color-2: #2f7d42;
+  --color-3: #8a4bab; --color-4: #a83232; }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e8; --faint: #999; --line: #444; --paper: #181818; --fill: 90, 150, 220; } }
+  :root { --ink: #e8e8e8; --faint: #aaa; --line: #444; --paper: #181818; --fill: 90, 150, 220;
+    --color-0: #6aa9f0; --color-1: #f0955a; --color-2: #6cc583; --color-3: #c792e8;
+    --color-4: #f08080; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 1240px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin: 0 0 1rem; } h2 { font-size: 1.1rem; margin: 0 0 .5rem; }
+h1 { font-size: 1.5rem; margin: 0 0 1rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.1rem; margin: 0 0 .5rem; }
 main { display: flex; flex-wrap: wrap; gap: 1.5rem 2.5rem; align-items: flex-start; }
-section { max-width: 100%; } section.wide { flex-basis: 100%; }
+section { max-width: 100%; min-width: 0; overflow-x: auto; } section.wide { flex-basis: 100%; }
 p { margin: .2rem 0 .6rem; max-width: 65ch; } .faint { color: var(--faint); fill: var(--faint); }
 dl { display: flex; flex-wrap: wrap; gap: .5rem 2rem; margin: 0 0 2rem; }
 dt { color: var(--faint); font-size: .85rem; } dd { margin: 0; font-size: 1.4rem; }
+code, pre { font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere; }
+h1, dd, td { unicode-bidi: plaintext; }  /* the direction of a text is that of its letters */
 table { border-collapse: collapse; font-size: .9rem; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left;
-  vertical-align: top; overflow-wrap: anywhere; }
+th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: start;
+  vertical-align: top; }
+table.texts td { white-space: nowrap; }
+td.text, table.texts td.text { overflow-wrap: anywhere; min-width: 10rem; white-space: normal; }
 td.number, td.cell { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td.cell { background: rgba(var(--fill), calc(var(--share) * .75)); }
-td.cell small { display: block; opacity: .7; }
+td.cell { background: rgba(var(--fill), calc(var(--share) * .5)); }
+td.cell small { display: block; }
 svg { max-width: 100%; height: auto; font: 12px system-ui, sans-serif; }
 svg text { fill: var(--ink); } svg text.faint, svg tspan.faint { fill: var(--faint); }
 svg .grid { stroke: var(--line); } svg .diagonal { stroke: var(--faint); stroke-dasharray: 4 4; }
+@media (max-width: 640px) {
+  svg { font-size: 15px; }
+  table.texts thead { display: none; }
+  table.texts tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0; }
+  table.texts td { display: block; border: 0; padding: .1rem 0; }
+  table.texts td::before { content: attr(data-name) ": "; color: var(--faint); } }
 """
 
 
@@ -134,6 +149,7 @@ def page(
     body = "".join(_as_html(section) for section in sections)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title>\n<style>{_STYLE}{style}</style></head>\n"
         f"<body><h1>{escape(title)}</h1>\n<dl>{shown}</dl>\n<main>{body}</main>"
         + (f"<script>{script}</script>" if script else "")

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 _WIDTH, _HEIGHT = 560, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 14, 12, 42  # margins of the axes
-_COLORS = ("#2563a8", "#c2571a", "#3c8a4e", "#8a4bab", "#a83232")
+_COLORS = tuple(f"var(--color-{number})" for number in range(5))  # report.py has their values
+_LONG = 30  # characters of a text that may break inside a word
 
 Points = Sequence[tuple[float, float]]
 
@@ -34,21 +35,24 @@ def figure(value: float | int | str) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Rows below a header; floats are rounded."""
+def table(header: Sequence[str], rows: Sequence[Sequence[object]], texts: bool = False) -> str:
+    """Rows below a header; floats are rounded.
+
+    Args:
+        texts: on a phone, show each cell on a line of its own, with the name of its column.
+    """
     head = "".join(f"<th>{escape(name)}</th>" for name in header)
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td class="number">{escape(figure(cell))}</td>'
-            if isinstance(cell, int | float)
-            else f"<td>{escape(cell)}</td>"
-            for cell in row
-        )
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    names = [f' data-name="{escape(name)}"' if texts else "" for name in header]
+    body = "".join(f"<tr>{''.join(map(_cell, row, names))}</tr>" for row in rows)
+    kind = ' class="texts"' if texts else ""
+    return f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: object, attributes: str) -> str:
+    if isinstance(value, int | float):
+        return f'<td class="number"{attributes}>{escape(figure(value))}</td>'
+    kind = ' class="text"' if len(str(value)) > _LONG else ""
+    return f"<td{kind}{attributes}>{escape(value)}</td>"
 
 
 def matrix(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> str:

@@ -51,20 +51,21 @@ def calibration(
 
 
 def hardest_errors(
-    header: Sequence[str], rows: Sequence[Sequence[object]], num_errors: int
+    header: Sequence[str], rows: Sequence[Sequence[object]], num_errors: int, order: str
 ) -> Section:
     """The errors of which the model was surest.
 
     Args:
         rows: at most `MOST_ERRORS`, the worst first.
         num_errors: how many there are.
+        order: what they are sorted by.
     """
     if not rows:
         return Section("Hardest errors", "<p>There is no error.</p>", wide=True)
     return Section(
         "Hardest errors",
-        table(header, rows),
-        f"{len(rows)} of {num_errors}, the worst first. A wrong label in the data shows here too.",
+        table(header, rows, texts=True),
+        f"{len(rows)} of {num_errors}, {order}. A wrong label in the data shows here too.",
         wide=True,
     )
 

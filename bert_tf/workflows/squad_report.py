@@ -145,4 +145,9 @@ def _hardest(
         ]
         for example in wrong[:MOST_ERRORS]
     ]
-    return hardest_errors(["question", "answers", "predicted", "passage", "id"], rows, len(wrong))
+    return hardest_errors(
+        ["question", "answers", "predicted", "passage", "id"],
+        rows,
+        len(wrong),
+        "the most probable predicted answer first",
+    )

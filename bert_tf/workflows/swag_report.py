@@ -34,7 +34,8 @@ def choice_sections(questions: Sequence[Question], logits: np.ndarray) -> list[S
         f"{count} choices": (float(right[counts == count].mean()), int((counts == count).sum()))
         for count in sorted(set(counts.tolist()))
     }
-    wrong = [index for index in np.argsort(-confidence, kind="stable") if not right[index]]
+    of_answer = probabilities[np.arange(len(questions)), [q.label for q in questions]]
+    wrong = [index for index in np.argsort(of_answer, kind="stable") if not right[index]]
     rows = []
     for index in wrong[:MOST_ERRORS]:
         question = questions[index]
@@ -42,13 +43,18 @@ def choice_sections(questions: Sequence[Question], logits: np.ndarray) -> list[S
         rows.append(
             [
                 shortened(question.text_a),
-                shortened(question.choices[question.label]),
-                f"{shortened(said)} ({confidence[index]:.2f})",
+                f"{shortened(question.choices[question.label])} ({of_answer[index]:.3g})",
+                f"{shortened(said)} ({confidence[index]:.3g})",
                 question.origin or question.guid,
             ]
         )
     return [
         Section("By number of choices", bars(groups, "accuracy, and questions")),
         calibration(confidence, right, low=0.0),
-        hardest_errors(["question", "answer", "predicted", "where"], rows, len(wrong)),
+        hardest_errors(
+            ["question", "answer", "predicted", "where"],
+            rows,
+            len(wrong),
+            "the least probability of the right answer first",
+        ),
     ]

@@ -17,12 +17,13 @@ from bert_tf.prediction.explanation import Attributions
 from bert_tf.workflows.report import Section
 from bert_tf.workflows.report_charts import escape, figure
 
-_FOR, _AGAINST = "37, 99, 168", "194, 87, 26"  # blue and orange, which nearly everyone tells apart
-_SCORE_COLORS = ("#2563a8", "#c2571a")
+# Blue and orange, which nearly everyone tells apart. report.py has their values.
+_FOR, _AGAINST = "var(--color-0)", "var(--color-1)"
+_SPECIAL = ("[CLS]", "[SEP]", "[PAD]")
 
 STYLE = """
 .tokens { line-height: 2.1; max-width: 75ch; }
-.tokens span { padding: .15rem .2rem; border-radius: 3px; white-space: nowrap; }
+.tokens bdi { padding: .15rem .2rem; border-radius: 3px; white-space: nowrap; }
 .scores { overflow-x: auto; }
 .scores svg { max-width: none; }
 #attention { display: flex; flex-wrap: wrap; gap: 1.5rem 2.5rem; align-items: flex-start; }
@@ -36,9 +37,16 @@ STYLE = """
 #grid button:hover { border-color: var(--ink); }
 #grid button[aria-pressed=true] { outline: 2px solid rgb(var(--fill)); }
 #grid canvas { width: var(--thumb); height: var(--thumb); image-rendering: pixelated; }
-#head { flex: 1 1 26rem; min-width: 20rem; } #head h3 { font-size: 1rem; margin: 0 0 .3rem; }
+#head { flex: 1 1 26rem; min-width: min(20rem, 100%); } #head h3 { font-size: 1rem; margin: 0 0 .3rem; }
 #head text { cursor: pointer; } #head svg { max-width: 100%; }
-#head rect.token { fill: rgb(var(--fill)); } #head line { stroke: rgb(var(--fill)); }
+#head rect.token { fill: rgb(var(--fill)); } #head line { stroke: var(--color-0); }
+@media (max-width: 640px) {
+  #head { order: -1; }
+  #head svg { font-size: 12px; }
+  #grid tbody { display: block; } #grid tr:first-child { display: none; }
+  #grid tr { display: flex; flex-wrap: wrap; gap: 3px; margin-bottom: .5rem; }
+  #grid th { flex-basis: 100%; text-align: start !important; }
+  #grid td::before { content: attr(data-head); display: block; color: var(--faint); } }
 """
 
 
@@ -54,12 +62,12 @@ def attribution_section(tokens: Sequence[str], found: Attributions, output: str)
         color = _FOR if value > 0 else _AGAINST
         share = abs(value) / strongest
         parts.append(
-            f'<span style="background: rgba({color}, {share * 0.75:.3f})" '
-            f'title="{value:+.4f}">{escape(token)}</span>'
+            f'<bdi style="background: color-mix(in srgb, {color} {share * 45:.1f}%, transparent)" '
+            f'title="{value:+.4f}">{escape(token)}</bdi>'
         )
     largest = np.argsort(-np.abs(found.values), kind="stable")[:12]
     order = [i for i in largest if found.values[i]]
-    rows = [(f"{tokens[i]} ({i})", float(found.values[i])) for i in order]
+    rows = [(f"{isolated(tokens[i])} ({i})", float(found.values[i])) for i in order]
     note = (
         f"Integrated gradients of the {output}: blue speaks for it, orange against. All values add up "
         f"to {found.values.sum():+.3f}, from {found.baseline:.3f} with [MASK] in the place of every "
@@ -68,6 +76,11 @@ def attribution_section(tokens: Sequence[str], found: Attributions, output: str)
     )
     body = f'<p class="tokens">{" ".join(parts)}</p>{_signed_bars(rows)}'
     return Section("What each token counts for", body, note, wide=True)
+
+
+def isolated(text: str) -> str:
+    """Return `text` so that its direction does not change that of its neighbours, in SVG too."""
+    return f"\u2068{text}\u2069"
 
 
 def _signed_bars(rows: Sequence[tuple[str, float]]) -> str:
@@ -84,7 +97,7 @@ def _signed_bars(rows: Sequence[tuple[str, float]]) -> str:
         color = _FOR if value > 0 else _AGAINST
         parts.append(
             f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{escape(name)}</text>'
-            f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="16" fill="rgb({color})"/>'
+            f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="16" fill="{color}"/>'
             f'<text x="{end:.1f}" y="{y + 13}" text-anchor="{anchor}">{value:+.3f}</text>'
         )
     width, height = middle + half + ends, step * len(rows)
@@ -110,7 +123,7 @@ def span_section(
     if chosen is not None:
         x, wide = left + step * chosen[0], step * (chosen[1] - chosen[0] + 1)
         parts.append(
-            f'<rect x="{x}" y="0" width="{wide}" height="{height + below}" fill="rgb({_FOR})" '
+            f'<rect x="{x}" y="0" width="{wide}" height="{height + below}" fill="{_FOR}" '
             'fill-opacity="0.12"/>'
         )
     for value in (0.0, 0.5, 1.0):
@@ -123,14 +136,14 @@ def span_section(
         x = left + step * index
         for place, (name, values) in enumerate((("start", start), ("end", end))):
             tall = float(values[index]) * (height - 10)
+            title = f"{isolated(token)}: {name} {values[index]:.4f}"
             parts.append(
-                f'<rect x="{x + 2 + 8 * place}" y="{height - tall:.1f}" width="8" '
-                f'height="{tall:.1f}" fill="{_SCORE_COLORS[place]}"><title>{escape(token)}: {name} '
-                f"{values[index]:.4f}</title></rect>"
+                f'<rect x="{x + 2 + 8 * place}" y="{height - tall:.1f}" width="8" height="{tall:.1f}" '
+                f'fill="{(_FOR, _AGAINST)[place]}"><title>{escape(title)}</title></rect>'
             )
         parts.append(
             f'<text transform="translate({x + 14} {height + 8}) rotate(-90)" text-anchor="end">'
-            f"{escape(token)}</text>"
+            f"{escape(isolated(token))}</text>"
         )
     chart = _svg(width, height + below, "".join(parts), "Start and end of the answer")
     note = (
@@ -140,6 +153,22 @@ def span_section(
     return Section(
         "Where the answer starts and ends", f'<div class="scores">{chart}</div>', note, True
     )
+
+
+def opening_head(tokens: Sequence[str], probabilities: np.ndarray) -> list[int]:
+    """Return layer and head whose words point most clearly at words of their own, not beside them.
+
+    Other heads often point at one token from everywhere, such as [CLS], or at the word before.
+
+    Args:
+        probabilities: float [L, N, S, S].
+    """
+    is_word = np.array([t not in _SPECIAL and any(map(str.isalnum, t)) for t in tokens])
+    positions = np.arange(len(tokens))
+    apart = np.outer(is_word, is_word) & (np.abs(positions[:, None] - positions) > 1)
+    beyond_mean = probabilities - probabilities.mean(axis=2, keepdims=True)
+    found = (beyond_mean * apart).max(axis=3).sum(axis=2)
+    return [int(index) for index in np.unravel_index(found.argmax(), found.shape)]
 
 
 def attention_section(tokens: Sequence[str], probabilities: np.ndarray) -> Section:
@@ -154,6 +183,7 @@ def attention_section(tokens: Sequence[str], probabilities: np.ndarray) -> Secti
         "tokens": list(tokens),
         "layers": num_layers,
         "heads": num_heads,
+        "opening": opening_head(tokens, probabilities),
         "levels": base64.b64encode(levels.tobytes()).decode("ascii"),
     }
     # "</" would end the script, wherever it stands in it.
@@ -162,7 +192,8 @@ def attention_section(tokens: Sequence[str], probabilities: np.ndarray) -> Secti
         "Each small picture is a head: a row for each token, stronger where it takes more from the "
         "token of that column. Choose one to see it large: lines go from a token on the left to those "
         "on the right that it takes from. Point at a token to see its lines alone, click to hold it. "
-        "The arrow keys go from head to head."
+        "The arrow keys go from head to head. The page opens on the head whose words point most "
+        "clearly each at another word, not the one beside it."
     )
     body = (
         f'<script type="application/json" id="data">{values}</script>'
@@ -184,8 +215,11 @@ SCRIPT = r"""
 const data = JSON.parse(document.getElementById('data').textContent);
 const bytes = Uint8Array.from(atob(data.levels), c => c.charCodeAt(0));
 const S = data.tokens.length, L = data.layers, N = data.heads, MEAN = N;
-const SVG = 'http://www.w3.org/2000/svg', STEP = 20, LEFT = 150, RIGHT = 330, WIDTH = 480;
-const state = {layer: L - 1, head: MEAN, token: null};
+const SVG = 'http://www.w3.org/2000/svg', STEP = 20;
+const [LEFT, RIGHT, WIDTH] = innerWidth <= 640 ? [115, 215, 360] : [150, 330, 480];
+const state = {layer: data.opening[0], head: data.opening[1], token: null};
+// Isolated, so that a piece that is written from right to left leaves its sign of continuation.
+const shown = data.tokens.map(token => '\u2068' + token + '\u2069');
 
 // Matrix [S, S] of a head, 0 to 1; head N is the mean of all of its layer.
 const cache = new Map();
@@ -233,7 +267,9 @@ function makeGrid() {
       button.title = `layer ${layer}, head ${name(head)}`;
       button.append(thumbnail(layer, head));
       button.onclick = () => { Object.assign(state, {layer, head}); choose(); };
-      row.insertCell().append(button);
+      const cell = row.insertCell();
+      cell.dataset.head = name(head);
+      cell.append(button);
     }
   }
 }
@@ -249,7 +285,7 @@ function draw(focus) {
   const values = matrix(state.layer, state.head);
   const svg = document.querySelector('#head svg');
   svg.replaceChildren();
-  data.tokens.forEach((token, f) => {
+  shown.forEach((token, f) => {
     const y = STEP * f + STEP / 2;
     if (focus !== null) {
       const share = values[focus * S + f];

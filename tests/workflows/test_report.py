@@ -117,8 +117,10 @@ def test_the_hardest_errors_are_those_that_the_model_was_surest_of():
     found = sections_of(task, logits, [1, 1, 0, 1])["Hardest errors"]
     rows = cells(found.body)
     assert [row[0] for row in rows] == ["text 1", "text 0", "text 2"]
-    assert rows[0][1:] == ["yes", "no (0.99)", "d:1"]
-    assert "3 of 3" in found.note
+    assert rows[0][1:] == ["yes (0.00669)", "no (0.993)", "d:1"]
+    assert "3 of 3, the least probability of the right label first" in found.note
+    right = [float(re.search(r"\((.+)\)", row[1])[1]) for row in rows]
+    assert right == sorted(right)
 
 
 def test_without_errors_it_says_so():
@@ -139,13 +141,13 @@ def test_sections_of_several_labels_and_of_numbers():
     found = sections_of(several, [[1, -1], [1, 1], [-1, -9]], [[1, 0], [0, 1], [0, 1]])
     assert cells(found["Counts by label"].body) == [["x", "1", "2", "1"], ["y", "2", "1", "1"]]
     assert [row[:3] for row in cells(found["Hardest errors"].body)] == [
-        ["text 2", "y", "(none)"],
-        ["text 1", "y", "x, y"],
+        ["text 2", "y (9.02e-05)", "(none)"],
+        ["text 1", "y (0.197)", "x, y"],
     ]
     number = ClassificationTask([], 8, problem_type="regression")
     found = sections_of(number, [[1.0], [5.0]], [1.5, 1.0])
     assert cells(found["Errors"].body)[0] == ["mean", "2.25"]
-    assert cells(found["Hardest errors"].body)[0][:3] == ["text 1", "1", "5"]
+    assert cells(found["Hardest errors"].body)[0][:3] == ["text 1", "1", "5 (off by 4)"]
     for section in found.values():
         Checker(section.body)
 
@@ -190,6 +192,38 @@ def test_a_line_that_a_kill_has_cut_does_not_cost_the_report(tmp_path, caplog):
     path.write_text('{"kind": "train", "step": 1, "loss": 2}\n{"kind": "tra')
     assert len(learning_curve(str(path))) == 1
     assert "metrics.jsonl:2: no JSON" in caplog.text
+
+
+def contrast(*colors):
+    """Of two colors "#rgb" or "#rrggbb", as WCAG 2.2 defines it."""
+
+    def luminance(color):
+        digits = color[1:] if len(color) == 7 else "".join(2 * digit for digit in color[1:])
+        parts = np.array([int(digits[i : i + 2], 16) / 255 for i in (0, 2, 4)])
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return linear @ [0.2126, 0.7152, 0.0722]
+
+    low, high = sorted(map(luminance, colors))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_texts_and_lines_can_be_told_from_the_paper_in_the_light_and_in_the_dark(page):
+    light, dark = page.split("prefers-color-scheme: dark")
+    for part in (light, dark):
+        colors = dict(re.findall(r"--([\w-]+): (#\w+)", part))
+        assert len(colors) == 9
+        for name in set(colors) - {"line", "paper"}:  # lines of tables and grids only decorate
+            assert contrast(colors[name], colors["paper"]) >= 4.5, name
+    body = page.split("</style>")[1]
+    assert not re.search("#[0-9a-f]{3,6}", body)  # every color is one of those above
+    assert 'stroke="var(--color-0)"' in body
+
+
+def test_the_page_fits_a_phone_and_short_texts_are_not_broken(page):
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in page
+    cells = table(["text", "label"], [["many words " * 9, "entailment"]], texts=True)
+    assert '<td class="text" data-name="text">' in cells  # may break anywhere
+    assert '<td data-name="label">entailment</td>' in cells
 
 
 def test_charts_survive_what_data_can_be():

@@ -140,6 +140,7 @@ def test_entities_are_shown_by_type_with_what_was_taken_for_what():
             "Ann Lee of Rome and Bob",
             "Ann Lee [PER]; Rome [LOC]; Bob [PER]",
             "Ann [PER]; Rome [PER]",
+            "3",
             "dev.txt:3",
         ]
     ]
@@ -180,5 +181,5 @@ def test_choices_are_shown_by_their_number_and_errors_with_their_texts():
     assert bar(found["By number of choices"], "3 choices") == (0.5, 2)
     sure = np.exp(3) / (np.exp(3) + 2)
     assert cells(found["Hardest errors"]) == [
-        ["Who?", "Ann", f"&lt;Eve&gt; ({sure:.2f})", "q.csv:3"]
+        ["Who?", f"Ann ({1 / (np.exp(3) + 2):.3g})", f"&lt;Eve&gt; ({sure:.3g})", "q.csv:3"]
     ]

@@ -16,6 +16,7 @@ from bert_tf.prediction.explanation import attention
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows import visualization
 from bert_tf.workflows.visualization import VisualizationOptions, visualize
+from bert_tf.workflows.visualization_page import opening_head
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -79,6 +80,28 @@ def test_every_kind_of_model_has_a_page_without_a_network(page, make, text, expe
     addresses = set(re.findall(r"\w+://[^\s\"'<]+", content))
     assert addresses == {"http://www.w3.org/2000/svg"}  # a name, which no browser fetches
     assert not re.search(r"<(link|img|iframe)|\bsrc=|@import|url\(", content)
+
+
+def test_the_page_opens_on_a_head_whose_words_point_each_at_another_that_is_not_beside_it():
+    tokens = ["[CLS]", "a", "cat", "sat", "still", "."]
+    heads = np.zeros((3, 2, 6, 6), np.float32)
+    heads[0, 0, :, 0] = 1  # at [CLS]
+    heads[0, 1] = np.eye(6)  # at itself
+    heads[1, 0] = np.eye(6, k=-1)  # at the token before
+    heads[1, 1] = 1 / 6  # at all alike
+    heads[2, 0, :, 3] = 1  # all at the same word
+    heads[2, 1, 4, 2], heads[2, 1, :4, 0] = 0.9, 0.9  # "still" at "cat", the others at [CLS]
+    assert opening_head(tokens, heads) == [2, 1]
+    assert opening_head(["[CLS]", "[SEP]"], heads[:, :, :2, :2]) == [0, 0]
+
+
+def test_pieces_from_right_to_left_keep_their_direction_to_themselves(page):
+    trained = tiny.classifier()
+    trained.tokenizer.inv_vocab[tiny.TOKENS.index("cat")] = "##\u05d9\u05dd"
+    content = page(trained, "the cat").read_text()
+    assert re.search(r"<bdi [^>]*>##\u05d9\u05dd</bdi>", content)
+    assert re.search(r"<text [^>]*>\u2068##\u05d9\u05dd\u2069 \(2\)</text>", content)
+    assert "h1, dd, td { unicode-bidi: plaintext; }" in content
 
 
 def test_texts_cannot_break_out_of_the_page(page):
@@ -156,14 +179,15 @@ def in_browser(path, address="", *flags):
 @needs_browser
 def test_a_browser_draws_every_head_and_the_chosen_one_large(page):
     path = page(tiny.classifier(), "the cat sat on a mat .")
+    layer, head = data_of(path.read_text())["opening"]
     shown, complaints = in_browser(path)
     assert complaints == []
     assert shown.count("<canvas") == 4 * (3 + 1)  # layers, heads and their mean
-    assert "<h3>Layer 3, mean of all heads</h3>" in shown
+    assert f"<h3>Layer {layer}, head {head}</h3>" in shown
     shown, _ = in_browser(path, "#1.2.3")  # layer 1, head 2, the token "sat"
     assert "<h3>Layer 1, head 2</h3>" in shown
     assert re.search(r'data-key="1.2"[^>]*aria-pressed="true"', shown)
-    assert re.search(r'font-weight="bold">sat<', shown)
+    assert re.search(r'font-weight="bold">\u2068sat\u2069<', shown)
     # The shares beside the tokens on the right are those of the model.
     expected = attention(tiny.classifier().model, tiny.alone("the cat sat on a mat ."))[1, 2, 3]
     found = [int(share) for share in re.findall(r'text-anchor="end">(\d+)%<', shown)]
