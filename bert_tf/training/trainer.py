@@ -281,8 +281,8 @@ class Trainer:
             is_terminated: whether this worker was told to end, which the others then hear of.
 
         Returns:
-            The means of what the steps report, of the learning rate and the loss scale the last value;
-            the first step whose loss or gradient was not finite, or None; whether any worker was told to end before the call.
+            The means of what the steps report (of rate and loss scale the last value); the first step
+            whose loss or gradient was not finite, or None; whether any worker was told to end before.
         """
         values, lost_at, told = self._train_steps(
             iterator, tf.constant(steps), tf.constant(float(is_terminated))
