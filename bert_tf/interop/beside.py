@@ -77,8 +77,8 @@ def load_tokenizer(
     tokenizer = FullTokenizer(tokens, do_lower_case=do_lower_case)
     if checkpoint is not None:
         validate_case_matches_checkpoint(do_lower_case, checkpoint.source, tokenizer.vocab)
-        compare_vocabularies(vocab_file, checkpoint)
     check_vocabulary(tokenizer.vocab, config, vocab_file or "beside the checkpoint")
+    compare_vocabularies(vocab_file, checkpoint)
     return tokenizer
 
 
