@@ -218,9 +218,11 @@ class Predictor:
 
         Args:
             items: of a classifier texts or (text_a, text_b); of run_squad (question, text); of run_swag
-                (text, choices); else texts.
+                (text, choices); else texts. A lone text is one input. A text is a str, bytes in UTF-8
+                or a string tensor; a list may be an array or tensor of strings.
 
         Raises:
+            TypeError: one of them is not a text.
             ValueError: there is no answer to one of them.
         """
         return self.text_model.answers(items)
@@ -229,14 +231,14 @@ class Predictor:
         """The `top_k` best tokens for each [MASK] of a text, the best first."""
         return self.mask_filler.predict(text, top_k)
 
-    def pseudo_perplexity(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Of each text; see `PseudoPerplexity`. `corpus_pseudo_perplexity` makes one of all."""
+    def pseudo_perplexity(self, texts: str | Sequence[str]) -> list[dict[str, Any]]:
+        """Of each text; a lone text is one. See `PseudoPerplexity`, `corpus_pseudo_perplexity`."""
         return self.scorer.predict(texts)
 
     def embed(
-        self, texts: Sequence[str], pooling: str = "mean", normalize: bool = True
+        self, texts: str | Sequence[str], pooling: str = "mean", normalize: bool = True
     ) -> np.ndarray:
-        """One vector for each text, float32 [N, E]; see `SentenceEncoder`."""
+        """One vector for each text, float32 [N, E]; a lone text is one. See `SentenceEncoder`."""
         return self.encoder(pooling, normalize).encode(texts)
 
     def _weights(self) -> TrainedModel:

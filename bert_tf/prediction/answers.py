@@ -10,7 +10,13 @@ import numpy as np
 from bert_tf.data.span_windows import Window, tokenize_passage
 from bert_tf.data.squad import Passage
 from bert_tf.model_folder import TrainedModel, load_model_folder
-from bert_tf.prediction.text_model import SequenceRunner, TextModel, checked_text, trimmed
+from bert_tf.prediction.text_model import (
+    SequenceRunner,
+    TextModel,
+    checked_parts,
+    checked_text,
+    trimmed,
+)
 from bert_tf.tasks.answers import AnswerSettings, Prediction, characters_of, predict_answer
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 
@@ -26,6 +32,7 @@ class QuestionModel(TextModel):
     """
 
     fields = ("question", "context")
+    takes_tuples = True
     has_null_odds: bool
     certainty: str = "probability"
 
@@ -42,7 +49,7 @@ class QuestionModel(TextModel):
         return question, text
 
     def checked(self, item: tuple[str, str]) -> tuple[str, str]:
-        question, text = item
+        question, text = checked_parts(item, self.fields)
         return checked_text(question), checked_text(text)
 
     def predict(self, questions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:

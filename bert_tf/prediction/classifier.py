@@ -14,6 +14,7 @@ from bert_tf.prediction.text_model import (
     SequenceRunner,
     TextModel,
     beginning,
+    checked_parts,
     checked_text,
     trimmed,
 )
@@ -34,6 +35,7 @@ class LabelModel(TextModel):
     labels: Sequence[str]
     problem_type: str
     is_pair: bool | None
+    takes_tuples = True
 
     @property
     def fields(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -57,7 +59,9 @@ class LabelModel(TextModel):
         Raises:
             ValueError: there is a second sentence and should be none, or the other way round.
         """
-        text_a, text_b = item if isinstance(item, tuple | list) else (item, None)
+        text_a, text_b = (item, None)
+        if not isinstance(item, str):
+            text_a, text_b = checked_parts(item, ("text_a", "text_b"))
         checked_text(text_a)
         if self.is_pair and text_b is None:
             raise ValueError(

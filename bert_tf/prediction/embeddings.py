@@ -32,6 +32,11 @@ class EmbeddingModel(TextModel):
 
     columns = ("embedding",)
 
+    @property
+    @abc.abstractmethod
+    def width(self) -> int:
+        """E."""
+
     @abc.abstractmethod
     def vectors(self, prepared: Sequence[Any]) -> list[np.ndarray]:
         """float32 [E] for each of what `prepare` made."""
@@ -44,10 +49,10 @@ class EmbeddingModel(TextModel):
             for vector in self.vectors(prepared)
         ]
 
-    def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [N, E]."""
-        rows = self.vectors([self.prepare(text) for text in texts])
-        return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+    def encode(self, texts: str | Sequence[str]) -> np.ndarray:
+        """float32 [N, E]; a lone text is one text."""
+        rows = self.vectors([self.prepare(text) for text in self.inputs(texts)])
+        return np.stack(rows) if rows else np.zeros((0, self.width), np.float32)
 
     def short(self, answer: Mapping[str, Any]) -> str:
         return " ".join(map(str, answer["embedding"]))
@@ -82,6 +87,7 @@ class SentenceEncoder(EmbeddingModel):
         check_pooling(pooling, bert.config.num_hidden_layers)
         self._tokenizer = trained.tokenizer
         self._max_seq_length = trained.max_seq_length
+        self._width = bert.config.hidden_size * POOLINGS[pooling]
 
         def embed(inputs):
             outputs = bert(inputs, training=False)
@@ -89,6 +95,10 @@ class SentenceEncoder(EmbeddingModel):
             return {"embedding": tf.math.l2_normalize(vectors, axis=-1) if normalize else vectors}
 
         self._run = SequenceRunner(embed, self._max_seq_length, batch_size)
+
+    @property
+    def width(self) -> int:
+        return self._width
 
     def prepare(self, item: str) -> PackedSequence:
         ids = self._tokenizer.encode(checked_text(item))

@@ -150,9 +150,11 @@ class MaskFiller(MaskModel):
         """The `top_k` best tokens (or all that there are) for each [MASK] of `text`, the best first.
 
         Raises:
+            TypeError: `text` is not one text.
             ValueError: there is no [MASK] in the text, or it stands beyond the longest input.
         """
-        return self.candidates([self.prepare(text)], top_k)[0]
+        (item,) = self.inputs([text])
+        return self.candidates([self.prepare(item)], top_k)[0]
 
 
 class PseudoPerplexity(TextModel):

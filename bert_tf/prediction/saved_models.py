@@ -203,6 +203,10 @@ class SavedChooser(_Saved, ChoiceModel):
 class SavedEncoder(_Saved, EmbeddingModel):
     """Embeddings, with the pooling with which `export_saved_model` wrote them."""
 
+    @property
+    def width(self) -> int:
+        return self._serve.structured_outputs["embedding"].shape[-1]
+
     def prepare(self, item: str) -> str:
         return checked_text(item)
 

@@ -12,7 +12,7 @@ Shapes: N sequences, B batch, S length of the longest of a batch.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, ValuesView
 from typing import Any
 
 import numpy as np
@@ -28,11 +28,13 @@ class TextModel(abc.ABC):
 
     Attributes:
         fields: what an input consists of, such as ("question", "context").
+        takes_tuples: whether an input may consist of several texts.
         columns: of a flat table of answers, in order; "a.b" is the value b in the dict a.
         num_cut: how many texts were longer than the model reads, and lost their end.
     """
 
     fields: tuple[str, ...] = ("text_a",)
+    takes_tuples: bool = False
     columns: tuple[str, ...] = ()
     num_cut: int = 0
 
@@ -48,13 +50,28 @@ class TextModel(abc.ABC):
     def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
         """The answers in plain Python values, in the order of what `prepare` made."""
 
-    def answers(self, items: Sequence[Any]) -> list[dict[str, Any]]:
-        """`prepare` and `answer`.
+    def answers(self, items: Any) -> list[dict[str, Any]]:
+        """`answer` of the inputs in all forms that `inputs` takes.
 
         Raises:
+            TypeError: one of them is not a text.
             ValueError: there is no answer to one of the inputs.
         """
-        return self.answer([self.prepare(item) for item in items])
+        return self.answer([self.prepare(item) for item in self.inputs(items)])
+
+    def inputs(self, items: Any) -> list[Any]:
+        """List the inputs with `plain_texts`; a lone text is one input.
+
+        Raises:
+            TypeError: one of them is not a text.
+        """
+        items = plain_texts(items)
+        if isinstance(items, str):
+            return [items]
+        for index, item in enumerate(items):
+            if not self.takes_tuples and not isinstance(item, str):
+                raise _no_text(f"items[{index}]", item)
+        return items
 
     def parse_line(self, line: str) -> Any:
         """A line of text as an input."""
@@ -151,6 +168,62 @@ def trimmed(packed: PackedSequence) -> PackedSequence:
     """A sequence without its padding."""
     length = sum(packed.input_mask)
     return PackedSequence(*(values[:length] for values in packed))
+
+
+def plain_texts(items: Any, place: str = "items") -> Any:
+    """Convert texts to `str`, and sequences, arrays and tensors of them to lists.
+
+    Args:
+        items: str, bytes (UTF-8), a string tensor or array, or a list, tuple or iterator of such.
+        place: how an error names `items`.
+
+    Raises:
+        TypeError: a value is not a text. None is a missing second text, so tuples may contain it.
+        ValueError: bytes are not UTF-8.
+    """
+    if hasattr(items, "numpy"):  # a tensor
+        items = items.numpy()
+    if hasattr(items, "tolist"):  # an array
+        items = items.tolist()
+    if isinstance(items, bytes):
+        try:
+            return items.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{place} is not UTF-8 ({error}). Decode the bytes with their own encoding."
+            ) from error
+    if isinstance(items, str):
+        return str(items)
+    if isinstance(items, Sequence | Iterator | ValuesView):
+        values = [
+            plain if plain is None else plain_texts(plain, f"{place}[{index}]")
+            for index, plain in enumerate(items)
+        ]
+        if place == "items" and None in values:
+            raise _no_text(f"items[{values.index(None)}]", None)
+        return values
+    raise _no_text(place, items)
+
+
+def _no_text(place: str, value: Any) -> TypeError:
+    kind = "None" if value is None else f"of type {type(value).__name__}"
+    return TypeError(
+        f"{place} is {kind} ({value!r:.60}), but must be a text. "
+        "Pass one text or a list of texts: str, bytes or a string tensor."
+    )
+
+
+def checked_parts(item: Any, fields: Sequence[str]) -> Sequence[Any]:
+    """Return the parts of an input.
+
+    Raises:
+        ValueError: it is not a tuple or list with a value for each field.
+    """
+    if not isinstance(item, tuple | list) or len(item) != len(fields):
+        raise ValueError(
+            f"An input must be ({', '.join(fields)}), but is {item!r:.60}. Pass a list of such tuples."
+        )
+    return item
 
 
 def checked_text(text: Any) -> str:

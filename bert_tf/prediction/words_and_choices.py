@@ -31,6 +31,7 @@ from bert_tf.prediction.text_model import (
     TextModel,
     batches_by_length,
     beginning,
+    checked_parts,
     checked_text,
     trimmed,
 )
@@ -95,6 +96,7 @@ class ChoiceModel(TextModel):
     """What every model that chooses shares: {"prediction", "choice", "probabilities"}."""
 
     fields = ("text_a", "choices")
+    takes_tuples = True
     columns = ("prediction", "choice", "probabilities")
 
     def checked(self, item: tuple[str, Sequence[str]]) -> tuple[str, list[str]]:
@@ -103,7 +105,7 @@ class ChoiceModel(TextModel):
         Raises:
             ValueError: they are not, or there are fewer than two choices.
         """
-        text, choices = item
+        text, choices = checked_parts(item, self.fields)
         checked_text(text)
         if not isinstance(choices, Sequence) or isinstance(choices, str):
             raise ValueError(

@@ -56,8 +56,12 @@ def test_texts_that_lose_their_end_are_counted():
     assert encoder.num_cut == 1
 
 
-def test_no_texts_have_no_embeddings():
-    assert len(SentenceEncoder(tiny.trained(None)).encode([])) == 0
+@pytest.mark.parametrize("pooling", ["pooled", "concat_last_four"])
+def test_no_texts_have_no_embeddings_of_the_right_width(pooling):
+    encoder = SentenceEncoder(tiny.trained(None), pooling)
+    empty = encoder.encode([])
+    assert empty.dtype == np.float32
+    assert empty.shape == (0, encoder.encode(["owls"]).shape[1])
 
 
 def test_cosines_are_those_of_all_pairs():
