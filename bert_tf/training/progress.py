@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import IO
+from typing import IO, Any
 
 import tensorflow as tf
 
@@ -26,7 +26,7 @@ class Progress:
 
     Args:
         label: what is going on, e.g. "train".
-        total: units of work in all.
+        total: units of work in all; callers may correct it later.
         unit: of the rate, e.g. "steps".
         stream: default standard error, so that standard output stays clean.
         clock: seconds; replaced in tests.
@@ -35,7 +35,7 @@ class Progress:
     def __init__(
         self,
         label: str,
-        total: int,
+        total: float,
         unit: str = "steps",
         stream: IO[str] | None = None,
         clock=time.monotonic,
@@ -78,13 +78,33 @@ class Progress:
         shown = "".join(f"  {name} {_shown(value)}" for name, value in values.items())
         share = done / self.total if self.total else 1.0
         ending = f"took {duration(seconds)}" if done >= self.total else f"ETA {left}"
-        count = f"{done:,.0f}/{self.total:,}"
+        count = f"{done:,.0f}/{self.total:,.0f}"
         return f"{self.label} {count} {share:4.0%}{self._speed(rate)}  {ending}{shown}"
 
     def _speed(self, rate: float) -> str:
         if rate <= 0:
             return ""
         return f"  {rate:,.1f} {self.unit}/s" if rate >= 1 else f"  {1 / rate:,.1f} s each"
+
+
+class ByteProgress(Progress):
+    """Progress through so many bytes, shown as B, kB or MB, with the mean rate from the beginning.
+
+    Args:
+        label: what is going on.
+        num_bytes: in all.
+        stream, clock: as of `Progress`.
+    """
+
+    def __init__(self, label: str, num_bytes: int, **arguments: Any):
+        units = ((1e6, "MB"), (1e3, "kB"), (1.0, "B"))
+        self._scale, unit = next((pair for pair in units if num_bytes >= 10 * pair[0]), units[-1])
+        super().__init__(label, num_bytes / self._scale, unit, **arguments)
+        self._warm = (0.0, 0.0)  # nothing is compiled
+
+    def update(self, done: float, values: Mapping[str, float] | None = None) -> None:
+        """Show that `done` bytes are finished."""
+        super().update(done / self._scale, values)
 
 
 @dataclass(frozen=True)

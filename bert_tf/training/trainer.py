@@ -136,7 +136,8 @@ class Trainer:
             named = checkpoints.prefer_averages(prefix, named)
         checkpoints.restore_checkpoint(prefix, named)
         self._restored_step = checkpoints.checkpoint_step(prefix)
-        logger.info("Resumed at step %d from %s", self.step, prefix)
+        what = "Loaded step" if self.optimizer is None else "Resumed at step"
+        logger.info("%s %d from %s", what, self.step, prefix)
         return self.step
 
     def _variables(self) -> dict[str, Any]:

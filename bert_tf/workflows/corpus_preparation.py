@@ -21,7 +21,7 @@ from bert_tf.data.files import expand_files, remove_file, whole_file
 from bert_tf.data.readers import read_lines
 from bert_tf.data.sentences import SPLITTERS, make_splitter
 from bert_tf.data.wikipedia import FORMATS, read_paragraphs
-from bert_tf.training.progress import Progress, duration
+from bert_tf.training.progress import ByteProgress, duration
 from bert_tf.workflows.corpus import errors_option, naming_errors_flag
 from bert_tf.workflows.options import option
 
@@ -309,8 +309,8 @@ class _Input:
     def __init__(self, files: Sequence[str], errors: str) -> None:
         self._errors = errors
         self._sizes = {file: tf.io.gfile.stat(file).length for file in files}
-        total_size = sum(self._sizes[file] for file in files)
-        self._progress = Progress("read", max(1, round(total_size / 1e6)), unit="MB")
+        self._total_size = sum(self._sizes[file] for file in files)
+        self._progress = ByteProgress("read", self._total_size)
         self._shown = 0
         self._num_bytes_before = 0  # in the files that are done
         self._ratio = _GZIP_RATIO
@@ -330,10 +330,10 @@ class _Input:
         self._num_bytes_before += size
 
     def _show(self, position: int) -> None:
-        done = (self._num_bytes_before + position) // 1_000_000
-        if self._shown < done < self._progress.total:
+        done = self._num_bytes_before + position
+        if self._shown + 1_000_000 <= done < self._total_size:
             self._shown = done
             self._progress.update(done)
 
     def finish(self) -> None:
-        self._progress.update(self._progress.total)
+        self._progress.update(self._total_size)

@@ -286,13 +286,16 @@ def _progress(files: Sequence[str], typed: bool) -> Iterator[Callable[[Input, in
         return
     counts = [count_lines([file]) for file in files]
     before = {file: sum(counts[:place]) for place, file in enumerate(files)}
-    progress, done = Progress("predict", sum(counts), unit="lines"), 0
+    progress, done = Progress("predict", sum(counts), unit="inputs"), 0
 
     def update(last: Input, count: int) -> None:
         nonlocal done
-        done = before[last.file] + last.line
+        done = count
+        # Each line that is left is taken for an input.
+        progress.total = count + sum(counts) - before[last.file] - last.line
         progress.update(done)
 
     yield update
-    if done < progress.total:  # what stands behind the last row
-        progress.update(progress.total)
+    if done < progress.total:  # lines after the last row
+        progress.total = done
+        progress.update(done)

@@ -31,7 +31,7 @@ from bert_tf.data.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.interop.beside import find_case
 from bert_tf.interop.letter_case import vocab_is_cased
 from bert_tf.tokenization import FullTokenizer, load_vocab
-from bert_tf.training.progress import Progress, duration
+from bert_tf.training.progress import ByteProgress, duration
 from bert_tf.workflows.corpus import errors_option, warn_of_lost_letters
 from bert_tf.workflows.options import option
 from bert_tf.workflows.pretraining_beam import run_with_beam
@@ -318,9 +318,10 @@ def _run(
 
 
 def _make_report(jobs: Sequence[GroupJob]) -> Report:
-    """Shows the progress of all groups as megabytes of text."""
-    sizes = {job.number: group_size(job.ranges) / 1e6 for job in jobs}
-    progress = Progress("create", max(1, round(sum(sizes.values()))), unit="MB")
+    """Shows the progress of all groups as bytes of text."""
+    sizes = {job.number: group_size(job.ranges) for job in jobs}
+    total = sum(sizes.values())
+    progress = ByteProgress("create", total)
     shares, instances = dict.fromkeys(sizes, 0.0), dict.fromkeys(sizes, 0)
 
     def report(number: int, share: float, made: int) -> None:
@@ -328,7 +329,7 @@ def _make_report(jobs: Sequence[GroupJob]) -> Report:
         all_done = all(share >= 1.0 for share in shares.values())
         done = sum(sizes[n] * share for n, share in shares.items())
         progress.update(
-            progress.total if all_done else min(done, progress.total - 1e-6),
+            total if all_done else min(done, total - 1),
             {"instances": sum(instances.values())},
         )
 

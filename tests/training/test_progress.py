@@ -7,7 +7,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from bert_tf.training.progress import MetricsLog, Progress, duration
+from bert_tf.training.progress import ByteProgress, MetricsLog, Progress, duration
 
 
 class Clock:
@@ -80,6 +80,24 @@ def test_a_file_gets_a_line_every_20_seconds_and_one_at_the_end():
 def test_the_unit_is_that_of_the_rate():
     text = shown(Terminal(), [(1, 0), (1, 4)], unit="examples")
     assert "  4.0 examples/s  " in text
+
+
+@pytest.mark.parametrize(
+    "num_bytes, expected",
+    [
+        (3_000, "read 3,000/3,000 100%  1,000.0 B/s  took 3s\n"),
+        (140_000, "read 140/140 100%  46.7 kB/s  took 3s\n"),
+        (60_000_000, "read 60/60 100%  20.0 MB/s  took 3s\n"),
+        (0, "read 0/0 100%  took 3s\n"),
+    ],
+)
+def test_bytes_have_a_unit_that_fits_and_their_mean_rate(num_bytes, expected):
+    clock, stream = Clock(), io.StringIO()
+    progress = ByteProgress("read", num_bytes, stream=stream, clock=clock)
+    for share in (0.0, 1.0) if num_bytes else (1.0,):
+        clock.pass_by(1.5 if num_bytes else 3)
+        progress.update(num_bytes * share)
+    assert stream.getvalue() == expected
 
 
 def test_nothing_to_do_is_finished_at_once():

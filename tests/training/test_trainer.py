@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import os
 import signal
 
@@ -260,6 +261,15 @@ def test_what_is_saved_by_hand_can_be_resumed(tmp_path):
     again = linear_trainer()
     assert again.resume(str(tmp_path)) == 0
     assert_equal_bits(values_of(again), values_of(trainer))
+
+
+def test_a_model_that_is_only_evaluated_is_loaded_and_not_resumed(tmp_path, caplog):
+    trained = linear_trainer()
+    trained.save(str(tmp_path))
+    only = Trainer(trained.model, trained.losses, strategy=trained.strategy, input_names=("x",))
+    with caplog.at_level(logging.INFO):
+        only.resume(str(tmp_path))
+    assert "Loaded step" in caplog.text and "Resumed" not in caplog.text
 
 
 def test_a_new_folder_has_nothing_to_resume(tmp_path):

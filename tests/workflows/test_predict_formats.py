@@ -190,6 +190,13 @@ def test_standard_input_may_be_a_table(run, monkeypatch, capsys):
     assert "predict 1 inputs" in capsys.readouterr().err
 
 
+def test_progress_counts_the_inputs_of_a_table_and_not_its_lines(run, capsys):
+    rows = "".join(f'"cat\n{number}"\n\n' for number in range(3))
+    output = run(tiny.classifier(), {"in.csv": f"text\n{rows}"})
+    assert len(output.splitlines()) == 3
+    assert "predict 3/3 100%" in capsys.readouterr().err
+
+
 def test_an_empty_file_has_an_empty_output(run):
     assert run(tiny.classifier(), {"in.txt": ""}) == ""
 

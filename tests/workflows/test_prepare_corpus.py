@@ -84,18 +84,18 @@ def test_progress_goes_by_the_size_of_the_files(options, tmp_path, monkeypatch):
     updates = []
 
     class Progress:
-        def __init__(self, label, total, unit):
-            self.total = total
-            updates.append((label, total, unit))
+        def __init__(self, label, num_bytes):
+            self.num_bytes = num_bytes
+            updates.append((label, num_bytes > 3_000_000))
 
         def update(self, done):
-            updates.append(done)
+            updates.append("all" if done == self.num_bytes else done // 1_000_000)
 
-    monkeypatch.setattr(corpus_preparation, "Progress", Progress)
+    monkeypatch.setattr(corpus_preparation, "ByteProgress", Progress)
     (tmp_path / "in" / "book.txt.gz").write_bytes(gzip.compress((b"a" * 999 + b"\n") * 4_000))
     (tmp_path / "in" / "long.txt").write_text(("é" * 500 + "\n") * 3_000, encoding="utf-8")
     prepare_corpus(options)
-    assert updates == [("read", 3, "MB"), 1, 2, 3]
+    assert updates == [("read", True), 1, 2, 3, "all"]
 
 
 def test_compressed_output_is_the_same_text_and_has_no_time_in_it(options, tmp_path):
