@@ -1,4 +1,4 @@
-"""Runs of the programs on a few hundred words, made once per session and shared by the tests.
+"""Runs of the programs on a few hundred words, made once per run of pytest and shared by the tests.
 
     toy_text           a corpus, and the vocabulary that create_vocab learned from it
     pretrained         run_pretraining on its records, with --eval_file
@@ -9,11 +9,14 @@
 Fixtures return folders; no test may change what is in them.
 """
 
+import fcntl
 import json
 import os
 import random
+import shutil
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -160,11 +163,35 @@ def interrupt_at(monkeypatch, step: int) -> None:
 
 
 @pytest.fixture(scope="session")
-def toy_text(tmp_path_factory):
+def once(tmp_path_factory):
+    """Function (name, make) -> folder, filled by `make(folder)` in the first process that needs it."""
+
+    def folder_of(name: str, make: Callable[[Path], None]) -> Path:
+        shared = tmp_path_factory.getbasetemp()
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            shared = shared.parent
+        folder, done = shared / name, shared / f"{name}.done"
+        with open(shared / f"{name}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # of a process that failed
+                folder.mkdir()
+                make(folder)
+                done.touch()
+        return folder
+
+    return folder_of
+
+
+@pytest.fixture(scope="session")
+def toy_text(once):
     """Folder with train.txt, held_out.txt, and vocab.txt and bert_config.json of create_vocab."""
+    return once("toy_text", write_toy_text)
+
+
+def write_toy_text(folder):
     from bert_tf.workflows.vocabulary import VocabularyOptions, create_vocab
 
-    folder = tmp_path_factory.mktemp("toy_text")
     (folder / "train.txt").write_text(documents(40, seed=1), encoding="utf-8")
     (folder / "held_out.txt").write_text(documents(12, seed=2), encoding="utf-8")
     create_vocab(
@@ -172,7 +199,6 @@ def toy_text(tmp_path_factory):
     )
     config = json.loads((folder / "bert_config.json").read_text()) | CONFIG
     (folder / "bert_config.json").write_text(json.dumps(config))
-    return folder
 
 
 def write_records(text_file: Path, output_file: Path, **changes) -> str:
@@ -194,12 +220,16 @@ def write_records(text_file: Path, output_file: Path, **changes) -> str:
 
 
 @pytest.fixture(scope="session")
-def records(toy_text, tmp_path_factory):
+def records(toy_text, once):
     """The records of the two texts, as `train` and `held_out`."""
-    folder = tmp_path_factory.mktemp("records")
+
+    def make(folder):
+        for name in ("train", "held_out"):
+            write_records(toy_text / f"{name}.txt", folder / f"{name}.tf_record")
+
+    folder = once("records", make)
     return SimpleNamespace(
-        train=write_records(toy_text / "train.txt", folder / "train.tf_record"),
-        held_out=write_records(toy_text / "held_out.txt", folder / "held_out.tf_record"),
+        train=f"{folder}/train.tf_record", held_out=f"{folder}/held_out.tf_record"
     )
 
 
@@ -228,13 +258,14 @@ def pretraining_options(records, toy_text, output_dir, **changes):
 
 
 @pytest.fixture(scope="session")
-def pretrained(records, toy_text, tmp_path_factory):
+def pretrained(records, toy_text, once):
     """--output_dir of a run_pretraining that trained and evaluated."""
     from bert_tf.workflows.pretraining import run_pretraining
 
-    folder = tmp_path_factory.mktemp("pretrained")
-    run_pretraining(pretraining_options(records, toy_text, folder))
-    return folder
+    return once(
+        "pretrained",
+        lambda folder: run_pretraining(pretraining_options(records, toy_text, folder)),
+    )
 
 
 def classifier_options(output_dir, **changes):
@@ -252,16 +283,17 @@ def classifier_options(output_dir, **changes):
 
 
 @pytest.fixture(scope="session")
-def mood_tables(tmp_path_factory):
+def mood_tables(once):
     """Paths of the tables `train`, `dev` and `test` (which has no labels)."""
-    folder = tmp_path_factory.mktemp("moods")
-    test = ["sentence", *(text for text, _ in moods(7, seed=5))]
-    (folder / "test.tsv").write_text("\n".join(test) + "\n")
-    return SimpleNamespace(
-        train=write_table(folder / "train.tsv", moods(90, seed=3)),
-        dev=write_table(folder / "dev.tsv", moods(29, seed=4)),
-        test=str(folder / "test.tsv"),
-    )
+
+    def make(folder):
+        write_table(folder / "train.tsv", moods(90, seed=3))
+        write_table(folder / "dev.tsv", moods(29, seed=4))
+        test = ["sentence", *(text for text, _ in moods(7, seed=5))]
+        (folder / "test.tsv").write_text("\n".join(test) + "\n")
+
+    folder = once("moods", make)
+    return SimpleNamespace(**{n: f"{folder}/{n}.tsv" for n in ("train", "dev", "test")})
 
 
 def sentence_options(pretrained, mood_tables, output_dir, **changes):
@@ -282,51 +314,53 @@ def sentence_options(pretrained, mood_tables, output_dir, **changes):
 
 
 @pytest.fixture(scope="session")
-def sentence_model(pretrained, mood_tables, tmp_path_factory):
+def sentence_model(pretrained, mood_tables, once):
     """--output_dir of a run_classifier on the moods that trained, evaluated and predicted."""
     from bert_tf.workflows.classifier import run_classifier
 
-    folder = tmp_path_factory.mktemp("sentence_model")
-    run_classifier(sentence_options(pretrained, mood_tables, folder))
-    return folder
-
-
-@pytest.fixture(scope="session")
-def mrpc_folder(tmp_path_factory):
-    """--data_dir in the layout of MRPC."""
-    return write_mrpc(
-        tmp_path_factory.mktemp("glue") / "MRPC",
-        {"train": pairs(80, seed=6), "dev": pairs(21, seed=7), "test": pairs(5, seed=8)},
+    return once(
+        "sentence_model",
+        lambda folder: run_classifier(sentence_options(pretrained, mood_tables, folder)),
     )
 
 
 @pytest.fixture(scope="session")
-def pair_model(pretrained, mrpc_folder, tmp_path_factory):
+def mrpc_folder(once):
+    """--data_dir in the layout of MRPC."""
+    splits = {"train": pairs(80, seed=6), "dev": pairs(21, seed=7), "test": pairs(5, seed=8)}
+    return once("glue", lambda folder: write_mrpc(folder / "MRPC", splits)) / "MRPC"
+
+
+@pytest.fixture(scope="session")
+def pair_model(pretrained, mrpc_folder, once):
     """--output_dir of a run_classifier on MRPC's layout that trained, evaluated and predicted."""
     from bert_tf.workflows.classifier import run_classifier
 
-    folder = tmp_path_factory.mktemp("pair_model")
-    run_classifier(
-        classifier_options(
-            folder,
-            task_name="MRPC",
-            data_dir=str(mrpc_folder),
-            init_checkpoint=str(pretrained),
-            do_train=True,
-            do_eval=True,
-            do_predict=True,
-            num_train_epochs=12.0,
+    def make(folder):
+        run_classifier(
+            classifier_options(
+                folder,
+                task_name="MRPC",
+                data_dir=str(mrpc_folder),
+                init_checkpoint=str(pretrained),
+                do_train=True,
+                do_eval=True,
+                do_predict=True,
+                num_train_epochs=12.0,
+            )
         )
-    )
-    return folder
+
+    return once("pair_model", make)
 
 
 @pytest.fixture(scope="session")
-def exported(sentence_model, pair_model, tmp_path_factory):
+def exported(sentence_model, pair_model, once):
     """Folders of two SavedModels: `single` and `pair`."""
     from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
-    folder = tmp_path_factory.mktemp("exported")
-    for name, model_dir in (("single", sentence_model), ("pair", pair_model)):
-        export_saved_model(ExportOptions(model_dir=str(model_dir), export_dir=str(folder / name)))
+    def make(folder):
+        for name, model in (("single", sentence_model), ("pair", pair_model)):
+            export_saved_model(ExportOptions(model_dir=str(model), export_dir=f"{folder}/{name}"))
+
+    folder = once("exported", make)
     return SimpleNamespace(single=folder / "single", pair=folder / "pair")

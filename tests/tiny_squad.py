@@ -1,4 +1,4 @@
-"""Runs of run_squad on made-up sentences, made once per session and shared by the tests.
+"""Runs of run_squad on made-up sentences, made once per run of pytest and shared by the tests.
 
 squad_sets     files of both versions
 squad_model    run_squad from `pretrained`, on SQuAD 1.1
@@ -50,50 +50,56 @@ def squad_options(output_dir, **changes):
 
 
 @pytest.fixture(scope="session")
-def squad_sets(tmp_path_factory):
+def squad_sets(once):
     """Folder with SQuAD files of both versions."""
-    folder = tmp_path_factory.mktemp("squad")
-    write_squad(folder / "train.json", 160, seed=1)
-    write_squad(folder / "dev.json", 30, seed=2)
-    write_squad(folder / "test.json", 9, seed=3, labeled=False)
-    write_squad(folder / "train2.json", 160, seed=4, impossible=0.4)
-    write_squad(folder / "dev2.json", 30, seed=5, impossible=0.4)
-    return folder
+
+    def make(folder):
+        write_squad(folder / "train.json", 160, seed=1)
+        write_squad(folder / "dev.json", 30, seed=2)
+        write_squad(folder / "test.json", 9, seed=3, labeled=False)
+        write_squad(folder / "train2.json", 160, seed=4, impossible=0.4)
+        write_squad(folder / "dev2.json", 30, seed=5, impossible=0.4)
+
+    return once("squad", make)
 
 
 @pytest.fixture(scope="session")
-def squad_model(pretrained, squad_sets, tmp_path_factory):
+def squad_model(pretrained, squad_sets, once):
     """--output_dir of a run of SQuAD 1.1 that trained, was evaluated while it did, and answered."""
-    folder = tmp_path_factory.mktemp("squad_model")
-    run_squad(
-        squad_options(
-            folder,
-            init_checkpoint=str(pretrained),
-            do_train=True,
-            do_predict=True,
-            train_file=str(squad_sets / "train.json"),
-            predict_file=str(squad_sets / "dev.json"),
-            num_train_epochs=10.0,
-            evaluate_steps=60,
+
+    def make(folder):
+        run_squad(
+            squad_options(
+                folder,
+                init_checkpoint=str(pretrained),
+                do_train=True,
+                do_predict=True,
+                train_file=str(squad_sets / "train.json"),
+                predict_file=str(squad_sets / "dev.json"),
+                num_train_epochs=10.0,
+                evaluate_steps=60,
+            )
         )
-    )
-    return folder
+
+    return once("squad_model", make)
 
 
 @pytest.fixture(scope="session")
-def squad2_model(pretrained, squad_sets, tmp_path_factory):
+def squad2_model(pretrained, squad_sets, once):
     """The same of SQuAD 2.0."""
-    folder = tmp_path_factory.mktemp("squad2_model")
-    run_squad(
-        squad_options(
-            folder,
-            init_checkpoint=str(pretrained),
-            do_train=True,
-            do_predict=True,
-            train_file=str(squad_sets / "train2.json"),
-            predict_file=str(squad_sets / "dev2.json"),
-            num_train_epochs=10.0,
-            version_2_with_negative=True,
+
+    def make(folder):
+        run_squad(
+            squad_options(
+                folder,
+                init_checkpoint=str(pretrained),
+                do_train=True,
+                do_predict=True,
+                train_file=str(squad_sets / "train2.json"),
+                predict_file=str(squad_sets / "dev2.json"),
+                num_train_epochs=10.0,
+                version_2_with_negative=True,
+            )
         )
-    )
-    return folder
+
+    return once("squad2_model", make)

@@ -1,4 +1,5 @@
-"""Runs of run_ner and run_swag on a few dozen sentences, made once per session and shared by the tests.
+"""Runs of run_ner and run_swag on a few dozen sentences, made once per run of pytest and shared
+by the tests.
 
     conll_folder    train.txt, valid.txt, test.txt in CoNLL columns
     ner_model       run_ner from `pretrained` on them
@@ -28,14 +29,16 @@ def conll(num_sentences: int, seed: int) -> str:
 
 
 @pytest.fixture(scope="session")
-def conll_folder(tmp_path_factory):
+def conll_folder(once):
     """train.txt, valid.txt, test.txt."""
-    folder = tmp_path_factory.mktemp("conll")
-    documents = ["-DOCSTART- -X- O\n\n" + conll(30, seed) for seed in (1, 2, 3)]
-    (folder / "train.txt").write_text("\n".join(documents))
-    (folder / "valid.txt").write_text(conll(11, seed=4))
-    (folder / "test.txt").write_text("-DOCSTART- -X- O\n\n" + conll(5, seed=5))
-    return folder
+
+    def make(folder):
+        documents = ["-DOCSTART- -X- O\n\n" + conll(30, seed) for seed in (1, 2, 3)]
+        (folder / "train.txt").write_text("\n".join(documents))
+        (folder / "valid.txt").write_text(conll(11, seed=4))
+        (folder / "test.txt").write_text("-DOCSTART- -X- O\n\n" + conll(5, seed=5))
+
+    return once("conll", make)
 
 
 def ner_options(output_dir, **changes):
@@ -59,12 +62,14 @@ def ner_training(pretrained, data_dir, output_dir, **changes):
 
 
 @pytest.fixture(scope="session")
-def ner_model(pretrained, conll_folder, tmp_path_factory):
+def ner_model(pretrained, conll_folder, once):
     from bert_tf.workflows.ner import run_ner
 
-    folder = tmp_path_factory.mktemp("ner_model")
-    run_ner(ner_training(pretrained, conll_folder, folder, do_eval=True, do_predict=True))
-    return folder
+    steps = {"do_eval": True, "do_predict": True}
+    return once(
+        "ner_model",
+        lambda folder: run_ner(ner_training(pretrained, conll_folder, folder, **steps)),
+    )
 
 
 def questions(num_rows: int, seed: int) -> list[dict]:
@@ -88,14 +93,18 @@ def write_json_lines(path: Path, rows) -> str:
 
 
 @pytest.fixture(scope="session")
-def choice_files(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("choices")
-    unanswered = [{k: v for k, v in row.items() if k != "label"} for row in questions(7, seed=3)]
-    return {
-        "train_file": write_json_lines(folder / "train.jsonl", questions(90, seed=1)),
-        "eval_file": write_json_lines(folder / "dev.jsonl", questions(31, seed=2)),
-        "predict_file": write_json_lines(folder / "test.jsonl", unanswered),
-    }
+def choice_files(once):
+    def make(folder):
+        unanswered = questions(7, seed=3)
+        for row in unanswered:
+            del row["label"]
+        write_json_lines(folder / "train.jsonl", questions(90, seed=1))
+        write_json_lines(folder / "dev.jsonl", questions(31, seed=2))
+        write_json_lines(folder / "test.jsonl", unanswered)
+
+    names = {"train_file": "train", "eval_file": "dev", "predict_file": "test"}
+    folder = once("choices", make)
+    return {flag: f"{folder}/{name}.jsonl" for flag, name in names.items()}
 
 
 def swag_options(output_dir, **changes):
@@ -113,19 +122,20 @@ def swag_options(output_dir, **changes):
 
 
 @pytest.fixture(scope="session")
-def swag_model(pretrained, choice_files, tmp_path_factory):
+def swag_model(pretrained, choice_files, once):
     from bert_tf.workflows.swag import run_swag
 
-    folder = tmp_path_factory.mktemp("swag_model")
-    run_swag(
-        swag_options(
-            folder,
-            init_checkpoint=str(pretrained),
-            do_train=True,
-            do_eval=True,
-            do_predict=True,
-            num_train_epochs=10.0,
-            **choice_files,
+    def make(folder):
+        run_swag(
+            swag_options(
+                folder,
+                init_checkpoint=str(pretrained),
+                do_train=True,
+                do_eval=True,
+                do_predict=True,
+                num_train_epochs=10.0,
+                **choice_files,
+            )
         )
-    )
-    return folder
+
+    return once("swag_model", make)
