@@ -59,9 +59,10 @@ class LabelModel(TextModel):
         Raises:
             ValueError: there is a second sentence and should be none, or the other way round.
         """
-        text_a, text_b = (item, None)
+        parts: Any = (item, None)
         if not isinstance(item, str):
-            text_a, text_b = checked_parts(item, ("text_a", "text_b"))
+            parts = checked_parts(item, ("text_a", "text_b"))
+        text_a, text_b = parts
         checked_text(text_a)
         if self.is_pair and text_b is None:
             raise ValueError(
