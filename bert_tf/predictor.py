@@ -23,6 +23,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from bert_tf.errors import naming_parameters
 from bert_tf.model_folder import TrainedModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.answers import QuestionAnswerer
@@ -77,6 +78,7 @@ __all__ = [
 ]
 
 
+@naming_parameters()
 def load(path: str, **settings) -> Predictor:
     """Return the model in a folder, ready for raw text.
 

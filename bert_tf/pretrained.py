@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder, write_text
+from bert_tf.errors import naming_parameters
 from bert_tf.interop.beside import find_config
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import HEADS, Head
@@ -35,6 +36,7 @@ FORMATS = ("tf1", "huggingface")
 _BY_ARCHITECTURE = {head.architecture: head for head in HEADS.values()}
 
 
+@naming_parameters()
 def from_pretrained(cls: type, path: str, **kwargs) -> Any:
     """Return a model of a class with the weights of a checkpoint; see `ConfiguredModel`."""
     checkpoint = read_checkpoint(path)
@@ -80,6 +82,7 @@ def _with_labels(
     return replace(checkpoint, arrays=arrays), config, kwargs
 
 
+@naming_parameters()
 def save_pretrained(
     model: Any, folder: str, tokenizer: FullTokenizer | None = None, format: str = "huggingface"
 ) -> None:

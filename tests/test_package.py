@@ -15,7 +15,15 @@ import bert_tf
 ROOT = Path(bert_tf.__file__).parent
 
 # rank of each part: it may import parts of lower rank, of its own package, and those named beside it.
-RANKS = {"config": 0, "tokenization": 0, "data": 1, "modeling": 1, "training": 1, "interop": 1}
+RANKS = {
+    "config": 0,
+    "errors": 0,
+    "tokenization": 0,
+    "data": 1,
+    "modeling": 1,
+    "training": 1,
+    "interop": 1,
+}
 RANKS |= {
     "tasks": 2,
     "text_preprocessor": 2,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import tensorflow as tf
 
 from bert_tf.data.files import check_new_folder, new_folder
+from bert_tf.errors import naming_parameters
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import HEADS, Head, find_head, select
 from bert_tf.interop.huggingface_names import name_pairs
@@ -92,6 +93,7 @@ class ConvertOptions:
         check_license(self.license)
 
 
+@naming_parameters()
 def convert(path: str, folder: str, format: str = "huggingface", **options) -> None:
     """Write a checkpoint in another format.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bert_tf.data.files import check_new_folder
+from bert_tf.errors import naming_parameters
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.model_folder import TASK_FILE, TrainedModel
 from bert_tf.modeling.bert import BertModel
@@ -157,6 +158,7 @@ class ExportOptions:
         return self.precision if self.format == "saved_model" else "float32"
 
 
+@naming_parameters()
 def export(model_dir: str, export_dir: str, **options) -> None:
     """Write a SavedModel on raw text, or a file for TFLite or ONNX.
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import expand_files
+from bert_tf.errors import naming_parameters
 from bert_tf.interop.beside import find_config, load_tokenizer
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.model_folder import write_model_folder
@@ -59,6 +60,7 @@ class Trainer:
             one.
     """
 
+    @naming_parameters()
     def __init__(
         self,
         task: Task,
@@ -104,6 +106,7 @@ class Trainer:
     def model(self) -> keras.Model:
         return self._loop.model
 
+    @naming_parameters()
     def fit(self, data: Data, evaluate: Data | None = None) -> dict[str, float]:
         """Train up to `num_train_steps`, and return the metrics of `evaluate`.
 
@@ -150,6 +153,7 @@ class Trainer:
         )
         return {"global_step": self._loop.step} if evaluate is None else self.evaluate(evaluate)
 
+    @naming_parameters()
     def evaluate(self, data: Data) -> dict[str, float]:
         """Return the metrics of a data set; they are also written to `eval_results.txt`.
 
