@@ -13,6 +13,7 @@ import difflib
 import errno
 import logging
 import os
+import re
 import sys
 import types
 import typing
@@ -101,7 +102,8 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         except Exception as error:
             if not is_user_error(error):
                 raise
-            print(f"\nerror: {_missing_file(error, options) or error}", file=sys.stderr)
+            words = _missing_file(error, options) or _full_disk(error) or error
+            print(f"\nerror: {words}", file=sys.stderr)
             if flags.FLAGS.verbosity >= absl_logging.DEBUG:
                 raise
             return 1
@@ -141,6 +143,25 @@ def _missing_file(error: Exception, options: Any) -> str | None:
             meant = f" Did you mean {close[0]}?" if close else ""
             return f"--{field.name}={value}: there is no file {file} (in {os.getcwd()}).{meant}"
     return None
+
+
+# Where TensorFlow and we write before a file or a folder is whole.
+_UNFINISHED = r"(_temp/part-\d+-of-\d+)?(\.data-\d+-of-\d+)?(\.index)?\.tempstate\d+$|\.tmp(?=/|$)"
+
+
+def _full_disk(error: Exception) -> str | None:
+    """The message for a file that found no room; None for other errors."""
+    text = re.sub(r"^{{[^}]*}} *| *\[Op:\w+\].*$", "", str(error), flags=re.DOTALL)
+    reasons = (os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+    reason = next((reason for reason in reasons if reason in text), None)
+    if reason is None:
+        return None
+    file = getattr(error, "filename", None) or text.partition("; ")[0]
+    file = re.sub(_UNFINISHED, "", file)
+    return (
+        f"{file} could not be written: {reason[0].lower()}{reason[1:]}. Make room, or write to another "
+        "disk, and give the same command again."
+    )
 
 
 class _PlainFormatter(logging.Formatter):

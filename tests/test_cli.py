@@ -378,6 +378,29 @@ def test_a_missing_file_is_named_with_its_flag_and_its_neighbour(run_script, tmp
     assert ended.stderr.endswith("Did you mean train.tsv?\n")
 
 
+@pytest.mark.parametrize(
+    "written, shown",
+    [
+        ("out/model.ckpt-4.data-00000-of-00001.tempstate169", "out/model.ckpt-4"),
+        ("out/model.ckpt-4.index.tempstate169", "out/model.ckpt-4"),
+        (
+            "a/1.tmp/variables/variables_temp/part-00000-of-00001.data-00000-of-00001.tempstate1",
+            "a/1/variables/variables",
+        ),
+        ("out/answers.jsonl.tmp", "out/answers.jsonl"),
+    ],
+)
+def test_a_full_disk_is_told_in_our_words(written, shown):
+    theirs = (
+        f"{{{{function_node __wrapped__SaveV2_/device:CPU:0}}}} {written}; No space left on device"
+    )
+    for message in (f"{theirs} [Op:SaveV2]", f"{written}; No space left on device"):
+        words = cli._full_disk(tf.errors.ResourceExhaustedError(None, None, message))
+        assert words.startswith(f"{shown} could not be written: no space left on device")
+    assert cli._full_disk(OSError(28, "No space left on device", written)) == words
+    assert cli._full_disk(OSError(13, "Permission denied", written)) is None
+
+
 def test_an_error_of_tensorflows_file_system_is_the_users_and_its_internal_ones_are_ours(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(tf.errors.OpError) as not_a_folder:

@@ -149,27 +149,34 @@ def check_writable(output_dir: str) -> None:
 
 @contextmanager
 def new_folder(folder: str, name: str) -> Iterator[str]:
-    """A folder under a temporary name, which becomes `folder` if all goes well.
+    """Yield an empty folder under a temporary name, which gets its own name if the block ends well.
+
+    That name is `folder` + ".tmp". If the block ends with an exception, that folder is removed. If
+    `folder` is a symbolic link, its target is replaced.
 
     Args:
+        folder: must not exist, or be empty.
         name: of the parameter or flag, for messages.
 
     Raises:
         ValueError: as `check_new_folder`.
     """
     check_new_folder(folder, name)
-    temporary = f"{folder.rstrip('/')}.tmp"
+    target = os.path.realpath(folder) if os.path.islink(folder) else folder.rstrip("/")
+    temporary = target + TEMPORARY_SUFFIX
     if tf.io.gfile.exists(temporary):  # of a run that was killed
         tf.io.gfile.rmtree(temporary)
     tf.io.gfile.makedirs(temporary)
+    complete = False
     try:
         yield temporary
-    except BaseException:
-        tf.io.gfile.rmtree(temporary)
-        raise
-    if tf.io.gfile.isdir(folder):  # it is empty
-        tf.io.gfile.rmtree(folder)
-    tf.io.gfile.rename(temporary, folder)
+        if tf.io.gfile.isdir(target):
+            tf.io.gfile.rmtree(target)
+        tf.io.gfile.rename(temporary, target)
+        complete = True
+    finally:
+        if not complete and tf.io.gfile.exists(temporary):
+            tf.io.gfile.rmtree(temporary)
 
 
 def check_new_folder(folder: str, name: str) -> None:

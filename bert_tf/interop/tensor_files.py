@@ -130,8 +130,10 @@ def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
 
     Raises:
         ImportError: the safetensors library is not installed.
+        OSError: the file cannot be written.
     """
     try:
+        from safetensors import SafetensorError
         from safetensors.numpy import save_file
     except ImportError as error:
         raise ImportError(
@@ -139,7 +141,10 @@ def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
             "the checkout of bert_tf"
         ) from error
     temporary = f"{path}.tmp"
-    save_file(dict(tensors), temporary, metadata={"format": "pt"})  # transformers wants to know
+    try:
+        save_file(dict(tensors), temporary, metadata={"format": "pt"})  # transformers wants to know
+    except SafetensorError as error:
+        raise OSError(f"{path}; {error}") from error
     os.replace(temporary, path)
 
 

@@ -69,12 +69,16 @@ def save_checkpoint(
     arrays = [np.asarray(variables[name]) for name in names]
     if GLOBAL_STEP in variables:
         arrays[names.index(GLOBAL_STEP)] = np.asarray(step, np.int64)
-    tf.raw_ops.SaveV2(
-        prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=arrays
-    )
-    others = [path for path in list_checkpoints(directory) if path != prefix]
-    kept = [*others, prefix][-keep_max:]  # [-0:] is all
-    _write_state(directory, kept)
+    try:
+        tf.raw_ops.SaveV2(
+            prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=arrays
+        )
+        others = [path for path in list_checkpoints(directory) if path != prefix]
+        kept = [*others, prefix][-keep_max:]  # [-0:] is all
+        _write_state(directory, kept)
+    except (OSError, tf.errors.OpError):  # a full disk, most often
+        _remove_fragments(directory)
+        raise
     _remove_others(directory, kept)
     return prefix
 
@@ -228,6 +232,16 @@ def _remove_others(directory: str, kept: list[str]) -> None:
     for name in tf.io.gfile.listdir(directory):
         part = re.match(r"(model\.ckpt-\d+)\.(index|meta|data-)", name)
         if part and part[1] not in kept_names:
+            tf.io.gfile.remove(tf.io.gfile.join(directory, name))
+
+
+def _remove_fragments(directory: str) -> None:
+    """Removes what a checkpoint left that could not be written."""
+    names = tf.io.gfile.listdir(directory)
+    for name in names:
+        part = re.fullmatch(r"(model\.ckpt-\d+\.)(index|data-).*", name)
+        is_alone = part is not None and f"{part[1]}index" not in names
+        if (part and (is_alone or ".tempstate" in name)) or name == "checkpoint.tmp":
             tf.io.gfile.remove(tf.io.gfile.join(directory, name))
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.files import write_text
+from bert_tf.data.files import whole_file, write_text
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.model_folder import BESIDE_CHECKPOINTS
 from bert_tf.training import checkpoints
@@ -106,4 +106,5 @@ class BestCheckpoint:
         for name in BESIDE_CHECKPOINTS:
             source = os.path.join(self._output_dir, name)
             if tf.io.gfile.exists(source):
-                tf.io.gfile.copy(source, os.path.join(self.folder, name), overwrite=True)
+                with whole_file(os.path.join(self.folder, name)) as target:
+                    tf.io.gfile.copy(source, target, overwrite=True)

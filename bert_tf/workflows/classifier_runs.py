@@ -25,7 +25,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_tf.data.files import write_text
+from bert_tf.data.files import whole_file, write_text
 from bert_tf.model_folder import BESIDE_CHECKPOINTS, read_task
 from bert_tf.training import checkpoints
 from bert_tf.training.strategy import is_multi_worker
@@ -244,7 +244,8 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
             is_own = name.startswith(("result.json", "eval_results.txt"))
             is_own = is_own or (name == CARD_FILE and not may_be_written(target))
             if not is_own and not tf.io.gfile.isdir(source):
-                tf.io.gfile.copy(source, target, overwrite=True)
+                with whole_file(target) as temporary:
+                    tf.io.gfile.copy(source, temporary, overwrite=True)
         note = json.dumps({"name": run.name, "score": score})
         write_text(os.path.join(output_dir, BEST_RUN_FILE), note + "\n")
     for name in tf.io.gfile.listdir(folder):

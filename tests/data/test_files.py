@@ -12,7 +12,7 @@ import pytest
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.files import expand_files, open_whole, remove_file, write_text
+from bert_tf.data.files import expand_files, new_folder, open_whole, remove_file, write_text
 from bert_tf.data.records import RecordWriter
 from bert_tf.workflows.corpus_preparation import _Output
 from bert_tf.workflows.extraction_output import Features, open_features
@@ -188,3 +188,26 @@ def test_only_regular_files_are_removed(tmp_path):
     for name in ("pipe", "link", "file"):
         remove_file(str(tmp_path / name))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
+
+
+def test_a_folder_appears_when_it_is_whole_and_an_abandoned_one_is_removed(tmp_path):
+    (tmp_path / "1.tmp" / "of a kill").mkdir(parents=True)
+    with pytest.raises(KeyError), new_folder(f"{tmp_path}/1") as folder:
+        write_text(os.path.join(folder, "half"), "half")
+        raise KeyError("a bug of the caller")
+    assert not any(tmp_path.iterdir())
+    (tmp_path / "1").mkdir()
+    with new_folder(f"{tmp_path}/1/") as folder:
+        write_text(os.path.join(folder, "file"), "whole")
+        assert not any((tmp_path / "1").iterdir())
+    assert (tmp_path / "1" / "file").read_text() == "whole"
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_a_link_to_an_empty_folder_stays_one(tmp_path):
+    (tmp_path / "disk" / "target").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "target")
+    with new_folder(str(tmp_path / "link")) as folder:
+        write_text(os.path.join(folder, "file"), "whole")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "disk" / "target" / "file").read_text() == "whole"

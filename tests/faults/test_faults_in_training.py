@@ -87,6 +87,7 @@ def test_no_room_for_a_checkpoint(records, toy_text, whole, tmp_path, fault_seed
     command = training_command(records, toy_text, folder)
     limit = random.Random(fault_seed).randint(3_000, 20_000)
     assert_clear_error(run(under_fault(command, "file_size_limit", limit)), str(folder))
+    assert not list(folder.rglob("*.tempstate*")) and not list(folder.rglob("*.tmp"))
     assert_same_end(command, folder, whole)
     outcome("training: no room on the disk", f"{CLEAR_ERROR}; {SAME_END}")
 
@@ -96,6 +97,7 @@ def test_a_disk_that_is_full(records, toy_text, whole, small_disk, fault_seed, o
     command = training_command(records, toy_text, folder)
     small_disk.has(f"{random.Random(fault_seed).randint(8, 40) * 4096}")
     assert_clear_error(run(command), str(folder))
+    assert not list(folder.rglob("*.tempstate*")) and not list(folder.rglob("*.tmp"))
     small_disk.has("100m")
     assert_same_end(command, folder, whole)
     outcome("training: a full disk (tmpfs)", f"{CLEAR_ERROR}; {SAME_END}")

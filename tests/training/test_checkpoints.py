@@ -1,5 +1,7 @@
 """Checkpoints: the reference's names, whole or not at all, and found again wherever they lie."""
 
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -64,6 +66,25 @@ def trained():
     gradients = [tf.random.stateless_normal(v.shape, (1, 2)) for v in model.trainable_variables]
     optimizer.apply(gradients, model.trainable_variables)
     return training_variables(model, optimizer)
+
+
+@pytest.mark.parametrize("part", ["data-00000-of-00001.tempstate7", "index.tempstate7"])
+def test_a_checkpoint_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch, part):
+    """A disk may be full before the index is written, or in it."""
+    save_checkpoint(str(tmp_path), {"w": np.ones(3, np.float32)}, 1)
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    def save(prefix, **_):
+        Path(f"{prefix}.{part}").touch()
+        if part.startswith("index"):
+            Path(f"{prefix}.data-00000-of-00001").touch()
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(tf.raw_ops, "SaveV2", save)
+    for step in (1, 2):
+        with pytest.raises(tf.errors.ResourceExhaustedError):
+            save_checkpoint(str(tmp_path), {"w": np.ones(3, np.float32)}, step)
+        assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_a_checkpoint_lists_exactly_the_references_names(trained, tmp_path):
