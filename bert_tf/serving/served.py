@@ -6,6 +6,7 @@ Shapes: B batch, S sequence.
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -120,7 +121,8 @@ class Served(tf.Module, abc.ABC):
                 found[name] = _graph(self.tokens).get_concrete_function(**self.ids_specs())
             else:
                 function, specs = text[name]
-                found[name] = _graph(function).get_concrete_function(*specs)
+                checked = _of_one_size(function, [spec.name for spec in specs])
+                found[name] = _graph(checked).get_concrete_function(*specs)
         return found
 
     def numeric_tokens(self) -> Any:
@@ -227,6 +229,21 @@ class _Untracked:
 
 def _graph(function: Callable[..., Outputs]):
     return tf.function(function, autograph=False)
+
+
+def _of_one_size(function: Callable[..., Outputs], names: Sequence[str]):
+    """`function` of inputs with these names, asserting that all have the same number of rows."""
+
+    @functools.wraps(function)
+    def checked(*inputs: tf.Tensor) -> Outputs:
+        sizes = [tf.shape(value)[0] for value in inputs]
+        for name, size in zip(names[1:], sizes[1:], strict=True):
+            before, between = f"`{names[0]}` has this many rows:", f"but `{name}` has this many:"
+            rule = "Send one row of each for every example."
+            tf.debugging.Assert(size == sizes[0], [before, sizes[0], between, size, rule])
+        return function(*inputs)
+
+    return checked if len(names) > 1 else function
 
 
 def valid_utf8(texts: tf.Tensor) -> tf.Tensor:

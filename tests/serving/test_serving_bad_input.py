@@ -70,6 +70,17 @@ def test_bad_texts_are_answered(model, kind):
         check(loaded.signatures[signature](**inputs), rows=1)
 
 
+def test_inputs_of_two_sizes_are_refused_with_their_names_and_sizes(model):
+    loaded, signatures = model
+    for signature, names in signatures.items():
+        for few, many in ((1, 2), (2, 1), (2, 0)):
+            texts = {n: column(n, [b"a cat"] * (few if n == names[0] else many)) for n in names}
+            if len(names) > 1:
+                expected = rf"`{names[0]}`[^0-9]*\[?{few}\b.*`{names[1]}`[^0-9]*\[?{many}\b"
+                with pytest.raises(tf.errors.InvalidArgumentError, match=expected):
+                    loaded.signatures[signature](**texts)
+
+
 def test_an_empty_batch_has_an_empty_answer(model):
     loaded, signatures = model
     for signature, names in signatures.items():
