@@ -15,6 +15,8 @@ are first used.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from bert_tf.keras_classes import register_with_keras
+
 __version__ = "1.0.0"
 
 if TYPE_CHECKING:
@@ -94,3 +96,6 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+register_with_keras()

@@ -8,9 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import pytest
 
 import bert_tf
+from bert_tf.keras_classes import CLASSES
+from bert_tf.modeling import models
+from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.schedules import WarmupLinearDecay
 
 ROOT = Path(bert_tf.__file__).parent
 
@@ -97,6 +102,33 @@ def test_importing_it_loads_neither_tensorflow_nor_keras_and_prints_nothing(modu
     code = f"import {module}, sys; assert not {{'tensorflow', 'keras', 'numpy'}} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+def test_a_keras_file_is_loaded_where_only_the_package_was_imported(tmp_path):
+    config = bert_tf.BertConfig.from_name("tiny", vocab_size=10, num_hidden_layers=1)
+    model = models.BertForSequenceClassification(config, 3)
+    schedule = WarmupLinearDecay(1e-3, num_train_steps=10, num_warmup_steps=2)
+    model.compile(AdamWeightDecay(schedule))
+    model.save(tmp_path / "model.keras")
+    code = (
+        "import bert_tf, importlib.util, sys; importlib.util.find_spec('keras'); import keras; "
+        "assert not [name for name in sys.modules if name.startswith('bert_tf.modeling')]; "
+        "model = keras.saving.load_model(sys.argv[1]); "
+        "print(type(model).__name__, type(model.optimizer).__name__, model.num_labels)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "model.keras")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.split() == ["BertForSequenceClassification", "AdamWeightDecay", "3"], done
+
+
+def test_keras_can_find_every_registered_class():
+    for info in pkgutil.walk_packages([str(ROOT)], "bert_tf."):
+        if info.name.startswith(("bert_tf.modeling", "bert_tf.training", "bert_tf.tasks")):
+            importlib.import_module(info.name)
+    registry = keras.saving.get_custom_objects()
+    registered = {name: found for name, found in registry.items() if name.startswith("bert_tf>")}
+    assert registered.keys() == CLASSES.keys()
+    assert {n: (c.__module__, c.__name__) for n, c in registered.items()} == CLASSES
 
 
 def test_names_of_the_package_root_are_found_when_used():

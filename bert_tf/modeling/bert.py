@@ -26,7 +26,14 @@ class ConfiguredModel(keras.Model):
 
     All shapes follow from the configuration, so the variables exist before the first call, and a
     checkpoint can be loaded at once. The variables' paths are the reference's variable names.
+
+    Attributes:
+        exported_inputs: name -> shape of the int32 inputs of an exported model.
     """
+
+    exported_inputs: Mapping[str, tuple[None, ...]] = dict.fromkeys(
+        ("input_ids", "input_mask", "segment_ids"), (None, None)
+    )
 
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(**kwargs)
@@ -67,6 +74,22 @@ class ConfiguredModel(keras.Model):
             ValueError: the folder is not empty, or the format is unknown or cannot hold this model.
         """
         import_module("bert_tf.pretrained").save_pretrained(self, folder, tokenizer, format)
+
+    def export(
+        self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
+    ):
+        """Export the model as Keras does, by default for all of `exported_inputs`.
+
+        Outputs that are lists become numbered ones: `all_encoder_layers_0`, `all_encoder_layers_1`, ...
+        """
+        model: keras.Model = self
+        if input_signature is None:
+            inputs = {
+                name: keras.Input(batch_shape=shape, dtype="int32", name=name)
+                for name, shape in self.exported_inputs.items()
+            }
+            model = keras.Model(inputs, _numbered(self(inputs)), name=self.name)
+        keras.Model.export(model, filepath, format, verbose, input_signature, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         policy = keras.saving.serialize_keras_object(self.dtype_policy)
@@ -224,6 +247,17 @@ class BertModel(ConfiguredModel):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "output_attentions": self.output_attentions}
+
+
+def _numbered(outputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs, with one name for each value of a list."""
+    found: dict[str, Any] = {}
+    for name, value in outputs.items():
+        if isinstance(value, list):
+            found |= {f"{name}_{index}": part for index, part in enumerate(value)}
+        else:
+            found[name] = value
+    return found
 
 
 def _same_sequence(sequence_ids):

@@ -35,6 +35,10 @@ class BertForPreTraining(ConfiguredModel):
     Outputs: `masked_lm_logits` [B, P, V]; `next_sentence_logits` [B, 2] (0 = is next, 1 = random).
     """
 
+    exported_inputs = dict.fromkeys(
+        (*ConfiguredModel.exported_inputs, "masked_lm_positions"), (None, None)
+    )
+
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, **kwargs)
         self.bert = BertModel(config, dtype=self.dtype_policy)
@@ -146,6 +150,8 @@ class BertForMultipleChoice(_LabeledModel):
     Inputs: `input_ids`, `input_mask`, `segment_ids`, int32 [B, K, S].
     Outputs: `logits` [B, K].
     """
+
+    exported_inputs = dict.fromkeys(ConfiguredModel.exported_inputs, (None, None, None))
 
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, num_labels=1, **kwargs)

@@ -59,7 +59,7 @@ class LabelModel(TextModel):
         Raises:
             ValueError: there is a second sentence and should be none, or the other way round.
         """
-        parts: Any = (item, None)
+        parts: Sequence[Any] = (item, None)
         if not isinstance(item, str):
             parts = checked_parts(item, ("text_a", "text_b"))
         text_a, text_b = parts

@@ -157,3 +157,18 @@ def test_none_counts_as_not_given():
         model({**inputs, "input_mask": None, "attention_mask": inputs["input_mask"]}),
         model(inputs),
     )
+
+
+@EVERY_MODEL
+def test_the_export_of_keras_has_the_names_and_types_and_answers_like_the_model(kind, tmp_path):
+    model, inputs = MODELS[kind](), batch(kind)
+    model.export(str(tmp_path), verbose=False)
+    signature = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    found = signature(**{name: tf.constant(value) for name, value in inputs.items()})
+    expected = model(inputs)
+    for index, layer in enumerate(expected.pop("all_encoder_layers", ())):
+        expected[f"all_encoder_layers_{index}"] = layer
+    assert_equal({name: found[name] for name in sorted(found)}, dict(sorted(expected.items())))
+    taken = signature.structured_input_signature[1]
+    assert {name: spec.dtype for name, spec in taken.items()} == dict.fromkeys(inputs, tf.int32)
+    assert all(size is None for spec in taken.values() for size in spec.shape)
