@@ -192,6 +192,7 @@ def test_flags_are_the_fields(name):
         assert flag.default == (None if required else field.default)
         assert type(flag.default) is type(None if required else field.default)
         expected_help = field.metadata["help"]
+        assert expected_help, field.name
         if "choices" in field.metadata:
             expected_help = f"<{'|'.join(field.metadata['choices'])}>: {expected_help}"
             assert flag.parser.enum_values == list(field.metadata["choices"])
@@ -283,7 +284,9 @@ def run_script(tmp_path):
         script = tmp_path / "script.py"
         script.write_text(SCRIPT.format(body=body, field=field))
         environment = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
-        if not tensorflow:  # cli.py imports it only to silence it; without it a script starts at once
+        if (
+            not tensorflow
+        ):  # cli.py imports it only to silence it; without it a script starts at once
             environment["TF_CPP_MIN_LOG_LEVEL"] = "2"
         return subprocess.run(
             [sys.executable, str(script), *arguments],

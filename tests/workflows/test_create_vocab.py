@@ -170,10 +170,6 @@ def test_options_are_checked_when_made(options, changes, message):
         dataclasses.replace(options, **changes)
 
 
-def test_every_option_has_a_help_text():
-    assert all(f.metadata["help"] for f in dataclasses.fields(VocabularyOptions))
-
-
 # The vocabularies in vocab/
 
 LEARNED = Path(__file__).parents[2] / "vocab"

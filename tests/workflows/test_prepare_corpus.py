@@ -215,10 +215,6 @@ def test_options_are_checked_when_made(options, name):
         dataclasses.replace(options, **{name: -1})
 
 
-def test_every_option_has_a_help_text():
-    assert all(f.metadata["help"] for f in dataclasses.fields(CorpusPreparationOptions))
-
-
 def test_the_script_does_it_and_names_what_is_wrong(options, tmp_path):
     script = Path(corpus_preparation.__file__).parents[2] / "run_scripts" / "prepare_corpus.py"
     command = [sys.executable, script, f"--input_file={options.input_file}"]

@@ -469,7 +469,3 @@ def test_a_glue_file_with_missing_columns_is_named_with_its_line(training, tmp_p
     options = dataclasses.replace(training, train_file=None, task_name="MRPC", data_dir=str(folder))
     with pytest.raises(ValueError, match=r"train.tsv:5: mrpc needs 5 columns .* this row has 4"):
         run_classifier(options)
-
-
-def test_every_option_has_a_help_text():
-    assert all(field.metadata["help"] for field in dataclasses.fields(ClassifierOptions))

@@ -27,7 +27,7 @@ from tiny_runs import (
 from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows.pretraining import PretrainingOptions, run_pretraining
+from bert_tf.workflows.pretraining import run_pretraining
 
 RESULTS = [
     "global_step",
@@ -382,7 +382,3 @@ def test_a_training_shorter_than_the_default_of_the_warmup_warms_up_for_a_tenth(
         run_pretraining(dataclasses.replace(options, **default))
     message = f"--num_warmup_steps is {expected}, a tenth of --num_train_steps={num_train_steps}"
     assert (message in caplog.text) is (num_train_steps < 10_000)
-
-
-def test_every_option_has_a_help_text():
-    assert all(field.metadata["help"] for field in dataclasses.fields(PretrainingOptions))
