@@ -1,12 +1,9 @@
 """Set-up of every test: `from reference import numpy_bert` works wherever pytest is started, and there
 are two CPU devices, so that two replicas can be tested on any machine."""
 
-import gc
 import sys
 from pathlib import Path
 
-import keras
-import pytest
 import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -35,15 +32,6 @@ from tiny_words_and_choices import (  # noqa: E402, F401
     ner_model,
     swag_model,
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def memory():
-    """Free the models and graphs of a test file; they hold one another until they are collected."""
-    yield
-    keras.backend.clear_session()
-    gc.collect()
-
 
 # Folders and files of the slow tier: they start processes or take minutes. Other slow tests carry the
 # mark themselves. The longest files begin first, so that no process is idle during the last minutes.
