@@ -60,6 +60,7 @@ def test_it_leaves_all_that_the_docstring_promises(ner_model):
         "doc_stride": None,
         "feature_layers": None,
         "bilstm_units": 768,
+        "word_labels": False,
     }
 
 
