@@ -23,32 +23,9 @@ from typing import Any
 from absl import app, flags
 from absl import logging as absl_logging
 
+from bert_tf.quiet import import_tensorflow
 
-def _load_tensorflow_quietly() -> None:
-    """Imports TensorFlow without its start-up messages, which say nothing that a user needs.
-
-    Scripts import this file first. Some of the messages come before TensorFlow looks at
-    TF_CPP_MIN_LOG_LEVEL, so standard error is closed to them. Whoever sets that variable to less than
-    3 sees all; processes that we start find our own 3 there.
-    """
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "3") != "3":
-        return
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-    sys.stderr.flush()
-    standard_error = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        import tensorflow as tf
-
-        tf.config.list_physical_devices()  # the search for devices has messages of its own
-    finally:
-        os.dup2(standard_error, 2)
-        os.close(standard_error)
-        os.close(nowhere)
-
-
-_load_tensorflow_quietly()
+import_tensorflow()  # scripts import this file first
 
 _DEFINERS: dict[type, Callable] = {
     str: flags.DEFINE_string,

@@ -13,6 +13,7 @@ import tensorflow as tf
 from absl import flags
 
 from bert_tf import cli, workflows
+from bert_tf.quiet import messages_from
 
 # Flags without which an option class refuses to be made, or that it needs for others.
 LEAST = {
@@ -459,14 +460,46 @@ def test_help_shows_every_flag_with_its_text_and_default(run_script):
         assert text in ended.stdout
 
 
-def test_tensorflow_is_loaded_without_its_messages():
-    environment = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
-    code = "import bert_tf.cli, sys; print('tensorflow' in sys.modules)"
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},
+def import_cli(**environment):
+    """A process that imports cli.py, with nothing said about TensorFlow's messages but `environment`."""
+    own = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
+    return subprocess.run(
+        [sys.executable, "-c", "import bert_tf.cli, sys; print('tensorflow' in sys.modules)"],
+        env=own | {"PYTHONPATH": os.pathsep.join(sys.path), **environment},
         capture_output=True,
         text=True,
         timeout=120,
     )
+
+
+def test_tensorflow_is_loaded_without_its_messages():
+    ended = import_cli()
     assert (ended.stdout, ended.stderr) == ("True\n", "")
+
+
+def test_messages_below_the_level_that_a_user_set_are_not_shown():
+    ended = import_cli(TF_CPP_MIN_LOG_LEVEL="2")
+    assert ended.stdout == "True\n"
+    assert all(line.startswith(("E", "F")) for line in ended.stderr.splitlines())
+
+
+def test_why_tensorflow_cannot_be_loaded_is_shown(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("import os; os.write(2, b'why\\n'); raise ImportError")
+    ended = import_cli(PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path]))
+    assert "why\n" in ended.stderr and "ImportError" in ended.stderr
+
+
+LOG = """WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795.27 22 port.cc:153] oneDNN custom operations are on.
+2026-11-22 16:37:56.123456: I tensorflow/core/platform/cpu_feature_guard.cc:210] optimized
+To enable the following instructions: AVX2
+W0000 00:00:1795.27 22 dataset.cc:997] not optimized
+2026-11-22 16:37:56.123456: E external/local_xla/cuda.cc:51] failed call to cuInit
+its second line
+"""
+
+
+@pytest.mark.parametrize("level, shown", [(0, 7), (1, 3), (2, 2), (3, 0)])
+def test_a_log_is_cut_down_to_its_severe_messages(level, shown):
+    lines = messages_from(LOG, level).splitlines()
+    assert lines == LOG.splitlines()[7 - shown :]

@@ -21,6 +21,7 @@ ROOT = Path(bert_tf.__file__).parent
 
 # rank of each part: it may import parts of lower rank, of its own package, and those named beside it.
 RANKS = {
+    "quiet": 0,
     "config": 0,
     "errors": 0,
     "tokenization": 0,

@@ -16,6 +16,8 @@ from multiprocessing.connection import wait as wait_for_process
 from types import ModuleType
 from typing import Any, TypeVar
 
+from bert_tf.quiet import import_tensorflow
+
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
@@ -82,6 +84,21 @@ def usable_cores() -> int:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # macOS and Windows do not say
         return os.cpu_count() or 1
+
+
+messages: Any = None  # of a worker: the queue for its reports
+
+
+def start_worker(queue: Any) -> None:
+    """In a worker that imports TensorFlow for its first part: do so without messages.
+
+    Args:
+        queue: for reports to the first process; `messages`.
+    """
+    global messages
+    messages = queue
+    end_with_parent()
+    import_tensorflow(find_devices=False)
 
 
 def end_with_parent() -> None:

@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
 
-from bert_tf.data.parallel import end_with_parent
+from bert_tf.data import parallel
 from bert_tf.workflows.pretraining_group import GroupJob, GroupResult, RecordSettings, make_group
 
 logger = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ def run_in_processes(
     context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
     messages = context.Queue()
     pool = ProcessPoolExecutor(
-        num_workers, mp_context=context, initializer=_start_worker, initargs=(messages,)
+        num_workers, mp_context=context, initializer=parallel.start_worker, initargs=(messages,)
     )
     try:
         waiting = {pool.submit(_work, job, settings) for job in jobs}
@@ -69,17 +68,10 @@ def run_in_processes(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-_messages: Any = None  # of a worker: where its reports go
-
-
-def _start_worker(messages: Any) -> None:
-    global _messages
-    _messages = messages
-    end_with_parent()
-
-
 def _work(job: GroupJob, settings: RecordSettings) -> GroupResult:
-    return make_group(job, settings, _throttled(job.number, lambda *values: _messages.put(values)))
+    return make_group(
+        job, settings, _throttled(job.number, lambda *values: parallel.messages.put(values))
+    )
 
 
 def _throttled(number: int, report: Report) -> Callable[[float, int], None]:
