@@ -423,7 +423,8 @@ class FullTokenizer:
         """
         rows = ids.numpy() if hasattr(ids, "numpy") else ids
         rows = rows.tolist() if hasattr(rows, "tolist") else list(rows)
-        if rows and isinstance(rows[0], (list, tuple)):
+        first = rows[0] if rows else None
+        if isinstance(first, (list, tuple)) or len(getattr(first, "shape", ())):
             return [self.decode(row, skip_special_tokens=skip_special_tokens) for row in rows]
         left_out = ("[PAD]", "[CLS]", "[SEP]") if skip_special_tokens else ()
         tokens = [token for token in self.convert_ids_to_tokens(rows) if token not in left_out]

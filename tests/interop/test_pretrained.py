@@ -57,6 +57,8 @@ def test_the_tokenizer_makes_padded_batches_of_pairs_and_reads_them_back():
     assert batch["segment_ids"].tolist() == [[0] * 6 + [1] * 2, [0] * 3 + [1] * 3 + [0] * 2]
     assert {array.dtype for array in batch.values()} == {np.dtype(np.int32)}
     assert tokenizer.decode(batch["input_ids"]) == ["a ab c b", "[UNK] c d"]
+    assert tokenizer.decode(list(batch["input_ids"])) == ["a ab c b", "[UNK] c d"]
+    assert tokenizer.decode(tf.ragged.constant([[5, 6], [7]])) == ["a b", "c"]
     assert tokenizer.decode(tf.constant([2, 5, 3]), skip_special_tokens=False) == "[CLS] a [SEP]"
 
 
