@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_FLAG = re.compile(r"--(\w+(?:=[^\s,;.)]+)?)")
+# A flag begins a word ("models--google--bert" is a folder) and does not end with a punctuation mark.
+_FLAG = re.compile(r"(?<![\w-])--(\w+(?:=\S*[^\s,;:.)])?)")
 
 
 @contextmanager
@@ -17,6 +18,10 @@ def naming_parameters() -> Iterator[None]:
     ...     raise ValueError("--top_k is 0, but must be 1 or more. Use --top_k=5.")
     Traceback (most recent call last):
     ValueError: `top_k` is 0, but must be 1 or more. Use `top_k=5`.
+    >>> with naming_parameters():
+    ...     raise ValueError("models--org--bert has no vocabulary (--vocab_file=a/vocab.txt).")
+    Traceback (most recent call last):
+    ValueError: models--org--bert has no vocabulary (`vocab_file=a/vocab.txt`).
     """
     try:
         yield
