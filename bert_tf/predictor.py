@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
@@ -79,7 +80,7 @@ __all__ = [
 
 
 @naming_parameters()
-def load(path: str, **settings) -> Predictor:
+def load(path: str | os.PathLike, **settings) -> Predictor:
     """Return the model in a folder, ready for raw text.
 
     >>> import bert_tf
@@ -118,7 +119,7 @@ class Predictor:
 
     def __init__(
         self,
-        model: str | TrainedModel,
+        model: str | os.PathLike | TrainedModel,
         *,
         batch_size: int = 32,
         precision: str | None = None,
@@ -138,7 +139,9 @@ class Predictor:
         self._saved = self._trained = None
         if isinstance(model, TrainedModel):
             self._trained = with_settings(model, max_seq_length, doc_stride)
-        elif is_saved_model(model):
+            return
+        model = os.fspath(model)
+        if is_saved_model(model):
             fixed: dict[str, Any] = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
             fixed["precision"] = None if precision == "float32" else precision
             for name, value in fixed.items():

@@ -37,7 +37,7 @@ _BY_ARCHITECTURE = {head.architecture: head for head in HEADS.values()}
 
 
 @naming_parameters()
-def from_pretrained(cls: type, path: str, **kwargs) -> Any:
+def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     """Return a model of a class with the weights of a checkpoint; see `ConfiguredModel`."""
     checkpoint = read_checkpoint(path)
     config = find_config(None, checkpoint)
@@ -84,7 +84,10 @@ def _with_labels(
 
 @naming_parameters()
 def save_pretrained(
-    model: Any, folder: str, tokenizer: FullTokenizer | None = None, format: str = "huggingface"
+    model: Any,
+    folder: str | os.PathLike,
+    tokenizer: FullTokenizer | None = None,
+    format: str = "huggingface",
 ) -> None:
     """Write a model as a new folder; see `ConfiguredModel`."""
     head = _BY_ARCHITECTURE.get(type(model).__name__)
@@ -101,7 +104,7 @@ def save_pretrained(
     task = make_task(head, model.config, checkpoint.labels or ())
     vocab = None if tokenizer is None else list(tokenizer.vocab)
     do_lower_case = None if tokenizer is None else tokenizer.do_lower_case
-    with new_folder(folder, "`folder`") as temporary:
+    with new_folder(os.fspath(folder), "`folder`") as temporary:
         write_folder(temporary, checkpoint, model.config, head, task, vocab, do_lower_case, format)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,7 +78,9 @@ class TextPreprocessor(keras.layers.Layer):
         self._tokenizer = GraphTokenizer(ids, do_lower_case)
 
     @classmethod
-    def from_pretrained(cls, path: str, max_length: int, **kwargs) -> TextPreprocessor:
+    def from_pretrained(
+        cls, path: str | os.PathLike, max_length: int, **kwargs
+    ) -> TextPreprocessor:
         """Return the preprocessor for a model folder or checkpoint; see `FullTokenizer`."""
         tokenizer = read_tokenizer(path)
         return cls(list(tokenizer.vocab), max_length, tokenizer.do_lower_case, **kwargs)

@@ -5,6 +5,7 @@ Shapes: B batch, S sequence, H hidden.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -41,7 +42,7 @@ class ConfiguredModel(keras.Model):
         self.load_report = None
 
     @classmethod
-    def from_pretrained(cls, path: str, **kwargs) -> ConfiguredModel:
+    def from_pretrained(cls, path: str | os.PathLike, **kwargs) -> ConfiguredModel:
         """Return a model with the weights of any checkpoint that `--init_checkpoint` may name.
 
         Parts that the checkpoint lacks, such as a new head, have random values. `load_report` of the
@@ -60,7 +61,10 @@ class ConfiguredModel(keras.Model):
         return import_module("bert_tf.pretrained").from_pretrained(cls, path, **kwargs)
 
     def save_pretrained(
-        self, folder: str, tokenizer: FullTokenizer | None = None, format: str = "huggingface"
+        self,
+        folder: str | os.PathLike,
+        tokenizer: FullTokenizer | None = None,
+        format: str = "huggingface",
     ) -> None:
         """Write the model as a new folder, which appears whole or not at all.
 

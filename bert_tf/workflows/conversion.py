@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,10 +23,7 @@ from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.model_folder import read_task
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.of_checkpoint import (
-    default_labels,
-    make_task,
-)
+from bert_tf.tasks.of_checkpoint import default_labels, make_task
 from bert_tf.workflows import lookup
 from bert_tf.workflows.conversion_check import verify_conversion
 from bert_tf.workflows.model_card import check_license, write_conversion_card
@@ -94,7 +92,9 @@ class ConvertOptions:
 
 
 @naming_parameters()
-def convert(path: str, folder: str, format: str = "huggingface", **options) -> None:
+def convert(
+    path: str | os.PathLike, folder: str | os.PathLike, format: str = "huggingface", **options
+) -> None:
     """Write a checkpoint in another format.
 
     >>> import bert_tf
@@ -110,6 +110,7 @@ def convert(path: str, folder: str, format: str = "huggingface", **options) -> N
         TypeError: there is no such option.
         ValueError: the folder is not empty, or the checkpoint is damaged or incomplete.
     """
+    path, folder = os.fspath(path), os.fspath(folder)
     convert_checkpoint(
         ConvertOptions(init_checkpoint=path, output_dir=folder, output_format=format, **options)
     )

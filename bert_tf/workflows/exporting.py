@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -159,7 +160,7 @@ class ExportOptions:
 
 
 @naming_parameters()
-def export(model_dir: str, export_dir: str, **options) -> None:
+def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **options) -> None:
     """Write a SavedModel on raw text, or a file for TFLite or ONNX.
 
     >>> import bert_tf
@@ -175,6 +176,7 @@ def export(model_dir: str, export_dir: str, **options) -> None:
         TypeError: there is no such option.
         ValueError: the folder is not empty, or an option does not fit the model.
     """
+    model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
     export_saved_model(ExportOptions(model_dir=model_dir, export_dir=export_dir, **options))
 
 

@@ -23,7 +23,7 @@ from bert_tf.workflows import lookup, training
 from bert_tf.workflows.options import TrainingOptions
 from bert_tf.workflows.trainer_setup import make_trainer
 
-Data: TypeAlias = "str | Sequence[str] | tf.data.Dataset"
+Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dataset"
 
 
 class Trainer:
@@ -65,9 +65,9 @@ class Trainer:
         self,
         task: Task,
         *,
-        output_dir: str,
+        output_dir: str | os.PathLike,
         num_train_steps: int,
-        init_checkpoint: str | None = None,
+        init_checkpoint: str | os.PathLike | None = None,
         num_warmup_steps: int | None = None,
         config: BertConfig | None = None,
         tokenizer: FullTokenizer | None = None,
@@ -75,6 +75,8 @@ class Trainer:
     ):
         if num_train_steps < 1:
             raise ValueError(f"`num_train_steps` is {num_train_steps}, but must be 1 or more.")
+        if init_checkpoint is not None:
+            init_checkpoint = os.fspath(init_checkpoint)
         self.task = task
         self._options = TrainingOptions(
             output_dir=os.fspath(output_dir),
@@ -174,8 +176,8 @@ class Trainer:
 
 def _source(data: Data, name: str) -> list[str] | tf.data.Dataset:
     """Return the paths of record files, or a dataset of known size."""
-    if isinstance(data, str):
-        return expand_files(data)
+    if isinstance(data, (str, os.PathLike)):
+        return expand_files(os.fspath(data))
     if isinstance(data, tf.data.Dataset):
         if data.cardinality() == tf.data.UNKNOWN_CARDINALITY:
             count = data.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)

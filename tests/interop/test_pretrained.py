@@ -1,6 +1,7 @@
 """What one types first: `load`, `from_pretrained`, `save_pretrained`, tokenizer and preprocessor."""
 
 import json
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -197,7 +198,7 @@ def test_a_masked_lm_answers_at_every_position_or_at_some(tmp_path):
 def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, name, arguments, format):
     if format == "huggingface":
         pytest.importorskip("safetensors", reason="of the extra [hf]")
-    cls, folder = getattr(bert_tf, name), str(tmp_path / "saved")
+    cls, folder = getattr(bert_tf, name), tmp_path / "saved"
     model = cls(CONFIG, **arguments)
     model.save_pretrained(folder, bert_tf.FullTokenizer(TOKENS), format=format)
     loaded = cls.from_pretrained(folder)
@@ -229,11 +230,11 @@ def test_a_folder_of_transformers_is_loaded_asked_and_exported(huggingface, tmp_
     logits = model.model(model.tokenizer(["a b"]))["logits"].numpy()[0]
     expected = np.exp(logits) / np.exp(logits).sum()
     assert list(answer["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
-    bert_tf.export(huggingface, str(tmp_path / "1"), warm_up=False)
-    (served,) = bert_tf.load(str(tmp_path / "1")).predict(["a b"])
+    bert_tf.export(Path(huggingface), tmp_path / "1", warm_up=False)
+    (served,) = bert_tf.load(tmp_path / "1").predict(["a b"])
     assert served["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
-    bert_tf.convert(huggingface, str(tmp_path / "converted"), format="tf1")
-    (converted,) = bert_tf.load(str(tmp_path / "converted")).predict(["a b"])
+    bert_tf.convert(Path(huggingface), tmp_path / "converted", format="tf1")
+    (converted,) = bert_tf.load(tmp_path / "converted").predict(["a b"])
     assert converted["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
     with pytest.raises(ValueError, match="`max_seq_length` is 99"):
         bert_tf.export(huggingface, str(tmp_path / "2"), max_seq_length=99)

@@ -1,5 +1,7 @@
 """bert_tf.Trainer: the training loop from Python, on record files and on datasets."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -55,7 +57,7 @@ def weights(trainer):
 
 
 def test_it_learns_from_record_files_and_leaves_a_folder_that_can_be_asked(record_file, tmp_path):
-    folder = str(tmp_path / "out")
+    folder, record_file = tmp_path / "out", Path(record_file)
     trainer = bert_tf.Trainer(task(), output_dir=folder, num_train_steps=60, **SETTINGS)
     results = trainer.fit(record_file, evaluate=record_file)
     assert results["global_step"] == 60
