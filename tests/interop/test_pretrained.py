@@ -164,6 +164,17 @@ def test_another_head_than_the_checkpoints_is_new_and_reported(huggingface, give
     assert model.load_report.missing == ("output_weights", "output_bias")
 
 
+@pytest.mark.parametrize(("before", "after"), [(3, 1), (1, 3)])
+def test_a_new_head_of_another_size_has_its_own_problem_type(tmp_path, before, after):
+    pytest.importorskip("safetensors", reason="of the extra [hf]")
+    kind, tokenizer = bert_tf.BertForSequenceClassification, bert_tf.FullTokenizer(TOKENS)
+    kind(CONFIG, num_labels=before).save_pretrained(tmp_path / "before", tokenizer)
+    model = kind.from_pretrained(tmp_path / "before", num_labels=after)
+    model.save_pretrained(tmp_path / "after", tokenizer)
+    expected = "regression" if after == 1 else "single_label"
+    assert bert_tf.load(tmp_path / "after").task.kind.name == expected
+
+
 def test_a_head_of_unknown_size_must_be_given(tmp_path):
     write_tf1(tmp_path, arrays_of())
     with pytest.raises(TypeError, match="num_labels"):
