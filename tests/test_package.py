@@ -124,7 +124,9 @@ def test_a_keras_file_is_loaded_where_only_the_package_was_imported(tmp_path):
 
 def test_keras_can_find_every_registered_class():
     for info in pkgutil.walk_packages([str(ROOT)], "bert_tf."):
-        if info.name.startswith(("bert_tf.modeling", "bert_tf.training", "bert_tf.tasks")):
+        if info.name.startswith(
+            ("bert_tf.modeling", "bert_tf.training", "bert_tf.tasks", "bert_tf.text_preprocessor")
+        ):
             importlib.import_module(info.name)
     registry = keras.saving.get_custom_objects()
     registered = {name: found for name, found in registry.items() if name.startswith("bert_tf>")}
