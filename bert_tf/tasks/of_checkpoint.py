@@ -93,7 +93,7 @@ def label_order(
 ) -> list[int] | None:
     """Return the row of `theirs` for each label of `ours`, or None if the names do not fit.
 
-    Names are compared without regard to case, spaces, "-" and "_".
+    Names are compared without regard to case, spaces, "-" and "_". LABEL_1 and 1 are one name.
 
     Args:
         theirs: labels of a checkpoint, in the order of its outputs.
@@ -120,8 +120,7 @@ def label_order(
 
 def are_unnamed(labels: Sequence[str]) -> bool:
     """Return whether labels are only numbers: LABEL_0, LABEL_1, ... or 0, 1, ..."""
-    numbers = [re.sub("^label_?", "", label.lower()) for label in labels]
-    return numbers == [str(index) for index in range(len(labels))]
+    return [_plain(label) for label in labels] == [str(index) for index in range(len(labels))]
 
 
 def spelled_as(labels: Sequence[str], found: Sequence[str]) -> tuple[str, ...]:
@@ -129,16 +128,18 @@ def spelled_as(labels: Sequence[str], found: Sequence[str]) -> tuple[str, ...]:
 
     >>> spelled_as(["NEGATIVE", "POSITIVE", "MIXED"], ["positive", "negative"])
     ('negative', 'positive', 'MIXED')
+    >>> spelled_as(["LABEL_0", "LABEL_1"], ["1"])
+    ('LABEL_0', '1')
     """
     spellings = {_plain(label): label for label in found}
-    if are_unnamed(labels) and are_unnamed(sorted(found)):
-        spellings = dict(zip(map(_plain, labels), sorted(found), strict=False))
     spelled = [label if label in found else spellings.get(_plain(label), label) for label in labels]
     return tuple(spelled if len(set(spelled)) == len(spelled) else labels)
 
 
 def _plain(label: str) -> str:
-    return re.sub(r"[\s_-]+", " ", label.strip()).casefold()
+    """Return a label in lower case, with single spaces, and as a number if it is LABEL_<number>."""
+    label = re.sub(r"[\s_-]+", " ", label.strip()).casefold()
+    return re.sub(r"^label ?(?=\d+$)", "", label)
 
 
 def align_head(
@@ -175,7 +176,7 @@ def align_head(
             )
         logger.warning("%s is a classifier %s: a new one is trained.", checkpoint.source, named)
         return replace(checkpoint, arrays=without_classifier(checkpoint.arrays))
-    if are_unnamed(theirs) and not are_unnamed(ours):
+    if are_unnamed(theirs) and set(map(_plain, theirs)) != set(map(_plain, ours)):
         logger.warning(
             "%s does not name its labels (%s). They are taken to be %s, in this order. If that is "
             "wrong, correct `id2label` in its config.json.",

@@ -65,6 +65,7 @@ def evaluate(checkpoint, mood_tables, output_dir, **changes):
         (("NOT-ENTAILMENT", "Entailment"), ("entailment", "not_entailment"), [1, 0]),
         (("LABEL_0", "LABEL_1"), ("bad", "good"), [0, 1]),
         (("1", "0"), ("0", "1"), [1, 0]),
+        (("LABEL_0", "LABEL_1"), ("1", "0"), [1, 0]),
         (("LABEL_0", "LABEL_1", "LABEL_2"), ("bad", "good"), None),
         (("joy", "anger"), ("bad", "good"), None),
     ],
@@ -80,6 +81,12 @@ def test_second_names_of_glue_labels_are_understood():
 
 def test_labels_that_differ_only_in_case_keep_their_spelling():
     assert spelled_as(["US", "us"], ["us"]) == ("US", "us")
+
+
+def test_numbered_classes_are_spelled_as_the_few_or_many_that_occur():
+    unnamed = [f"LABEL_{index}" for index in range(11)]
+    assert spelled_as(unnamed, sorted(map(str, range(11)))) == tuple(map(str, range(11)))
+    assert spelled_as(unnamed[:3], ["2"]) == ("LABEL_0", "LABEL_1", "2")
 
 
 @pytest.mark.parametrize("spelled", [str, str.upper])
