@@ -53,6 +53,10 @@ TASKS = {
 }
 
 
+class UnknownTaskError(ValueError):
+    """A `task.json` of a task that is not ours, such as one that `bert_tf.Trainer` trained for."""
+
+
 @dataclass(frozen=True)
 class TrainedModel:
     """A model with its weights, and what is needed to use it.
@@ -131,6 +135,7 @@ def read_task(folder: str) -> Task | None:
     """The task that a run noted in its --output_dir; None where there is no `task.json`.
 
     Raises:
+        UnknownTaskError: the task is not ours.
         ValueError: the file is damaged.
     """
     path = os.path.join(folder, TASK_FILE)
@@ -139,7 +144,9 @@ def read_task(folder: str) -> Task | None:
     arguments = read_json(path)
     kind = arguments.pop("task", None)
     if not isinstance(kind, str) or kind not in TASKS:
-        raise ValueError(f"{path}: `task` is {kind!r}, but must be one of {', '.join(TASKS)}.")
+        raise UnknownTaskError(
+            f"{path}: `task` is {kind!r}, but must be one of {', '.join(TASKS)}."
+        )
     try:
         return TASKS[kind](**arguments)
     except (TypeError, ValueError) as error:  # TypeError: an argument is missing or unknown
@@ -175,10 +182,19 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
 
 
 def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:
-    """Return the task that `task.json` or Hugging Face's `architectures` state, or None."""
-    if checkpoint.architecture in {head.architecture for head in HEADS.values()}:
-        return task_of(checkpoint, max_seq_length)
-    return read_task(folder_of(checkpoint.source))
+    """Return the task that `task.json` or Hugging Face's `architectures` state, or None.
+
+    None also for a task of one's own, whose class is unknown here.
+
+    Raises:
+        ValueError: `task.json` is damaged, or the variables fit several heads.
+    """
+    try:
+        if checkpoint.architecture in {head.architecture for head in HEADS.values()}:
+            return task_of(checkpoint, max_seq_length)
+        return read_task(folder_of(checkpoint.source))
+    except UnknownTaskError:
+        return None
 
 
 def load_model_folder(

@@ -175,6 +175,14 @@ def test_a_new_head_of_another_size_has_its_own_problem_type(tmp_path, before, a
     assert bert_tf.load(tmp_path / "after").task.kind.name == expected
 
 
+def test_a_run_of_ones_own_task_can_be_the_beginning_of_another(tf1, huggingface):
+    for folder in (tf1, huggingface):
+        (Path(folder) / "task.json").write_text('{"task": "counting"}')
+        model = bert_tf.BertForTokenClassification.from_pretrained(folder, labels=["O", "B-x"])
+        assert model.labels == ("O", "B-x")
+        assert not any(name.startswith("bert/") for name in model.load_report.missing)
+
+
 def test_a_head_of_unknown_size_must_be_given(tmp_path):
     write_tf1(tmp_path, arrays_of())
     with pytest.raises(TypeError, match="num_labels"):
