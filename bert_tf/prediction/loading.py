@@ -86,7 +86,7 @@ def _load_checkpoint(
             f"{checkpoint.source} has only a part of its head: it lacks {', '.join(missing)}. It is "
             "incomplete; copy it again, or use one that has the whole head."
         )
-    length = config.max_position_embeddings
+    length = config.max_position_embeddings if task is None else task.max_seq_length
     return TrainedModel(model, tokenizer, task, length, path, unused_head=problem)
 
 

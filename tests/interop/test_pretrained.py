@@ -11,6 +11,7 @@ from tiny_checkpoints import CONFIG, arrays_of, huggingface_tensors, write_huggi
 
 import bert_tf
 from bert_tf.modeling import fused
+from bert_tf.prediction.loading import load_model
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef", "##b", "ä"]
 TEXTS = ["a ab c", "ff"]
@@ -173,6 +174,13 @@ def test_a_new_head_of_another_size_has_its_own_problem_type(tmp_path, before, a
     model.save_pretrained(tmp_path / "after", tokenizer)
     expected = "regression" if after == 1 else "single_label"
     assert bert_tf.load(tmp_path / "after").task.kind.name == expected
+
+
+def test_a_checkpoint_in_a_run_is_read_as_long_as_its_task_says(tf1):
+    task = {"task": "classification", "labels": ["x", "y", "z"], "max_seq_length": 5}
+    (Path(tf1) / "task.json").write_text(json.dumps(task))
+    (prefix,) = (path.with_suffix("") for path in Path(tf1).glob("*.index"))
+    assert load_model(str(prefix)).max_seq_length == 5
 
 
 def test_a_run_of_ones_own_task_can_be_the_beginning_of_another(tf1, huggingface):
