@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -123,19 +124,13 @@ class Trainer:
             What `task.metrics` makes of `evaluate`, and `global_step`.
 
         Raises:
-            TypeError: `data` is of another type.
-            ValueError: there are fewer examples than a batch takes.
+            TypeError: `data` or `evaluate` is of another type.
+            ValueError: there are fewer examples than a batch takes, or `evaluate` repeats without end.
         """
         source, options = _source(data, "data"), self._options
         if isinstance(source, tf.data.Dataset):
             options = replace(options, train_batch_size=_batch_size(source))
-        evaluate_now = None
-        if evaluate is not None:
-            held_out = _source(evaluate, "evaluate")
-
-            def evaluate_now() -> Mapping[str, float]:
-                return self._metrics(held_out)
-
+        held_out = None if evaluate is None else _held_out(evaluate, "evaluate")
         tokenizer = self.tokenizer
         write_model_folder(
             options.output_dir,
@@ -150,19 +145,26 @@ class Trainer:
             source,
             options,
             self._num_train_steps,
-            evaluate_now,
+            None if held_out is None else functools.partial(self._metrics, held_out),
             lengths="bucketed",
         )
-        return {"global_step": self._loop.step} if evaluate is None else self.evaluate(evaluate)
+        return {"global_step": self._loop.step} if held_out is None else self._results(held_out)
 
     @naming_parameters()
     def evaluate(self, data: Data) -> dict[str, float]:
         """Return the metrics of a data set; they are also written to `eval_results.txt`.
 
         Args:
-            data: as in `fit`.
+            data: as in `fit`, but a dataset must end.
+
+        Raises:
+            TypeError: `data` is of another type.
+            ValueError: a dataset repeats without end.
         """
-        results = {"global_step": self._loop.step, **self._metrics(_source(data, "data"))}
+        return self._results(_held_out(data, "data"))
+
+    def _results(self, source: list[str] | tf.data.Dataset) -> dict[str, float]:
+        results = {"global_step": self._loop.step, **self._metrics(source)}
         path = os.path.join(self._options.output_dir, "eval_results.txt")
         training.write_results(path, results, "Eval results")
         return results
@@ -175,13 +177,15 @@ class Trainer:
 
 
 def _source(data: Data, name: str) -> list[str] | tf.data.Dataset:
-    """Return the paths of record files, or a dataset of known size."""
+    """Return the paths of record files, or a dataset."""
     if isinstance(data, (str, os.PathLike)):
         return expand_files(os.fspath(data))
     if isinstance(data, tf.data.Dataset):
-        if data.cardinality() == tf.data.UNKNOWN_CARDINALITY:
-            count = data.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
-            data = data.apply(tf.data.experimental.assert_cardinality(count))
+        if not isinstance(data.element_spec, Mapping):
+            raise TypeError(
+                f"The batches of `{name}` must be dicts of the task's features, but are of type "
+                f"{type(data.element_spec).__name__}."
+            )
         return data
     if isinstance(data, Sequence) and all(isinstance(path, (str, os.PathLike)) for path in data):
         return [os.fspath(path) for path in data]
@@ -189,6 +193,18 @@ def _source(data: Data, name: str) -> list[str] | tf.data.Dataset:
         f"`{name}` must be paths of record files or a tf.data.Dataset of batches, but is of type "
         f"{type(data).__name__}."
     )
+
+
+def _held_out(data: Data, name: str) -> list[str] | tf.data.Dataset:
+    """Return `_source`, but a dataset of known size."""
+    source = _source(data, name)
+    if isinstance(source, tf.data.Dataset):
+        if source.cardinality() == tf.data.INFINITE_CARDINALITY:
+            raise ValueError(f"`{name}` repeats without end. Give a dataset without `repeat()`.")
+        if source.cardinality() == tf.data.UNKNOWN_CARDINALITY:
+            count = source.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1)
+            source = source.apply(tf.data.experimental.assert_cardinality(count))
+    return source
 
 
 def _batch_size(dataset: tf.data.Dataset) -> int:

@@ -108,3 +108,20 @@ def test_data_of_another_type_is_a_type_error(tmp_path):
     trainer = bert_tf.Trainer(task(), output_dir=str(tmp_path), num_train_steps=2, **SETTINGS)
     with pytest.raises(TypeError, match=r"`data`.*dict"):
         trainer.fit(features())
+    dataset = tf.data.Dataset.from_tensor_slices(features()).batch(4)
+    with pytest.raises(TypeError, match=r"`evaluate`.*dicts.*tuple"):
+        trainer.fit(dataset, evaluate=dataset.map(lambda batch: (batch, batch["label_ids"])))
+
+
+def test_a_dataset_without_end_is_for_training_alone(tmp_path):
+    def endless():
+        while True:
+            yield {name: values[:4] for name, values in features().items()}
+
+    batches = tf.data.Dataset.from_tensor_slices(features()).batch(4)
+    spec = {n: tf.TensorSpec([4, *s.shape[1:]], s.dtype) for n, s in batches.element_spec.items()}
+    dataset = tf.data.Dataset.from_generator(endless, output_signature=spec)
+    trainer = bert_tf.Trainer(task(), output_dir=str(tmp_path), num_train_steps=2, **SETTINGS)
+    with pytest.raises(ValueError, match="`evaluate` repeats without end"):
+        trainer.fit(dataset, evaluate=batches.repeat())
+    assert trainer.fit(dataset) == {"global_step": 2}
