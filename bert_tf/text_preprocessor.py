@@ -82,7 +82,7 @@ class TextPreprocessor(keras.layers.Layer):
         cls, path: str | os.PathLike, max_length: int, **kwargs
     ) -> TextPreprocessor:
         """Return the preprocessor for a model folder or checkpoint; see `FullTokenizer`."""
-        tokenizer = read_tokenizer(path)
+        tokenizer = read_tokenizer(path, do_lower_case=kwargs.pop("do_lower_case", None))
         return cls(list(tokenizer.vocab), max_length, tokenizer.do_lower_case, **kwargs)
 
     def call(self, inputs, y=None, sample_weight=None) -> Any:

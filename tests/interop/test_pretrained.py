@@ -116,6 +116,11 @@ def test_the_preprocessor_equals_the_tokenizer_in_tf_data_and_after_saving(tf1):
     )
 
 
+def test_the_case_of_the_preprocessor_may_be_given(tf1):
+    layer = bert_tf.TextPreprocessor.from_pretrained(tf1, max_length=8, do_lower_case=False)
+    assert layer.do_lower_case is False
+
+
 def test_the_preprocessor_may_pad_to_the_longest_of_a_batch():
     preprocessor = bert_tf.TextPreprocessor(TOKENS, max_length=64, pad_to_max_length=False)
     assert preprocessor(["a b"])["input_ids"].shape == (1, 8)
