@@ -64,7 +64,7 @@ class TrainedModel:
     Args:
         task: None for a checkpoint without a task of ours (`prediction.loading`).
         source: the model's name in messages.
-        unused_head: why a head of the checkpoint is not part of the model; empty if it has no other.
+        unused_head: why the checkpoint's head is not part of the model; empty if all heads are.
     """
 
     model: keras.Model
@@ -98,7 +98,7 @@ def model_files(
     vocab: Sequence[str] | None = None,
     do_lower_case: bool | None = None,
 ) -> dict[str, str]:
-    """Name -> text of what lies beside the checkpoints; arguments as of `write_model_folder`."""
+    """Return name -> text of the files next to the checkpoints; see `write_model_folder`."""
     files = {}
     if config is not None:
         files["bert_config.json"] = config.to_json_string()

@@ -237,7 +237,7 @@ class Predictor:
         return self.mask_filler.predict(text, top_k)
 
     def pseudo_perplexity(self, texts: str | Sequence[str]) -> list[dict[str, Any]]:
-        """Of each text; a lone text is one. See `PseudoPerplexity`, `corpus_pseudo_perplexity`."""
+        """Score each text, or a lone one. See `PseudoPerplexity`, `corpus_pseudo_perplexity`."""
         return self.scorer.predict(texts)
 
     def embed(

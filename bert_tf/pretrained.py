@@ -1,4 +1,4 @@
-"""`from_pretrained` and `save_pretrained`, and the files of a model folder."""
+"""`from_pretrained`, `save_pretrained`, and the writer of folders in both formats."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class TextPreprocessor(keras.layers.Layer):
-    """Texts, or pairs of texts, to what BERT takes; equal to `FullTokenizer` on every text.
+    """Layer from texts, or pairs of texts, to model inputs, which equal those of `FullTokenizer`.
 
     It works on eager tensors, inside `tf.data` and inside a graph. `dataset.map(preprocessor)` also
     takes batches of (texts, labels) and (texts, labels, weights), as Keras' `fit` does.

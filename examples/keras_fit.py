@@ -87,7 +87,7 @@ BATCH_SIZE = 32
 
 
 def batches(examples):
-    """What `fit` takes: (inputs, labels)."""
+    """Return batches for `fit`: (inputs, labels)."""
     texts, labels = (list(column) for column in zip(*examples, strict=True))
     dataset = tf.data.Dataset.from_tensor_slices((texts, labels))
     return dataset.shuffle(len(texts), seed=1).batch(BATCH_SIZE).map(preprocessor)

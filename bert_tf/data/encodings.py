@@ -1,4 +1,4 @@
-"""Files that are no UTF-8 text: UTF-16 with a byte order mark is decoded, workbooks are refused."""
+"""Files that are not UTF-8: decode UTF-16 with a byte order mark, reject workbooks."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def _read_variables(prefix: str) -> tuple[LazyArrays, BertConfig, str | None, tu
 
 
 def _is_projection(name: str) -> bool:
-    """Whether the reference stores this kernel as [out, in]."""
+    """Return whether the reference stores this kernel as [out, in]."""
     return name.endswith("output_weights")
 
 

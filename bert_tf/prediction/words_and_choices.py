@@ -74,10 +74,10 @@ class BatchRunner:
 
 
 class EntityModel(TextModel):
-    """What every model that labels words shares.
+    """Shared by the models that label words.
 
-    It answers {"entities": [{"type", "start", ...}, ...]}, and {"words": [{"label", "start", ...}, ...]}
-    if its labels are of words.
+    An answer is {"entities": [{"type", "start", ...}, ...]}. For labels of words it is
+    {"words": [{"label", "start", ...}, ...]}.
     """
 
     word_labels = False

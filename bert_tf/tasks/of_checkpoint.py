@@ -1,4 +1,4 @@
-"""The task of a checkpoint that no run of ours wrote: from its head, labels and problem type.
+"""Tasks of checkpoints that no run of ours wrote, from head, labels and problem type.
 
 A Hugging Face folder states all three in `config.json`: `architectures`, `id2label`, `problem_type`.
 """
@@ -80,8 +80,8 @@ def problem_type_of(config: BertConfig, labels: Sequence[str]) -> str:
 def default_labels(config: BertConfig, num_labels: int) -> tuple[str, ...] | None:
     """Return LABEL_0, LABEL_1, ... for a classifier that needs no `id2label`, else None.
 
-    That is one with a single output, a number, and in a Hugging Face folder any: `transformers` names
-    them so.
+    A classifier needs none if it has a single output, a number, or is in a Hugging Face folder:
+    `transformers` uses the same names.
     """
     if num_labels == 1 or "model_type" in config.extra:
         return tuple(f"LABEL_{index}" for index in range(num_labels))

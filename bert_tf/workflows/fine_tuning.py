@@ -198,8 +198,8 @@ def trained_task(
     None for a new model, and where nobody noted it.
 
     Args:
-        checkpoint: the initial weights; of a Hugging Face folder the head tells the task.
-        default_length: tokens, of such a task.
+        checkpoint: the initial weights. In a Hugging Face folder the head names the task.
+        default_length: tokens of an input, for such a task.
 
     Raises:
         ValueError: the weights are of another kind of task.

@@ -28,10 +28,10 @@ Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dat
 
 
 class Trainer:
-    """Trains the model of a task, and evaluates it.
+    """Training and evaluation of the model of a task.
 
     Checkpoints, exact resume, mixed precision, several devices, the best weights and the model card are
-    those of the programs. The same call resumes where an earlier one ended.
+    those of the programs. The same call resumes an earlier one.
 
     >>> import bert_tf
     >>> trainer = bert_tf.Trainer(
@@ -41,7 +41,7 @@ class Trainer:
     {'eval_loss': 0.12, 'global_step': 500}
 
     Args:
-        task: what is learned.
+        task: the task to learn.
         output_dir: folder of the checkpoints and results.
         num_train_steps: optimizer steps in all, those before a resume included.
         init_checkpoint: initial weights, as in --init_checkpoint. Default: random ones.
@@ -115,13 +115,13 @@ class Trainer:
 
         Args:
             data: TFRecord files with the features of the task (a path, a comma list, a glob or a list
-                of paths), or a `tf.data.Dataset` of batches of them. Files are shuffled and batches
-                hold examples of similar length. A dataset is taken as it is, from its beginning again
-                when it ends; a run that resumes skips the batches it has seen.
-            evaluate: the same for the evaluation at the end, and at every `evaluate_steps`.
+                of paths), or a `tf.data.Dataset` of batches of them. Records of files are shuffled, and
+                a batch contains examples of similar length. A dataset keeps its order, and repeats when
+                it ends. A run that resumes skips the batches it has seen.
+            evaluate: data for the evaluation at the end, and at every `evaluate_steps`.
 
         Returns:
-            What `task.metrics` makes of `evaluate`, and `global_step`.
+            `task.metrics` of `evaluate`, and `global_step`.
 
         Raises:
             TypeError: `data` or `evaluate` is of another type.

@@ -29,7 +29,7 @@ WRITTEN = {
     ),
 }
 
-# What only a run of ours leaves, or one of the original: files, and JSON files with a key.
+# Signs of a run of ours or of the original: names of files, and keys in JSON files.
 _FILES_OF_RUNS = ("model.ckpt-*.index", "*.tf_record.json")
 _NOTES_OF_RUNS = {TASK_FILE: "task", "training.json": "optimizer"}
 
