@@ -191,11 +191,11 @@ class Predictor:
         if trained.unused_head:
             raise ValueError(
                 f"{trained.unused_head} Write it as a folder that states its task with "
-                "convert_checkpoint, or ask for embeddings: --task=embeddings."
+                "convert_checkpoint, or use its embeddings: `embed`, or --task=embeddings of predict."
             )
         raise ValueError(
-            f"{trained.source} holds an encoder without a head, which has nothing to predict. It has "
-            "embeddings: --task=embeddings."
+            f"{trained.source} holds an encoder without a head, which has nothing to predict. Use its "
+            "embeddings: `embed`, or --task=embeddings of predict."
         )
 
     @cached_property
