@@ -234,10 +234,11 @@ def _with_checked_header(lines: Iterator[str], file: str, delimiter: str) -> Ite
         return
     found = max(SEPARATORS, key=lambda name: first.count(SEPARATORS[name]))
     if delimiter not in first and SEPARATORS[found] in first:
+        own = next(name for name, character in SEPARATORS.items() if character == delimiter)
         raise ValueError(
             f"{file}: the first line names the columns, but has no {delimiter!r} in it. It begins "
             f"{first[:60]!r}, so the columns seem to be separated by {SEPARATORS[found]!r}: give "
-            f"--column_separator={found}."
+            f"--column_separator={found}. For a table of one column give --column_separator={own}."
         )
     yield from chain([first], lines)
 

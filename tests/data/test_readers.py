@@ -242,6 +242,8 @@ def test_a_single_column_is_a_table_too(file):
     path = file("text\nso, so; yes\n", "t.tsv")
     assert [dict(row) for row in read_table(path)] == [{"text": "so, so; yes"}]
     path = file("a,b\n1,2\n", "t.tsv")
+    with pytest.raises(ValueError, match="of one column give --column_separator=tab"):
+        list(read_table(path))
     assert [dict(row) for row in read_table(path, separator="tab")] == [{"a,b": "1,2"}]
 
 
