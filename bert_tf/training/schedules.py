@@ -97,12 +97,15 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
         >>> points = WarmupLinearDecay(1.0, num_train_steps=1000, num_warmup_steps=4).points(2, 20)
         >>> {step: round(rate, 3) for step, rate in points.items()}
         {5: 0.996, 10: 0.991, 20: 0.981}
+        >>> list(WarmupLinearDecay(1.0, num_train_steps=1000).points(1, 9))  # the peak is the first
+        [1, 9]
         """
         steps = np.arange(first, last + 1)
         rates = ops.convert_to_numpy(self(np.arange(first - 2, last + 1)))  # with both neighbours
         before, rates, after = rates[:-2], rates[1:-1], rates[2:]
         kept = steps % max(1, self.num_train_steps // _POINTS) == 0
-        kept |= ((rates > before) & (rates >= after)) | (steps == last)
+        rises = (steps == 1) | (rates > before)
+        kept |= (rises & (rates >= after)) | (steps == last)
         return dict(zip(steps[kept].tolist(), rates[kept].tolist(), strict=True))
 
     def get_config(self) -> dict[str, Any]:
