@@ -18,12 +18,15 @@ ENCODER_INPUTS = (
 _FLOATS = ("embedding_output",)
 
 
-def checked_inputs(inputs: Mapping[str, Any], *more: str) -> dict[str, Any]:
+def checked_inputs(
+    inputs: Mapping[str, Any], *more: str, optional: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """Return the inputs as tensors under our names, without those that are None.
 
     Args:
         inputs: dict of tensors under the names of `ENCODER_INPUTS` or `OTHER_NAMES`.
         more: names of required inputs besides `input_ids`.
+        optional: names of other inputs.
 
     Raises:
         TypeError: the inputs are not a dict, or ids are not integers.
@@ -34,15 +37,15 @@ def checked_inputs(inputs: Mapping[str, Any], *more: str) -> dict[str, Any]:
             f"The inputs are of type {type(inputs).__name__}, but must be a dict of tensors such as "
             '{"input_ids": ids, "input_mask": mask, "segment_ids": segments}.'
         )
+    known = (*ENCODER_INPUTS, *more, *optional)
     found: dict[str, Any] = {}
     for name, value in inputs.items():
         ours = OTHER_NAMES.get(name, name)
-        if ours not in (*ENCODER_INPUTS, *more):
-            names = ", ".join((*ENCODER_INPUTS, *more))
+        if ours not in known:
             others = " and ".join(f"{other} (= {our})" for other, our in OTHER_NAMES.items())
             raise ValueError(
-                f"{name!r} is not an input of this model. Its inputs are {names}; it also takes "
-                f"{others}. Remove {name!r} or correct its name."
+                f"{name!r} is not an input of this model. Its inputs are {', '.join(known)}; it also "
+                f"takes {others}. Remove {name!r} or correct its name."
             )
         if value is None:
             continue

@@ -76,7 +76,7 @@ class BertForMaskedLM(ConfiguredModel):
         self.built = True
 
     def call(self, inputs, training=None) -> dict[str, Any]:
-        inputs = dict(inputs)
+        inputs = checked_inputs(inputs, optional=("masked_lm_positions",))
         positions = inputs.pop("masked_lm_positions", None)
         hidden = self.bert(inputs, training=training)["sequence_output"]
         if positions is None:

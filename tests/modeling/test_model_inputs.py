@@ -9,6 +9,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.feature_based import BertBiLstmForTokenClassification
 from bert_tf.modeling.models import (
+    BertForMaskedLM,
     BertForMultipleChoice,
     BertForPreTraining,
     BertForQuestionAnswering,
@@ -30,6 +31,7 @@ CONFIG = BertConfig(
 MODELS = {
     "encoder": lambda **kwargs: BertModel(CONFIG, **kwargs),
     "pretraining": lambda **kwargs: BertForPreTraining(CONFIG, **kwargs),
+    "masked_lm": lambda **kwargs: BertForMaskedLM(CONFIG, **kwargs),
     "classifier": lambda **kwargs: BertForSequenceClassification(CONFIG, LABELS, **kwargs),
     "tokens": lambda **kwargs: BertForTokenClassification(CONFIG, LABELS, **kwargs),
     "answers": lambda **kwargs: BertForQuestionAnswering(CONFIG, **kwargs),
@@ -50,7 +52,7 @@ def batch(kind):
         "input_mask": np.broadcast_to(np.arange(S) < 4, shape).astype("int32"),
         "segment_ids": np.broadcast_to(np.arange(S) >= 2, shape).astype("int32"),
     }
-    if kind == "pretraining":
+    if kind in ("pretraining", "masked_lm"):
         inputs["masked_lm_positions"] = np.array([[1, 2]] * B, "int32")
     return inputs
 
