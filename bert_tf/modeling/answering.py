@@ -4,8 +4,9 @@
 runtime wants them:
 
 * the kernels of query, key and value are one variable, and not put side by side in every call;
-* for TensorFlow on a CPU kernels are [out, in], which oneDNN packs faster (a product of 32 rows takes
-  0.66 of the time);
+* for TensorFlow on a CPU, in bfloat16, kernels are [out, in], which oneDNN packs faster for AMX (a
+  product of 32 rows takes 0.66 of the time). In float32 packing them takes longer (1.6 to 2.2 times the
+  whole time of one short text);
 * there LayerNorm is written as one batch normalization over the rows, of which TensorFlow's optimizer
   makes one oneDNN operation (a tenth of the time at 4,096 rows). Without oneDNN it is computed as it
   stands.
@@ -121,8 +122,8 @@ def prepare_to_answer(model: keras.Model, *, for_onednn: bool) -> list[keras.Var
 
     Args:
         model: a BERT with or without a head.
-        for_onednn: whether TensorFlow will run it on a CPU; else only query, key and value are joined,
-            which every runtime can use.
+        for_onednn: whether TensorFlow will run it on a CPU in bfloat16; else only query, key and value
+            are joined, which every runtime can use.
 
     Returns:
         The variables that it computes with from now on.

@@ -45,9 +45,10 @@ def write_saved_model(
         served: what is exported.
         export_dir: must not exist yet, or be empty.
         signatures: names; default: all that there are.
-        precision: of the weights, for the metadata.
+        precision: of the weights.
         warm_up: whether requests for TensorFlow Serving lie beside it.
-        for_cpu: whether the graph has the form that oneDNN computes fastest (answering.py).
+        for_cpu: whether the graph has the form that oneDNN computes fastest (answering.py). In float32
+            that is the plain form.
 
     Returns:
         The metadata, as in `export.json`.
@@ -55,7 +56,7 @@ def write_saved_model(
     Raises:
         ValueError: there is no such signature, or the folder is not empty.
     """
-    served.prepare(for_onednn=for_cpu)
+    served.prepare(for_onednn=for_cpu and precision == "bfloat16")
     found = served.signatures(signatures or [*served.text_functions(), TOKENS])
     with new_folder(export_dir, "--export_dir") as folder:
         tf.saved_model.save(served, folder, signatures=found)
