@@ -14,10 +14,10 @@ from dataclasses import replace
 import tensorflow as tf
 
 from bert_tf.interop.beside import find_config, load_tokenizer
-from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
 from bert_tf.interop.hub import SCHEME
 from bert_tf.interop.initial import initialize, read_checkpoint
-from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model_folder, task_of
+from bert_tf.model_folder import TASK_FILE, TASKS, TrainedModel, load_model_folder, task_of
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.tasks.base import Task
@@ -50,11 +50,17 @@ def load_model(
         ValueError: nothing that can be used lies there, or it has no such setting.
         FileNotFoundError: there is no such checkpoint.
     """
-    if not path.startswith(SCHEME) and tf.io.gfile.exists(os.path.join(path, TASK_FILE)):
+    if not path.startswith(SCHEME) and _has_task_of_ours(path):
         trained = load_model_folder(path, dtype=dtype)
     else:
         trained = _load_checkpoint(path, dtype, bert_config_file, vocab_file, do_lower_case)
     return with_settings(trained, max_seq_length, doc_stride)
+
+
+def _has_task_of_ours(folder: str) -> bool:
+    """Return whether task.json is there, unless it names a task of somebody's own."""
+    path = os.path.join(folder, TASK_FILE)
+    return tf.io.gfile.exists(path) and read_json(path).get("task", "") in ("", *TASKS)
 
 
 def _load_checkpoint(

@@ -171,8 +171,8 @@ def align_head(
         named = f"for the labels {', '.join(theirs)}, but those of the data are {', '.join(ours)}"
         if not is_trained:
             raise ValueError(
-                f"{checkpoint.source} is a classifier {named}. Use data with its labels, correct "
-                "`id2label` in its config.json, or train with --do_train."
+                f"{checkpoint.source} is a classifier {named}. Use data with its labels, correct its "
+                "labels in task.json or `id2label` in config.json, or train with --do_train."
             )
         logger.warning("%s is a classifier %s: a new one is trained.", checkpoint.source, named)
         return replace(checkpoint, arrays=without_classifier(checkpoint.arrays))

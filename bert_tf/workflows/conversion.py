@@ -74,7 +74,11 @@ class ConvertOptions:
         "Tokens of an example, for task.json. Default: as many as there are positions.",
         default=None,
     )
-    is_pair: bool = option("The classifier takes pairs of sentences, for task.json.", default=False)
+    is_pair: bool | None = option(
+        "Whether the classifier takes pairs of sentences, for task.json. Default: unknown, so that it "
+        "takes both.",
+        default=None,
+    )
     num_choices: int = option("Choices of a question, for task.json.", default=4)
     license: str | None = option(
         "Licence of the model, as Hugging Face's hub names it (apache-2.0, cc-by-4.0): for the model "

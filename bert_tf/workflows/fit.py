@@ -12,19 +12,22 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import expand_files
+from bert_tf.data.files import expand_files, write_text
 from bert_tf.errors import naming_parameters
 from bert_tf.interop.beside import find_config, load_tokenizer
 from bert_tf.interop.initial import read_checkpoint
-from bert_tf.model_folder import write_model_folder
+from bert_tf.model_folder import model_files
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.trainer import Trainer as TrainingLoop
 from bert_tf.workflows import lookup, training
 from bert_tf.workflows.options import TrainingOptions
+from bert_tf.workflows.output_folder import check_foreign_files
 from bert_tf.workflows.trainer_setup import make_trainer
 
 Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dataset"
+
+_WRITTEN = ("training.json", "metrics.jsonl", "eval_results.txt")
 
 
 class Trainer:
@@ -57,8 +60,8 @@ class Trainer:
 
     Raises:
         TypeError: there is no such option.
-        ValueError: an option is out of range, or there is neither a `config` nor a checkpoint that has
-            one.
+        ValueError: `output_dir` has files of yours that would be overwritten, an option is out of
+            range, or there is neither a `config` nor a checkpoint that has one.
     """
 
     @naming_parameters()
@@ -93,6 +96,7 @@ class Trainer:
         if tokenizer is None and checkpoint is not None:
             tokenizer = load_tokenizer(None, None, checkpoint, self._config)
         self.tokenizer = tokenizer
+        check_foreign_files(self._options.output_dir, _WRITTEN, self._files())
         self._loop: TrainingLoop = make_trainer(
             task,
             self._config,
@@ -108,6 +112,13 @@ class Trainer:
     @property
     def model(self) -> keras.Model:
         return self._loop.model
+
+    def _files(self) -> dict[str, str]:
+        """Name -> text of the files next to the checkpoints."""
+        tokenizer = self.tokenizer
+        if tokenizer is None:
+            return model_files(self._config, self.task)
+        return model_files(self._config, self.task, list(tokenizer.vocab), tokenizer.do_lower_case)
 
     @naming_parameters()
     def fit(self, data: Data, evaluate: Data | None = None) -> dict[str, float]:
@@ -131,14 +142,8 @@ class Trainer:
         if isinstance(source, tf.data.Dataset):
             options = replace(options, train_batch_size=_batch_size(source))
         held_out = None if evaluate is None else _held_out(evaluate, "evaluate")
-        tokenizer = self.tokenizer
-        write_model_folder(
-            options.output_dir,
-            self._config,
-            self.task,
-            None if tokenizer is None else list(tokenizer.vocab),
-            None if tokenizer is None else tokenizer.do_lower_case,
-        )
+        for name, text in self._files().items():
+            write_text(os.path.join(options.output_dir, name), text)
         training.train(
             self._loop,
             self.task,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 
@@ -44,13 +44,28 @@ def check_output_folder(options: TrainingOptions, contents: Mapping[str, str]) -
     Raises:
         ValueError: --output_dir has such files, and nothing in it is from a run of ours.
     """
-    folder, cache = options.output_dir, getattr(options, "feature_cache_dir", None)
-    there = _names_in(folder)
-    if _is_of_a_run(folder, there) or (cache and not options.do_train):  # the latter leaves no sign
+    cache = getattr(options, "feature_cache_dir", None)
+    if cache and not options.do_train:  # which leaves no sign of a run
         return
     names = {n for flag, some in WRITTEN.items() if getattr(options, flag, False) for n in some}
     if cache:
         names = {name for name in names if not name.endswith(".tf_record")}
+    check_foreign_files(options.output_dir, names, contents)
+
+
+def check_foreign_files(folder: str, names: Collection[str], contents: Mapping[str, str]) -> None:
+    """Raise if files would be overwritten in a folder that has no sign of a run of ours.
+
+    Args:
+        names: files that are written.
+        contents: name -> text of files that are written too. A file with the same lines may stay.
+
+    Raises:
+        ValueError: the folder has such files.
+    """
+    there = _names_in(folder)
+    if _is_of_a_run(folder, there):
+        return
     foreign = [name for name in there if name in names and name not in contents]
     for name in set(there) & contents.keys():
         if _text(folder, name).splitlines() != contents[name].splitlines():
