@@ -129,6 +129,13 @@ class Predictor:
         n_best_size: int = 20,
         max_answer_length: int = 30,
     ):
+        if keras.backend.backend() != "tensorflow":
+            raise RuntimeError(
+                "Models on raw text need Keras' TensorFlow backend, but it is "
+                f"{keras.backend.backend()}. Set KERAS_BACKEND=tensorflow before Keras is imported."
+            )
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` is {batch_size}, but must be 1 or more.")
         self._batch_size = batch_size
         self._answer_settings: dict[str, Any] = {
             "null_score_diff_threshold": null_score_diff_threshold,

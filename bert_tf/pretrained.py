@@ -95,6 +95,11 @@ def save_pretrained(
 ) -> None:
     """Write a model as a new folder; see `ConfiguredModel`."""
     head = _BY_ARCHITECTURE.get(type(model).__name__)
+    if tokenizer is not None and not isinstance(tokenizer, FullTokenizer):
+        raise TypeError(
+            f"`tokenizer` must be a FullTokenizer, but is of type {type(tokenizer).__name__}. "
+            "FullTokenizer.from_pretrained(folder) makes one."
+        )
     if head is None:
         raise TypeError(
             f"A model of type {type(model).__name__} has no place in these formats, which have "

@@ -15,6 +15,9 @@ from bert_tf.data.graph_tokenizer import GraphTokenizer
 from bert_tf.interop.beside import read_tokenizer
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
+_PAIRS = (
+    "Texts are a tensor or list of strings [B], pairs a tuple (texts, second texts) of two of them"
+)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -36,7 +39,7 @@ class TextPreprocessor(keras.layers.Layer):
             rounded up to a multiple of 8 or 16.
 
     Call arguments:
-        inputs: string [B]; for pairs a tuple or list of two of them.
+        inputs: string [B]; for pairs a tuple (texts, second texts) of two of them, not a list of pairs.
         y, sample_weight: passed through.
 
     Returns:
@@ -86,11 +89,12 @@ class TextPreprocessor(keras.layers.Layer):
         return cls(list(tokenizer.vocab), max_length, tokenizer.do_lower_case, **kwargs)
 
     def call(self, inputs, y=None, sample_weight=None) -> Any:
+        is_list_of_two = isinstance(inputs, list) and len(inputs) == 2
         is_pair = isinstance(inputs, tuple) or (
-            isinstance(inputs, list)
-            and len(inputs) == 2
-            and not isinstance(inputs[0], (str, bytes))
+            is_list_of_two and not isinstance(inputs[0], (str, bytes, tuple))
         )
+        if is_pair and len(inputs) != 2:
+            raise ValueError(f"{_PAIRS}, but `inputs` is a tuple of {len(inputs)}.")
         texts, pairs = inputs if is_pair else (inputs, None)
         ids = [None if part is None else self._ids(part) for part in (texts, pairs)]
         step = self.max_length if self.pad_to_max_length else length_step(self.max_length)
@@ -102,9 +106,12 @@ class TextPreprocessor(keras.layers.Layer):
         return keras.utils.pack_x_y_sample_weight(packed, y, sample_weight)
 
     def _ids(self, texts) -> tf.RaggedTensor:
-        texts = tf.convert_to_tensor(texts)
+        no_text = isinstance(texts, (list, tuple)) and not texts
+        texts = tf.zeros([0], tf.string) if no_text else tf.convert_to_tensor(texts)
         if texts.dtype != tf.string:
             raise TypeError(f"`inputs` must be strings, but are {texts.dtype.name}.")
+        if texts.shape.rank not in (0, 1, None) and texts.shape[1:].num_elements() != 1:
+            raise ValueError(f"{_PAIRS}, but `inputs` has the shape {texts.shape.as_list()}.")
         return self._tokenizer(tf.reshape(texts, [-1]))
 
     def compute_output_spec(self, inputs, y=None, sample_weight=None) -> Any:

@@ -14,7 +14,7 @@ create_pretraining_data.py, `truncate_seq_pair`.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -77,6 +77,8 @@ def pack_batch_of_texts(
     pad_to_max_length: bool = False,
 ) -> dict[str, np.ndarray]:
     """Return the inputs of a batch of texts; see `FullTokenizer.__call__`."""
+    if not isinstance(texts, Iterable):
+        raise TypeError(f"`texts` must be strings, but is of type {type(texts).__name__}.")
     texts = [texts] if isinstance(texts, (str, bytes)) else list(texts)
     pairs = [pairs] if isinstance(pairs, (str, bytes)) else pairs
     seconds = [""] * len(texts) if pairs is None else list(pairs)

@@ -331,7 +331,9 @@ def _named_rows(
             return
         raise ValueError(f"{file} is empty, but its first line must name the columns.")
     header = first
-    if not has_header:
+    if has_header:
+        rows = _without_empty_columns(rows, header)
+    else:
         header, rows = Row(map(str, range(len(first))), file, first.line), chain([first], rows)
     for column in header:
         if header.count(column) > 1 or not column:
@@ -346,6 +348,22 @@ def _named_rows(
                 f"({', '.join(header)}). The row begins {_beginning(row, delimiter)!r}."
             )
         yield TableRow(dict(zip(header, row, strict=True)), file, row.line)
+
+
+def _without_empty_columns(rows: Iterator[Row], header: Row) -> Iterator[Row]:
+    """Remove empty columns at the end of a header, as spreadsheets write them, and of the rows."""
+    width = len(header)
+    while header and not header[-1].strip():
+        header.pop()
+    excess = width - len(header)
+    if not excess:
+        return rows
+    return (
+        Row(row[:-excess], row.file, row.line)
+        if len(row) == width and not any(row[-excess:])
+        else row
+        for row in rows
+    )
 
 
 def _json_rows(file: str) -> Iterator[TableRow]:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.interop.hub import local_path
-from bert_tf.interop.huggingface import transformer_folder, vocab_of_tokenizer
+from bert_tf.interop.huggingface import check_one_vocabulary, transformer_folder, vocab_of_tokenizer
 from bert_tf.interop.letter_case import (
     stated_lower_case,
     validate_case_matches_checkpoint,
@@ -95,6 +95,7 @@ def read_tokenizer(
     if not tf.io.gfile.isdir(folder or "."):
         raise FileNotFoundError(f"There is no model folder {path}.")
     folder = transformer_folder(folder)
+    check_one_vocabulary(folder)
     vocab_file = file_beside(folder, "vocab.txt")
     tokens = list(load_vocab(vocab_file)) if vocab_file else vocab_of_tokenizer(folder)
     if tokens is None:

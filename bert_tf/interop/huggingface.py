@@ -29,6 +29,7 @@ from bert_tf.interop.huggingface_names import (
 )
 from bert_tf.interop.letter_case import stated_lower_case
 from bert_tf.interop.tensor_files import open_tensors, weights_file
+from bert_tf.tokenization import load_vocab
 
 # The heads whose outputs are the labels that `config.json` names.
 _LABELED = ("BertForSequenceClassification", "BertForTokenClassification")
@@ -81,6 +82,7 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     if architecture is None or architecture in _LABELED:
         labels = _labels(values, arrays, config_file)
     vocab_file = file_beside(folder, "vocab.txt")
+    check_one_vocabulary(folder)
     return PretrainedCheckpoint(
         source=file,
         arrays=arrays,
@@ -210,6 +212,25 @@ def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
     if sorted(ids.values()) != list(range(len(ids))):
         raise ValueError(f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}.")
     return tuple(sorted(ids, key=ids.__getitem__))
+
+
+def check_one_vocabulary(folder: str) -> None:
+    """Raise if `vocab.txt` and `tokenizer.json` of a folder are vocabularies of different models.
+
+    Raises:
+        ValueError: more than 5 % of the tokens of tokenizer.json have another id in vocab.txt.
+    """
+    vocab_file, tokens = file_beside(folder, "vocab.txt"), vocab_of_tokenizer(folder)
+    if vocab_file is None or tokens is None:
+        return
+    vocab = load_vocab(vocab_file)
+    differing = [token for index, token in enumerate(tokens) if vocab.get(token) != index]
+    if len(differing) > 0.05 * len(tokens):
+        raise ValueError(
+            f"{vocab_file} and the tokenizer.json next to it are of different models: "
+            f"{len(differing)} of {len(tokens)} tokens, such as {differing[0]!r}, have another id or "
+            "none. Remove the one that is not of these weights."
+        )
 
 
 def _other_formats(folder: str) -> str:

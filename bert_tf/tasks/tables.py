@@ -121,7 +121,7 @@ def are_measurements(labels: Sequence[str], num_examples: int) -> bool:
     True
     """
     try:
-        values = [float(label) for label in labels]
+        values = [float(label.replace(",", ".")) for label in labels]
     except ValueError:
         return False
     have_fractions = not all(value.is_integer() for value in values)

@@ -149,9 +149,11 @@ def _labels(
         if is_open and are_measurements(labels, len(splits["train"])):
             raise ValueError(
                 f"{options.train_file}: the {len(labels)} labels of {len(splits['train'])} examples are "
-                f"decimal numbers ({', '.join(labels[:3])} ...). Give --problem_type=regression to "
-                "predict a number, or --problem_type=single_label if each number is a class."
+                f"decimal numbers ({'; '.join(labels[:3])} ...). Give --problem_type=regression to "
+                "predict a number (with decimal points, not commas), or --problem_type=single_label if "
+                "each number is a class."
             )
+        _warn_of_similar_labels(labels, options.train_file)
         return labels
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
         found: set[str] = set()
@@ -165,6 +167,20 @@ def _labels(
         "It is not known which label each output of the model stands for: no task.json lies beside its "
         "weights. Give --train_file, the table that it was trained on."
     )
+
+
+def _warn_of_similar_labels(labels: Sequence[str], file: str) -> None:
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        groups.setdefault(" ".join(label.casefold().split()), []).append(label)
+    similar = [group for group in groups.values() if len(group) > 1]
+    if similar:
+        logger.warning(
+            "%s: labels that differ only in case or spaces are different classes: %s. Write them alike "
+            "if they are one class.",
+            file,
+            "; ".join(" and ".join(map(repr, group)) for group in similar[:3]),
+        )
 
 
 def _check_same_kind(problem_type: str, trained: ClassificationTask | None) -> None:

@@ -132,6 +132,10 @@ class ExportOptions:
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
         refuse_infinite(self)
+        if self.format not in FORMATS:
+            raise ValueError(
+                f"--format is {self.format!r}, but must be one of {', '.join(FORMATS)}."
+            )
         if self.precision not in FORMATS[self.format]:
             raise ValueError(
                 f"--precision is {self.precision}, but of --format={self.format} it must be "

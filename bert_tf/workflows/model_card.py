@@ -334,8 +334,8 @@ def _use_of_ours(kind: _Kind, task: Task | None) -> str:
     example = 'predict([("A text.", "Another text.")])' if is_pair else kind.example
     text = (
         "With bert_tf, where `FOLDER` is this folder:\n\n"
-        "```python\nfrom bert_tf.predictor import Predictor\n\n"
-        f'model = Predictor("FOLDER")\nprint(model.{example})\n```'
+        "```python\nimport bert_tf\n\n"
+        f'model = bert_tf.load("FOLDER")\nprint(model.{example})\n```'
     )
     if kind.program is None:
         return text

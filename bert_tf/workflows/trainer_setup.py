@@ -17,6 +17,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable, write_text
 from bert_tf.data.sequence_packing import PACKED_FEATURES
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
+from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize
 from bert_tf.tasks.base import Task
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -86,10 +87,13 @@ def make_trainer(
         _carry_over(trainer, options)
     elif checkpoint is not None:
         report = initialize(model, checkpoint)
-        if report.missing and not num_train_steps:
+        head = HEADS.get(task.name)
+        unused = () if head is None or head.uses_pooler else "bert/pooler/"
+        missing = [name for name in report.missing if not name.startswith(unused)]
+        if missing and not num_train_steps:
             raise ValueError(
-                f"{checkpoint.source} has no {', '.join(report.missing[:3])}, so it was not trained "
-                "for this and would answer at random. Train first with --do_train."
+                f"{checkpoint.source} has no {', '.join(missing[:3])}, so it was not trained for this "
+                "and would answer at random. Train first with --do_train."
             )
     return trainer
 

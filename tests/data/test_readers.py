@@ -251,3 +251,15 @@ def test_a_single_column_is_a_table_too(file):
 def test_a_separator_that_is_none_is_refused(file, separator, name):
     with pytest.raises(ValueError, match="--column_separator"):
         list(read_table(file("{}\n", name), separator=separator))
+
+
+def test_empty_columns_at_the_end_of_a_header_are_left_out(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("text,label,,\na,x,,\nb,y\n")
+    assert [dict(row) for row in read_table(path)] == [
+        {"text": "a", "label": "x"},
+        {"text": "b", "label": "y"},
+    ]
+    path.write_text("text,label,\na,x,z\n")
+    with pytest.raises(ValueError, match=r"table.csv:2: found 3 columns, but 2"):
+        list(read_table(path))

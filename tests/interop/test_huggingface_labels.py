@@ -205,3 +205,12 @@ def test_labels_of_words_go_by_name_as_well(ner_model, conll_folder, tmp_path):
     assert len(ours["entities"]) == len(theirs["entities"]) > 0
     for found, wanted in zip(ours["entities"], theirs["entities"], strict=True):
         assert found == wanted | {"probability": pytest.approx(wanted["probability"], abs=1e-6)}
+
+
+def test_a_head_without_a_pooler_is_evaluated(ner_model, conll_folder, tmp_path):
+    """As transformers saves it: its classes for words have no pooler."""
+    checkpoint = huggingface_folder(ner_model, tmp_path / "hf")
+    (tmp_path / "hf" / "pooler.safetensors").unlink()
+    options = dict(data_dir=str(conll_folder), init_checkpoint=checkpoint, do_eval=True)
+    found = run_ner(ner_options(tmp_path / "out", **options))
+    assert found["eval_f1"] == read_results(ner_model)["eval_f1"]

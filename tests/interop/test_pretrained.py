@@ -76,6 +76,7 @@ def test_the_tokenizer_truncates_and_pads_to_a_length():
     ("arguments", "error", "message"),
     [
         ((["a"], ["b", "c"]), ValueError, "1 `texts`.* 2 `pairs`"),
+        ((5,), TypeError, r"`texts`.*int"),
         (([1],), TypeError, r"`texts\[0\]`.*int"),
         ((["a"], [None]), TypeError, r"`pairs\[0\]`.*NoneType"),
     ],
@@ -119,6 +120,25 @@ def test_the_preprocessor_equals_the_tokenizer_in_tf_data_and_after_saving(tf1):
 def test_the_case_of_the_preprocessor_may_be_given(tf1):
     layer = bert_tf.TextPreprocessor.from_pretrained(tf1, max_length=8, do_lower_case=False)
     assert layer.do_lower_case is False
+
+
+def test_two_vocabularies_of_different_models_are_refused(huggingface, tmp_path):
+    path = tmp_path / "hf" / "vocab.txt"
+    path.write_text("\n".join(reversed(TOKENS)) + "\n", encoding="utf-8")
+    for load in (bert_tf.FullTokenizer.from_pretrained, bert_tf.load):
+        with pytest.raises(ValueError, match=r"vocab.txt and the tokenizer.json.*\[PAD\]"):
+            load(huggingface)
+
+
+@pytest.mark.parametrize(
+    "texts", [[("a", "b"), ("c", "d")], tf.constant([["a", "b"], ["c", "d"]]), ("a", "b", "c")]
+)
+def test_the_preprocessor_takes_no_list_of_pairs(texts):
+    preprocessor = bert_tf.TextPreprocessor(TOKENS, max_length=7)
+    with pytest.raises(ValueError, match=r"pairs a tuple \(texts, second texts\)"):
+        preprocessor(texts)
+    assert preprocessor([])["input_ids"].shape == (0, 7)
+    assert preprocessor([["a"], ["b"]])["input_ids"].shape[0] in (1, 2)
 
 
 def test_the_preprocessor_may_pad_to_the_longest_of_a_batch():
