@@ -288,7 +288,7 @@ def run_script(tmp_path):
         if (
             not tensorflow
         ):  # cli.py imports it only to silence it; without it a script starts at once
-            environment["TF_CPP_MIN_LOG_LEVEL"] = "2"
+            environment["TF_CPP_MIN_LOG_LEVEL"] = "0"
         return subprocess.run(
             [sys.executable, str(script), *arguments],
             env=environment | {"PYTHONPATH": os.pathsep.join(sys.path)},

@@ -154,8 +154,8 @@ def interrupt_at(monkeypatch, step: int) -> None:
 
     write = MetricsLog.write
 
-    def interrupting_write(self, kind, now, values):
-        write(self, kind, now, values)
+    def interrupting_write(self, kind, now, values, *more):
+        write(self, kind, now, values, *more)
         if now >= step:
             raise Interruption(f"at step {now}")
 

@@ -69,6 +69,8 @@ class BertForMaskedLM(ConfiguredModel):
     Outputs: `masked_lm_logits` [B, P, V].
     """
 
+    exported_inputs = BertForPreTraining.exported_inputs
+
     def __init__(self, config: BertConfig, **kwargs):
         super().__init__(config, **kwargs)
         self.bert = BertModel(config, dtype=self.dtype_policy)

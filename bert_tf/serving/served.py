@@ -237,11 +237,14 @@ def _of_one_size(function: Callable[..., Outputs], names: Sequence[str]):
     @functools.wraps(function)
     def checked(*inputs: tf.Tensor) -> Outputs:
         sizes = [tf.shape(value)[0] for value in inputs]
+        checks = []
         for name, size in zip(names[1:], sizes[1:], strict=True):
             before, between = f"`{names[0]}` has this many rows:", f"but `{name}` has this many:"
             rule = "Send one row of each for every example."
-            tf.debugging.Assert(size == sizes[0], [before, sizes[0], between, size, rule])
-        return function(*inputs)
+            data = [before, sizes[0], between, size, rule]
+            checks.append(tf.debugging.Assert(size == sizes[0], data))
+        with tf.control_dependencies(checks):  # before any other operation fails on the sizes
+            return function(*map(tf.identity, inputs))
 
     return checked if len(names) > 1 else function
 

@@ -156,13 +156,6 @@ def predict(options: PredictionOptions) -> None:
     not cost the others. A file that is not as its format says ends the run.
     """
     files = options.files
-    if options.output_file and os.path.realpath(options.output_file) in map(
-        os.path.realpath, files
-    ):
-        raise ValueError(
-            f"--output_file={options.output_file} is a file of --input_file, which would be lost. Use "
-            "another --output_file."
-        )
     predictor = make_predictor(options)
     model = choose_model(predictor, options)
     typed = files == [STANDARD_INPUT] and sys.stdin.isatty()

@@ -192,12 +192,12 @@ def test_only_regular_files_are_removed(tmp_path):
 
 def test_a_folder_appears_when_it_is_whole_and_an_abandoned_one_is_removed(tmp_path):
     (tmp_path / "1.tmp" / "of a kill").mkdir(parents=True)
-    with pytest.raises(KeyError), new_folder(f"{tmp_path}/1") as folder:
+    with pytest.raises(KeyError), new_folder(f"{tmp_path}/1", "--export_dir") as folder:
         write_text(os.path.join(folder, "half"), "half")
         raise KeyError("a bug of the caller")
     assert not any(tmp_path.iterdir())
     (tmp_path / "1").mkdir()
-    with new_folder(f"{tmp_path}/1/") as folder:
+    with new_folder(f"{tmp_path}/1/", "--export_dir") as folder:
         write_text(os.path.join(folder, "file"), "whole")
         assert not any((tmp_path / "1").iterdir())
     assert (tmp_path / "1" / "file").read_text() == "whole"
@@ -207,7 +207,7 @@ def test_a_folder_appears_when_it_is_whole_and_an_abandoned_one_is_removed(tmp_p
 def test_a_link_to_an_empty_folder_stays_one(tmp_path):
     (tmp_path / "disk" / "target").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "disk" / "target")
-    with new_folder(str(tmp_path / "link")) as folder:
+    with new_folder(str(tmp_path / "link"), "--export_dir") as folder:
         write_text(os.path.join(folder, "file"), "whole")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "disk" / "target" / "file").read_text() == "whole"

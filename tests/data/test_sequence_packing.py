@@ -126,6 +126,8 @@ def test_an_example_does_not_see_what_shares_its_row():
     first, second = examples([5, 6, 4], seed=1), examples([5, 6, 4], seed=2)
     for name, value in first.items():
         second[name][0] = value[0]  # the first example is the same, its company is another
-    logits = [model(packed(batch))["logits"].numpy() for batch in (first, second)]
+    names = ("input_ids", "input_mask", "segment_ids", *PACKED_FEATURES)
+    inputs = [{n: packed(batch)[n] for n in names} for batch in (first, second)]
+    logits = [model(batch)["logits"].numpy() for batch in inputs]
     np.testing.assert_allclose(logits[0][0], logits[1][0], rtol=1e-5, atol=1e-6)
     assert np.abs(logits[0][1] - logits[1][1]).max() > 1e-3

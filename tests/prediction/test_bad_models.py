@@ -105,7 +105,6 @@ def test_embeddings_of_another_size_than_the_configuration_says_are_refused(tmp_
     [
         ({"task": "classification", "max_seq_length": 9}, r"task.json: .*'labels'"),
         ({"task": "classification", "max_seq_length": 9, "labels": []}, r"task.json: `labels` are"),
-        ({"task": "poetry"}, r"task.json: `task` is 'poetry', but must be one of"),
     ],
 )
 def test_a_task_without_its_labels_is_refused(tmp_path, values, message):
@@ -114,6 +113,16 @@ def test_a_task_without_its_labels_is_refused(tmp_path, values, message):
     write_json(tmp_path / "task.json", values)
     with pytest.raises(ValueError, match=message):
         Predictor(str(tmp_path))
+
+
+def test_a_task_of_ones_own_has_embeddings_and_no_predictions(tmp_path):
+    write_tf1(tmp_path, arrays_of("classifier"))
+    write_vocab(tmp_path)
+    write_json(tmp_path / "task.json", {"task": "poetry"})
+    predictor = Predictor(str(tmp_path))
+    assert predictor.embed("a").shape == (1, CONFIG.hidden_size)
+    with pytest.raises(ValueError, match=r"'poetry'.*must be one of|without a head"):
+        predictor.predict(["a"])
 
 
 def test_a_part_of_a_masked_lm_head_is_refused(tmp_path):

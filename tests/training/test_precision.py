@@ -64,7 +64,9 @@ def test_the_log_says_what_was_chosen_and_why(records, toy_text, tmp_path, monke
     monkeypatch.setattr(
         "bert_tf.workflows.options.choose_precision", lambda: Choice("mixed_bfloat16", "it can")
     )
-    options = pretraining_options(records, toy_text, tmp_path / "output", precision="auto")
+    options = pretraining_options(
+        records, toy_text, tmp_path / "output", precision="auto", jit_compile="auto"
+    )
     assert options.policy == "mixed_bfloat16"
     assert dataclasses.replace(options, precision="float32").policy == "float32"
 

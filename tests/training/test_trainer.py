@@ -51,9 +51,12 @@ def assert_equal_bits(found, expected):
 # ---- One step, and twenty --------------------------------------------------------------------------
 
 
+INPUT_NAMES = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+
+
 def stated_losses(model, batch):
     """Both losses of a batch, written out; the masked-LM one is a mean over all masked positions."""
-    outputs = model({name: tf.constant(value) for name, value in batch.items()}, training=False)
+    outputs = model({name: tf.constant(batch[name]) for name in INPUT_NAMES}, training=False)
     masked = tf.nn.log_softmax(outputs["masked_lm_logits"])
     chosen = tf.gather(masked, batch["masked_lm_ids"], batch_dims=2)
     weights = batch["masked_lm_weights"]
@@ -213,7 +216,7 @@ def remove_checkpoint(folder, step):
 def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(tmp_path):
     batches = pretraining_batches()
     whole = pretrainer(dropout=0.3)
-    inputs = {name: value[0] for name, value in batches.items()}
+    inputs = {name: batches[name][0] for name in INPUT_NAMES}
     outputs = [whole.model(inputs, training=t)["next_sentence_logits"] for t in (False, True)]
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-4  # dropout is on
     whole.train(endless(batches), 7, output_dir=str(tmp_path), save_checkpoints_steps=5)

@@ -132,7 +132,7 @@ def test_a_model_of_another_problem_type_is_refused(kinds):
     with pytest.raises(
         ValueError, match=r"data is multi_label, but the model was trained for regression"
     ):
-        read_data(options, trained_task(options, ClassificationTask))
+        read_data(options, trained_task(options, ClassificationTask, None, 128))
 
 
 def test_exported_they_answer_raw_text_as_the_run_predicted(kinds, tmp_path):

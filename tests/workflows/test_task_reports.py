@@ -155,7 +155,7 @@ def test_labels_of_words_are_shown_by_label_with_a_confusion_matrix_and_the_wron
     assert bar(found["F1 by label"], "NN") == (pytest.approx(2 / 3, abs=1e-4), 2)
     numbers = cells(re.sub("<small>.*?</small>", "", found["Confusion matrix"]))
     assert [list(map(int, row)) for row in numbers] == [[1, 0, 0], [0, 1, 1], [0, 0, 0]]
-    assert cells(found["Errors"]) == [["the cat run", "run [NN]", "run [VB]", "dev.txt:3"]]
+    assert cells(found["Errors"]) == [["the cat run", "run [NN]", "run [VB]", "1", "dev.txt:3"]]
 
 
 def test_where_all_entities_are_right_the_report_says_so():
