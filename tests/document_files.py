@@ -31,6 +31,7 @@ def write_files(folder: Path) -> None:
     write_tables(folder)
     write_choices(folder / "swag")
     write_conll(folder / "conll2003")
+    write_parts_of_speech(folder / "universal_dependencies")
     splits = {"train": pairs(40, seed=1), "dev": pairs(9, seed=2), "test": pairs(5, seed=3)}
     write_mrpc(folder / "glue" / "MRPC", splits)
     write_squad(folder / "train-v1.1.json", 40, seed=1)
@@ -114,6 +115,14 @@ def write_choices(folder: Path) -> None:
             for row in questions(rows, seed):
                 endings = (row["choices"] * 2)[:4]
                 writer.writerow((row["text_a"], "It is", *endings, row["label"]))
+
+
+def write_parts_of_speech(folder: Path) -> None:
+    """Words with their parts of speech, which are in the second of three columns."""
+    folder.mkdir()
+    sentence = "the DET x\ndog NOUN x\nbarks VERB x\n\na DET x\ncat NOUN x\nsleeps VERB x\n\n"
+    for name, count in (("train", 20), ("dev", 4)):
+        (folder / f"{name}.txt").write_text(sentence * count)
 
 
 def write_conll(folder: Path) -> None:
