@@ -27,7 +27,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.interop.beside import check_vocabulary
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json, shape_of
-from bert_tf.interop.heads import HEADS, find_head
+from bert_tf.interop.heads import BY_ARCHITECTURE, find_head
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
@@ -190,7 +190,7 @@ def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = No
         ValueError: `task.json` is damaged, or the variables fit several heads.
     """
     try:
-        if checkpoint.architecture in {head.architecture for head in HEADS.values()}:
+        if checkpoint.architecture in BY_ARCHITECTURE:
             return task_of(checkpoint, max_seq_length)
         return read_task(folder_of(checkpoint.source))
     except UnknownTaskError:

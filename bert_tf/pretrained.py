@@ -13,7 +13,7 @@ from bert_tf.data.files import new_folder, write_text
 from bert_tf.errors import naming_parameters
 from bert_tf.interop.beside import find_config
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
-from bert_tf.interop.heads import HEADS, Head
+from bert_tf.interop.heads import BY_ARCHITECTURE, Head
 from bert_tf.interop.huggingface_export import config_values, huggingface_tensors, tokenizer_values
 from bert_tf.interop.huggingface_names import POOLER_FILE
 from bert_tf.interop.initial import initialize, read_checkpoint
@@ -33,7 +33,6 @@ from bert_tf.tasks.of_checkpoint import (
 from bert_tf.tokenization import FullTokenizer
 
 FORMATS = ("tf1", "huggingface")
-_BY_ARCHITECTURE = {head.architecture: head for head in HEADS.values()}
 
 
 @naming_parameters()
@@ -41,7 +40,7 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     """Return a model of a class with the weights of a checkpoint; see `ConfiguredModel`."""
     checkpoint = read_checkpoint(path)
     config = find_config(None, checkpoint)
-    head = _BY_ARCHITECTURE.get(cls.__name__)
+    head = BY_ARCHITECTURE.get(cls.__name__)
     if head is not None and head.has_labels:
         checkpoint, config, kwargs = _with_labels(checkpoint, config, head, kwargs)
     model = cls(config, **kwargs)
@@ -94,7 +93,7 @@ def save_pretrained(
     format: str = "huggingface",
 ) -> None:
     """Write a model as a new folder; see `ConfiguredModel`."""
-    head = _BY_ARCHITECTURE.get(type(model).__name__)
+    head = BY_ARCHITECTURE.get(type(model).__name__)
     if tokenizer is not None and not isinstance(tokenizer, FullTokenizer):
         raise TypeError(
             f"`tokenizer` must be a FullTokenizer, but is of type {type(tokenizer).__name__}. "
@@ -103,7 +102,7 @@ def save_pretrained(
     if head is None:
         raise TypeError(
             f"A model of type {type(model).__name__} has no place in these formats, which have "
-            f"{', '.join(_BY_ARCHITECTURE)}. Use model.save(), Keras' own."
+            f"{', '.join(BY_ARCHITECTURE)}. Use model.save(), Keras' own."
         )
     arrays = {variable.path: variable.numpy() for variable in model.weights}
     checkpoint = PretrainedCheckpoint("the model", arrays, model.config)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
+from bert_tf.interop.checkpoint import MOST_REPLACED, PretrainedCheckpoint, file_beside
 from bert_tf.interop.hub import local_path
 from bert_tf.interop.huggingface import check_one_vocabulary, transformer_folder, vocab_of_tokenizer
 from bert_tf.interop.letter_case import (
@@ -20,11 +20,6 @@ from bert_tf.interop.letter_case import (
 from bert_tf.tokenization import FullTokenizer, load_vocab
 
 logger = logging.getLogger(__name__)
-
-# Fraction of a checkpoint's tokens that --vocab_file may replace. The published vocabularies have up to
-# 994 places to fill, [unused0] to [unused993]: 3.3 % of 30,522. Two vocabularies of different origin
-# differ in nearly all ids.
-MOST_REPLACED = 0.05
 
 
 def find_config(

@@ -15,6 +15,11 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig, parse_json
 
+# Fraction of a checkpoint's tokens that --vocab_file may replace. The published vocabularies have up to
+# 994 places to fill, [unused0] to [unused993]: 3.3 % of 30,522. Two vocabularies of different origin
+# differ in nearly all ids.
+MOST_REPLACED = 0.05
+
 
 @dataclass(frozen=True)
 class PretrainedCheckpoint:

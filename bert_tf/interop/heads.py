@@ -51,7 +51,7 @@ HEADS = {
         Head("multiple_choice", "BertForMultipleChoice", _ROOT, True),
     )
 }
-_BY_ARCHITECTURE = {head.architecture: head for head in HEADS.values()}
+BY_ARCHITECTURE = {head.architecture: head for head in HEADS.values()}
 
 
 def find_head(
@@ -70,7 +70,7 @@ def find_head(
     """
     names = list(arrays)
     present = [s for s in (*_ROOT[:1], _MASKED_LM, _NEXT_SENTENCE, _SPAN) if _starts(names, s)]
-    head = HEADS[stated] if stated else _BY_ARCHITECTURE.get(architecture or "")
+    head = HEADS[stated] if stated else BY_ARCHITECTURE.get(architecture or "")
     if head is not None:
         absent = [start for start in head.starts if not _starts(names, start)]
         if not absent:

@@ -14,6 +14,7 @@ import numpy as np
 
 from bert_tf.config import BertConfig, parse_json
 from bert_tf.interop.checkpoint import (
+    MOST_REPLACED,
     LazyArrays,
     PretrainedCheckpoint,
     config_from_values,
@@ -218,14 +219,14 @@ def check_one_vocabulary(folder: str) -> None:
     """Raise if `vocab.txt` and `tokenizer.json` of a folder are vocabularies of different models.
 
     Raises:
-        ValueError: more than 5 % of the tokens of tokenizer.json have another id in vocab.txt.
+        ValueError: more than `MOST_REPLACED` of the tokens have another id in vocab.txt.
     """
     vocab_file, tokens = file_beside(folder, "vocab.txt"), vocab_of_tokenizer(folder)
     if vocab_file is None or tokens is None:
         return
     vocab = load_vocab(vocab_file)
     differing = [token for index, token in enumerate(tokens) if vocab.get(token) != index]
-    if len(differing) > 0.05 * len(tokens):
+    if len(differing) > MOST_REPLACED * len(tokens):
         raise ValueError(
             f"{vocab_file} and the tokenizer.json next to it are of different models: "
             f"{len(differing)} of {len(tokens)} tokens, such as {differing[0]!r}, have another id or "
