@@ -25,7 +25,7 @@ import keras
 import numpy as np
 
 from bert_tf.errors import naming_parameters
-from bert_tf.model_folder import TrainedModel
+from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.answers import QuestionAnswerer
 from bert_tf.prediction.classifier import TextClassifier
@@ -35,7 +35,6 @@ from bert_tf.prediction.embeddings import (
     SentenceEncoder,
     cosine_similarity,
 )
-from bert_tf.prediction.loading import load_model, with_settings
 from bert_tf.prediction.masks import (
     Candidate,
     MaskFiller,

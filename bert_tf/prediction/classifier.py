@@ -8,8 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from bert_tf.data.packing import PackedSequence
-from bert_tf.model_folder import TrainedModel
-from bert_tf.prediction.loading import loaded
+from bert_tf.model_folder import TrainedModel, loaded
 from bert_tf.prediction.text_model import (
     SequenceRunner,
     TextModel,

@@ -18,10 +18,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.packing import PackedSequence, pack
-from bert_tf.model_folder import TrainedModel
+from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.pooling import POOLINGS, check_pooling, sentence_embedding
-from bert_tf.prediction.loading import load_model
 from bert_tf.prediction.text_model import SequenceRunner, TextModel, checked_text
 
 EMBEDDING_POOLINGS = tuple(POOLINGS)

@@ -14,9 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.packing import PackedSequence, pack
-from bert_tf.model_folder import TrainedModel
+from bert_tf.model_folder import TrainedModel, load_model, with_special_tokens
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.prediction.loading import load_model, with_special_tokens
 from bert_tf.prediction.text_model import (
     SequenceRunner,
     TextModel,

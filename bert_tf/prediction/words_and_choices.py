@@ -24,8 +24,7 @@ from bert_tf.data.conll import Sentence
 from bert_tf.data.features import trim_padding
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.data.word_offsets import WordSpan, split_words
-from bert_tf.model_folder import TrainedModel
-from bert_tf.prediction.loading import loaded
+from bert_tf.model_folder import TrainedModel, loaded
 from bert_tf.prediction.text_model import (
     SequenceRunner,
     TextModel,

@@ -21,9 +21,8 @@ from bert_tf.data.files import expand_files, remove_file, whole_file
 from bert_tf.data.readers import read_lines
 from bert_tf.data.sentences import SPLITTERS, make_splitter
 from bert_tf.data.wikipedia import FORMATS, read_paragraphs
+from bert_tf.options import errors_option, naming_errors_flag, option
 from bert_tf.training.progress import ByteProgress, duration
-from bert_tf.workflows.corpus import errors_option, naming_errors_flag
-from bert_tf.workflows.options import option
 
 logger = logging.getLogger(__name__)
 

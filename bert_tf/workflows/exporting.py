@@ -11,11 +11,11 @@ from typing import Any
 from bert_tf.data.files import check_new_folder
 from bert_tf.errors import naming_parameters
 from bert_tf.interop.initial import initialize, read_checkpoint
-from bert_tf.model_folder import TASK_FILE, TrainedModel
+from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.modeling.pooling import POOLINGS
-from bert_tf.prediction.loading import load_model
+from bert_tf.options import option, refuse_infinite
 from bert_tf.serving.answerer import ServedAnswerer
 from bert_tf.serving.chooser import ServedChooser
 from bert_tf.serving.classifier import ServedClassifier
@@ -33,7 +33,6 @@ from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows import lookup
-from bert_tf.workflows.options import option, refuse_infinite
 
 logger = logging.getLogger(__name__)
 

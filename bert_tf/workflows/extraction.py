@@ -24,6 +24,7 @@ from bert_tf.data.readers import count_lines, read_lines
 from bert_tf.interop.beside import find_config, load_tokenizer
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.modeling.bert import BertModel
+from bert_tf.options import DeviceOptions, option
 from bert_tf.prediction.text_model import SequenceRunner, trimmed
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress
@@ -35,7 +36,6 @@ from bert_tf.workflows.extraction_output import (
     Shards,
     open_features,
 )
-from bert_tf.workflows.options import DeviceOptions, option
 
 logger = logging.getLogger(__name__)
 

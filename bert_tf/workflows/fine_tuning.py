@@ -20,6 +20,7 @@ from bert_tf.data.record_files import make_once
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import folder_of
 from bert_tf.model_folder import known_task, model_files, read_task, write_model_folder
+from bert_tf.options import TrainingOptions, option, require_one_of
 from bert_tf.tasks.base import ExampleTask, Task
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
@@ -27,7 +28,6 @@ from bert_tf.training import checkpoints
 from bert_tf.training.strategy import is_chief
 from bert_tf.training.trainer import Trainer
 from bert_tf.workflows import lookup, trainer_setup, training
-from bert_tf.workflows.options import TrainingOptions, option, require_one_of
 from bert_tf.workflows.output_folder import check_output_folder
 
 logger = logging.getLogger(__name__)

@@ -17,11 +17,11 @@ from bert_tf.errors import naming_parameters
 from bert_tf.interop.beside import find_config, load_tokenizer
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.model_folder import model_files
+from bert_tf.options import TrainingOptions
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.trainer import Trainer as TrainingLoop
 from bert_tf.workflows import lookup, training
-from bert_tf.workflows.options import TrainingOptions
 from bert_tf.workflows.output_folder import check_foreign_files
 from bert_tf.workflows.trainer_setup import make_trainer
 

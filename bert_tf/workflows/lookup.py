@@ -18,8 +18,8 @@ from bert_tf.interop.beside import (  # noqa: F401  (workflows find all of it he
 )
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import read_checkpoint
+from bert_tf.options import TrainingOptions
 from bert_tf.training import checkpoints
-from bert_tf.workflows.options import TrainingOptions
 
 logger = logging.getLogger(__name__)
 

@@ -30,6 +30,7 @@ from bert_tf.data.manifest import manifests_of
 from bert_tf.data.records import count_records
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.hub import SCHEME
+from bert_tf.options import NO_LICENSE
 from bert_tf.tasks.base import Task
 from bert_tf.workflows.best_run import best_of_runs
 from bert_tf.workflows.command_line import changed_flags
@@ -37,7 +38,6 @@ from bert_tf.workflows.command_line import changed_flags
 logger = logging.getLogger(__name__)
 
 CARD_FILE = "README.md"
-NO_LICENSE = "other"  # what the hub says of a licence that it has no name for
 _MARK = "# Written by bert_tf, and written anew unless it was changed: sha256 "
 
 _MOST_LABELS = 40
@@ -167,19 +167,6 @@ def may_be_written(path: str) -> bool:
     """Whether there is no card at `path`, or one of ours that nobody has changed."""
     text = _read(path)
     return text is None or _unchanged(text) is not None
-
-
-def check_license(license: str | None) -> None:
-    """Refuses a value of --license that is no name.
-
-    Raises:
-        ValueError: it has spaces or signs that YAML would read otherwise.
-    """
-    if license is not None and not re.fullmatch(r"[A-Za-z][\w.+-]*", license):
-        raise ValueError(
-            f"--license is {license!r}, but must be a name as Hugging Face's hub has it, such as "
-            f"apache-2.0, mit or cc-by-4.0; {NO_LICENSE} where it has none."
-        )
 
 
 # ---- The page ------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from bert_tf.data.label_schemes import SCHEMES, WORDS
 from bert_tf.modeling.feature_based import BILSTM_UNITS, FEATURE_LAYERS
+from bert_tf.options import option
 from bert_tf.workflows.fine_tuning import SPLITS, ThreeFilesOptions
-from bert_tf.workflows.options import option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.model_folder import TASK_FILE
+from bert_tf.options import TrainingOptions
 from bert_tf.tasks.glue import GLUE_TASKS
-from bert_tf.workflows.options import TrainingOptions
 
 # Flag -> names of files that some program writes with it, besides those of model_folder.py.
 WRITTEN = {

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TextIO
 
 from bert_tf.data.files import expand_files, open_whole
 from bert_tf.data.readers import SEPARATORS, STANDARD_INPUT, count_lines
+from bert_tf.options import PRECISIONS, option, refuse_infinite
 from bert_tf.predictor import (
     EMBEDDING_POOLINGS,
     Predictor,
@@ -21,7 +22,6 @@ from bert_tf.predictor import (
     corpus_pseudo_perplexity,
 )
 from bert_tf.training.progress import Progress
-from bert_tf.workflows.options import PRECISIONS, option, refuse_infinite
 from bert_tf.workflows.prediction_input import (
     INPUT_FORMATS,
     Input,

@@ -20,10 +20,10 @@ from bert_tf.data.records import check_records
 from bert_tf.data.sentence_pairs import OBJECTIVES
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.model_folder import model_files, read_task, write_model_folder
+from bert_tf.options import TrainingOptions, option, require_one_of
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.trainer import Trainer
 from bert_tf.workflows import lookup, training
-from bert_tf.workflows.options import TrainingOptions, option, require_one_of
 from bert_tf.workflows.output_folder import check_output_folder
 from bert_tf.workflows.pretraining_sets import (
     RecordSet,

@@ -30,10 +30,9 @@ from bert_tf.data.masking import check_mixture
 from bert_tf.data.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.interop.beside import find_case
 from bert_tf.interop.letter_case import vocab_is_cased
+from bert_tf.options import errors_option, option, warn_of_lost_letters
 from bert_tf.tokenization import FullTokenizer, load_vocab
 from bert_tf.training.progress import ByteProgress, duration
-from bert_tf.workflows.corpus import errors_option, warn_of_lost_letters
-from bert_tf.workflows.options import option
 from bert_tf.workflows.pretraining_beam import run_with_beam
 from bert_tf.workflows.pretraining_group import (
     GroupJob,

@@ -26,8 +26,8 @@ from bert_tf.data.pretraining_records import InstanceRows, pretraining_features
 from bert_tf.data.random_words import RandomWords
 from bert_tf.data.records import RecordWriter
 from bert_tf.data.sentence_pairs import Document, make_sequences
+from bert_tf.options import naming_errors_flag
 from bert_tf.tokenization import CHINESE_BLOCKS, FullTokenizer, is_chinese_char
-from bert_tf.workflows.corpus import naming_errors_flag
 
 logger = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from bert_tf.data.files import write_text
 from bert_tf.data.squad import Findings, Passage, SquadExample, examples_to_train, read_squad
+from bert_tf.options import option
 from bert_tf.tasks.answer_ensemble import NBEST_FILE, combine, read_nbest
 from bert_tf.tasks.answers import ANSWER_SPANS, AnswerSettings, Prediction
 from bert_tf.tasks.question_answering import (
@@ -37,7 +38,6 @@ from bert_tf.workflows.fine_tuning import (
     record_file,
     write_beside_checkpoints,
 )
-from bert_tf.workflows.options import option
 from bert_tf.workflows.report import Command, write_report
 from bert_tf.workflows.squad_report import answer_sections
 

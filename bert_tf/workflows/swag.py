@@ -15,6 +15,7 @@ import numpy as np
 
 from bert_tf.data.files import open_whole
 from bert_tf.data.multiple_choice import Question, read_questions
+from bert_tf.options import option
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.training.metrics import largest_class, softmax
 from bert_tf.workflows import training
@@ -27,7 +28,6 @@ from bert_tf.workflows.fine_tuning import (
     prepare,
     write_beside_checkpoints,
 )
-from bert_tf.workflows.options import option
 from bert_tf.workflows.report import Command, write_report
 from bert_tf.workflows.swag_report import choice_sections
 

@@ -19,6 +19,7 @@ from bert_tf.data.sequence_packing import PACKED_FEATURES
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
 from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize
+from bert_tf.options import TrainingOptions
 from bert_tf.tasks.base import Task
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.folder_lock import folder_lock
@@ -26,7 +27,6 @@ from bert_tf.training.optimization import OPTIMIZERS, freeze, layer_learning_rat
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.strategy import is_chief
 from bert_tf.training.trainer import Trainer
-from bert_tf.workflows.options import TrainingOptions
 
 logger = logging.getLogger(__name__)
 

@@ -27,6 +27,7 @@ from bert_tf.data.records import (
 )
 from bert_tf.data.sequence_packing import pack_batch
 from bert_tf.modeling.flops import flops_per_token
+from bert_tf.options import TrainingOptions
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
 from bert_tf.training.precision import choose_precision
@@ -34,7 +35,6 @@ from bert_tf.training.progress import Speed
 from bert_tf.training.trainer import StopTraining, Trainer
 from bert_tf.workflows.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.workflows.model_card import update_figures, write_training_card
-from bert_tf.workflows.options import TrainingOptions
 from bert_tf.workflows.trainer_setup import note_training
 
 logger = logging.getLogger(__name__)

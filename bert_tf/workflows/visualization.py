@@ -15,10 +15,10 @@ import tensorflow as tf
 
 from bert_tf.data.files import write_text
 from bert_tf.data.packing import PackedSequence, pack_texts
-from bert_tf.model_folder import TrainedModel
+from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.bert import BertModel
+from bert_tf.options import option
 from bert_tf.prediction.explanation import attention, attributions
-from bert_tf.prediction.loading import load_model, with_settings
 from bert_tf.prediction.text_model import trimmed
 from bert_tf.predictor import (
     ChoicePredictor,
@@ -32,7 +32,6 @@ from bert_tf.predictor import (
 )
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.metrics import softmax
-from bert_tf.workflows.options import option
 from bert_tf.workflows.report import Section, page
 from bert_tf.workflows.report_charts import table
 from bert_tf.workflows.visualization_page import (

@@ -25,14 +25,14 @@ from bert_tf.data.vocabulary import (
     measure_coverage,
 )
 from bert_tf.model_folder import write_case
-from bert_tf.training.progress import Progress, duration
-from bert_tf.workflows.corpus import (
+from bert_tf.options import (
     corpus_lines,
     errors_option,
     naming_errors_flag,
+    option,
     warn_of_lost_letters,
 )
-from bert_tf.workflows.options import option
+from bert_tf.training.progress import Progress, duration
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 from tiny_checkpoints import CONFIG, arrays_of, huggingface_tensors, write_huggingface, write_tf1
 
 import bert_tf
+from bert_tf.model_folder import load_model
 from bert_tf.modeling import fused
-from bert_tf.prediction.loading import load_model
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef", "##b", "ä"]
 TEXTS = ["a ab c", "ff"]

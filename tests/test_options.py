@@ -3,7 +3,7 @@
 import pytest
 from tiny_runs import classifier_options
 
-from bert_tf.workflows.options import require_one_of
+from bert_tf.options import require_one_of
 
 
 def test_nothing_to_do_is_refused():
