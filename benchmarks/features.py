@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bert_tf.data.multiple_choice import read_questions
-from bert_tf.data.record_files import make_once
-from bert_tf.data.squad import Findings, TrainingExample, examples_to_train, read_squad
+from bert_tf.data.question_answering import Findings, TrainingExample, examples_to_train, read_squad
+from bert_tf.data.record_cache import make_once
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask, label
 from bert_tf.tokenization import FullTokenizer

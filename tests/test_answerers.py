@@ -10,7 +10,7 @@ import pytest
 from tiny_runs import ANIMALS, GOOD, PLACES
 from tiny_squad import write_squad
 
-from bert_tf.data.squad import read_squad
+from bert_tf.data.question_answering import read_squad
 from bert_tf.predictor import QuestionAnswerer, SavedAnswerer, load_saved_model
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 from bert_tf.workflows.prediction import PredictionOptions, predict

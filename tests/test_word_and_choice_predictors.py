@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from bert_tf.data.word_offsets import split_words
+from bert_tf.data.word_windows import split_words
 from bert_tf.predictor import ChoicePredictor, EntityRecognizer
 from bert_tf.workflows.prediction import PredictionOptions, predict
 

@@ -31,7 +31,7 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import NamedTuple
 
-from bert_tf.data.random_words import RandomWords, Threshold
+from bert_tf.data.python_random import RandomWords, Threshold
 
 LONGEST_SPAN = 10  # words; SpanBERT's
 _SPAN_ENDS = 0.2  # the chance that a span ends after any of its words

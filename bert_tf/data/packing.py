@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bert_tf.data.random_words import RandomWords
+from bert_tf.data.python_random import RandomWords
 from bert_tf.tokenization import FullTokenizer
 
 Token = TypeVar("Token")

@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 
 from bert_tf.data.features import FeatureSpec, encode_examples
-from bert_tf.data.random_words import RandomWords
+from bert_tf.data.python_random import RandomWords
 
 # Bytes of rows that stay in memory; more go to a temporary file.
 KEPT_IN_MEMORY = 256 << 20

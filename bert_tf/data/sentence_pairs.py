@@ -26,7 +26,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bert_tf.data.packing import truncate_pair_at_random
-from bert_tf.data.random_words import RandomWords
+from bert_tf.data.python_random import RandomWords
 
 OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop")
 

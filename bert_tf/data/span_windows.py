@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.data.packing import PackedSequence, pack, sliding_windows
-from bert_tf.data.squad import Passage, SquadAnswer
+from bert_tf.data.question_answering import Passage, SquadAnswer
 from bert_tf.data.word_windows import word_pieces
 from bert_tf.tokenization import FullTokenizer
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.data.question_answering import Passage
 from bert_tf.data.span_windows import Window, tokenize_passage
-from bert_tf.data.squad import Passage
 from bert_tf.model_folder import TrainedModel, load_model_folder
 from bert_tf.prediction.text_model import (
     SequenceRunner,

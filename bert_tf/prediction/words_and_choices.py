@@ -20,10 +20,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.conll import Sentence
 from bert_tf.data.features import trim_padding
 from bert_tf.data.packing import PackedSequence, pack_texts
-from bert_tf.data.word_offsets import WordSpan, split_words
+from bert_tf.data.token_classification import Sentence
+from bert_tf.data.word_windows import WordSpan, split_words
 from bert_tf.model_folder import TrainedModel, loaded
 from bert_tf.prediction.text_model import (
     SequenceRunner,

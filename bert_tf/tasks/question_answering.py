@@ -22,7 +22,14 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.parallel import map_in_order
-from bert_tf.data.record_files import CHUNK_SIZE, chunks_of, content_key, write_parts
+from bert_tf.data.question_answering import (
+    Findings,
+    Passage,
+    SquadAnswer,
+    SquadExample,
+    TrainingExample,
+)
+from bert_tf.data.record_cache import CHUNK_SIZE, chunks_of, content_key, write_parts
 from bert_tf.data.record_makers import WindowRecords, WindowRow, pieces_of_texts
 from bert_tf.data.span_windows import (
     FIRST_UNIQUE_ID,
@@ -32,7 +39,6 @@ from bert_tf.data.span_windows import (
     make_windows,
     tokenize_passage,
 )
-from bert_tf.data.squad import Findings, Passage, SquadAnswer, SquadExample, TrainingExample
 from bert_tf.modeling.models import BertForQuestionAnswering
 from bert_tf.tasks.answers import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
 from bert_tf.tasks.base import Task, Tensors

@@ -17,16 +17,16 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.conll import Sentence
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.label_schemes import marks_entities
-from bert_tf.data.record_files import CHUNK_SIZE, content_key, write_parts
+from bert_tf.data.record_cache import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.record_makers import (
     NUM_SPECIAL_TOKENS,
     Document,
     LabelledSentence,
     WordRecords,
 )
+from bert_tf.data.token_classification import Sentence
 from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.tasks.base import ExampleTask, Tensors

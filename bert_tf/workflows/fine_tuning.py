@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.data.parallel import usable_cores
-from bert_tf.data.record_files import make_once
+from bert_tf.data.record_cache import make_once
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import folder_of
 from bert_tf.model_folder import known_task, model_files, read_task, write_model_folder

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bert_tf.data.conll import Sentence, relabelled_lines
 from bert_tf.data.files import open_whole, write_text
+from bert_tf.data.token_classification import Sentence, relabelled_lines
 from bert_tf.modeling.feature_based import check_feature_layers
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.conlleval import report, word_report

@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.conll import Columns, Sentence, read_conll
 from bert_tf.data.label_schemes import SCHEMES, WORDS, breaks, complete_labels, find_scheme
+from bert_tf.data.token_classification import Columns, Sentence, read_conll
 from bert_tf.tasks.of_checkpoint import spelled_as
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows.fine_tuning import SPLITS

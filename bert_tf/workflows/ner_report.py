@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from bert_tf.data.conll import Sentence
+from bert_tf.data.token_classification import Sentence
 from bert_tf.training.conlleval import Entity, Scores, entities
 from bert_tf.workflows.report import Section
 from bert_tf.workflows.report_charts import bars, matrix, table

@@ -23,7 +23,7 @@ from bert_tf.data.manifest import Counts, DoneGroup, Shard
 from bert_tf.data.masking import Masker, check_vocabulary, continuation_ids
 from bert_tf.data.packing import add_special_tokens
 from bert_tf.data.pretraining_records import InstanceRows, pretraining_features
-from bert_tf.data.random_words import RandomWords
+from bert_tf.data.python_random import RandomWords
 from bert_tf.data.records import RecordWriter
 from bert_tf.data.sentence_pairs import Document, make_sequences
 from bert_tf.options import naming_errors_flag

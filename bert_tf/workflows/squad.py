@@ -15,7 +15,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from bert_tf.data.files import write_text
-from bert_tf.data.squad import Findings, Passage, SquadExample, examples_to_train, read_squad
+from bert_tf.data.question_answering import (
+    Findings,
+    Passage,
+    SquadExample,
+    examples_to_train,
+    read_squad,
+)
 from bert_tf.options import option
 from bert_tf.tasks.answer_ensemble import NBEST_FILE, combine, read_nbest
 from bert_tf.tasks.answers import ANSWER_SPANS, AnswerSettings, Prediction

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.data.conll import Columns, read_conll, relabelled_lines
+from bert_tf.data.token_classification import Columns, read_conll, relabelled_lines
 
 CONLL_2003 = """-DOCSTART- -X- -X- O
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bert_tf.data.dynamic_masking import DynamicMasker, _take_what_fits
 from bert_tf.data.masking import Masker
 from bert_tf.data.pretraining_records import pretraining_features
-from bert_tf.data.random_words import RandomWords
+from bert_tf.data.python_random import RandomWords
 
 WORDS = ["dog", "cat", "##s", "##ed", "bark", "the", "[UNK]"]
 VOCAB = {w: i for i, w in enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}

@@ -6,7 +6,7 @@ from itertools import accumulate
 import pytest
 import tensorflow as tf
 
-from bert_tf.data import word_offsets, word_windows
+from bert_tf.data import word_windows
 from bert_tf.data.graph_words import graph_word_windows, split_words
 
 TEXTS = (
@@ -23,7 +23,7 @@ def test_words_stand_where_python_finds_them():
     placed = tf.function(split_words)(tf.constant(TEXTS))
     found = iter(zip(placed.starts.numpy(), placed.ends.numpy(), strict=True))
     for text, words in zip(TEXTS, placed.words.to_list(), strict=True):
-        spans = word_offsets.split_words(text)
+        spans = word_windows.split_words(text)
         assert [word.decode() for word in words] == [text[start:end] for start, end in spans]
         assert [next(found) for _ in words] == spans
 

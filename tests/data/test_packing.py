@@ -14,7 +14,7 @@ from bert_tf.data.packing import (
     truncate_pair,
     truncate_pair_at_random,
 )
-from bert_tf.data.random_words import RandomWords
+from bert_tf.data.python_random import RandomWords
 from reference import pretraining_data as reference
 
 CLS, SEP = 101, 102

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data.pretraining_records import InstanceRows, pretraining_features
-from bert_tf.data.random_words import RandomWords
+from bert_tf.data.python_random import RandomWords
 
 
 def features_of(record):

@@ -6,6 +6,7 @@ import unicodedata
 import numpy as np
 import pytest
 
+from bert_tf.data.question_answering import Passage, SquadAnswer
 from bert_tf.data.span_windows import (
     Span,
     TokenSpan,
@@ -15,7 +16,6 @@ from bert_tf.data.span_windows import (
     piece_offsets,
     tokenize_passage,
 )
-from bert_tf.data.squad import Passage, SquadAnswer
 from bert_tf.tokenization import FullTokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzσςß0189éĳ한ᄒ"

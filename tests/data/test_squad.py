@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.data.squad import Findings, Passage, SquadAnswer, examples_to_train, read_squad
+from bert_tf.data.question_answering import (
+    Findings,
+    Passage,
+    SquadAnswer,
+    examples_to_train,
+    read_squad,
+)
 
 CONTEXT = "Denver beat\u202fCarolina, 24\u00a0to 10.\n\n It took vitamin C."
 

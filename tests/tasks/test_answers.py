@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
+from bert_tf.data.question_answering import Passage
 from bert_tf.data.span_windows import make_windows, tokenize_passage
-from bert_tf.data.squad import Passage
 from bert_tf.tasks.answers import CERTAINLY_NULL, AnswerSettings, characters_of, predict_answer
 from bert_tf.tokenization import FullTokenizer
 

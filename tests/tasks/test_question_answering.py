@@ -6,8 +6,14 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import trim_padding
+from bert_tf.data.question_answering import (
+    Findings,
+    Passage,
+    SquadAnswer,
+    SquadExample,
+    TrainingExample,
+)
 from bert_tf.data.records import read_records
-from bert_tf.data.squad import Findings, Passage, SquadAnswer, SquadExample, TrainingExample
 from bert_tf.tasks.answers import ANSWER_SPANS, AnswerSettings
 from bert_tf.tasks.question_answering import (
     AskedQuestions,

@@ -4,9 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from bert_tf.data.conll import Sentence
 from bert_tf.data.multiple_choice import Question
-from bert_tf.data.squad import Findings, Passage, SquadAnswer, SquadExample, TrainingExample
+from bert_tf.data.question_answering import (
+    Findings,
+    Passage,
+    SquadAnswer,
+    SquadExample,
+    TrainingExample,
+)
+from bert_tf.data.token_classification import Sentence
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask, label
@@ -73,7 +79,7 @@ def test_several_processes_write_the_file_that_one_writes(task, make, tmp_path, 
         return count, (tmp_path / name).read_bytes()
 
     whole = write("in_one_chunk", 1)
-    monkeypatch.setattr("bert_tf.data.record_files.CHUNK_SIZE", 2)
+    monkeypatch.setattr("bert_tf.data.record_cache.CHUNK_SIZE", 2)
     for module in ("token_classification", "question_answering"):
         monkeypatch.setattr(f"bert_tf.tasks.{module}.CHUNK_SIZE", 2)
     monkeypatch.setattr("bert_tf.tasks.question_answering._PASSAGES_AT_ONCE", 1)

@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.conll import Sentence
 from bert_tf.data.records import read_records
+from bert_tf.data.token_classification import Sentence
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.metrics import f1_macro

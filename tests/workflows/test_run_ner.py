@@ -10,7 +10,7 @@ from interop.tiny_checkpoints import arrays_of, write_tf1
 from tiny_runs import assert_bit_equal, checkpoint_arrays, read_results
 from tiny_words_and_choices import conll, ner_options, ner_training
 
-from bert_tf.data.conll import read_conll
+from bert_tf.data.token_classification import read_conll
 from bert_tf.prediction.saved_models import load_saved_model
 from bert_tf.predictor import EntityRecognizer
 from bert_tf.tasks.token_classification import TokenClassificationTask

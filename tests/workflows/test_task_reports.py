@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from bert_tf.data.conll import Sentence
 from bert_tf.data.multiple_choice import Question
-from bert_tf.data.squad import Passage, SquadAnswer, SquadExample
+from bert_tf.data.question_answering import Passage, SquadAnswer, SquadExample
+from bert_tf.data.token_classification import Sentence
 from bert_tf.tasks.answers import Candidate, Prediction
 from bert_tf.training.conlleval import as_entities, conlleval
 from bert_tf.workflows.ner_report import entity_sections, word_sections

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bert_tf.data.record_files import make_once
+from bert_tf.data.record_cache import make_once
 
 
 class Writer:
