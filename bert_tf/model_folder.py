@@ -25,11 +25,11 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
-from bert_tf.interop.beside import check_vocabulary, find_config, load_tokenizer
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json, shape_of
 from bert_tf.interop.heads import BY_ARCHITECTURE, find_head
 from bert_tf.interop.hub import SCHEME
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
+from bert_tf.interop.sidecar import check_vocabulary, find_config, load_tokenizer
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.tasks.base import Task

@@ -11,12 +11,16 @@ from typing import Any
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder, write_text
 from bert_tf.errors import naming_parameters
-from bert_tf.interop.beside import find_config
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import BY_ARCHITECTURE, Head
-from bert_tf.interop.huggingface_export import config_values, huggingface_tensors, tokenizer_values
-from bert_tf.interop.huggingface_names import POOLER_FILE
+from bert_tf.interop.huggingface import (
+    POOLER_FILE,
+    config_values,
+    huggingface_tensors,
+    tokenizer_values,
+)
 from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.sidecar import find_config
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.interop.tf1 import write_tf1
 from bert_tf.model_folder import known_task, write_model_folder, write_task_and_vocab

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_tf.data.buckets import length_step
 from bert_tf.data.graph_packing import pack_ragged
 from bert_tf.data.graph_tokenizer import GraphTokenizer
-from bert_tf.interop.beside import read_tokenizer
+from bert_tf.interop.sidecar import read_tokenizer
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
 _PAIRS = (

@@ -10,7 +10,7 @@ bulk work calls. `bert_tf.data.graph_tokenizer` is the same tokenization as Tens
 
 Source: google-research/bert, tokenization.py. Where we differ: a duplicate line or bytes that are
 not UTF-8 in a vocabulary are errors that name the line, and a byte order mark there is dropped. The
-check whether a checkpoint is cased lies in bert_tf/interop/letter_case.py.
+check whether a checkpoint is cased lies in bert_tf/interop/sidecar.py.
 """
 
 from __future__ import annotations
@@ -372,7 +372,7 @@ class FullTokenizer:
             FileNotFoundError: there is no such folder.
             ValueError: it contains no vocabulary, or `do_lower_case` contradicts its files.
         """
-        return import_module("bert_tf.interop.beside").read_tokenizer(path, cls, **kwargs)
+        return import_module("bert_tf.interop.sidecar").read_tokenizer(path, cls, **kwargs)
 
     def __call__(
         self,

@@ -7,12 +7,12 @@ of its heads are [out, in].
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from bert_tf.config import BertConfig, parse_json
+from bert_tf.config import BertConfig, huggingface_activation, parse_json
 from bert_tf.interop.checkpoint import (
     MOST_REPLACED,
     LazyArrays,
@@ -21,14 +21,8 @@ from bert_tf.interop.checkpoint import (
     file_beside,
     read_json,
 )
-from bert_tf.interop.huggingface_names import (
-    ALIASES,
-    BUFFERS,
-    POOLER_FILE,
-    modern_name,
-    name_pairs,
-)
-from bert_tf.interop.letter_case import stated_lower_case
+from bert_tf.interop.heads import Head
+from bert_tf.interop.sidecar import stated_lower_case
 from bert_tf.interop.tensor_files import open_tensors, weights_file
 from bert_tf.tokenization import load_vocab
 
@@ -246,3 +240,187 @@ def _other_formats(folder: str) -> str:
         f" (only {', '.join(others)}, which is not read; in Python, `save_pretrained` of a PyTorch "
         "model writes model.safetensors)"
     )
+
+
+# Not weights: numbers 0, 1, 2, ... and zeros that older versions stored with the model.
+BUFFERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
+
+# The same tensor under a second name, because the masked-LM head shares it -> its first name.
+ALIASES = {
+    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+
+# Beside model.safetensors in what we write: the pooler of a model whose class there has none (spans,
+# tokens, masked words). The reference's checkpoints have one for every head.
+POOLER_FILE = "pooler.safetensors"
+
+_LAYER_DENSES = (
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+    "intermediate.dense",
+    "output.dense",
+)
+_LAYER_NORMS = ("attention.output.LayerNorm", "output.LayerNorm")
+
+# Linear layers that the reference stores as they are, [out, in].
+_PROJECTIONS = {
+    "cls.seq_relationship": "cls/seq_relationship/",
+    "qa_outputs": "cls/squad/",
+    # Of sentences, of tokens, and of choices: which of them, the configuration's `architectures` say.
+    "classifier": "",
+}
+
+
+def name_pairs(num_hidden_layers: int) -> dict[str, tuple[str, bool]]:
+    """Hugging Face's name, without "bert." -> (the reference's name, whether to transpose).
+
+    >>> name_pairs(1)["encoder.layer.0.output.dense.weight"]
+    ('bert/encoder/layer_0/output/dense/kernel', True)
+    """
+    pairs: dict[str, tuple[str, bool]] = {}
+
+    def dense(theirs: str, ours: str) -> None:
+        pairs[f"{theirs}.weight"] = (f"{ours}/kernel", True)
+        pairs[f"{theirs}.bias"] = (f"{ours}/bias", False)
+
+    def norm(theirs: str, ours: str) -> None:
+        pairs[f"{theirs}.weight"] = (f"{ours}/gamma", False)
+        pairs[f"{theirs}.bias"] = (f"{ours}/beta", False)
+
+    for table in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
+        pairs[f"embeddings.{table}.weight"] = (f"bert/embeddings/{table}", False)
+    norm("embeddings.LayerNorm", "bert/embeddings/LayerNorm")
+    for index in range(num_hidden_layers):
+        theirs, ours = f"encoder.layer.{index}.", f"bert/encoder/layer_{index}/"
+        for part in _LAYER_DENSES:
+            dense(theirs + part, ours + part.replace(".", "/"))
+        for part in _LAYER_NORMS:
+            norm(theirs + part, ours + part.replace(".", "/"))
+    dense("pooler.dense", "bert/pooler/dense")
+
+    dense("cls.predictions.transform.dense", "cls/predictions/transform/dense")
+    norm("cls.predictions.transform.LayerNorm", "cls/predictions/transform/LayerNorm")
+    pairs["cls.predictions.bias"] = ("cls/predictions/output_bias", False)
+    for theirs, ours in _PROJECTIONS.items():
+        pairs[f"{theirs}.weight"] = (f"{ours}output_weights", False)
+        pairs[f"{theirs}.bias"] = (f"{ours}output_bias", False)
+    return pairs
+
+
+def modern_name(name: str) -> str:
+    """A tensor's name as an encoder without a head is stored today.
+
+    >>> modern_name("bert.embeddings.LayerNorm.gamma")
+    'embeddings.LayerNorm.weight'
+    """
+    name = name.removeprefix("bert.")
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
+
+
+_SPECIAL_TOKENS = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+# Of Hugging Face's own keys, those that say something about the model and that we do not set.
+_CARRIED = ("classifier_dropout", "pad_token_id", "language", "finetuning_task")
+_CLASSIFIER_DROPOUT = 0.1  # of our heads and the reference's, whatever the configuration says
+
+
+def huggingface_tensors(
+    arrays: Mapping[str, np.ndarray], config: BertConfig, head: Head
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The tensors of the class, and those of a pooler that it does not have.
+
+    Args:
+        arrays: of the encoder and of `head` (`heads.select`), under the reference's names.
+    """
+    names = {
+        ours: (theirs, flipped)
+        for theirs, (ours, flipped) in name_pairs(config.num_hidden_layers).items()
+    }
+    tensors: dict[str, np.ndarray] = {}
+    beside: dict[str, np.ndarray] = {}
+    for name, array in arrays.items():
+        theirs, flipped = names[name]
+        if name.startswith("bert/") and head.starts:
+            theirs = f"bert.{theirs}"
+        is_kept_aside = name.startswith("bert/pooler/") and not head.uses_pooler
+        target = beside if is_kept_aside else tensors
+        target[theirs] = np.ascontiguousarray(array.T if flipped else array)
+    return tensors, beside
+
+
+def config_values(
+    config: BertConfig,
+    head: Head,
+    labels: Sequence[str] | None = None,
+    vocab: Sequence[str] | None = None,
+    problem_type: str | None = None,
+) -> dict[str, Any]:
+    """What `config.json` holds.
+
+    Args:
+        labels: names of the outputs, in order; only for a head that has any.
+        vocab: WordPieces in the order of their ids, if they are known.
+        problem_type: what a classifier of sentences learns, in Hugging Face's words.
+
+    Raises:
+        ValueError: Hugging Face's BERT cannot express this configuration.
+    """
+    if config.attention_direction != "bidirectional":
+        raise ValueError(
+            f"`attention_direction` is {config.attention_direction!r}, which Hugging Face's BERT "
+            "encoder cannot express; only bidirectional models can be written in its format."
+        )
+    if config.num_bilstm_layers:
+        raise ValueError(
+            f"`num_bilstm_layers` is {config.num_bilstm_layers}, but Hugging Face's BERT has no BiLSTM "
+            "on top of the encoder; only models without one can be written in its format."
+        )
+    values = config.to_dict()
+    carried = {key: config.extra[key] for key in _CARRIED if config.extra.get(key) is not None}
+    pad = vocab.index("[PAD]") if vocab is not None and "[PAD]" in vocab else 0
+    values |= {
+        "architectures": [head.architecture],
+        "model_type": "bert",
+        "hidden_act": huggingface_activation(config.hidden_act),
+        "layer_norm_eps": config.layer_norm_eps,
+        "pad_token_id": pad,
+        "dtype": "float32",
+    }
+    if head.has_labels or head.name == "multiple_choice":
+        values["classifier_dropout"] = _CLASSIFIER_DROPOUT
+    if head.has_labels and labels is not None:
+        values["id2label"] = {str(index): label for index, label in enumerate(labels)}
+        values["label2id"] = {label: index for index, label in enumerate(labels)}
+    if problem_type is not None:
+        values["problem_type"] = problem_type
+    return values | carried
+
+
+def tokenizer_values(
+    vocab: Sequence[str], do_lower_case: bool, max_seq_length: int
+) -> dict[str, dict[str, Any]]:
+    """What lies beside vocab.txt for `AutoTokenizer`: name of the file -> what it holds.
+
+    There is no tokenizer.json: `transformers` makes it from these by itself.
+    """
+    present = {role: token for role, token in _SPECIAL_TOKENS.items() if token in vocab}
+    values = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": do_lower_case,
+        "strip_accents": None,  # as do_lower_case
+        "tokenize_chinese_chars": True,
+        "model_max_length": max_seq_length,
+        **present,
+    }
+    return {"tokenizer_config.json": values, "special_tokens_map.json": present}

@@ -19,7 +19,7 @@ from bert_tf.interop.checkpoint import (
     file_beside,
     read_json,
 )
-from bert_tf.interop.letter_case import stated_lower_case
+from bert_tf.interop.sidecar import stated_lower_case
 
 # Optimizer state that belongs to no variable. `global_step` is kept as the step.
 _TRAINING_STATE = frozenset(

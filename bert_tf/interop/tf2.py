@@ -25,7 +25,7 @@ from bert_tf.interop.checkpoint import (
     file_beside,
     read_json,
 )
-from bert_tf.interop.letter_case import stated_lower_case
+from bert_tf.interop.sidecar import stated_lower_case
 from bert_tf.interop.tf2_graph import OBJECT_GRAPH, VALUE, ObjectGraph, find_weights
 
 

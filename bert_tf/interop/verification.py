@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.beside import find_config
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.heads import Head
 from bert_tf.interop.initial import initialize
+from bert_tf.interop.sidecar import find_config
 from bert_tf.modeling import models
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.inputs import OTHER_NAMES

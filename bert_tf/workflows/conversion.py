@@ -18,7 +18,7 @@ from bert_tf.data.files import check_new_folder, new_folder
 from bert_tf.errors import naming_parameters
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import HEADS, Head, find_head, select
-from bert_tf.interop.huggingface_names import name_pairs
+from bert_tf.interop.huggingface import name_pairs
 from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.model_folder import read_task
 from bert_tf.options import check_license, option

@@ -21,8 +21,8 @@ import tensorflow as tf
 from bert_tf.data.files import expand_files
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.data.readers import count_lines, read_lines
-from bert_tf.interop.beside import find_config, load_tokenizer
 from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.modeling.bert import BertModel
 from bert_tf.options import DeviceOptions, option
 from bert_tf.prediction.text_model import SequenceRunner, trimmed

@@ -14,8 +14,8 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.files import expand_files, write_text
 from bert_tf.errors import naming_parameters
-from bert_tf.interop.beside import find_config, load_tokenizer
 from bert_tf.interop.initial import read_checkpoint
+from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import model_files
 from bert_tf.options import TrainingOptions
 from bert_tf.tasks.base import Task

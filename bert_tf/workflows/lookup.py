@@ -9,15 +9,15 @@ from dataclasses import fields
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.beside import (  # noqa: F401  (workflows find all of it here)
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.initial import read_checkpoint
+from bert_tf.interop.sidecar import (  # noqa: F401  (workflows find all of it here)
     compare_vocabularies,
     find_case,
     find_config,
     find_vocabulary,
     load_tokenizer,
 )
-from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.initial import read_checkpoint
 from bert_tf.options import TrainingOptions
 from bert_tf.training import checkpoints
 

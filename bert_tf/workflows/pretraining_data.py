@@ -28,8 +28,7 @@ from bert_tf.data.files import expand_files, remove_file
 from bert_tf.data.manifest import Counts, Manifest, manifest_path
 from bert_tf.data.masking import check_mixture
 from bert_tf.data.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
-from bert_tf.interop.beside import find_case
-from bert_tf.interop.letter_case import vocab_is_cased
+from bert_tf.interop.sidecar import find_case, vocab_is_cased
 from bert_tf.options import errors_option, option, warn_of_lost_letters
 from bert_tf.tokenization import FullTokenizer, load_vocab
 from bert_tf.training.progress import ByteProgress, duration

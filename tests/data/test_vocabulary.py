@@ -14,7 +14,7 @@ from bert_tf.data.vocabulary import (
     measure_coverage,
     merge_pairs,
 )
-from bert_tf.interop.letter_case import vocab_is_cased
+from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.tokenization import BasicTokenizer, WordpieceTokenizer
 
 LINES = [

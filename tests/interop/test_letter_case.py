@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.interop.letter_case import validate_case_matches_checkpoint, vocab_is_cased
+from bert_tf.interop.sidecar import validate_case_matches_checkpoint, vocab_is_cased
 
 WORDS = [a + b + c for a in "abcde" for b in "aeiou" for c in "stuvwx"]  # 150
 CASED = dict.fromkeys(["[UNK]", *WORDS, *(word.title() for word in WORDS)])

@@ -10,7 +10,7 @@ from tiny_words_and_choices import ner_training, swag_options
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.heads import HEADS
-from bert_tf.interop.huggingface_export import config_values, huggingface_tensors, tokenizer_values
+from bert_tf.interop.huggingface import config_values, huggingface_tensors, tokenizer_values
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.modeling.bert import BertModel
 from bert_tf.training.checkpoints import latest_checkpoint
