@@ -27,8 +27,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.packing import pack_texts
+from bert_tf.metrics.basic import accuracy, f1
 from bert_tf.model_folder import load_model_folder
-from bert_tf.training.metrics import accuracy, f1
 from bert_tf.workflows.classifier_data import read_data
 from bert_tf.workflows.classifier_options import ClassifierOptions
 from bert_tf.workflows.exporting import FORMATS, ExportOptions, export_saved_model

@@ -24,6 +24,8 @@ from bert_tf.data.features import trim_padding
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.data.token_classification import Sentence
 from bert_tf.data.word_windows import WordSpan, split_words
+from bert_tf.metrics.basic import softmax
+from bert_tf.metrics.conlleval import entities
 from bert_tf.model_folder import TrainedModel, loaded
 from bert_tf.prediction.text_model import (
     SequenceRunner,
@@ -37,8 +39,6 @@ from bert_tf.prediction.text_model import (
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
-from bert_tf.training.conlleval import entities
-from bert_tf.training.metrics import softmax
 
 
 class BatchRunner:

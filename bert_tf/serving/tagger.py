@@ -28,10 +28,10 @@ import tensorflow as tf
 
 from bert_tf.data.graph_packing import first_values
 from bert_tf.data.graph_words import graph_word_windows, split_words
+from bert_tf.metrics.conlleval import entities
 from bert_tf.model_folder import TrainedModel
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec, valid_utf8
 from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
-from bert_tf.training.conlleval import entities
 
 
 class ServedTagger(Served):

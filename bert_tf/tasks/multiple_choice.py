@@ -19,10 +19,10 @@ from bert_tf.data.features import FeatureSpec
 from bert_tf.data.multiple_choice import Question
 from bert_tf.data.record_cache import chunks_of, content_key, write_parts
 from bert_tf.data.record_makers import ChoiceRecords, ChoiceRow
+from bert_tf.metrics import basic
 from bert_tf.modeling.models import BertForMultipleChoice
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training import metrics
 from bert_tf.training.losses import masked_choices, multiple_choice_loss
 
 logger = logging.getLogger(__name__)
@@ -111,8 +111,8 @@ class MultipleChoiceTask(ExampleTask):
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
         """`eval_accuracy`, and `eval_loss` in nats."""
         logits, labels = kept["logits"], kept["label_ids"]
-        loss = metrics.mean_cross_entropy(logits, labels)
-        accuracy = metrics.accuracy(logits.argmax(axis=-1), labels)
+        loss = basic.mean_cross_entropy(logits, labels)
+        accuracy = basic.accuracy(logits.argmax(axis=-1), labels)
         return {"eval_accuracy": accuracy, "eval_loss": loss, "loss": loss}
 
 

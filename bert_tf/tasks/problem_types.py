@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from bert_tf.data.features import FeatureSpec
-from bert_tf.training import losses, metrics
+from bert_tf.metrics import basic
+from bert_tf.training import losses
 from bert_tf.training.losses import Loss
 
 # What a data set says of an example: a name, names, a number; None where it is not known.
@@ -44,7 +45,7 @@ class ProblemType:
 
     name: str
     has_labels: bool
-    metrics: Mapping[str, Metric]
+    basic: Mapping[str, Metric]
     default_metrics: tuple[str, ...]
     feature: Callable[[int], FeatureSpec]
     encode: Callable[[Any, Mapping[str, int]], Any]
@@ -91,26 +92,26 @@ SINGLE_LABEL = ProblemType(
     name="single_label",
     has_labels=True,
     metrics={
-        "accuracy": metrics.accuracy,
-        "f1": metrics.f1,
-        "f1_macro": metrics.f1_macro,
-        "matthews_correlation": metrics.matthews_correlation,
+        "accuracy": basic.accuracy,
+        "f1": basic.f1,
+        "f1_macro": basic.f1_macro,
+        "matthews_correlation": basic.matthews_correlation,
     },
     default_metrics=("accuracy",),
     feature=lambda num_labels: FeatureSpec("label_ids", role="label", output="logits"),
     encode=_one_id,
     loss=losses.classification_loss,
-    mean_loss=metrics.mean_cross_entropy,
+    mean_loss=basic.mean_cross_entropy,
     predictions=lambda logits: logits.argmax(axis=-1),
-    shown=metrics.softmax,
+    shown=basic.softmax,
 )
 MULTI_LABEL = ProblemType(
     name="multi_label",
     has_labels=True,
     metrics={
-        "f1_micro": metrics.multi_label_f1_micro,
-        "f1_macro": metrics.multi_label_f1_macro,
-        "accuracy": metrics.exact_match,
+        "f1_micro": basic.multi_label_f1_micro,
+        "f1_macro": basic.multi_label_f1_macro,
+        "accuracy": basic.exact_match,
     },
     default_metrics=("f1_micro", "f1_macro", "accuracy"),
     feature=lambda num_labels: FeatureSpec(
@@ -118,17 +119,17 @@ MULTI_LABEL = ProblemType(
     ),
     encode=_many_ids,
     loss=losses.multi_label_loss,
-    mean_loss=metrics.mean_sigmoid_cross_entropy,
+    mean_loss=basic.mean_sigmoid_cross_entropy,
     predictions=lambda logits: (logits > 0).astype(np.int32),  # a probability above one half
-    shown=metrics.sigmoid,
+    shown=basic.sigmoid,
 )
 REGRESSION = ProblemType(
     name="regression",
     has_labels=False,
     metrics={
-        "pearson": metrics.pearson,
-        "spearman": metrics.spearman,
-        "mean_absolute_error": metrics.mean_absolute_error,
+        "pearson": basic.pearson,
+        "spearman": basic.spearman,
+        "mean_absolute_error": basic.mean_absolute_error,
     },
     default_metrics=("pearson", "spearman"),
     feature=lambda num_labels: FeatureSpec(
@@ -136,7 +137,7 @@ REGRESSION = ProblemType(
     ),
     encode=_number,
     loss=lambda weights: losses.regression_loss(),
-    mean_loss=lambda logits, labels: metrics.mean_squared_error(logits[:, 0], labels),
+    mean_loss=lambda logits, labels: basic.mean_squared_error(logits[:, 0], labels),
     predictions=lambda logits: logits[:, 0],
     shown=lambda logits: logits.astype(np.float64),
 )

@@ -39,11 +39,11 @@ from bert_tf.data.span_windows import (
     make_windows,
     tokenize_passage,
 )
+from bert_tf.metrics import squad
 from bert_tf.modeling.models import BertForQuestionAnswering
 from bert_tf.tasks.answers import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
 from bert_tf.tasks.base import Task, Tensors
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training import squad_metrics
 from bert_tf.training.losses import span_loss, without_padding
 
 _WIDER = (
@@ -279,8 +279,8 @@ def official_metrics(
     answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}
     texts = {name: prediction.text for name, prediction in predictions.items()}
     if not version_2_with_negative:
-        return squad_metrics.evaluate_v1(answers, texts)
-    return squad_metrics.evaluate_v2(
+        return squad.evaluate_v1(answers, texts)
+    return squad.evaluate_v2(
         answers,
         texts,
         {name: prediction.best_answer for name, prediction in predictions.items()},

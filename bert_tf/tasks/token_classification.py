@@ -27,11 +27,11 @@ from bert_tf.data.record_makers import (
     WordRecords,
 )
 from bert_tf.data.token_classification import Sentence
+from bert_tf.metrics.conlleval import Scores, as_entities, conlleval
 from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.conlleval import Scores, as_entities, conlleval
 from bert_tf.training.losses import cross_entropy, token_classification_loss, word_logits
 
 logger = logging.getLogger(__name__)

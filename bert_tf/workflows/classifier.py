@@ -13,9 +13,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
+from bert_tf.metrics.basic import largest_class
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import find_glue_task, submission_lines
-from bert_tf.training.metrics import largest_class
 from bert_tf.workflows import training
 from bert_tf.workflows.classifier_data import read_data
 from bert_tf.workflows.classifier_options import ClassifierOptions

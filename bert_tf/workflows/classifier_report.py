@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bert_tf.metrics import basic
 from bert_tf.tasks.classification import ClassificationTask, InputExample
-from bert_tf.training import metrics
 from bert_tf.workflows.report import Section
 from bert_tf.workflows.report_charts import bars, line_chart, matrix, table
 from bert_tf.workflows.report_sections import (
@@ -50,10 +50,10 @@ def evaluation_sections(
 
 
 def _of_one_label(task, examples, logits, labels) -> list[Section]:
-    probabilities = metrics.softmax(logits)
+    probabilities = basic.softmax(logits)
     predictions = logits.argmax(axis=-1)
     scores = {
-        label: (metrics.f1(predictions, labels, positive=index), int((labels == index).sum()))
+        label: (basic.f1(predictions, labels, positive=index), int((labels == index).sum()))
         for index, label in enumerate(task.labels)
     }
     confidence = probabilities.max(axis=-1)
@@ -74,12 +74,12 @@ def _of_one_label(task, examples, logits, labels) -> list[Section]:
 
 
 def _of_labels(task, examples, logits, labels) -> list[Section]:
-    probabilities = metrics.sigmoid(logits)
+    probabilities = basic.sigmoid(logits)
     predictions = task.kind.predictions(logits)
     rows, scores = [], {}
     for index, label in enumerate(task.labels):
         predicted, actual = predictions[:, index], labels[:, index]
-        score = metrics.f1(predicted, actual)
+        score = basic.f1(predicted, actual)
         right = int((predicted * actual).sum())
         scores[label] = (score, int(actual.sum()))
         rows.append([label, int(actual.sum()), int(predicted.sum()), right])

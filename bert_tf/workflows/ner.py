@@ -14,10 +14,10 @@ import numpy as np
 
 from bert_tf.data.files import open_whole, write_text
 from bert_tf.data.token_classification import Sentence, relabelled_lines
+from bert_tf.metrics.basic import largest_class
+from bert_tf.metrics.conlleval import report, word_report
 from bert_tf.modeling.feature_based import check_feature_layers
 from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.training.conlleval import report, word_report
-from bert_tf.training.metrics import largest_class
 from bert_tf.workflows import training
 from bert_tf.workflows.fine_tuning import (
     Run,

@@ -15,9 +15,9 @@ import numpy as np
 
 from bert_tf.data.files import open_whole
 from bert_tf.data.multiple_choice import Question, read_questions
+from bert_tf.metrics.basic import largest_class, softmax
 from bert_tf.options import option
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.training.metrics import largest_class, softmax
 from bert_tf.workflows import training
 from bert_tf.workflows.fine_tuning import (
     SPLITS,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.data.multiple_choice import Question
-from bert_tf.training.metrics import softmax
+from bert_tf.metrics.basic import softmax
 from bert_tf.workflows.report import Section
 from bert_tf.workflows.report_charts import bars
 from bert_tf.workflows.report_sections import (

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bert_tf.data.files import write_text
 from bert_tf.data.packing import PackedSequence, pack_texts
+from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.bert import BertModel
 from bert_tf.options import option
@@ -31,7 +32,6 @@ from bert_tf.predictor import (
     is_saved_model,
 )
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.training.metrics import softmax
 from bert_tf.workflows.report import Section, page
 from bert_tf.workflows.report_charts import table
 from bert_tf.workflows.visualization_page import (

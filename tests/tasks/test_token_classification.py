@@ -7,9 +7,9 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.records import read_records
 from bert_tf.data.token_classification import Sentence
+from bert_tf.metrics.basic import f1_macro
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.metrics import f1_macro
 
 # ids: 0 [PAD], 1 [UNK], 2 [CLS], 3 [SEP], 4 a, 5 ##b, 6 c
 TOKENIZER = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "##b", "c"])

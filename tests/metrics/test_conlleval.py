@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from bert_tf.training.conlleval import Counts, Entity, Scores, conlleval, entities, report
+from bert_tf.metrics.conlleval import Counts, Entity, Scores, conlleval, entities, report
 
 # --------------------------------------------------------------------------------------- the oracle
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from bert_tf.training.squad_metrics import (
+from bert_tf.metrics.squad import (
     evaluate_v1,
     evaluate_v2,
     exact_match,

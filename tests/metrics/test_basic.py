@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bert_tf.training.metrics import (
+from bert_tf.metrics.basic import (
     accuracy,
     exact_match,
     f1,
