@@ -12,9 +12,9 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
-from bert_tf.modeling.answering import Affine, Dense
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.embeddings import truncated_normal
+from bert_tf.modeling.inference_layout import Affine, Dense
 
 MASKED_SCORE = -10000.0
 

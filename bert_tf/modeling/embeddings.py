@@ -10,8 +10,8 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
-from bert_tf.modeling.answering import LayerNorm
 from bert_tf.modeling.dropout import Dropout
+from bert_tf.modeling.inference_layout import LayerNorm
 
 
 def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:

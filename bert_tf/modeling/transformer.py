@@ -11,10 +11,10 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
 from bert_tf.modeling.activations import get_activation
-from bert_tf.modeling.answering import Dense, in_shape_of
 from bert_tf.modeling.attention import SelfAttention
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.embeddings import layer_norm, truncated_normal
+from bert_tf.modeling.inference_layout import Dense, in_shape_of
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

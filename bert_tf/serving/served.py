@@ -17,7 +17,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.buckets import length_step
 from bert_tf.data.graph_packing import pack_ragged
 from bert_tf.data.graph_tokenizer import GraphTokenizer
-from bert_tf.modeling.answering import prepare_to_answer
+from bert_tf.modeling.inference_layout import prepare_to_answer
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 

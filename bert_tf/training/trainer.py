@@ -22,7 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling.answering import refuse_kept_kernels
+from bert_tf.modeling.inference_layout import refuse_kept_kernels
 from bert_tf.training import checkpoints
 from bert_tf.training.batch_runner import BatchRunner
 from bert_tf.training.folder_lock import folder_lock
