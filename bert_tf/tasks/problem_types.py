@@ -45,7 +45,7 @@ class ProblemType:
 
     name: str
     has_labels: bool
-    basic: Mapping[str, Metric]
+    metrics: Mapping[str, Metric]
     default_metrics: tuple[str, ...]
     feature: Callable[[int], FeatureSpec]
     encode: Callable[[Any, Mapping[str, int]], Any]

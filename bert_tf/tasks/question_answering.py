@@ -39,7 +39,7 @@ from bert_tf.data.span_windows import (
     make_windows,
     tokenize_passage,
 )
-from bert_tf.metrics import squad
+from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.modeling.models import BertForQuestionAnswering
 from bert_tf.tasks.answers import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
 from bert_tf.tasks.base import Task, Tensors
@@ -279,8 +279,8 @@ def official_metrics(
     answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}
     texts = {name: prediction.text for name, prediction in predictions.items()}
     if not version_2_with_negative:
-        return squad.evaluate_v1(answers, texts)
-    return squad.evaluate_v2(
+        return evaluate_v1(answers, texts)
+    return evaluate_v2(
         answers,
         texts,
         {name: prediction.best_answer for name, prediction in predictions.items()},
