@@ -33,8 +33,8 @@ if TYPE_CHECKING:
         BertForSequenceClassification,
         BertForTokenClassification,
     )
-    from bert_tf.prediction.embeddings import cosine_similarity
-    from bert_tf.prediction.masks import corpus_pseudo_perplexity
+    from bert_tf.prediction.encoder import cosine_similarity
+    from bert_tf.prediction.masked_lm import corpus_pseudo_perplexity
     from bert_tf.predictor import Predictor, load
     from bert_tf.tasks.base import Task
     from bert_tf.tasks.classification import ClassificationTask

@@ -27,20 +27,20 @@ import numpy as np
 from bert_tf.errors import naming_parameters
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.prediction.answers import QuestionAnswerer
-from bert_tf.prediction.classifier import TextClassifier
-from bert_tf.prediction.embeddings import (
+from bert_tf.prediction.classification import TextClassifier
+from bert_tf.prediction.encoder import (
     EMBEDDING_POOLINGS,
     EmbeddingModel,
     SentenceEncoder,
     cosine_similarity,
 )
-from bert_tf.prediction.masks import (
+from bert_tf.prediction.masked_lm import (
     Candidate,
     MaskFiller,
     PseudoPerplexity,
     corpus_pseudo_perplexity,
 )
+from bert_tf.prediction.question_answering import QuestionAnswerer
 from bert_tf.prediction.saved_models import (
     SavedAnswerer,
     SavedClassifier,
@@ -48,7 +48,7 @@ from bert_tf.prediction.saved_models import (
     load_saved_model,
 )
 from bert_tf.prediction.text_model import TextModel
-from bert_tf.prediction.words_and_choices import ChoicePredictor, EntityRecognizer
+from bert_tf.prediction.token_classification import ChoicePredictor, EntityRecognizer
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
