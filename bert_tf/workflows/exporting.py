@@ -16,16 +16,16 @@ from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import option, refuse_infinite
-from bert_tf.serving.answerer import ServedAnswerer
-from bert_tf.serving.chooser import ServedChooser
-from bert_tf.serving.classifier import ServedClassifier
+from bert_tf.serving.classification import ServedClassifier
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
-from bert_tf.serving.mask_filler import ServedMaskFiller
+from bert_tf.serving.masked_lm import ServedMaskFiller
+from bert_tf.serving.multiple_choice import ServedChooser
 from bert_tf.serving.onnx import ONNX_PRECISIONS, write_onnx
+from bert_tf.serving.question_answering import ServedAnswerer
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.served import TOKENS, Served
-from bert_tf.serving.tagger import ServedTagger
+from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.answers import AnswerSettings
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
