@@ -17,7 +17,7 @@ from bert_tf.prediction.text_model import (
     checked_text,
     trimmed,
 )
-from bert_tf.tasks.answers import AnswerSettings, Prediction, characters_of, predict_answer
+from bert_tf.tasks.answer_decoding import AnswerSettings, Prediction, characters_of, predict_answer
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 
 Logits = tuple[np.ndarray, np.ndarray]  # of the start and of the end, float32 [S] each

@@ -16,10 +16,9 @@ from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import HEADS, Head
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.classification import PROBLEM_TYPES, ClassificationTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.tasks.problem_types import PROBLEM_TYPES
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 

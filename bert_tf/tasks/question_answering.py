@@ -41,7 +41,7 @@ from bert_tf.data.span_windows import (
 )
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.modeling.models import BertForQuestionAnswering
-from bert_tf.tasks.answers import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
+from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
 from bert_tf.tasks.base import Task, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import span_loss, without_padding

@@ -26,7 +26,7 @@ from bert_tf.serving.question_answering import ServedAnswerer
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.served import TOKENS, Served
 from bert_tf.serving.token_classification import ServedTagger
-from bert_tf.tasks.answers import AnswerSettings
+from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.pretraining import PretrainingTask

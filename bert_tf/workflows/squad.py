@@ -23,8 +23,14 @@ from bert_tf.data.question_answering import (
     read_squad,
 )
 from bert_tf.options import option
-from bert_tf.tasks.answer_ensemble import NBEST_FILE, combine, read_nbest
-from bert_tf.tasks.answers import ANSWER_SPANS, AnswerSettings, Prediction
+from bert_tf.tasks.answer_decoding import (
+    ANSWER_SPANS,
+    NBEST_FILE,
+    AnswerSettings,
+    Prediction,
+    combine,
+    read_nbest,
+)
 from bert_tf.tasks.question_answering import (
     AskedQuestions,
     LabeledQuestion,

@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_tf.data.question_answering import SquadExample
 from bert_tf.metrics.squad import QuestionScore, scores_v1, scores_v2
-from bert_tf.tasks.answers import Prediction
+from bert_tf.tasks.answer_decoding import Prediction
 from bert_tf.workflows.report import Section
 from bert_tf.workflows.report_charts import bars, line_chart
 from bert_tf.workflows.report_sections import (

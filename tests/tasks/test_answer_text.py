@@ -2,7 +2,7 @@
 
 import pytest
 
-from bert_tf.tasks.answer_text import get_final_text, join_pieces
+from bert_tf.tasks.answer_decoding import get_final_text, join_pieces
 from bert_tf.tokenization import BasicTokenizer
 
 

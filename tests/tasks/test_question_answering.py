@@ -14,7 +14,7 @@ from bert_tf.data.question_answering import (
     TrainingExample,
 )
 from bert_tf.data.records import read_records
-from bert_tf.tasks.answers import ANSWER_SPANS, AnswerSettings
+from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings
 from bert_tf.tasks.question_answering import (
     AskedQuestions,
     QuestionAnsweringTask,

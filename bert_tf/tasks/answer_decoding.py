@@ -11,15 +11,19 @@ Source: google-research/bert, run_squad.py, `write_predictions`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.data.span_windows import TokenSpan, Window
-from bert_tf.tasks.answer_text import get_final_text, join_pieces
-from bert_tf.tokenization import FullTokenizer
+from bert_tf.interop.checkpoint import read_json
+from bert_tf.tokenization import BasicTokenizer, FullTokenizer
 
 # How an answer becomes word pieces to learn, and predicted pieces a text: through whole words, as in the
 # reference, or by the characters of each piece.
@@ -265,3 +269,131 @@ def _characters(
 ) -> tuple[int, int]:
     span = TokenSpan(*map(window.passage_token, positions))
     return window.passage.characters(span, tokenizer)
+
+
+def join_pieces(pieces: Sequence[str]) -> str:
+    """Word pieces as text.
+
+    >>> join_pieces(["un", "##aff", "##able", "!"])
+    'unaffable !'
+    """
+    text = " ".join(pieces).replace(" ##", "").replace("##", "")
+    return " ".join(text.split())
+
+
+def get_final_text(
+    predicted: str,
+    original: str,
+    tokenizer: BasicTokenizer,
+    report: Callable[[str], None] | None = None,
+) -> str:
+    """The part of `original` that `predicted` stands for; all of it where the two do not fit.
+
+    Args:
+        predicted: of `join_pieces`.
+        original: the words of the passage that the pieces are of, with one space between them.
+        report: takes a sentence where the two do not fit.
+
+    >>> get_final_text("steve smith", "Steve Smith's", BasicTokenizer())
+    'Steve Smith'
+    """
+    report = report or (lambda sentence: None)
+    normalized = " ".join(tokenizer.tokenize(original))
+    start = normalized.find(predicted)
+    if start == -1:
+        report(f"Unable to find text: {predicted!r} in {original!r}")
+        return original
+    end = start + len(predicted) - 1
+    if predicted.startswith(" ") or predicted.endswith(" ") or not predicted:
+        report(f"No character of {original!r} is {predicted!r}")
+        return original
+    places = [index for index, char in enumerate(original) if char != " "]
+    if len(places) != len(normalized) - normalized.count(" "):
+        report(f"Length not equal after stripping spaces: {original!r} vs {normalized!r}")
+        return original
+    first = start - normalized.count(" ", 0, start)
+    last = end - normalized.count(" ", 0, end)
+    return original[places[first] : places[last] + 1]
+
+
+NBEST_FILE = "nbest_predictions.json"
+
+NBest = Mapping[str, Sequence[Mapping[str, Any]]]  # question -> entries, from the best down
+
+
+def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -> NBest:
+    """The n-best answers of a run.
+
+    Args:
+        path: of its --output_dir, or of the file itself.
+        names: the questions that must be there.
+
+    Raises:
+        ValueError: the file is missing or damaged, lacks a question, or was made for another version.
+    """
+    file = os.path.join(path, NBEST_FILE) if tf.io.gfile.isdir(path) else path
+    if not tf.io.gfile.exists(file):
+        raise ValueError(
+            f"--predictions: there is no {file}. Name the --output_dir of runs with --do_predict."
+        )
+    nbest = read_json(file)
+    for name in names:
+        entries = nbest.get(name)
+        if not isinstance(entries, list) or not entries:
+            raise ValueError(
+                f"{file}: there is no answer to question {name}. It must have been made with the same "
+                "--predict_file."
+            )
+        for entry in entries:
+            if not isinstance(entry, dict) or not {"text", "probability"} <= set(entry):
+                raise ValueError(
+                    f'{file}: an answer to question {name} lacks "text" or "probability".'
+                )
+        if version_2_with_negative and all(entry["text"] for entry in entries):
+            raise ValueError(
+                f"{file}: question {name} has no probability of no answer; it was made without "
+                "--version_2_with_negative."
+            )
+    return nbest
+
+
+def combine(
+    runs: Sequence[NBest], names: Sequence[str], settings: AnswerSettings
+) -> dict[str, Prediction]:
+    """Question -> what the runs answer together.
+
+    Odds of no answer are log(probability of none) - log(that of the best answer), which is what they
+    are in each run too. The logits of an entry are means over the runs that name it.
+    """
+    return {name: _vote([run[name] for run in runs], settings) for name in names}
+
+
+def _vote(runs: Sequence[Sequence[Mapping[str, Any]]], settings: AnswerSettings) -> Prediction:
+    entries: dict[str, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        for entry in run:
+            entries.setdefault(entry["text"], []).append(entry)
+    candidates = [
+        Candidate(
+            text,
+            fmean(entry.get("start_logit", 0.0) for entry in same),
+            fmean(entry.get("end_logit", 0.0) for entry in same),
+            sum(entry["probability"] for entry in same) / len(runs),
+        )
+        for text, same in entries.items()
+    ]
+    candidates.sort(key=lambda candidate: -candidate.probability)
+    nbest = candidates[: settings.n_best_size]
+    if not settings.version_2_with_negative:
+        return Prediction(nbest[0].text, tuple(nbest), nbest[0].text)
+    (null,) = (candidate for candidate in candidates if not candidate.text)
+    if null not in nbest:
+        nbest.append(null)
+    best = next((candidate for candidate in candidates if candidate.text), Candidate("", 0, 0, 0.0))
+    odds = _log(null.probability) - _log(best.probability)
+    is_null = odds > settings.null_score_diff_threshold
+    return Prediction("" if is_null else best.text, tuple(nbest), best.text, odds)
+
+
+def _log(probability: float) -> float:
+    return math.log(max(probability, sys.float_info.min))

@@ -9,7 +9,12 @@ import pytest
 
 from bert_tf.data.question_answering import Passage
 from bert_tf.data.span_windows import make_windows, tokenize_passage
-from bert_tf.tasks.answers import CERTAINLY_NULL, AnswerSettings, characters_of, predict_answer
+from bert_tf.tasks.answer_decoding import (
+    CERTAINLY_NULL,
+    AnswerSettings,
+    characters_of,
+    predict_answer,
+)
 from bert_tf.tokenization import FullTokenizer
 
 WORDS = ["owl", "hen", "cat", "pig", "the", "saw", "and", "ran", "far", "off"]
