@@ -10,9 +10,9 @@ import keras
 import tensorflow as tf
 
 from bert_tf.data.buckets import length_step
-from bert_tf.data.graph_packing import pack_ragged
-from bert_tf.data.graph_tokenizer import GraphTokenizer
 from bert_tf.interop.sidecar import read_tokenizer
+from bert_tf.text_ops.packing import pack_ragged
+from bert_tf.text_ops.tokenizer import GraphTokenizer
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
 _PAIRS = (

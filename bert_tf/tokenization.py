@@ -6,7 +6,7 @@
     3958 27227 2001 1037 13997 11510                convert_tokens_to_ids
 
 `FullTokenizer.encode` takes the same way once per distinct word and remembers the ids; it is what
-bulk work calls. `bert_tf.data.graph_tokenizer` is the same tokenization as TensorFlow operations.
+bulk work calls. `bert_tf.text_ops.tokenizer` is the same tokenization as TensorFlow operations.
 
 Source: google-research/bert, tokenization.py. Where we differ: a duplicate line or bytes that are
 not UTF-8 in a vocabulary are errors that name the line, and a byte order mark there is dropped. The

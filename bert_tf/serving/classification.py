@@ -19,10 +19,10 @@ from typing import cast
 
 import tensorflow as tf
 
-from bert_tf.data.graph_windows import graph_document_windows
 from bert_tf.model_folder import TrainedModel
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
 from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.text_ops.windows import graph_document_windows
 
 _POOLINGS = {"mean": tf.math.unsorted_segment_mean, "max": tf.math.unsorted_segment_max}
 

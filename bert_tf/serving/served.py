@@ -15,10 +15,10 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.buckets import length_step
-from bert_tf.data.graph_packing import pack_ragged
-from bert_tf.data.graph_tokenizer import GraphTokenizer
 from bert_tf.modeling.inference_layout import prepare_to_answer
 from bert_tf.tasks.base import Task
+from bert_tf.text_ops.packing import pack_ragged
+from bert_tf.text_ops.tokenizer import GraphTokenizer
 from bert_tf.tokenization import FullTokenizer
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")

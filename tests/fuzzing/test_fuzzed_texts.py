@@ -9,8 +9,8 @@ from fuzz_cases import COUNTS, SNAGS, cases
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.data.graph_tokenizer import GraphTokenizer
 from bert_tf.predictor import Predictor
+from bert_tf.text_ops.tokenizer import GraphTokenizer
 from bert_tf.tokenization import FullTokenizer
 from reference import wordpiece_rules
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.graph_packing import pack_ragged
 from bert_tf.data.packing import pack
+from bert_tf.text_ops.packing import pack_ragged
 
 CLS, SEP = 101, 102
 

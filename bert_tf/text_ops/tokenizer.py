@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 import tensorflow_text
 
-from bert_tf.data import graph_characters
-from bert_tf.data.graph_characters import (
+from bert_tf.text_ops import characters
+from bert_tf.text_ops.characters import (
     CAPITAL_SIGMA,
     CASED,
     FINAL_SIGMA,
@@ -29,7 +29,7 @@ from bert_tf.data.graph_characters import (
     CodePointTable,
     Rules,
 )
-from bert_tf.data.graph_words import GraphWords, split_letters
+from bert_tf.text_ops.words import GraphWords, split_letters
 from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD
 
 _MAX_WORD_BYTES = 4 * MAX_INPUT_CHARS_PER_WORD
@@ -108,7 +108,7 @@ class GraphTokenizer(tf.Module):
             first, last = _letters_of(words.letters, pieces.row_splits, starts.values, ends.values)
             start, end = tf.gather(words.source, first), tf.gather(words.source, last) + 1
             if self.do_lower_case:  # accents that are stripped belong to the letter before them
-                unmarked = tf.where(graph_characters.accents().look_up(decoded.values) == 0)[:, 0]
+                unmarked = tf.where(characters.accents().look_up(decoded.values) == 0)[:, 0]
                 end = tf.gather(unmarked, tf.searchsorted(unmarked, end, out_type=tf.int64))
             ids = _by_text(pieces.values, pieces.row_splits, words)
             text_start = tf.gather(decoded.row_splits, ids.value_rowids())
@@ -120,7 +120,7 @@ class GraphTokenizer(tf.Module):
         # text, for the texts are one vector from here on.
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
         chars, ends = decoded.values, decoded.row_splits[1:] - 1  # int32 [C], int64 [B]
-        chars, ends, source = _normalize(chars, ends, graph_characters.rules(self.do_lower_case))
+        chars, ends, source = _normalize(chars, ends, characters.rules(self.do_lower_case))
         return decoded, split_letters(chars, ends, source)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.data.graph_packing import first_values, pack_ragged
+from bert_tf.text_ops.packing import first_values, pack_ragged
 
 _NEVER = -1e30  # the score of what cannot be an answer
 

@@ -8,8 +8,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data.graph_tokenizer import GraphTokenizer
 from bert_tf.data.span_windows import piece_offsets
+from bert_tf.text_ops.tokenizer import GraphTokenizer
 from bert_tf.tokenization import BasicTokenizer, FullTokenizer
 
 TRICKY = (

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.data.graph_characters import ALONE, CODE_POINT, SEPARATOR, word_breaks
+from bert_tf.text_ops.characters import ALONE, CODE_POINT, SEPARATOR, word_breaks
 
 
 class GraphWords(NamedTuple):

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data import word_windows
-from bert_tf.data.graph_words import graph_word_windows, split_words
+from bert_tf.text_ops.words import graph_word_windows, split_words
 
 TEXTS = (
     "In New York, 東京.",
