@@ -18,10 +18,10 @@ from bert_tf.data.readers import read_lines
 from bert_tf.interop.hub import SCHEME
 from bert_tf.training import strategy
 from bert_tf.training.optimization import OPTIMIZERS, parse_frozen
-from bert_tf.training.precision import PRECISIONS, choose_precision
 from bert_tf.training.progress import ByteProgress
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.step import COMPILATIONS
+from bert_tf.training.strategy import PRECISIONS, choose_precision
 
 NO_LICENSE = "other"  # what the hub says of a licence that it has no name for
 

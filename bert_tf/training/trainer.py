@@ -25,7 +25,7 @@ import tensorflow as tf
 from bert_tf.modeling.inference_layout import refuse_kept_kernels
 from bert_tf.training import checkpoints
 from bert_tf.training.batch_runner import BatchRunner
-from bert_tf.training.folder_lock import folder_lock
+from bert_tf.training.checkpoints import folder_lock
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AVERAGE_SLOT, AdamByPath
 from bert_tf.training.progress import MetricsLog, Progress, Speed

@@ -21,8 +21,7 @@ from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize
 from bert_tf.options import TrainingOptions
 from bert_tf.tasks.base import Task
-from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.training.folder_lock import folder_lock
+from bert_tf.training.checkpoints import folder_lock, latest_checkpoint
 from bert_tf.training.optimization import OPTIMIZERS, freeze, layer_learning_rate_factors
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.strategy import is_chief

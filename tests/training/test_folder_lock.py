@@ -8,12 +8,12 @@ import sys
 
 import pytest
 
-from bert_tf.training import folder_lock as folder_lock_module
-from bert_tf.training.folder_lock import NAME, folder_lock
+from bert_tf.training import checkpoints as folder_lock_module
+from bert_tf.training.checkpoints import NAME, folder_lock
 
 HOLDER = """\
 import sys, time
-from bert_tf.training.folder_lock import folder_lock
+from bert_tf.training.checkpoints import folder_lock
 with folder_lock(sys.argv[1]):
     print("locked", flush=True)
     time.sleep(60)

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 from tiny_runs import pretraining_options
 
-from bert_tf.training import precision
-from bert_tf.training.precision import (
+from bert_tf.training import strategy
+from bert_tf.training.strategy import (
     Choice,
     choose_precision,
     precision_for_cpu,
@@ -47,7 +47,7 @@ def test_a_gpu_is_known_by_its_compute_capability(capability, policy):
 def test_the_oldest_of_several_gpus_decides(monkeypatch):
     """There may be no GPU here, so names stand in."""
     found = {"new": {"compute_capability": (9, 0)}, "old": {"compute_capability": (7, 5)}}
-    config = precision.tf.config
+    config = strategy.tf.config
     monkeypatch.setattr(config, "list_physical_devices", lambda kind: list(found))
     monkeypatch.setattr(config.experimental, "get_device_details", found.__getitem__)
     choose = choose_precision.__wrapped__  # what it says is kept otherwise
@@ -59,7 +59,7 @@ def test_the_oldest_of_several_gpus_decides(monkeypatch):
 
 
 def test_the_log_says_what_was_chosen_and_why(records, toy_text, tmp_path, monkeypatch):
-    for module in (precision, training):
+    for module in (strategy, training):
         monkeypatch.setattr(module, "choose_precision", lambda: Choice("mixed_bfloat16", "it can"))
     monkeypatch.setattr(
         "bert_tf.options.choose_precision", lambda: Choice("mixed_bfloat16", "it can")

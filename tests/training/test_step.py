@@ -17,9 +17,8 @@ from tiny_training import (
 )
 
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.training.loss_scale import LossScale
 from bert_tf.training.optimization import AVERAGE_SLOT
-from bert_tf.training.step import global_norm
+from bert_tf.training.step import LossScale, global_norm
 from bert_tf.training.trainer import Trainer
 
 
