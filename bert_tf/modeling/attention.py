@@ -46,7 +46,8 @@ class SelfAttention(keras.layers.Layer):
     """softmax(Q K^T / sqrt(D) + bias) V, with dropout on the probabilities.
 
     The three projections are one matrix product; their variables stay apart, under the reference's
-    names `query`, `key` and `value`, and are put side by side in every call (but see inference_layout.py).
+    names `query`, `key` and `value`, and are put side by side in every call (inference_layout.py does
+    it once).
 
     Source: google-research/bert, modeling.py, `attention_layer`.
     """

@@ -47,8 +47,8 @@ def write_saved_model(
         signatures: names; default: all that there are.
         precision: of the weights.
         warm_up: whether requests for TensorFlow Serving lie beside it.
-        for_cpu: whether the graph has the form that oneDNN computes fastest (inference_layout.py). In float32
-            that is the plain form.
+        for_cpu: whether the graph has the form that oneDNN computes fastest
+            (modeling/inference_layout.py). In float32 that is the plain form.
 
     Returns:
         The metadata, as in `export.json`.

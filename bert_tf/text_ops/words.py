@@ -30,7 +30,7 @@ def split_letters(chars: tf.Tensor, ends: tf.Tensor, source: tf.Tensor) -> Graph
     """The words in code points.
 
     Args:
-        chars: int32 [C], code points with the bits `SEPARATOR` and `ALONE` (graph_characters.py); a
+        chars: int32 [C], code points with the bits `SEPARATOR` and `ALONE` (characters.py); a
             separator is behind each text.
         ends: int64 [B], where those separators are in `chars`.
         source: int64 [C], which code point of the texts each came from.
