@@ -27,10 +27,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.packing import pack_texts
+from bert_tf.finetuning.classification_data import read_data
+from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.metrics.basic import accuracy, f1
 from bert_tf.model_folder import load_model_folder
-from bert_tf.workflows.classifier_data import read_data
-from bert_tf.workflows.classifier_options import ClassifierOptions
 from bert_tf.workflows.exporting import FORMATS, ExportOptions, export_saved_model
 
 Ask = Callable[[dict[str, np.ndarray]], np.ndarray]  # ids [1, S] -> probabilities [1, 2]

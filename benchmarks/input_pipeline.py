@@ -60,7 +60,7 @@ def main() -> None:
 def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
     """Seconds, and seconds of processor time, of --batches batches."""
     from bert_tf.config import BertConfig
-    from bert_tf.workflows import training
+    from bert_tf.finetuning import loop
     from bert_tf.workflows.pretraining import PretrainingOptions, make_tasks
     from bert_tf.workflows.pretraining_sets import read_record_set
 
@@ -77,7 +77,7 @@ def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
     )
     record_set = read_record_set([str(records)], args.max_seq_length)
     task = make_tasks(options, {"train": record_set}, config, None)["train"]
-    batches = iter(training.training_batches(task, record_set.files, options, "trimmed"))
+    batches = iter(loop.training_batches(task, record_set.files, options, "trimmed"))
     for _ in range(50):
         next(batches)
     start, processor = time.perf_counter(), time.process_time()

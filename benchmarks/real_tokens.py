@@ -23,11 +23,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bert_tf.finetuning import loop
+from bert_tf.finetuning.classification_data import read_data
+from bert_tf.finetuning.classification_options import ClassifierOptions
+from bert_tf.finetuning.run import make_trainer, prepare
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.workflows import training
-from bert_tf.workflows.classifier_data import read_data
-from bert_tf.workflows.classifier_options import ClassifierOptions
-from bert_tf.workflows.fine_tuning import make_trainer, prepare
 
 
 def main() -> None:
@@ -61,9 +61,9 @@ def main() -> None:
         task.write_records(splits["train"], start.tokenizer, path)
         trainer, options = make_trainer(task, start, options, 10_000, 1_000)
         epoch = len(splits["train"]) // args.batch_size
-        iterators, seconds = {}, {name: [] for name in training.LENGTHS}
-        for name in training.LENGTHS:
-            dataset = training.training_batches(task, [path], options, name)
+        iterators, seconds = {}, {name: [] for name in loop.LENGTHS}
+        for name in loop.LENGTHS:
+            dataset = loop.training_batches(task, [path], options, name)
             counts = [
                 (np.size(batch["input_ids"]), np.sum(batch["input_mask"]))
                 for batch in dataset.take(epoch).as_numpy_iterator()

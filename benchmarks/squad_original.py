@@ -30,8 +30,8 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
+from bert_tf.finetuning import question_answering
 from bert_tf.tokenization import FullTokenizer  # noqa: E402
-from bert_tf.workflows import squad  # noqa: E402
 
 
 def load_original(folder: Path, version_2_with_negative: bool) -> types.SimpleNamespace:
@@ -88,7 +88,7 @@ def compare_answers(args: argparse.Namespace, original: types.SimpleNamespace, f
     original.convert_examples_to_features(examples, tokenizer, *sizes, False, features.append)
     seconds = {"original_windows": time.time() - start}
 
-    options = squad.SquadOptions(
+    options = question_answering.SquadOptions(
         output_dir=f"{folder}/ours",
         predict_file=args.predict_file,
         do_predict=True,
@@ -98,8 +98,8 @@ def compare_answers(args: argparse.Namespace, original: types.SimpleNamespace, f
         version_2_with_negative=args.version_2_with_negative,
     )
     start = time.time()
-    task = squad.QuestionAnsweringTask(*sizes, args.version_2_with_negative)
-    asked = squad.read_questions(options, task, FullTokenizer(args.vocab, True))
+    task = question_answering.QuestionAnsweringTask(*sizes, args.version_2_with_negative)
+    asked = question_answering.read_questions(options, task, FullTokenizer(args.vocab, True))
     task = task.to_predict(asked)
     record_file = f"{folder}/eval.tf_record"
     task.write_records(asked.by_length, asked.tokenizer, record_file)
@@ -119,7 +119,7 @@ def compare_answers(args: argparse.Namespace, original: types.SimpleNamespace, f
     start = time.time()
     unique_ids = np.array([feature.unique_id for feature in features])
     kept = {"unique_ids": unique_ids, "start_logits": logits[0], "end_logits": logits[1]}
-    metrics = squad.write_answers(asked.examples, asked.predict(kept), options, {})
+    metrics = question_answering.write_answers(asked.examples, asked.predict(kept), options, {})
     seconds["answers_and_metrics"] = time.time() - start
     same = {
         name: Path(path).read_bytes() == Path(f"{folder}/ours/{name}").read_bytes()
@@ -147,16 +147,16 @@ def compare_training(
     features: list = []
     original.convert_examples_to_features(examples, tokenizer, *sizes, True, features.append)
     seconds = {"original": time.time() - start}
-    options = squad.SquadOptions(
+    options = question_answering.SquadOptions(
         output_dir=folder,
         train_file=args.train_file,
         do_train=True,
         version_2_with_negative=args.version_2_with_negative,
     )
     start = time.time()
-    task = squad.QuestionAnsweringTask(*sizes, args.version_2_with_negative)
+    task = question_answering.QuestionAnsweringTask(*sizes, args.version_2_with_negative)
     tokenizer = FullTokenizer(args.vocab, True)
-    questions = squad.read_training_set(options, tokenizer)
+    questions = question_answering.read_training_set(options, tokenizer)
     record_file = f"{folder}/train.tf_record"
     task.write_records(task.all_windows(questions, tokenizer), tokenizer, record_file)
     seconds["ours_with_records"] = time.time() - start

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bert_tf.config import BertConfig
     from bert_tf.data.features import FeatureSpec
     from bert_tf.data.records import RecordWriter
+    from bert_tf.finetuning.fit import Trainer
     from bert_tf.interop.initial import LoadReport, initialize, read_checkpoint
     from bert_tf.modeling.bert import BertModel, ConfiguredModel
     from bert_tf.modeling.models import (
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     )
     from bert_tf.workflows.conversion import convert
     from bert_tf.workflows.exporting import export
-    from bert_tf.workflows.fit import Trainer
 
 # Module -> the names that it gives to the package.
 _NAMES = {

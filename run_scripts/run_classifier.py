@@ -19,8 +19,8 @@ only the data and --output_dir.
 """
 
 from bert_tf import cli
-from bert_tf.workflows.classifier import run_classifier
-from bert_tf.workflows.classifier_options import ClassifierOptions
+from bert_tf.finetuning.classification import run_classifier
+from bert_tf.finetuning.classification_options import ClassifierOptions
 
 if __name__ == "__main__":
     cli.run(ClassifierOptions, run_classifier)

@@ -19,8 +19,8 @@ last, and an empty line after each sentence. docs/ner.md says more.
 """
 
 from bert_tf import cli
-from bert_tf.workflows.ner import run_ner
-from bert_tf.workflows.ner_options import NerOptions
+from bert_tf.finetuning.token_classification import run_ner
+from bert_tf.finetuning.token_classification_options import NerOptions
 
 if __name__ == "__main__":
     cli.run(NerOptions, run_ner)

@@ -22,7 +22,7 @@ The same command again goes on where it was interrupted. Afterwards --do_predict
 """
 
 from bert_tf import cli
-from bert_tf.workflows.squad import SquadOptions, run_squad
+from bert_tf.finetuning.question_answering import SquadOptions, run_squad
 
 if __name__ == "__main__":
     cli.run(SquadOptions, run_squad)

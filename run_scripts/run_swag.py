@@ -16,7 +16,7 @@ may vary. docs/multiple_choice.md says more.
 """
 
 from bert_tf import cli
-from bert_tf.workflows.swag import SwagOptions, run_swag
+from bert_tf.finetuning.multiple_choice import SwagOptions, run_swag
 
 if __name__ == "__main__":
     cli.run(SwagOptions, run_swag)

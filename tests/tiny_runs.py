@@ -270,7 +270,7 @@ def pretrained(records, toy_text, once):
 
 def classifier_options(output_dir, **changes):
     """`ClassifierOptions` of the toy runs, with `changes`."""
-    from bert_tf.workflows.classifier_options import ClassifierOptions
+    from bert_tf.finetuning.classification_options import ClassifierOptions
 
     values = {
         "output_dir": str(output_dir),
@@ -316,7 +316,7 @@ def sentence_options(pretrained, mood_tables, output_dir, **changes):
 @pytest.fixture(scope="session")
 def sentence_model(pretrained, mood_tables, once):
     """--output_dir of a run_classifier on the moods that trained, evaluated and predicted."""
-    from bert_tf.workflows.classifier import run_classifier
+    from bert_tf.finetuning.classification import run_classifier
 
     return once(
         "sentence_model",
@@ -334,7 +334,7 @@ def mrpc_folder(once):
 @pytest.fixture(scope="session")
 def pair_model(pretrained, mrpc_folder, once):
     """--output_dir of a run_classifier on MRPC's layout that trained, evaluated and predicted."""
-    from bert_tf.workflows.classifier import run_classifier
+    from bert_tf.finetuning.classification import run_classifier
 
     def make(folder):
         run_classifier(

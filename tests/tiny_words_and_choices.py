@@ -43,7 +43,7 @@ def conll_folder(once):
 
 def ner_options(output_dir, **changes):
     """`NerOptions` of the toy runs, with `changes`."""
-    from bert_tf.workflows.ner_options import NerOptions
+    from bert_tf.finetuning.token_classification_options import NerOptions
 
     values = {
         "output_dir": str(output_dir),
@@ -63,7 +63,7 @@ def ner_training(pretrained, data_dir, output_dir, **changes):
 
 @pytest.fixture(scope="session")
 def ner_model(pretrained, conll_folder, once):
-    from bert_tf.workflows.ner import run_ner
+    from bert_tf.finetuning.token_classification import run_ner
 
     steps = {"do_eval": True, "do_predict": True}
     return once(
@@ -109,7 +109,7 @@ def choice_files(once):
 
 def swag_options(output_dir, **changes):
     """`SwagOptions` of the toy runs, with `changes`."""
-    from bert_tf.workflows.swag import SwagOptions
+    from bert_tf.finetuning.multiple_choice import SwagOptions
 
     values = {
         "output_dir": str(output_dir),
@@ -123,7 +123,7 @@ def swag_options(output_dir, **changes):
 
 @pytest.fixture(scope="session")
 def swag_model(pretrained, choice_files, once):
-    from bert_tf.workflows.swag import run_swag
+    from bert_tf.finetuning.multiple_choice import run_swag
 
     def make(folder):
         run_swag(

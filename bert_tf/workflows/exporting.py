@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_tf.data.files import check_new_folder
 from bert_tf.errors import naming_parameters
+from bert_tf.finetuning import setup
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model
 from bert_tf.modeling.bert import BertModel
@@ -32,7 +33,6 @@ from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.workflows import lookup
 
 logger = logging.getLogger(__name__)
 
@@ -300,8 +300,8 @@ def _as_pairs(trained: TrainedModel, is_pair: bool) -> TrainedModel:
 def _without_task(head: str, options: ExportOptions) -> Served:
     """The encoder, or the masked LM, of a folder or a checkpoint."""
     checkpoint = read_checkpoint(options.model_dir)
-    config = lookup.find_config(options.bert_config_file, checkpoint)
-    tokenizer = lookup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
+    config = setup.find_config(options.bert_config_file, checkpoint)
+    tokenizer = setup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
     limit = config.max_position_embeddings
     length = _checked_length(options.max_seq_length or limit, 3, limit)
     kind = BertModel if head == "encoder" else BertForPreTraining

@@ -21,6 +21,7 @@ import tensorflow as tf
 from bert_tf.data.files import expand_files
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.data.readers import count_lines, read_lines
+from bert_tf.finetuning import setup
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.modeling.bert import BertModel
@@ -28,7 +29,6 @@ from bert_tf.options import DeviceOptions, option
 from bert_tf.prediction.text_model import SequenceRunner, trimmed
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress
-from bert_tf.workflows import lookup
 from bert_tf.workflows.extraction_output import (
     EXAMPLES_IN_MEMORY,
     EXTRACTION_FORMATS,
@@ -121,7 +121,7 @@ def extract_features(options: ExtractionOptions) -> int:
     files = expand_files(options.input_file)
     checkpoint = read_checkpoint(options.init_checkpoint)
     config = find_config(options.bert_config_file, checkpoint)
-    lookup.check_sequence_length(options.max_seq_length, config)
+    setup.check_sequence_length(options.max_seq_length, config)
     layers = options.layer_indexes(config.num_hidden_layers)
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
     pack_line("", tokenizer, options.max_seq_length)  # refuses a length that is too small

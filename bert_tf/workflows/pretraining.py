@@ -18,20 +18,20 @@ from bert_tf.data.manifest import check_record_sets, expand_record_files
 from bert_tf.data.masking import check_mixture
 from bert_tf.data.records import check_records
 from bert_tf.data.sentence_pairs import OBJECTIVES
+from bert_tf.finetuning import loop, setup
+from bert_tf.finetuning.output_folder import check_output_folder
+from bert_tf.finetuning.setup import make_trainer
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.model_folder import model_files, read_task, write_model_folder
 from bert_tf.options import TrainingOptions, option, require_one_of
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.trainer import Trainer
-from bert_tf.workflows import lookup, training
-from bert_tf.workflows.output_folder import check_output_folder
 from bert_tf.workflows.pretraining_sets import (
     RecordSet,
     check_vocabulary_of_records,
     choose_objective,
     read_record_set,
 )
-from bert_tf.workflows.trainer_setup import make_trainer
 
 logger = logging.getLogger(__name__)
 
@@ -156,14 +156,14 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     devices = options.make_strategy()
     if options.do_train:
         options = _with_warmup(options)
-    lookup.trained_weights_needed(options)
-    checkpoint = lookup.read_initial_checkpoint(options)
-    config = lookup.find_config(options.bert_config_file, checkpoint)
+    setup.trained_weights_needed(options)
+    checkpoint = setup.read_initial_checkpoint(options)
+    config = setup.find_config(options.bert_config_file, checkpoint)
     if options.attention is not None:
         config = replace(config, attention_direction=options.attention)
-    lookup.check_same_architecture(options.output_dir, config)
-    lookup.check_sequence_length(options.max_seq_length, config)
-    lookup.compare_vocabularies(find_vocabulary_file(options, checkpoint), checkpoint)
+    setup.check_same_architecture(options.output_dir, config)
+    setup.check_sequence_length(options.max_seq_length, config)
+    setup.compare_vocabularies(find_vocabulary_file(options, checkpoint), checkpoint)
     train_files = expand_record_files(options.input_file)
     eval_files = expand_record_files(options.eval_file) if options.eval_file else train_files
     record_sets = {}
@@ -186,8 +186,8 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         num_train_steps=options.num_train_steps if options.do_train else 0,
         num_warmup_steps=options.num_warmup_steps,
     )
-    logger.info("%s", training.describe_model(trainer.model))
-    options = replace(options, output_dir=training.folder_to_write(trainer, options.output_dir))
+    logger.info("%s", loop.describe_model(trainer.model))
+    options = replace(options, output_dir=loop.folder_to_write(trainer, options.output_dir))
 
     def evaluate_now() -> dict[str, float]:
         return evaluate(trainer, tasks["eval"], eval_files, options)
@@ -195,12 +195,12 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     results: Mapping[str, float] | None = None
     if options.do_train:
         vocab = find_vocabulary(options, checkpoint)
-        do_lower_case = lookup.find_case(
+        do_lower_case = setup.find_case(
             options.do_lower_case, checkpoint, vocab, find_vocabulary_file(options, checkpoint)
         )
         check_output_folder(options, model_files(config, task, vocab, do_lower_case))
         write_model_folder(options.output_dir, config, task, vocab, do_lower_case)
-        results = training.train(
+        results = loop.train(
             trainer,
             task,
             train_files,
@@ -212,7 +212,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         return {}
     found = dict(results or evaluate_now())
     path = os.path.join(options.output_dir, "eval_results.txt")
-    training.write_results(path, found, "Eval results")
+    loop.write_results(path, found, "Eval results")
     return found
 
 
@@ -308,7 +308,7 @@ def evaluate(
     trainer: Trainer, task: PretrainingTask, files: list[str], options: PretrainingOptions
 ) -> dict[str, float]:
     """Figures of the model as it is now."""
-    kept = training.run_model(
+    kept = loop.run_model(
         trainer, task, files, options.eval_batch_size, max_batches=options.max_eval_steps
     )
     results = {"global_step": trainer.step, **task.metrics(kept)}
@@ -361,4 +361,4 @@ def find_vocabulary(
     options: PretrainingOptions, checkpoint: PretrainedCheckpoint | None
 ) -> Sequence[str] | None:
     """The tokens of the run's vocabulary, or None if there is none to be found."""
-    return lookup.find_vocabulary(find_vocabulary_file(options, checkpoint), checkpoint)
+    return setup.find_vocabulary(find_vocabulary_file(options, checkpoint), checkpoint)

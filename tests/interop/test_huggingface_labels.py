@@ -8,14 +8,14 @@ import pytest
 from tiny_runs import MAX_SEQ_LENGTH, classifier_options, read_results
 from tiny_words_and_choices import ner_options
 
+from bert_tf.finetuning.classification import run_classifier
+from bert_tf.finetuning.token_classification import run_ner
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.predictor import Predictor
 from bert_tf.tasks.glue import NLI, find_glue_task
 from bert_tf.tasks.of_checkpoint import label_order, spelled_as
-from bert_tf.workflows.classifier import run_classifier
 from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
-from bert_tf.workflows.ner import run_ner
 
 pytest.importorskip("safetensors", reason="of the extra [hf]")
 

@@ -9,12 +9,12 @@ import pytest
 from tiny_runs import read_results, sentence_options
 
 from bert_tf.config import BertConfig
+from bert_tf.finetuning.classification import run_classifier
 from bert_tf.interop.heads import HEADS
 from bert_tf.interop.huggingface import config_values
 from bert_tf.interop.initial import assign
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForSequenceClassification
-from bert_tf.workflows.classifier import run_classifier
 
 PLAIN = BertConfig(
     vocab_size=23,

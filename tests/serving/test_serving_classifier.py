@@ -14,9 +14,9 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tiny_runs import sentence_options
 
 from bert_tf.data.packing import pack, pack_windows
+from bert_tf.finetuning.classification import run_classifier
 from bert_tf.model_folder import load_model_folder
 from bert_tf.text_ops.windows import graph_document_windows
-from bert_tf.workflows.classifier import run_classifier
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
 TEXTS = (

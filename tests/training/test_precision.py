@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from tiny_runs import pretraining_options
 
+from bert_tf.finetuning import loop
 from bert_tf.training import strategy
 from bert_tf.training.strategy import (
     Choice,
@@ -12,7 +13,6 @@ from bert_tf.training.strategy import (
     precision_for_cpu,
     precision_for_gpu,
 )
-from bert_tf.workflows import training
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_oldest_of_several_gpus_decides(monkeypatch):
 
 
 def test_the_log_says_what_was_chosen_and_why(records, toy_text, tmp_path, monkeypatch):
-    for module in (strategy, training):
+    for module in (strategy, loop):
         monkeypatch.setattr(module, "choose_precision", lambda: Choice("mixed_bfloat16", "it can"))
     monkeypatch.setattr(
         "bert_tf.options.choose_precision", lambda: Choice("mixed_bfloat16", "it can")
@@ -73,5 +73,5 @@ def test_the_log_says_what_was_chosen_and_why(records, toy_text, tmp_path, monke
     class FakeTrainer:
         strategy = options.make_strategy()
 
-    line = training.describe(FakeTrainer, options)
+    line = loop.describe(FakeTrainer, options)
     assert line.endswith("; mixed_bfloat16 (it can)")

@@ -6,13 +6,13 @@ import shutil
 import pytest
 from tiny_runs import read_results, sentence_options
 
+from bert_tf.finetuning.classification import run_classifier
+from bert_tf.finetuning.classification_options import ClassifierOptions
+from bert_tf.finetuning.loop import write_results
+from bert_tf.finetuning.sweep import PlannedRun, _keep_if_best
 from bert_tf.model_folder import load_model_folder
 from bert_tf.workflows import model_card
-from bert_tf.workflows.classifier import run_classifier
-from bert_tf.workflows.classifier_options import ClassifierOptions
-from bert_tf.workflows.classifier_runs import PlannedRun, _keep_if_best
 from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
-from bert_tf.workflows.training import write_results
 
 
 def card(folder):

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from bert_tf.finetuning.run import ThreeFilesOptions
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.workflows.classifier_report import evaluation_sections
-from bert_tf.workflows.fine_tuning import ThreeFilesOptions
 from bert_tf.workflows.report import Command, Section, learning_curve, write_report
 from bert_tf.workflows.report_charts import bars, figure, line_chart, matrix, table
 from bert_tf.workflows.report_sections import calibration

@@ -10,11 +10,11 @@ from tiny_runs import classifier_options
 
 from bert_tf.config import BertConfig
 from bert_tf.data.records import RecordWriter
+from bert_tf.finetuning import loop
+from bert_tf.finetuning.setup import make_trainer
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb
 from bert_tf.training.schedules import WarmupCosineDecay, WarmupLinearDecay, WarmupPolynomialDecay
-from bert_tf.workflows import training
-from bert_tf.workflows.trainer_setup import make_trainer
 
 CONFIG = BertConfig(
     vocab_size=9,
@@ -50,7 +50,7 @@ def write_lengths(path, lengths):
 def test_batches_of_many_lengths_are_not_compiled_one_by_one(task_and_trainer, tmp_path):
     task, trainer = task_and_trainer
     file = write_lengths(tmp_path / "eval", range(2, 48, 3))
-    kept = training.run_model(trainer, task, [file], batch_size=1)
+    kept = loop.run_model(trainer, task, [file], batch_size=1)
     assert kept["logits"].shape == (16, 2)
     (step,) = trainer._runner._steps.values()
     assert step.experimental_get_tracing_count() <= 2
@@ -60,7 +60,7 @@ def test_the_length_that_a_batch_is_cut_to_cannot_be_seen(task_and_trainer, tmp_
     task, trainer = task_and_trainer
     file = write_lengths(tmp_path / "eval", [3, 17, 41, 9])
     alone, together = (
-        training.run_model(trainer, task, [file], batch_size=size)["logits"] for size in (1, 4)
+        loop.run_model(trainer, task, [file], batch_size=size)["logits"] for size in (1, 4)
     )
     np.testing.assert_allclose(alone, together, rtol=0, atol=1e-6)
 
@@ -72,7 +72,7 @@ def test_a_damaged_file_is_named_in_evaluation_too(task_and_trainer, tmp_path):
     data[-20] ^= 0xFF
     (tmp_path / "eval").write_bytes(data)
     with pytest.raises(ValueError, match=r"eval is damaged: record 3 cannot be read"):
-        training.run_model(trainer, task, [file], batch_size=2)
+        loop.run_model(trainer, task, [file], batch_size=2)
 
 
 def test_equal_options_make_equal_initial_weights(task_and_trainer, tmp_path):
@@ -169,7 +169,7 @@ def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(opt
             options, task, trainer = trainer_with(tmp_path / name, num_train_steps=5, **flags)
             if stop == stops[0]:
                 start = {v.path: v.numpy() for v in trainer.model.weights}
-            training.train(trainer, task, [file], options, num_train_steps=stop)
+            loop.train(trainer, task, [file], options, num_train_steps=stop)
         assert trainer.step == 5
         values.append({v.path: v.numpy() for v in trainer.model.weights})
     straight, resumed = values
@@ -221,8 +221,8 @@ def test_batches_by_length_give_what_the_full_length_gives_in_the_order_of_the_f
     lengths = [3, 41, 17, 48, 9, 2, 33, 25, 40, 5, 11]
     file = write_lengths(tmp_path / "eval", lengths)
     found = {
-        name: training.run_model(trainer, task, [file], batch_size=2, lengths=name)
-        for name in training.LENGTHS
+        name: loop.run_model(trainer, task, [file], batch_size=2, lengths=name)
+        for name in loop.LENGTHS
     }
     for name in ("trimmed", "bucketed"):
         assert sorted(found[name]) == ["label_ids", "logits"]
@@ -238,7 +238,7 @@ def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path):
     config_without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     config = dataclasses.replace(CONFIG, **config_without_dropout)
     file = write_lengths(tmp_path / "train", [3, 41, 17, 9])
-    for lengths in training.LENGTHS:
+    for lengths in loop.LENGTHS:
         folder = tmp_path / lengths
         options = classifier_options(
             folder,
@@ -251,7 +251,7 @@ def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path):
         devices = options.make_strategy()
         trainer = make_trainer(task, config, options, devices, None, num_train_steps=3)
         trainer.model.classifier.dropout.rate = 0.0
-        training.train(trainer, task, [file], options, num_train_steps=3, lengths=lengths)
+        loop.train(trainer, task, [file], options, num_train_steps=3, lengths=lengths)
         lines = (folder / "metrics.jsonl").read_text().splitlines()
         losses.append([json.loads(line)["loss"] for line in lines])
     np.testing.assert_allclose(losses[1:], [losses[0]] * 3, rtol=1e-5)
@@ -260,7 +260,7 @@ def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path):
 def test_an_unknown_kind_of_lengths_is_refused(task_and_trainer, tmp_path):
     task, trainer = task_and_trainer
     with pytest.raises(ValueError, match="`lengths` is 'short', but must be one of full, trimmed"):
-        training.run_model(trainer, task, ["x"], batch_size=2, lengths="short")
+        loop.run_model(trainer, task, ["x"], batch_size=2, lengths="short")
 
 
 def test_packed_rows_are_shared_by_the_devices_alike(tmp_path):
@@ -268,21 +268,21 @@ def test_packed_rows_are_shared_by_the_devices_alike(tmp_path):
     options, task, trainer = trainer_with(tmp_path, **flags)
     message = "--train_batch_size that is a multiple of the 2 devices, but it is 3. Use 4"
     with pytest.raises(ValueError, match=message):
-        training.train(trainer, task, ["train"], options, 3)
+        loop.train(trainer, task, ["train"], options, 3)
 
 
 def test_batches_for_a_tpu_have_one_shape(task_and_trainer, tmp_path, monkeypatch):
     """There is no TPU here, so a strategy that says it is one stands in."""
     task, trainer = task_and_trainer
-    monkeypatch.setattr(training.strategy, "needs_static_shapes", lambda devices: True)
+    monkeypatch.setattr(loop.strategy, "needs_static_shapes", lambda devices: True)
     found = []
     shapes = lambda data, *_, **__: found.extend(b["input_ids"].shape.as_list() for b in data)  # noqa: E731
     monkeypatch.setattr(trainer, "predict", shapes)
     file = write_lengths(tmp_path / "eval", [3, 5, 7])
-    training.run_model(trainer, task, [file], batch_size=1)
+    loop.run_model(trainer, task, [file], batch_size=1)
     assert found == [[1, 48]] * 3
     options = classifier_options(
         tmp_path, train_file="unused.tsv", do_train=True, pack_sequences=True
     )
     with pytest.raises(ValueError, match=r"and a TPU needs one shape\. Leave it out\."):
-        training.train(trainer, task, [file], options, 3)
+        loop.train(trainer, task, [file], options, 3)

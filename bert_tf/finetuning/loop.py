@@ -26,6 +26,8 @@ from bert_tf.data.records import (
     read_records,
 )
 from bert_tf.data.sequence_packing import pack_batch
+from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
+from bert_tf.finetuning.setup import note_training
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.options import TrainingOptions
 from bert_tf.tasks.base import Task
@@ -33,9 +35,7 @@ from bert_tf.training import strategy
 from bert_tf.training.progress import Speed
 from bert_tf.training.strategy import choose_precision
 from bert_tf.training.trainer import StopTraining, Trainer
-from bert_tf.workflows.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.workflows.model_card import update_figures, write_training_card
-from bert_tf.workflows.trainer_setup import note_training
 
 logger = logging.getLogger(__name__)
 

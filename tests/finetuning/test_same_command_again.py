@@ -9,16 +9,16 @@ from tiny_squad import squad_options
 from tiny_words_and_choices import ner_training, swag_options
 
 from bert_tf.config import BertConfig
+from bert_tf.finetuning.classification import run_classifier
+from bert_tf.finetuning.multiple_choice import run_swag
+from bert_tf.finetuning.question_answering import run_squad
+from bert_tf.finetuning.token_classification import run_ner
 from bert_tf.interop.heads import HEADS
 from bert_tf.interop.huggingface import config_values, huggingface_tensors, tokenizer_values
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.modeling.bert import BertModel
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows.classifier import run_classifier
-from bert_tf.workflows.ner import run_ner
 from bert_tf.workflows.pretraining import run_pretraining
-from bert_tf.workflows.squad import run_squad
-from bert_tf.workflows.swag import run_swag
 
 # Program -> what it starts from.
 PROGRAMS = {

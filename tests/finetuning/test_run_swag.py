@@ -8,7 +8,7 @@ import pytest
 from tiny_runs import read_results
 from tiny_words_and_choices import questions, swag_options, write_json_lines
 
-from bert_tf.workflows.swag import SwagOptions, run_swag
+from bert_tf.finetuning.multiple_choice import SwagOptions, run_swag
 
 
 def predictions(folder, name):

@@ -14,20 +14,20 @@ import numpy as np
 
 from bert_tf.data.files import open_whole, write_text
 from bert_tf.data.token_classification import Sentence, relabelled_lines
-from bert_tf.metrics.basic import largest_class
-from bert_tf.metrics.conlleval import report, word_report
-from bert_tf.modeling.feature_based import check_feature_layers
-from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.workflows import training
-from bert_tf.workflows.fine_tuning import (
+from bert_tf.finetuning import loop
+from bert_tf.finetuning.run import (
     Run,
     count_steps,
     make_trainer,
     prepare,
     write_beside_checkpoints,
 )
-from bert_tf.workflows.ner_data import columns_of, find_files, read_data
-from bert_tf.workflows.ner_options import NerOptions
+from bert_tf.finetuning.token_classification_data import columns_of, find_files, read_data
+from bert_tf.finetuning.token_classification_options import NerOptions
+from bert_tf.metrics.basic import largest_class
+from bert_tf.metrics.conlleval import report, word_report
+from bert_tf.modeling.feature_based import check_feature_layers
+from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows.ner_report import entity_sections, word_sections
 from bert_tf.workflows.report import Command, write_report
 
@@ -81,7 +81,7 @@ def run_ner(options: NerOptions) -> dict[str, float]:
             return task.metrics(run.outputs(splits["dev"], "eval", options.eval_batch_size))
 
         evaluated = evaluate_now if options.do_eval else None
-        training.train(
+        loop.train(
             trainer, task, [path], options, num_train_steps, evaluated, lengths=options.lengths
         )
     if options.do_eval:
@@ -146,7 +146,7 @@ def _write_scores(run: NerRun, kept: Mapping[str, np.ndarray], name: str) -> dic
     folder = run.options.output_dir
     if name != "eval":
         results = {key.replace("eval_", f"{name}_", 1): value for key, value in results.items()}
-    training.write_results(os.path.join(folder, f"{name}_results.txt"), results, f"{name} results")
+    loop.write_results(os.path.join(folder, f"{name}_results.txt"), results, f"{name} results")
     write_text(os.path.join(folder, f"{name}_report.txt"), text)
     for line in text.splitlines():
         logger.info("%s", line)

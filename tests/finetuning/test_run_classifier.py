@@ -24,11 +24,11 @@ from tiny_runs import (
 )
 
 from bert_tf.data.records import count_records
+from bert_tf.finetuning.classification import run_classifier, warn_of_collapse
+from bert_tf.finetuning.classification_data import read_data
+from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows.classifier import run_classifier, warn_of_collapse
-from bert_tf.workflows.classifier_data import read_data
-from bert_tf.workflows.classifier_options import ClassifierOptions
 
 COLUMNS = {"text_a_column": "sentence", "label_column": "mood"}
 

@@ -5,8 +5,8 @@ import json
 import pytest
 from tiny_runs import classifier_options, pretraining_options
 
-from bert_tf.workflows.classifier import run_classifier
-from bert_tf.workflows.output_folder import check_output_folder
+from bert_tf.finetuning.classification import run_classifier
+from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.workflows.pretraining import run_pretraining
 
 CONTENTS = {"vocab.txt": "[PAD]\na\n", "labels.txt": "no\nyes\n"}

@@ -11,14 +11,14 @@ from tiny_runs import assert_bit_equal, checkpoint_arrays, read_results
 from tiny_words_and_choices import conll, ner_options, ner_training
 
 from bert_tf.data.token_classification import read_conll
+from bert_tf.finetuning.token_classification import run_ner
+from bert_tf.finetuning.token_classification_data import find_files, read_data
+from bert_tf.finetuning.token_classification_options import NerOptions
 from bert_tf.metrics.conlleval import conlleval
 from bert_tf.prediction.saved_models import load_saved_model
 from bert_tf.predictor import EntityRecognizer
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
-from bert_tf.workflows.ner import run_ner
-from bert_tf.workflows.ner_data import find_files, read_data
-from bert_tf.workflows.ner_options import NerOptions
 
 WNUT17 = Path(__file__).parents[3] / "shared/data/ner/wnut17"
 

@@ -14,6 +14,9 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.files import expand_files, write_text
 from bert_tf.errors import naming_parameters
+from bert_tf.finetuning import loop, setup
+from bert_tf.finetuning.output_folder import check_foreign_files
+from bert_tf.finetuning.setup import make_trainer
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import model_files
@@ -21,9 +24,6 @@ from bert_tf.options import TrainingOptions
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.trainer import Trainer as TrainingLoop
-from bert_tf.workflows import lookup, training
-from bert_tf.workflows.output_folder import check_foreign_files
-from bert_tf.workflows.trainer_setup import make_trainer
 
 Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dataset"
 
@@ -92,7 +92,7 @@ class Trainer:
         devices = self._options.make_strategy()
         checkpoint = None if init_checkpoint is None else read_checkpoint(init_checkpoint)
         self._config = find_config(None, checkpoint) if config is None else config
-        lookup.check_same_architecture(self._options.output_dir, self._config)
+        setup.check_same_architecture(self._options.output_dir, self._config)
         if tokenizer is None and checkpoint is not None:
             tokenizer = load_tokenizer(None, None, checkpoint, self._config)
         self.tokenizer = tokenizer
@@ -106,7 +106,7 @@ class Trainer:
             num_train_steps,
             num_train_steps // 10 if num_warmup_steps is None else num_warmup_steps,
         )
-        folder = training.folder_to_write(self._loop, self._options.output_dir)
+        folder = loop.folder_to_write(self._loop, self._options.output_dir)
         self._options = replace(self._options, output_dir=folder)
 
     @property
@@ -144,7 +144,7 @@ class Trainer:
         held_out = None if evaluate is None else _held_out(evaluate, "evaluate")
         for name, text in self._files().items():
             write_text(os.path.join(options.output_dir, name), text)
-        training.train(
+        loop.train(
             self._loop,
             self.task,
             source,
@@ -171,14 +171,14 @@ class Trainer:
     def _results(self, source: list[str] | tf.data.Dataset) -> dict[str, float]:
         results = {"global_step": self._loop.step, **self._metrics(source)}
         path = os.path.join(self._options.output_dir, "eval_results.txt")
-        training.write_results(path, results, "Eval results")
+        loop.write_results(path, results, "Eval results")
         return results
 
     def _metrics(self, source: list[str] | tf.data.Dataset) -> Mapping[str, float]:
         batch_size = self._options.eval_batch_size
         if isinstance(source, tf.data.Dataset):
             batch_size = _batch_size(source)
-        return self.task.metrics(training.run_model(self._loop, self.task, source, batch_size))
+        return self.task.metrics(loop.run_model(self._loop, self.task, source, batch_size))
 
 
 def _source(data: Data, name: str) -> list[str] | tf.data.Dataset:

@@ -20,9 +20,9 @@ from tiny_runs import (
 from tiny_squad import squad_options
 
 from bert_tf import cli
+from bert_tf.finetuning.question_answering import SquadOptions, read_training_set, run_squad
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows.squad import SquadOptions, read_training_set, run_squad
 
 FILES = ("predictions.json", "nbest_predictions.json")
 

@@ -17,6 +17,8 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.data.parallel import usable_cores
 from bert_tf.data.record_cache import make_once
+from bert_tf.finetuning import loop, setup
+from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import folder_of
 from bert_tf.model_folder import known_task, model_files, read_task, write_model_folder
@@ -27,8 +29,6 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
 from bert_tf.training.strategy import is_chief
 from bert_tf.training.trainer import Trainer
-from bert_tf.workflows import lookup, trainer_setup, training
-from bert_tf.workflows.output_folder import check_output_folder
 
 logger = logging.getLogger(__name__)
 
@@ -172,18 +172,18 @@ def prepare(
         None for a new model.
     """
     devices = options.make_strategy() if devices is None else devices
-    lookup.trained_weights_needed(options)
-    checkpoint = lookup.read_initial_checkpoint(options)
-    config = lookup.find_config(options.bert_config_file, checkpoint)
+    setup.trained_weights_needed(options)
+    checkpoint = setup.read_initial_checkpoint(options)
+    config = setup.find_config(options.bert_config_file, checkpoint)
     if options.num_bilstm_layers is not None:
         config = replace(config, num_bilstm_layers=options.num_bilstm_layers)
-    lookup.check_same_architecture(options.output_dir, config)
+    setup.check_same_architecture(options.output_dir, config)
     default = min(default_length, config.max_position_embeddings)
     trained = trained_task(options, kind, checkpoint, default)
     if options.max_seq_length is None:
         options = replace(options, max_seq_length=trained.max_seq_length if trained else default)
-    lookup.check_sequence_length(options.max_seq_length, config)
-    tokenizer = lookup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
+    setup.check_sequence_length(options.max_seq_length, config)
+    tokenizer = setup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
     return options, Start(devices, checkpoint, config, tokenizer), trained
 
 
@@ -283,7 +283,7 @@ def make_trainer(
     if checkpoint is not None and checkpoints.latest_checkpoint(options.output_dir) is None:
         known = known_task(checkpoint)
         checkpoint = align_head(checkpoint, known, task, label_names, is_trained=options.do_train)
-    trainer = trainer_setup.make_trainer(
+    trainer = setup.make_trainer(
         task,
         start.config,
         options,
@@ -292,8 +292,8 @@ def make_trainer(
         num_train_steps,
         num_warmup_steps,
     )
-    logger.info("%s", training.describe_model(trainer.model))
-    folder = training.folder_to_write(trainer, options.output_dir)
+    logger.info("%s", loop.describe_model(trainer.model))
+    folder = loop.folder_to_write(trainer, options.output_dir)
     return trainer, replace(options, output_dir=folder)
 
 
@@ -315,7 +315,7 @@ class Run(Generic[KindOfExampleTask, Options]):
 
     def outputs(self, examples: Sequence[Any], name: str, batch_size: int) -> dict[str, np.ndarray]:
         """What `task.eval_outputs` keeps of the examples."""
-        return training.run_model(
+        return loop.run_model(
             self.trainer,
             self.task,
             [self.records(examples, name)],

@@ -12,10 +12,10 @@ import tensorflow as tf
 
 from bert_tf.data.label_schemes import SCHEMES, WORDS, breaks, complete_labels, find_scheme
 from bert_tf.data.token_classification import Columns, Sentence, read_conll
+from bert_tf.finetuning.run import SPLITS
+from bert_tf.finetuning.token_classification_options import NerOptions
 from bert_tf.tasks.of_checkpoint import spelled_as
 from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.workflows.fine_tuning import SPLITS
-from bert_tf.workflows.ner_options import NerOptions
 
 logger = logging.getLogger(__name__)
 

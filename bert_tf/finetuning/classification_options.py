@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bert_tf.data.readers import SEPARATORS, TABLE_FORMATS
+from bert_tf.finetuning.run import SPLITS, FineTuningOptions
 from bert_tf.options import option
 from bert_tf.tasks.classification import POOLINGS, PROBLEM_TYPES
 from bert_tf.tasks.glue import GLUE_TASKS
-from bert_tf.workflows.fine_tuning import SPLITS, FineTuningOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tiny_runs import Interruption, read_results, sentence_options
 
+from bert_tf.finetuning import sweep
+from bert_tf.finetuning.classification import run_classifier
+from bert_tf.finetuning.sweep import parse_grid, plan, score_of
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows import classifier_runs
 from bert_tf.workflows.best_run import best_of_runs
-from bert_tf.workflows.classifier import run_classifier
-from bert_tf.workflows.classifier_runs import parse_grid, plan, score_of
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_seeds_and_grid_need_training_and_evaluation(options):
 
 def test_several_processes_make_no_series(options, monkeypatch):
     """A strategy of several processes must be made before anything is computed, so one stands in."""
-    monkeypatch.setattr(classifier_runs, "is_multi_worker", lambda devices: True)
+    monkeypatch.setattr(sweep, "is_multi_worker", lambda devices: True)
     with pytest.raises(ValueError, match=r"TF_CONFIG names several\. Start each run by itself"):
         run_classifier(options)
     assert not Path(options.output_dir).exists()
@@ -94,13 +94,13 @@ def test_several_processes_make_no_series(options, monkeypatch):
 def test_an_interrupted_series_goes_on_and_ends_with_the_best_model(options, monkeypatch):
     output = Path(options.output_dir)
     with monkeypatch.context() as patch, pytest.raises(Interruption):
-        keep = classifier_runs._keep_if_best
+        keep = sweep._keep_if_best
 
         def interrupt_after_first(run, results, output_dir):
             keep(run, results, output_dir)
             raise Interruption
 
-        patch.setattr(classifier_runs, "_keep_if_best", interrupt_after_first)
+        patch.setattr(sweep, "_keep_if_best", interrupt_after_first)
         run_classifier(options)
     assert latest_checkpoint(str(output))
     first = (output / "runs/seed-7/result.json").stat().st_mtime_ns

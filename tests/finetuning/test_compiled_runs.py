@@ -7,11 +7,11 @@ from tiny_runs import pretraining_options, sentence_options
 from tiny_squad import squad_options
 from tiny_words_and_choices import ner_training, swag_options
 
-from bert_tf.workflows.classifier import run_classifier
-from bert_tf.workflows.ner import run_ner
+from bert_tf.finetuning.classification import run_classifier
+from bert_tf.finetuning.multiple_choice import run_swag
+from bert_tf.finetuning.question_answering import run_squad
+from bert_tf.finetuning.token_classification import run_ner
 from bert_tf.workflows.pretraining import run_pretraining
-from bert_tf.workflows.squad import run_squad
-from bert_tf.workflows.swag import run_swag
 
 
 def pretraining(fixture, folder, **changes):

@@ -15,11 +15,8 @@ import numpy as np
 
 from bert_tf.data.files import open_whole
 from bert_tf.data.multiple_choice import Question, read_questions
-from bert_tf.metrics.basic import largest_class, softmax
-from bert_tf.options import option
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.workflows import training
-from bert_tf.workflows.fine_tuning import (
+from bert_tf.finetuning import loop
+from bert_tf.finetuning.run import (
     SPLITS,
     Run,
     ThreeFilesOptions,
@@ -28,6 +25,9 @@ from bert_tf.workflows.fine_tuning import (
     prepare,
     write_beside_checkpoints,
 )
+from bert_tf.metrics.basic import largest_class, softmax
+from bert_tf.options import option
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.workflows.report import Command, write_report
 from bert_tf.workflows.swag_report import choice_sections
 
@@ -87,7 +87,7 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
             return task.metrics(run.outputs(splits["dev"], "eval", options.eval_batch_size))
 
         evaluated = evaluate_now if options.do_eval else None
-        training.train(
+        loop.train(
             trainer, task, [path], options, num_train_steps, evaluated, lengths=options.lengths
         )
     if options.do_eval:
@@ -149,7 +149,7 @@ def answer(
         return {}
     results = {"global_step": run.trainer.step, **_named(run.task.metrics(kept), name)}
     path = os.path.join(options.output_dir, f"{name}_results.txt")
-    training.write_results(path, results, f"{name.capitalize()} results")
+    loop.write_results(path, results, f"{name.capitalize()} results")
     if options.report and name == "eval":
         sections = choice_sections(questions, kept["logits"])
         title = f"Choices of {os.path.basename(options.eval_file)}"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_tf.finetuning.best_checkpoint import BestCheckpoint
+from bert_tf.finetuning.loop import folder_to_write
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows.best_checkpoint import BestCheckpoint
-from bert_tf.workflows.training import folder_to_write
 
 
 class Run:

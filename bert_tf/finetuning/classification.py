@@ -13,21 +13,21 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
-from bert_tf.metrics.basic import largest_class
-from bert_tf.tasks.classification import ClassificationTask, InputExample
-from bert_tf.tasks.glue import find_glue_task, submission_lines
-from bert_tf.workflows import training
-from bert_tf.workflows.classifier_data import read_data
-from bert_tf.workflows.classifier_options import ClassifierOptions
-from bert_tf.workflows.classifier_report import evaluation_sections
-from bert_tf.workflows.classifier_runs import run_all
-from bert_tf.workflows.fine_tuning import (
+from bert_tf.finetuning import loop
+from bert_tf.finetuning.classification_data import read_data
+from bert_tf.finetuning.classification_options import ClassifierOptions
+from bert_tf.finetuning.run import (
     Run,
     count_steps,
     make_trainer,
     prepare,
     write_beside_checkpoints,
 )
+from bert_tf.finetuning.sweep import run_all
+from bert_tf.metrics.basic import largest_class
+from bert_tf.tasks.classification import ClassificationTask, InputExample
+from bert_tf.tasks.glue import find_glue_task, submission_lines
+from bert_tf.workflows.classifier_report import evaluation_sections
 from bert_tf.workflows.report import Command, Section, write_report
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def run_once(
             kept = outputs_of(run, splits["dev"], "eval", options.eval_batch_size)
             return metrics_of(task, kept)
 
-        training.train(
+        loop.train(
             trainer,
             task,
             [path],
@@ -133,7 +133,7 @@ def evaluate(
         if run.options.report:
             sections += evaluation_sections(run.task, examples, kept, suffix)
     folder = run.options.output_dir
-    training.write_results(os.path.join(folder, "eval_results.txt"), results, "Eval results")
+    loop.write_results(os.path.join(folder, "eval_results.txt"), results, "Eval results")
     if run.options.report:
         path = os.path.join(folder, "report.html")
         sections = [*further, *sections]

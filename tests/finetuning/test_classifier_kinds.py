@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from tiny_runs import BAD, GOOD, PLACES, classifier_options, moods, pairs, read_results, write_mrpc
 
+from bert_tf.finetuning.classification import run_classifier, warn_of_collapse
+from bert_tf.finetuning.classification_data import read_data
+from bert_tf.finetuning.run import trained_task
 from bert_tf.predictor import SavedClassifier
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.workflows.classifier import run_classifier, warn_of_collapse
-from bert_tf.workflows.classifier_data import read_data
 from bert_tf.workflows.exporting import ExportOptions, export_saved_model
-from bert_tf.workflows.fine_tuning import trained_task
 
 NLI = ("contradiction", "entailment", "neutral")
 

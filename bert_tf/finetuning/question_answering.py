@@ -22,6 +22,15 @@ from bert_tf.data.question_answering import (
     examples_to_train,
     read_squad,
 )
+from bert_tf.finetuning import loop
+from bert_tf.finetuning.run import (
+    FineTuningOptions,
+    count_steps,
+    make_trainer,
+    prepare,
+    record_file,
+    write_beside_checkpoints,
+)
 from bert_tf.options import option
 from bert_tf.tasks.answer_decoding import (
     ANSWER_SPANS,
@@ -41,15 +50,6 @@ from bert_tf.tasks.question_answering import (
 )
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.trainer import Trainer
-from bert_tf.workflows import training
-from bert_tf.workflows.fine_tuning import (
-    FineTuningOptions,
-    count_steps,
-    make_trainer,
-    prepare,
-    record_file,
-    write_beside_checkpoints,
-)
 from bert_tf.workflows.report import Command, write_report
 from bert_tf.workflows.squad_report import answer_sections
 
@@ -273,9 +273,7 @@ def train(
     key = task.records_key(questions, tokenizer)
     path = record_file(trainer, options, "train", key, len(questions), write)
     logger.info("%d questions, %d steps", len(questions), num_train_steps)
-    training.train(
-        trainer, task, [path], options, num_train_steps, evaluate, lengths=options.lengths
-    )
+    loop.train(trainer, task, [path], options, num_train_steps, evaluate, lengths=options.lengths)
 
 
 def asked_records(trainer: Trainer, task: QuestionAnsweringTask, options: SquadOptions) -> str:
@@ -293,7 +291,7 @@ def evaluation(
     if not has_answers(task.asked.examples, options):
         return None
     return lambda: task.metrics(
-        training.run_model(
+        loop.run_model(
             trainer, task, [path], options.eval_batch_size, label="eval", lengths=options.lengths
         )
     )
@@ -306,7 +304,7 @@ def answer(
     asked = task.asked
     logger.info("***** Running predictions *****")
     logger.info("  %d questions in %d windows", len(asked.examples), len(asked.windows))
-    kept = training.run_model(
+    kept = loop.run_model(
         trainer, task, [path], options.predict_batch_size, label="predict", lengths=options.lengths
     )
     return write_answers(
@@ -353,7 +351,7 @@ def write_answers(
     metrics = official_metrics(examples, predictions, options.version_2_with_negative)
     results = {**about, **metrics}
     path = os.path.join(options.output_dir, "eval_results.txt")
-    training.write_results(path, results, "Eval results")
+    loop.write_results(path, results, "Eval results")
     if options.report:
         sections = answer_sections(examples, predictions, options.version_2_with_negative)
         title = f"Answers to {os.path.basename(options.predict_file)}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bert_tf.data.label_schemes import SCHEMES, WORDS
+from bert_tf.finetuning.run import SPLITS, ThreeFilesOptions
 from bert_tf.modeling.feature_based import BILSTM_UNITS, FEATURE_LAYERS
 from bert_tf.options import option
-from bert_tf.workflows.fine_tuning import SPLITS, ThreeFilesOptions
 
 
 @dataclass(frozen=True, kw_only=True)
