@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bert_tf.data.sentences import SPLITTERS, make_splitter
+from bert_tf.pretraining.sentences import SPLITTERS, make_splitter
 
 _LIKE_A_SENTENCE = re.compile(r"[.!?][\"')\]]*$")
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.lost_letters import find_lost_letters
 from bert_tf.data.readers import read_lines
 from bert_tf.interop.hub import SCHEME
+from bert_tf.pretraining.lost_letters import find_lost_letters
 from bert_tf.training import strategy
 from bert_tf.training.optimization import OPTIMIZERS, parse_frozen
 from bert_tf.training.progress import ByteProgress

@@ -17,11 +17,11 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.dynamic_masking import DynamicMasker
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.pretraining_records import pretraining_features
-from bert_tf.data.sentence_pairs import OBJECTIVES
 from bert_tf.modeling.models import BertForPreTraining
+from bert_tf.pretraining.instances import pretraining_features
+from bert_tf.pretraining.masking_ops import DynamicMasker
+from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.tasks.base import Task, Tensors
 from bert_tf.training.losses import cross_entropy, masked_lm_loss, next_sentence_loss
 

@@ -26,11 +26,11 @@ import tensorflow as tf
 from bert_tf import __version__
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
-from bert_tf.data.manifest import manifests_of
 from bert_tf.data.records import count_records
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.hub import SCHEME
 from bert_tf.options import NO_LICENSE
+from bert_tf.pretraining.manifest import manifests_of
 from bert_tf.tasks.base import Task
 from bert_tf.workflows.best_run import best_of_runs
 from bert_tf.workflows.command_line import changed_flags

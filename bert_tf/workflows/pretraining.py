@@ -13,17 +13,17 @@ from dataclasses import dataclass, fields, replace
 import tensorflow as tf
 
 from bert_tf.config import ATTENTION_DIRECTIONS, BertConfig
-from bert_tf.data.dynamic_masking import DynamicMasker
-from bert_tf.data.manifest import check_record_sets, expand_record_files
-from bert_tf.data.masking import check_mixture
 from bert_tf.data.records import check_records
-from bert_tf.data.sentence_pairs import OBJECTIVES
 from bert_tf.finetuning import loop, setup
 from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.setup import make_trainer
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.model_folder import model_files, read_task, write_model_folder
 from bert_tf.options import TrainingOptions, option, require_one_of
+from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
+from bert_tf.pretraining.masking import check_mixture
+from bert_tf.pretraining.masking_ops import DynamicMasker
+from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.trainer import Trainer
 from bert_tf.workflows.pretraining_sets import (

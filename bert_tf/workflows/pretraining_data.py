@@ -23,25 +23,29 @@ from fractions import Fraction
 import tensorflow as tf
 
 import bert_tf
-from bert_tf.data.corpus import Group, group_size, plan_groups
 from bert_tf.data.files import expand_files, remove_file
-from bert_tf.data.manifest import Counts, Manifest, manifest_path
-from bert_tf.data.masking import check_mixture
-from bert_tf.data.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.interop.sidecar import find_case, vocab_is_cased
 from bert_tf.options import errors_option, option, warn_of_lost_letters
-from bert_tf.tokenization import FullTokenizer, load_vocab
-from bert_tf.training.progress import ByteProgress, duration
-from bert_tf.workflows.pretraining_beam import run_with_beam
-from bert_tf.workflows.pretraining_group import (
+from bert_tf.pretraining.groups import Group, group_size, plan_groups
+from bert_tf.pretraining.make_group import (
     GroupJob,
     GroupResult,
     RecordSettings,
     group_seed,
     load_tokenizer,
 )
-from bert_tf.workflows.pretraining_resume import start_or_go_on
-from bert_tf.workflows.pretraining_workers import Report, run_in_processes, run_in_turn
+from bert_tf.pretraining.manifest import Counts, Manifest, manifest_path
+from bert_tf.pretraining.masking import check_mixture
+from bert_tf.pretraining.runners import (
+    Report,
+    run_in_processes,
+    run_in_turn,
+    run_with_beam,
+    start_or_go_on,
+)
+from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
+from bert_tf.tokenization import FullTokenizer, load_vocab
+from bert_tf.training.progress import ByteProgress, duration
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from bert_tf.data.manifest import Manifest, manifests_of
-from bert_tf.data.pretraining_records import pretraining_features
 from bert_tf.data.records import check_records, feature_names
-from bert_tf.data.sentence_pairs import OBJECTIVES
+from bert_tf.pretraining.instances import pretraining_features
+from bert_tf.pretraining.manifest import Manifest, manifests_of
+from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 
 logger = logging.getLogger(__name__)
 

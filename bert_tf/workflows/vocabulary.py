@@ -15,15 +15,6 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable, expand_files, write_text
-from bert_tf.data.vocabulary import (
-    MAX_WORDS,
-    NUM_UNUSED_TOKENS,
-    Coverage,
-    check_learning_options,
-    count_words,
-    learn_wordpieces,
-    measure_coverage,
-)
 from bert_tf.model_folder import write_case
 from bert_tf.options import (
     corpus_lines,
@@ -31,6 +22,15 @@ from bert_tf.options import (
     naming_errors_flag,
     option,
     warn_of_lost_letters,
+)
+from bert_tf.pretraining.wordpieces import (
+    MAX_WORDS,
+    NUM_UNUSED_TOKENS,
+    Coverage,
+    check_learning_options,
+    count_words,
+    learn_wordpieces,
+    measure_coverage,
 )
 from bert_tf.training.progress import Progress, duration
 

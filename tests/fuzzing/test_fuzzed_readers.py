@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_tf.config import BertConfig
-from bert_tf.data.manifest import SUFFIX, check_record_sets, read_manifest
 from bert_tf.data.multiple_choice import read_questions
 from bert_tf.data.question_answering import Findings, examples_to_train, read_squad
 from bert_tf.data.readers import read_csv, read_lines, read_table, read_tsv
 from bert_tf.data.token_classification import read_conll
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.model_folder import read_task
+from bert_tf.pretraining.manifest import SUFFIX, check_record_sets, read_manifest
 from bert_tf.tokenization import FullTokenizer
 
 SQUAD = {

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import split
-from bert_tf.data.pretraining_records import pretraining_features
 from bert_tf.modeling.models import BertForPreTraining, BertForSequenceClassification
+from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
 from bert_tf.training.strategy import make_strategy

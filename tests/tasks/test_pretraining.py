@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.dynamic_masking import DynamicMasker
+from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.tasks.pretraining import PretrainingTask
 
 CONFIG = BertConfig(

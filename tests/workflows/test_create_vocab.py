@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bert_tf.config import BertConfig
-from bert_tf.data.vocabulary import first_tokens
 from bert_tf.interop.sidecar import vocab_is_cased
+from bert_tf.pretraining.wordpieces import first_tokens
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer, load_vocab
 from bert_tf.workflows.vocabulary import VocabularyOptions, create_vocab
 

@@ -10,10 +10,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data.manifest import check_record_sets, expand_record_files, read_manifest
-from bert_tf.data.pretraining_records import pretraining_features
 from bert_tf.data.records import read_records
-from bert_tf.workflows import pretraining_group
+from bert_tf.pretraining import make_group
+from bert_tf.pretraining.instances import pretraining_features
+from bert_tf.pretraining.manifest import check_record_sets, expand_record_files, read_manifest
 from bert_tf.workflows.pretraining_data import PretrainingDataOptions, create_pretraining_data
 from reference import pretraining_data as reference
 
@@ -541,7 +541,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_groups_that_are_missing(
     tmp_path, monkeypatch, caplog
 ):
     run_groups(tmp_path, "whole")
-    make_group = pretraining_group.make_group
+    make_group = make_group.make_group
 
     def stop_at_third(job, settings, on_progress=None):
         if job.number == 2:
@@ -549,7 +549,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_groups_that_are_missing(
         return make_group(job, settings, on_progress)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("bert_tf.workflows.pretraining_workers.make_group", stop_at_third)
+        patch.setattr("bert_tf.pretraining.runners.make_group", stop_at_third)
         run_groups(tmp_path, "out")
     times = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").glob("[xy]-*")}
     assert len(times) == 4

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.data.masking import LONGEST_SPAN, Masker
 from bert_tf.data.python_random import RandomWords
+from bert_tf.pretraining.masking import LONGEST_SPAN, Masker
 from reference import pretraining_data as reference
 
 WORDS = ["dog", "cat", "##s", "##ed", "bark", "the", "[UNK]"]

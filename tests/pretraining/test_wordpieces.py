@@ -6,15 +6,15 @@ from itertools import pairwise
 
 import pytest
 
-from bert_tf.data import vocabulary
-from bert_tf.data.vocabulary import (
+from bert_tf.interop.sidecar import vocab_is_cased
+from bert_tf.pretraining import wordpieces
+from bert_tf.pretraining.wordpieces import (
     count_words,
     first_tokens,
     learn_wordpieces,
     measure_coverage,
     merge_pairs,
 )
-from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.tokenization import BasicTokenizer, WordpieceTokenizer
 
 LINES = [
@@ -44,13 +44,13 @@ def test_words_are_counted_as_the_tokenizer_splits_them(do_lower_case):
 
 
 def test_counting_stays_exact_when_the_chunks_overflow(monkeypatch):
-    monkeypatch.setattr(vocabulary, "_MAX_CHUNKS", 3)
-    monkeypatch.setattr(vocabulary, "MAX_WORDS", 5)
+    monkeypatch.setattr(wordpieces, "_MAX_CHUNKS", 3)
+    monkeypatch.setattr(wordpieces, "MAX_WORDS", 5)
     assert count_words(LINES * 3, max_words=1000)["the"] == 9
 
 
 def test_the_rarest_words_are_forgotten_when_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(vocabulary, "_MAX_CHUNKS", 4)
+    monkeypatch.setattr(wordpieces, "_MAX_CHUNKS", 4)
     lines = [f"often often rare{i} seldom{i // 3}" for i in range(30)]
     counts = count_words(lines, max_words=8)
     assert counts["often"] == 60
@@ -58,7 +58,7 @@ def test_the_rarest_words_are_forgotten_when_there_are_too_many(monkeypatch):
 
 
 def test_forgetting_takes_no_more_than_it_must(monkeypatch):
-    monkeypatch.setattr(vocabulary, "_MAX_CHUNKS", 4)
+    monkeypatch.setattr(wordpieces, "_MAX_CHUNKS", 4)
     lines = [*(f"a a b b c{i}" for i in range(9)), *(f"a a d d e{i}" for i in range(9))]
     counts = count_words(lines, max_words=6)
     # However often the words seen once are forgotten, those seen twice are not.
@@ -68,7 +68,7 @@ def test_forgetting_takes_no_more_than_it_must(monkeypatch):
 def test_stretches_that_never_come_back_do_not_pile_up(monkeypatch):
     lines = ["低い潮の" * 10] * 20
     expected = count_words(lines)
-    monkeypatch.setattr(vocabulary, "_MAX_CHARACTERS", 100)
+    monkeypatch.setattr(wordpieces, "_MAX_CHARACTERS", 100)
     read, read_when_split = [], []
 
     class Watched(BasicTokenizer):
@@ -76,7 +76,7 @@ def test_stretches_that_never_come_back_do_not_pile_up(monkeypatch):
             read_when_split.append(len(read))
             return super().tokenize(text)
 
-    monkeypatch.setattr(vocabulary, "BasicTokenizer", Watched)
+    monkeypatch.setattr(wordpieces, "BasicTokenizer", Watched)
     assert count_words(read.append(line) or line for line in lines) == expected
     assert read_when_split == [3, 6, 9, 12, 15, 18, 20]  # 40 characters each
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_tf.data.python_random import RandomWords
-from bert_tf.data.sentence_pairs import MIN_SEQ_LENGTH, Document, make_sequences
+from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, Document, make_sequences
 from reference import pretraining_data as reference
 
 sentences = st.lists(st.integers(min_value=0, max_value=9), min_size=1, max_size=9)

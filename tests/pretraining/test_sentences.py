@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.data.sentences import make_splitter, split_sentences
+from bert_tf.pretraining.sentences import make_splitter, split_sentences
 
 # "|" stands where a sentence ends; the space around it is what the splitter takes away.
 SPLITS = {
@@ -127,7 +127,7 @@ def test_a_line_of_a_megabyte_is_no_trouble(piece):
 
 
 def test_no_rule_looks_at_more_than_a_few_characters(monkeypatch):
-    from bert_tf.data import sentences
+    from bert_tf.pretraining import sentences
 
     looked_at = []
     full_stop_ends = sentences._full_stop_ends

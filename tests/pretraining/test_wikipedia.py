@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from bert_tf.data.wikipedia import is_heading, read_paragraphs
+from bert_tf.pretraining.wikipedia import is_heading, read_paragraphs
 
 EXTRACTED = """
 <doc id="9" url="https://x.org/wiki?curid=9" title="Tides &amp; "seas"">

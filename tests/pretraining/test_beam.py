@@ -5,7 +5,7 @@ import sys
 import pytest
 from test_pretraining_data import contents, run_groups
 
-from bert_tf.workflows import pretraining_beam
+from bert_tf.pretraining import runners
 
 
 def test_two_workers_of_the_direct_runner_write_the_bytes_of_the_local_run(tmp_path):
@@ -19,7 +19,7 @@ def test_two_workers_of_the_direct_runner_write_the_bytes_of_the_local_run(tmp_p
 def test_a_pipeline_that_was_stopped_goes_on_with_the_groups_without_a_note(tmp_path, monkeypatch):
     pytest.importorskip("apache_beam", reason="pip install -e .[beam]")
     run_groups(tmp_path, "local")
-    make_group = pretraining_beam.make_group
+    make_group = runners.make_group
 
     def fail_at_third(job, settings):
         if job.number == 2:
@@ -27,7 +27,7 @@ def test_a_pipeline_that_was_stopped_goes_on_with_the_groups_without_a_note(tmp_
         return make_group(job, settings)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pretraining_beam, "make_group", fail_at_third)
+        patch.setattr(runners, "make_group", fail_at_third)
         with pytest.raises(Exception, match="the machine went away"):
             run_groups(tmp_path, "beam", runner="DirectRunner")
     notes = sorted((tmp_path / "beam").glob("*.group-*"))
@@ -37,7 +37,7 @@ def test_a_pipeline_that_was_stopped_goes_on_with_the_groups_without_a_note(tmp_
     ]
     made = []
     monkeypatch.setattr(
-        pretraining_beam, "make_group", lambda *job: made.append(job[0].number) or make_group(*job)
+        runners, "make_group", lambda *job: made.append(job[0].number) or make_group(*job)
     )
     run_groups(tmp_path, "beam", runner="DirectRunner")
     assert 0 not in made and 1 not in made and 2 in made
@@ -52,6 +52,6 @@ def test_without_beam_the_error_names_the_extra(tmp_path, monkeypatch):
 
 def test_a_pipeline_whose_notes_are_not_seen_is_an_error(tmp_path, monkeypatch):
     pytest.importorskip("apache_beam", reason="pip install -e .[beam]")
-    monkeypatch.setattr(pretraining_beam, "write_text", lambda path, text: None)
+    monkeypatch.setattr(runners, "write_text", lambda path, text: None)
     with pytest.raises(RuntimeError, match="Do all workers write to the folder that this process"):
         run_groups(tmp_path, "beam", runner="DirectRunner")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data.corpus import TextRange, group_lines, group_size, plan_groups
+from bert_tf.pretraining.groups import TextRange, group_lines, group_size, plan_groups
 
 lines = st.sampled_from(["", "a", "two words", "grün", " ", "\t", "\u3000", "x" * 30])
 texts = st.lists(

@@ -8,10 +8,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data.dynamic_masking import DynamicMasker, _take_what_fits
-from bert_tf.data.masking import Masker
-from bert_tf.data.pretraining_records import pretraining_features
 from bert_tf.data.python_random import RandomWords
+from bert_tf.pretraining.instances import pretraining_features
+from bert_tf.pretraining.masking import Masker
+from bert_tf.pretraining.masking_ops import DynamicMasker, _take_what_fits
 
 WORDS = ["dog", "cat", "##s", "##ed", "bark", "the", "[UNK]"]
 VOCAB = {w: i for i, w in enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}

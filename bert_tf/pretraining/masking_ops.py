@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.masking import check_mixture, check_vocabulary, continuation_ids
+from bert_tf.pretraining.masking import check_mixture, check_vocabulary, continuation_ids
 
 
 class DynamicMasker:

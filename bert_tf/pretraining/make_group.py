@@ -18,15 +18,15 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from bert_tf.data.corpus import Group, group_lines
-from bert_tf.data.manifest import Counts, DoneGroup, Shard
-from bert_tf.data.masking import Masker, check_vocabulary, continuation_ids
 from bert_tf.data.packing import add_special_tokens
-from bert_tf.data.pretraining_records import InstanceRows, pretraining_features
 from bert_tf.data.python_random import RandomWords
 from bert_tf.data.records import RecordWriter
-from bert_tf.data.sentence_pairs import Document, make_sequences
 from bert_tf.options import naming_errors_flag
+from bert_tf.pretraining.groups import Group, group_lines
+from bert_tf.pretraining.instances import InstanceRows, pretraining_features
+from bert_tf.pretraining.manifest import Counts, DoneGroup, Shard
+from bert_tf.pretraining.masking import Masker, check_vocabulary, continuation_ids
+from bert_tf.pretraining.sentence_pairs import Document, make_sequences
 from bert_tf.tokenization import CHINESE_BLOCKS, FullTokenizer, is_chinese_char
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from bert_tf.data.lost_letters import find_lost_letters
+from bert_tf.pretraining.lost_letters import find_lost_letters
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from test_pretraining_data import contents, corpus_of, run_groups, write_inputs
 from tiny_runs import script_command
 
-from bert_tf.data.manifest import read_manifest
-from bert_tf.workflows import pretraining_workers
+from bert_tf.pretraining import runners
+from bert_tf.pretraining.manifest import read_manifest
 
 
 def kill_this_process(job, settings):
@@ -34,7 +34,7 @@ def test_workers_load_tensorflow_without_its_messages(tmp_path, monkeypatch, cap
 
 
 def test_a_worker_that_is_killed_ends_the_run_with_a_remedy(tmp_path, monkeypatch):
-    monkeypatch.setattr(pretraining_workers, "_work", kill_this_process)
+    monkeypatch.setattr(runners, "_work", kill_this_process)
     with pytest.raises(RuntimeError, match=r"killed, perhaps because memory.* fewer --num_workers"):
         run_groups(tmp_path, "out", num_workers=2)
 

@@ -1,0 +1,220 @@
+"""Groups one after the other, or in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, replace
+
+import tensorflow as tf
+
+from bert_tf.data import parallel
+from bert_tf.data.files import remove_file, write_text
+from bert_tf.pretraining.make_group import GroupJob, GroupResult, RecordSettings, make_group
+from bert_tf.pretraining.manifest import Manifest, group_from_json, is_whole, read_manifest
+
+logger = logging.getLogger(__name__)
+
+# Number of the group, share that is done, instances made.
+Report = Callable[[int, float, int], None]
+
+_SECONDS_BETWEEN_REPORTS = 0.2
+
+
+def run_in_turn(
+    jobs: Sequence[GroupJob], settings: RecordSettings, report: Report
+) -> Iterator[GroupResult]:
+    """One group at a time, in this process."""
+    for job in jobs:
+        result = make_group(job, settings, _throttled(job.number, report))
+        report(job.number, 1.0, result.done.counts.instances)
+        yield result
+
+
+def run_in_processes(
+    jobs: Sequence[GroupJob], settings: RecordSettings, report: Report, num_workers: int
+) -> Iterator[GroupResult]:
+    """`num_workers` groups at a time, in new processes; results in the order in which they end.
+
+    When the first fails, the others are stopped. The workers end with this process, however it ends.
+
+    Raises:
+        Exception: what a worker raised.
+        RuntimeError: a worker was killed, for example because memory ran out.
+    """
+    context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
+    messages = context.Queue()
+    pool = ProcessPoolExecutor(
+        num_workers, mp_context=context, initializer=parallel.start_worker, initargs=(messages,)
+    )
+    try:
+        waiting = {pool.submit(_work, job, settings) for job in jobs}
+        while waiting:
+            done, _ = wait(waiting, _SECONDS_BETWEEN_REPORTS, FIRST_COMPLETED)
+            while not messages.empty():
+                report(*messages.get())
+            for future in done:
+                waiting.remove(future)
+                result = future.result()
+                report(result.done.number, 1.0, result.done.counts.instances)
+                yield result
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            "A worker process was killed, perhaps because memory ran out. What is complete stays: run "
+            "the same command again, with fewer --num_workers."
+        ) from error
+    finally:
+        for process in list((pool._processes or {}).values()):
+            process.kill()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _work(job: GroupJob, settings: RecordSettings) -> GroupResult:
+    return make_group(
+        job, settings, _throttled(job.number, lambda *values: parallel.messages.put(values))
+    )
+
+
+def _throttled(number: int, report: Report) -> Callable[[float, int], None]:
+    """Reports of one group, at most a few per second."""
+    last = 0.0
+
+    def on_progress(share: float, instances: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _SECONDS_BETWEEN_REPORTS:
+            last = now
+            report(number, share, instances)
+
+    return on_progress
+
+
+def run_with_beam(
+    jobs: Sequence[GroupJob],
+    settings: RecordSettings,
+    manifest_file: str,
+    runner: str,
+    flags: Sequence[str],
+) -> Iterator[GroupResult]:
+    """Makes the groups in a pipeline; the results when it has ended.
+
+    Args:
+        manifest_file: beside which notes are left.
+        runner: "DirectRunner" and so on.
+        flags: Beam's own.
+
+    Raises:
+        ImportError: Beam is not installed.
+    """
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError as error:
+        raise ImportError(
+            "--runner needs Apache Beam, an optional extra: pip install -e '.[beam]' in the "
+            "checkout of bert_tf"
+        ) from error
+    waiting = [job for job in jobs if _read_note(manifest_file, job) is None]
+    if waiting:
+        options = PipelineOptions([*flags, f"--runner={runner}"])
+        with beam.Pipeline(options=options) as pipeline:
+            elements = pipeline | "groups" >> beam.Create(waiting) | beam.Reshuffle()
+            _ = elements | "make" >> beam.Map(make_and_note, settings, manifest_file)
+    for job in jobs:
+        result = _read_note(manifest_file, job)
+        if result is None:
+            raise RuntimeError(
+                f"The pipeline has ended, but {_note_path(manifest_file, job.number)} is not there. Do "
+                "all workers write to the folder that this process sees?"
+            )
+        yield result
+        remove_notes(manifest_file, [job.number])
+
+
+def make_and_note(job: GroupJob, settings: RecordSettings, manifest_file: str) -> int:
+    """What a worker does with a group; its number."""
+    result = make_group(job, settings)
+    write_text(_note_path(manifest_file, job.number), json.dumps(asdict(result)) + "\n")
+    return job.number
+
+
+def remove_notes(manifest_file: str, numbers: Sequence[int]) -> None:
+    """Removes what `run_with_beam` left of these groups."""
+    for number in numbers:
+        path = _note_path(manifest_file, number)
+        if tf.io.gfile.exists(path):
+            tf.io.gfile.remove(path)
+
+
+def _note_path(manifest_file: str, number: int) -> str:
+    return f"{manifest_file}.group-{number:05d}"
+
+
+def _read_note(manifest_file: str, job: GroupJob) -> GroupResult | None:
+    """What became of a group, if its files are still there."""
+    path = _note_path(manifest_file, job.number)
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path) as file:
+        values = json.loads(file.read())
+    done = group_from_json(values["done"])
+    if done.seed != job.seed or not all(is_whole(job.folder, shard) for shard in done.shards):
+        return None
+    return GroupResult(done, tuple(values["logged"]))
+
+
+def start_or_go_on(
+    path: str, wanted: Manifest, jobs: Sequence[GroupJob], overwrite: bool
+) -> Manifest:
+    """The manifest to fill: the one that is there if it is of the same flags, else a new one.
+
+    Raises:
+        ValueError: there are records of other flags, or of unknown ones, and not `overwrite`.
+    """
+    folder = os.path.dirname(path)
+    found = read_manifest(path) if not overwrite else None
+    if found is not None:
+        if differences := found.differences(wanted):
+            raise ValueError(
+                f"{path} is of records that were made differently:\n  "
+                + "\n  ".join(differences)
+                + "\nChoose another --output_file, or pass --overwrite to replace them."
+            )
+        whole = {
+            number: group
+            for number, group in found.groups.items()
+            if all(is_whole(folder, shard) for shard in group.shards)
+        }
+        if len(whole) < len(jobs):
+            logger.info("Going on: %d of %d groups are written.", len(whole), len(jobs))
+        return replace(wanted, groups=whole)
+    existing = [file for job in jobs for file in job.output_files if tf.io.gfile.exists(file)]
+    if existing and not overwrite:
+        raise ValueError(
+            f"{existing[0]} exists, and no {os.path.basename(path)} says how it was made. Choose "
+            "another --output_file, or pass --overwrite to replace it."
+        )
+    if overwrite:
+        _remove_set(path)
+    remove_notes(path, range(len(jobs)))  # of an earlier set
+    return wanted
+
+
+def _remove_set(path: str) -> None:
+    """Removes the files of an earlier run, which a glob would find among the new ones."""
+    try:
+        found = read_manifest(path)
+    except ValueError:  # damaged, or of another version
+        found = None
+    for shard in found.shards if found else ():
+        file = os.path.join(os.path.dirname(path), shard.file)
+        if tf.io.gfile.exists(file):
+            remove_file(file)
+    if tf.io.gfile.exists(path):
+        tf.io.gfile.remove(path)
