@@ -6,7 +6,7 @@
       vocab.txt                     vocabulary
       tokenizer_config.json         {"do_lower_case": true}
       task.json                     {"task": "classification", "max_seq_length": 128, "labels": [...]}
-      README.md                     for people: the model card (workflows/model_card.py)
+      README.md                     for people: the model card (report/model_card.py)
 
 A run writes those from bert_config.json to task.json before it trains, so that
 `--init_checkpoint=output_dir`, `export_saved_model` and `predict` find all that they need; the card

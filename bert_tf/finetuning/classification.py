@@ -25,10 +25,10 @@ from bert_tf.finetuning.run import (
 )
 from bert_tf.finetuning.sweep import run_all
 from bert_tf.metrics.basic import largest_class
+from bert_tf.report.classification import evaluation_sections
+from bert_tf.report.page import Command, Section, write_report
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import find_glue_task, submission_lines
-from bert_tf.workflows.classifier_report import evaluation_sections
-from bert_tf.workflows.report import Command, Section, write_report
 
 logger = logging.getLogger(__name__)
 

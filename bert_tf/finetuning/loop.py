@@ -30,12 +30,12 @@ from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.finetuning.setup import note_training
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.options import TrainingOptions
+from bert_tf.report.model_card import update_figures, write_training_card
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
 from bert_tf.training.progress import Speed
 from bert_tf.training.strategy import choose_precision
 from bert_tf.training.trainer import StopTraining, Trainer
-from bert_tf.workflows.model_card import update_figures, write_training_card
 
 logger = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from bert_tf.finetuning.run import (
 )
 from bert_tf.metrics.basic import largest_class, softmax
 from bert_tf.options import option
+from bert_tf.report.multiple_choice import choice_sections
+from bert_tf.report.page import Command, write_report
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.workflows.report import Command, write_report
-from bert_tf.workflows.swag_report import choice_sections
 
 logger = logging.getLogger(__name__)
 

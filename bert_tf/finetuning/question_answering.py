@@ -32,6 +32,8 @@ from bert_tf.finetuning.run import (
     write_beside_checkpoints,
 )
 from bert_tf.options import option
+from bert_tf.report.page import Command, write_report
+from bert_tf.report.question_answering import answer_sections
 from bert_tf.tasks.answer_decoding import (
     ANSWER_SPANS,
     NBEST_FILE,
@@ -50,8 +52,6 @@ from bert_tf.tasks.question_answering import (
 )
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.trainer import Trainer
-from bert_tf.workflows.report import Command, write_report
-from bert_tf.workflows.squad_report import answer_sections
 
 logger = logging.getLogger(__name__)
 

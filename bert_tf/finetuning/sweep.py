@@ -29,12 +29,12 @@ from bert_tf.data.files import whole_file, write_text
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.model_folder import BESIDE_CHECKPOINTS, read_task
+from bert_tf.report.best_run import BEST_RUN_FILE, best_of_runs, read_best_run
+from bert_tf.report.charts import table
+from bert_tf.report.model_card import CARD_FILE, may_be_written
+from bert_tf.report.page import Section
 from bert_tf.training import checkpoints
 from bert_tf.training.strategy import is_multi_worker
-from bert_tf.workflows.best_run import BEST_RUN_FILE, best_of_runs, read_best_run
-from bert_tf.workflows.model_card import CARD_FILE, may_be_written
-from bert_tf.workflows.report import Section
-from bert_tf.workflows.report_charts import table
 
 logger = logging.getLogger(__name__)
 

@@ -27,9 +27,9 @@ from bert_tf.finetuning.token_classification_options import NerOptions
 from bert_tf.metrics.basic import largest_class
 from bert_tf.metrics.conlleval import report, word_report
 from bert_tf.modeling.feature_based import check_feature_layers
+from bert_tf.report.page import Command, write_report
+from bert_tf.report.token_classification import entity_sections, word_sections
 from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.workflows.ner_report import entity_sections, word_sections
-from bert_tf.workflows.report import Command, write_report
 
 logger = logging.getLogger(__name__)
 

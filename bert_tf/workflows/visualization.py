@@ -31,16 +31,16 @@ from bert_tf.predictor import (
     TextModel,
     is_saved_model,
 )
-from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.workflows.report import Section, page
-from bert_tf.workflows.report_charts import table
-from bert_tf.workflows.visualization_page import (
+from bert_tf.report.attention_page import (
     SCRIPT,
     STYLE,
     attention_section,
     attribution_section,
     span_section,
 )
+from bert_tf.report.charts import table
+from bert_tf.report.page import Section, page
+from bert_tf.tasks.classification import ClassificationTask
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from tiny_runs import Interruption, read_results, sentence_options
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.sweep import parse_grid, plan, score_of
+from bert_tf.report.best_run import best_of_runs
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows.best_run import best_of_runs
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pytest
 import tiny_text_models as tiny
 
 from bert_tf.prediction.explanation import attention
+from bert_tf.report.attention_page import opening_head
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.workflows import visualization
 from bert_tf.workflows.visualization import VisualizationOptions, visualize
-from bert_tf.workflows.visualization_page import opening_head
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)

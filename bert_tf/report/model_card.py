@@ -31,9 +31,9 @@ from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.hub import SCHEME
 from bert_tf.options import NO_LICENSE
 from bert_tf.pretraining.manifest import manifests_of
+from bert_tf.report.best_run import best_of_runs
+from bert_tf.report.command_line import changed_flags
 from bert_tf.tasks.base import Task
-from bert_tf.workflows.best_run import best_of_runs
-from bert_tf.workflows.command_line import changed_flags
 
 logger = logging.getLogger(__name__)
 

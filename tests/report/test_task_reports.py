@@ -9,10 +9,10 @@ from bert_tf.data.multiple_choice import Question
 from bert_tf.data.question_answering import Passage, SquadAnswer, SquadExample
 from bert_tf.data.token_classification import Sentence
 from bert_tf.metrics.conlleval import as_entities, conlleval
+from bert_tf.report.multiple_choice import choice_sections
+from bert_tf.report.question_answering import answer_sections, question_word
+from bert_tf.report.token_classification import entity_sections, word_sections
 from bert_tf.tasks.answer_decoding import Candidate, Prediction
-from bert_tf.workflows.ner_report import entity_sections, word_sections
-from bert_tf.workflows.squad_report import answer_sections, question_word
-from bert_tf.workflows.swag_report import choice_sections
 
 
 def bodies(sections):

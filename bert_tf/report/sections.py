@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_tf.workflows.report import Section
-from bert_tf.workflows.report_charts import line_chart, table
+from bert_tf.report.charts import line_chart, table
+from bert_tf.report.page import Section
 
 MOST_ERRORS = 25
 _MOST_GROUPS = 30  # of a chart with a bar for each

@@ -8,15 +8,15 @@ import numpy as np
 
 from bert_tf.data.question_answering import SquadExample
 from bert_tf.metrics.squad import QuestionScore, scores_v1, scores_v2
-from bert_tf.tasks.answer_decoding import Prediction
-from bert_tf.workflows.report import Section
-from bert_tf.workflows.report_charts import bars, line_chart
-from bert_tf.workflows.report_sections import (
+from bert_tf.report.charts import bars, line_chart
+from bert_tf.report.page import Section
+from bert_tf.report.sections import (
     MOST_ERRORS,
     calibration,
     hardest_errors,
     shortened,
 )
+from bert_tf.tasks.answer_decoding import Prediction
 
 _NO_ANSWER = "(no answer)"
 # The longer go first: "how many" is another question than "how".

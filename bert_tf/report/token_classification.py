@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from bert_tf.data.token_classification import Sentence
 from bert_tf.metrics.conlleval import Entity, Scores, entities
-from bert_tf.workflows.report import Section
-from bert_tf.workflows.report_charts import bars, matrix, table
-from bert_tf.workflows.report_sections import MOST_ERRORS, most_common, shortened
+from bert_tf.report.charts import bars, matrix, table
+from bert_tf.report.page import Section
+from bert_tf.report.sections import MOST_ERRORS, most_common, shortened
 
 _NOTHING = "(none)"
 _BOUNDS = "other words"

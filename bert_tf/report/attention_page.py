@@ -1,6 +1,6 @@
 """The parts of the page of visualize: tokens that speak for an answer, scores, attention heads.
 
-They are `Section`s of `workflows/report.py`, with styles and a script of their own inside the page.
+They are `Section`s of `report/page.py`, with styles and a script of their own inside the page.
 
 Shapes: S sequence, N heads, L layers.
 """
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_tf.prediction.explanation import Attributions
-from bert_tf.workflows.report import Section
-from bert_tf.workflows.report_charts import escape, figure
+from bert_tf.report.charts import escape, figure
+from bert_tf.report.page import Section
 
 # Blue and orange, which nearly everyone tells apart. report.py has their values.
 _FOR, _AGAINST = "var(--color-0)", "var(--color-1)"

@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from bert_tf.metrics import basic
-from bert_tf.tasks.classification import ClassificationTask, InputExample
-from bert_tf.workflows.report import Section
-from bert_tf.workflows.report_charts import bars, line_chart, matrix, table
-from bert_tf.workflows.report_sections import (
+from bert_tf.report.charts import bars, line_chart, matrix, table
+from bert_tf.report.page import Section
+from bert_tf.report.sections import (
     MOST_ERRORS,
     calibration,
     hardest_errors,
     most_common,
     shortened,
 )
+from bert_tf.tasks.classification import ClassificationTask, InputExample
 
 _MOST_LABELS = 15  # of a matrix; beyond that the commonest confusions are listed
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from bert_tf.finetuning.run import ThreeFilesOptions
+from bert_tf.report.charts import bars, figure, line_chart, matrix, table
+from bert_tf.report.classification import evaluation_sections
+from bert_tf.report.page import Command, Section, learning_curve, write_report
+from bert_tf.report.sections import calibration
 from bert_tf.tasks.classification import ClassificationTask, InputExample
-from bert_tf.workflows.classifier_report import evaluation_sections
-from bert_tf.workflows.report import Command, Section, learning_curve, write_report
-from bert_tf.workflows.report_charts import bars, figure, line_chart, matrix, table
-from bert_tf.workflows.report_sections import calibration
 
 VOID = {"meta", "line", "rect", "circle", "polyline"}
 

@@ -18,9 +18,9 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
+from bert_tf.report.charts import escape, figure, line_chart
+from bert_tf.report.command_line import changed_flags
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows.command_line import changed_flags
-from bert_tf.workflows.report_charts import escape, figure, line_chart
 
 logger = logging.getLogger(__name__)
 
