@@ -178,7 +178,10 @@ def measure(case: dict) -> dict:
 
 
 def ours(case: dict) -> tuple[float, int]:
-    from bert_tf.workflows.pretraining_data import PretrainingDataOptions, create_pretraining_data
+    from bert_tf.programs.create_pretraining_data import (
+        PretrainingDataOptions,
+        create_pretraining_data,
+    )
 
     names = ("dupe_factor", "num_workers", "max_group_bytes", "masking")
     options = PretrainingDataOptions(

@@ -31,7 +31,7 @@ from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.metrics.basic import accuracy, f1
 from bert_tf.model_folder import load_model_folder
-from bert_tf.workflows.exporting import FORMATS, ExportOptions, export_saved_model
+from bert_tf.programs.export_saved_model import FORMATS, ExportOptions, export_saved_model
 
 Ask = Callable[[dict[str, np.ndarray]], np.ndarray]  # ids [1, S] -> probabilities [1, 2]
 

@@ -61,8 +61,8 @@ def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
     """Seconds, and seconds of processor time, of --batches batches."""
     from bert_tf.config import BertConfig
     from bert_tf.finetuning import loop
-    from bert_tf.workflows.pretraining import PretrainingOptions, make_tasks
-    from bert_tf.workflows.pretraining_sets import read_record_set
+    from bert_tf.programs.pretraining_record_sets import read_record_set
+    from bert_tf.programs.run_pretraining import PretrainingOptions, make_tasks
 
     num_tokens = len(Path(args.vocab_file).read_text(encoding="utf-8").splitlines())
     config = BertConfig.from_name("base", vocab_size=num_tokens)

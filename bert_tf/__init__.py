@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from bert_tf.prediction.encoder import cosine_similarity
     from bert_tf.prediction.masked_lm import corpus_pseudo_perplexity
     from bert_tf.predictor import Predictor, load
+    from bert_tf.programs.convert_checkpoint import convert
+    from bert_tf.programs.export_saved_model import export
     from bert_tf.tasks.base import Task
     from bert_tf.tasks.classification import ClassificationTask
     from bert_tf.tasks.multiple_choice import MultipleChoiceTask
@@ -53,8 +55,6 @@ if TYPE_CHECKING:
         WarmupLinearDecay,
         WarmupPolynomialDecay,
     )
-    from bert_tf.workflows.conversion import convert
-    from bert_tf.workflows.exporting import export
 
 # Module -> the names that it gives to the package.
 _NAMES = {

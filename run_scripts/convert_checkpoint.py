@@ -18,7 +18,7 @@ A classifier that the original run_classifier.py trained has no names for its ou
 """
 
 from bert_tf import cli
-from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
+from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 
 if __name__ == "__main__":
     cli.run(ConvertOptions, convert_checkpoint)

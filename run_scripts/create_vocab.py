@@ -14,7 +14,7 @@ rounded up for the hardware's sake:
 """
 
 from bert_tf import cli
-from bert_tf.workflows.vocabulary import VocabularyOptions, create_vocab
+from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
 
 if __name__ == "__main__":
     cli.run(VocabularyOptions, create_vocab)

@@ -12,7 +12,7 @@ docs/serving.md says what each model takes and gives, and how servers are asked.
 """
 
 from bert_tf import cli
-from bert_tf.workflows.exporting import ExportOptions, export_saved_model
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
 if __name__ == "__main__":
     cli.run(ExportOptions, export_saved_model)

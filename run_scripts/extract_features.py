@@ -9,7 +9,7 @@ input.txt holds one example per line; the sentences of a pair stand around " |||
 """
 
 from bert_tf import cli
-from bert_tf.workflows.extraction import ExtractionOptions, extract_features
+from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 
 if __name__ == "__main__":
     cli.run(ExtractionOptions, extract_features)

@@ -12,7 +12,7 @@ What cannot be answered gets {"error": "file:line: why"}; the others are answere
 """
 
 from bert_tf import cli
-from bert_tf.workflows.prediction import PredictionOptions, predict
+from bert_tf.programs.predict import PredictionOptions, predict
 
 if __name__ == "__main__":
     cli.run(PredictionOptions, predict)

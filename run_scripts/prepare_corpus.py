@@ -10,7 +10,7 @@ paragraph per line, an empty line between documents:
 """
 
 from bert_tf import cli
-from bert_tf.workflows.corpus_preparation import CorpusPreparationOptions, prepare_corpus
+from bert_tf.programs.prepare_corpus import CorpusPreparationOptions, prepare_corpus
 
 if __name__ == "__main__":
     cli.run(CorpusPreparationOptions, prepare_corpus)

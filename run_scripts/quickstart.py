@@ -6,7 +6,7 @@ It needs no data: its corpus are the documentation strings of the Python package
 """
 
 from bert_tf import cli
-from bert_tf.workflows.quickstart import QuickstartOptions, quickstart
+from bert_tf.programs.quickstart import QuickstartOptions, quickstart
 
 if __name__ == "__main__":
     cli.run(QuickstartOptions, quickstart)

@@ -13,7 +13,7 @@ beside the configuration).
 """
 
 from bert_tf import cli
-from bert_tf.workflows.pretraining import PretrainingOptions, run_pretraining
+from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
 
 if __name__ == "__main__":
     cli.run(PretrainingOptions, run_pretraining)

@@ -7,7 +7,7 @@ r"""A page that shows how a model comes to its answer: attention heads, what eac
 """
 
 from bert_tf import cli
-from bert_tf.workflows.visualization import VisualizationOptions, visualize
+from bert_tf.programs.visualize import VisualizationOptions, visualize
 
 if __name__ == "__main__":
     cli.run(VisualizationOptions, visualize)

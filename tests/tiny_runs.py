@@ -190,7 +190,7 @@ def toy_text(once):
 
 
 def write_toy_text(folder):
-    from bert_tf.workflows.vocabulary import VocabularyOptions, create_vocab
+    from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
 
     (folder / "train.txt").write_text(documents(40, seed=1), encoding="utf-8")
     (folder / "held_out.txt").write_text(documents(12, seed=2), encoding="utf-8")
@@ -203,7 +203,10 @@ def write_toy_text(folder):
 
 def write_records(text_file: Path, output_file: Path, **changes) -> str:
     """create_pretraining_data with the toy vocabulary; the path of the records."""
-    from bert_tf.workflows.pretraining_data import PretrainingDataOptions, create_pretraining_data
+    from bert_tf.programs.create_pretraining_data import (
+        PretrainingDataOptions,
+        create_pretraining_data,
+    )
 
     values = {
         "vocab_file": str(text_file.parent / "vocab.txt"),
@@ -235,7 +238,7 @@ def records(toy_text, once):
 
 def pretraining_options(records, toy_text, output_dir, **changes):
     """`PretrainingOptions` of the run that makes `pretrained`, with `changes`."""
-    from bert_tf.workflows.pretraining import PretrainingOptions
+    from bert_tf.programs.run_pretraining import PretrainingOptions
 
     values = {
         "input_file": records.train,
@@ -260,7 +263,7 @@ def pretraining_options(records, toy_text, output_dir, **changes):
 @pytest.fixture(scope="session")
 def pretrained(records, toy_text, once):
     """--output_dir of a run_pretraining that trained and evaluated."""
-    from bert_tf.workflows.pretraining import run_pretraining
+    from bert_tf.programs.run_pretraining import run_pretraining
 
     return once(
         "pretrained",
@@ -356,7 +359,7 @@ def pair_model(pretrained, mrpc_folder, once):
 @pytest.fixture(scope="session")
 def exported(sentence_model, pair_model, once):
     """Folders of two SavedModels: `single` and `pair`."""
-    from bert_tf.workflows.exporting import ExportOptions, export_saved_model
+    from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
     def make(folder):
         for name, model in (("single", sentence_model), ("pair", pair_model)):

@@ -14,8 +14,8 @@ from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.files import expand_files, new_folder, open_whole, remove_file, write_text
 from bert_tf.data.records import RecordWriter
-from bert_tf.workflows.corpus_preparation import _Output
-from bert_tf.workflows.extraction_output import Features, open_features
+from bert_tf.programs.extract_features import Features, open_features
+from bert_tf.programs.prepare_corpus import _Output
 
 
 def test_text_is_written_as_it_is_and_replaces_what_was_there(tmp_path):

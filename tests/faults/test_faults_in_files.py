@@ -17,8 +17,8 @@ from tiny_runs import (
     write_records,
 )
 
+from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows.pretraining import run_pretraining
 
 NUM_STEPS = 40
 PER_SEED = 5  # places in a file; each is a run in this process

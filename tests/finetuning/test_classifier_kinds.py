@@ -16,8 +16,8 @@ from bert_tf.finetuning.classification import run_classifier, warn_of_collapse
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.run import trained_task
 from bert_tf.predictor import SavedClassifier
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
 NLI = ("contradiction", "entailment", "neutral")
 

@@ -11,7 +11,7 @@ from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.multiple_choice import run_swag
 from bert_tf.finetuning.question_answering import run_squad
 from bert_tf.finetuning.token_classification import run_ner
-from bert_tf.workflows.pretraining import run_pretraining
+from bert_tf.programs.run_pretraining import run_pretraining
 
 
 def pretraining(fixture, folder, **changes):

@@ -7,7 +7,7 @@ from tiny_runs import classifier_options, pretraining_options
 
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.output_folder import check_output_folder
-from bert_tf.workflows.pretraining import run_pretraining
+from bert_tf.programs.run_pretraining import run_pretraining
 
 CONTENTS = {"vocab.txt": "[PAD]\na\n", "labels.txt": "no\nyes\n"}
 NOBODYS = "holds {}, which a run would overwrite.*another --output_dir"

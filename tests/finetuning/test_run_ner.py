@@ -17,8 +17,8 @@ from bert_tf.finetuning.token_classification_options import NerOptions
 from bert_tf.metrics.conlleval import conlleval
 from bert_tf.prediction.saved_models import load_saved_model
 from bert_tf.predictor import EntityRecognizer
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
 WNUT17 = Path(__file__).parents[3] / "shared/data/ner/wnut17"
 

@@ -17,8 +17,8 @@ from bert_tf.interop.heads import HEADS
 from bert_tf.interop.huggingface import config_values, huggingface_tensors, tokenizer_values
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.modeling.bert import BertModel
+from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows.pretraining import run_pretraining
 
 # Program -> what it starts from.
 PROGRAMS = {

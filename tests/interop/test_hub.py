@@ -10,7 +10,7 @@ from tiny_checkpoints import arrays_of, assert_same, huggingface_tensors, write_
 
 from bert_tf.interop import hub
 from bert_tf.interop.initial import folder_of, read_checkpoint
-from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
+from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 
 pytest.importorskip("safetensors", reason="needs the extra [hf]")
 

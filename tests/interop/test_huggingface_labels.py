@@ -12,10 +12,10 @@ from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.token_classification import run_ner
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.predictor import Predictor
+from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.tasks.glue import NLI, find_glue_task
 from bert_tf.tasks.of_checkpoint import label_order, spelled_as
-from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
-from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
 pytest.importorskip("safetensors", reason="of the extra [hf]")
 

@@ -17,7 +17,6 @@ from tiny_tf2 import (
     variable,
 )
 
-from bert_tf.interop import verification
 from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.tf1 import read_tf1
@@ -27,6 +26,7 @@ from bert_tf.modeling.models import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
+from bert_tf.programs import verify
 
 ARRAYS = arrays_of("masked_lm", "next_sentence")
 ENCODER = {name: array for name, array in ARRAYS.items() if name.startswith("bert/")}
@@ -220,20 +220,20 @@ def test_saved_model_has_weights_vocabulary_and_case(tmp_path):
 def test_our_encoder_says_what_the_saved_model_says(tmp_path):
     folder = save_hub_encoder(tmp_path / "hub", CONFIG, ENCODER, TOKENS)
     checkpoint, head = read_checkpoint(folder), HEADS["encoder"]
-    batch = verification.example_batch(CONFIG, head)
-    ours = verification.own_outputs(checkpoint, head, batch)
-    theirs = verification.saved_model_outputs(folder, head, batch)
+    batch = verify.example_batch(CONFIG, head)
+    ours = verify.own_outputs(checkpoint, head, batch)
+    theirs = verify.saved_model_outputs(folder, head, batch)
     assert sorted(ours) == ["pooled_output", "sequence_output"]
-    assert verification.largest_difference(ours, theirs, batch["input_mask"])[0] < 1e-5
+    assert verify.largest_difference(ours, theirs, batch["input_mask"])[0] < 1e-5
 
 
 def test_what_stands_at_padding_is_not_compared():
     mask = np.array([[1, 1, 0]])
     ours = {"logits": np.float32([[3, -4, 5]]), "pooled_output": np.float32([[1, 2]])}
     theirs = {"logits": np.float32([[3, -4.5, 9]]), "pooled_output": np.float32([[1, 2]])}
-    assert verification.largest_difference(ours, theirs, mask) == (0.5, 4.0)
+    assert verify.largest_difference(ours, theirs, mask) == (0.5, 4.0)
     with pytest.raises(ValueError, match=r"logits is \(1, 3\) here, and absent there"):
-        verification.largest_difference(ours, {}, mask)
+        verify.largest_difference(ours, {}, mask)
 
 
 def test_a_model_starts_from_a_saved_model(tmp_path):
@@ -252,7 +252,7 @@ def test_saved_model_with_another_signature_cannot_be_run(tmp_path):
     tf.saved_model.save(Part(weight=variable([1.0], "weight")), str(tmp_path))
     with pytest.raises(ValueError, match=r"no signature `serving_default` that takes input_word_"):
         head = HEADS["encoder"]
-        batch = verification.example_batch(CONFIG, head)
-        verification.saved_model_outputs(str(tmp_path), head, batch)
+        batch = verify.example_batch(CONFIG, head)
+        verify.saved_model_outputs(str(tmp_path), head, batch)
     with pytest.raises(ValueError, match="no BERT encoder of tf-models"):
         read_checkpoint(tmp_path)

@@ -8,9 +8,9 @@ import pytest
 from tiny_checkpoints import CONFIG
 from tiny_conversions import CASES, arrays_for, convert, head_flags, tf1_folder
 
-from bert_tf.interop import verification
 from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import read_checkpoint
+from bert_tf.programs import verify
 from bert_tf.tokenization import FullTokenizer
 from reference import numpy_bert
 
@@ -53,8 +53,8 @@ def test_every_head_loads_without_a_warning_and_says_the_same(exported, head, ca
 def test_logits_of_transformers_are_those_of_the_numpy_bert(exported):
     folder = exported("classification")
     head, checkpoint = HEADS["classification"], read_checkpoint(folder)
-    batch = verification.example_batch(CONFIG, head)
-    found = verification.transformers_outputs(str(folder), head, batch)["logits"]
+    batch = verify.example_batch(CONFIG, head)
+    found = verify.transformers_outputs(str(folder), head, batch)["logits"]
     encoded = numpy_bert.encode(CONFIG, checkpoint.arrays, *batch.values())
     expected = encoded.pooled_output @ checkpoint.arrays["output_weights"].T
     expected = expected + checkpoint.arrays["output_bias"]

@@ -3,7 +3,7 @@
 from tiny_checkpoints import CONFIG, arrays_of, write_tf1
 
 from bert_tf.interop.heads import HEADS
-from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
+from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
 LABELS = "a,b,c,d,e"

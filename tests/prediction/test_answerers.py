@@ -12,8 +12,8 @@ from tiny_squad import write_squad
 
 from bert_tf.data.question_answering import read_squad
 from bert_tf.predictor import QuestionAnswerer, SavedAnswerer, load_saved_model
-from bert_tf.workflows.exporting import ExportOptions, export_saved_model
-from bert_tf.workflows.prediction import PredictionOptions, predict
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.programs.predict import PredictionOptions, predict
 
 
 def questions(count, seed):

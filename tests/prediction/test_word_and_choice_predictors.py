@@ -7,7 +7,7 @@ import pytest
 
 from bert_tf.data.word_windows import split_words
 from bert_tf.predictor import ChoicePredictor, EntityRecognizer
-from bert_tf.workflows.prediction import PredictionOptions, predict
+from bert_tf.programs.predict import PredictionOptions, predict
 
 
 @pytest.fixture(scope="module")

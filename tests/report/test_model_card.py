@@ -11,8 +11,8 @@ from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.loop import write_results
 from bert_tf.finetuning.sweep import PlannedRun, _keep_if_best
 from bert_tf.model_folder import load_model_folder
+from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.report import model_card
-from bert_tf.workflows.conversion import ConvertOptions, convert_checkpoint
 
 
 def card(folder):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.workflows.exporting import ExportOptions, export_saved_model
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
 BAD = {
     "empty": b"",

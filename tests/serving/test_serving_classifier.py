@@ -16,8 +16,8 @@ from tiny_runs import sentence_options
 from bert_tf.data.packing import pack, pack_windows
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.model_folder import load_model_folder
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.text_ops.windows import graph_document_windows
-from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
 TEXTS = (
     "the happy cat in the barn",

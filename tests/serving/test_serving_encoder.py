@@ -9,8 +9,8 @@ from bert_tf.data.packing import pack_texts
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.modeling.bert import BertModel
 from bert_tf.predictor import MaskFiller
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
 TEXTS = ["the happy cat in the barn", "", "The HÄPPY cât 猫", "calm dog " * 300]
 

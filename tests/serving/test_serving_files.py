@@ -16,9 +16,9 @@ import bert_tf
 from bert_tf.data.packing import pack_texts
 from bert_tf.model_folder import load_model_folder
 from bert_tf.modeling.activations import get_activation
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model, load_served
 from bert_tf.serving.lite import write_lite
 from bert_tf.serving.onnx import write_onnx
-from bert_tf.workflows.exporting import ExportOptions, export_saved_model, load_served
 
 TEXTS = ("the happy cat in the barn", "sad dog", "the rude pig is in the lake and angry")
 NAMES = ("input_ids", "input_mask", "segment_ids")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from bert_tf.workflows.exporting import ExportOptions, export_saved_model
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 BODIES = dict(re.findall(r"^\| ([a-z ]+) \| `(\{.*\})` \|$", GUIDE, re.M))

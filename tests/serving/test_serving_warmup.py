@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.framework.tensor_pb2 import TensorProto
 
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.serving.warmup import WARMUP_FILE, prediction_log
-from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
 
 def fields(message: bytes):

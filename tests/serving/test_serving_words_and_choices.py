@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from bert_tf.metrics.conlleval import entities as conlleval_entities
 from bert_tf.predictor import ChoicePredictor, EntityRecognizer, SavedClassifier
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.serving.token_classification import _EntityRules
-from bert_tf.workflows.exporting import ExportOptions, export_saved_model
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,8 @@ from tiny_runs import (
 
 from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records
+from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows.pretraining import run_pretraining
 
 RESULTS = [
     "global_step",
@@ -373,7 +373,7 @@ def test_a_training_shorter_than_the_default_of_the_warmup_warms_up_for_a_tenth(
     def stop(*_, num_train_steps, num_warmup_steps):
         raise Interruption(f"warm-up {num_warmup_steps} of {num_train_steps}")
 
-    monkeypatch.setattr("bert_tf.workflows.pretraining.make_trainer", stop)
+    monkeypatch.setattr("bert_tf.programs.run_pretraining.make_trainer", stop)
     default = {"num_warmup_steps": 10_000, "num_train_steps": num_train_steps}
     with (
         caplog.at_level("INFO"),

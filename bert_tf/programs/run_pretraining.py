@@ -24,14 +24,14 @@ from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
 from bert_tf.pretraining.masking import check_mixture
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
-from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.training.trainer import Trainer
-from bert_tf.workflows.pretraining_sets import (
+from bert_tf.programs.pretraining_record_sets import (
     RecordSet,
     check_vocabulary_of_records,
     choose_objective,
     read_record_set,
 )
+from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from tiny_conversions import (
 )
 
 from bert_tf.model_folder import read_task
-from bert_tf.workflows import conversion
+from bert_tf.programs import convert_checkpoint
 
 pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
 
@@ -67,7 +67,7 @@ def test_vocabulary_of_another_model_is_an_error(tmp_path):
 
 
 def test_vocabulary_far_smaller_than_the_embeddings_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.setattr(conversion, "_MOST_PADDING", 4)
+    monkeypatch.setattr(convert_checkpoint, "_MOST_PADDING", 4)
     source = tf1_folder(tmp_path / "tf1", arrays_of(), TOKENS[:8])
     with pytest.raises(ValueError, match=r"has 8 tokens, but .* for 13 .* padded by at most 4"):
         convert(source, tmp_path / "out", "huggingface")

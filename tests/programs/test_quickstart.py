@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from bert_tf.data.documentation import Document
-from bert_tf.workflows import quickstart
+from bert_tf.programs import quickstart
+from bert_tf.programs.demo_corpus import Document
 
 LIBRARIES = ("python", "numpy", "keras", "tensorflow")
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from tiny_runs import script_command
 
-from bert_tf.workflows.prediction import PredictionOptions, predict
+from bert_tf.programs.predict import PredictionOptions, predict
 
 
 def answers(model_dir, tmp_path, text, **options):

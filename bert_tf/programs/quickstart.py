@@ -20,17 +20,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from bert_tf.config import BertConfig
-from bert_tf.data.documentation import collect_documents, write_classification_data, write_corpus
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.options import option
 from bert_tf.predictor import MaskFiller
+from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
+from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
+from bert_tf.programs.demo_corpus import collect_documents, write_classification_data, write_corpus
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
 from bert_tf.training.progress import duration
 from bert_tf.training.strategy import PRECISIONS
-from bert_tf.workflows.exporting import ExportOptions, export_saved_model
-from bert_tf.workflows.pretraining import PretrainingOptions, run_pretraining
-from bert_tf.workflows.pretraining_data import PretrainingDataOptions, create_pretraining_data
-from bert_tf.workflows.vocabulary import VocabularyOptions, create_vocab
 
 # Chosen for the few minutes that there are: short sequences, and twice the paper's share of masks,
 # since what a step teaches grows with the number of its predictions.

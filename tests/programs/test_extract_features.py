@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.workflows.extraction import ExtractionOptions, extract_features
+from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 from reference import numpy_bert
 
 TOKENS = (
@@ -230,7 +230,7 @@ def test_an_interrupted_run_leaves_the_earlier_output(options, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bert_tf.workflows.extraction_output.feature_line", interrupted)
+    monkeypatch.setattr("bert_tf.programs.extract_features.feature_line", interrupted)
     with pytest.raises(KeyboardInterrupt):
         extract_features(options)
     lines = Path(options.output_file).read_text().splitlines()

@@ -5,16 +5,16 @@ import sys
 
 import pytest
 
-from bert_tf.data.documentation import (
+from bert_tf.programs.demo_corpus import (
     Document,
     collect_documents,
     default_packages,
     package_root,
+    sentences_of,
     split_documents,
     write_classification_data,
     write_corpus,
 )
-from bert_tf.data.documentation_text import sentences_of
 
 NUMPYDOC = """
     Return the sum of all elements.

@@ -11,8 +11,8 @@ from interop.tiny_checkpoints import write_tf1
 from tiny_runs import assert_bit_equal, checkpoint_arrays, pretraining_options
 
 from bert_tf.config import BertConfig
+from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.training.checkpoints import NAME, folder_lock, latest_checkpoint
-from bert_tf.workflows.pretraining import run_pretraining
 from reference import numpy_bert
 
 STEPS = 8

@@ -14,7 +14,7 @@ from bert_tf.data.records import read_records
 from bert_tf.pretraining import make_group
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files, read_manifest
-from bert_tf.workflows.pretraining_data import PretrainingDataOptions, create_pretraining_data
+from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
 from reference import pretraining_data as reference
 
 GOLDEN = json.loads(

@@ -20,8 +20,8 @@ from tiny_runs import (
 from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records
 from bert_tf.model_folder import read_task
+from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.training.checkpoints import latest_checkpoint
-from bert_tf.workflows.pretraining import run_pretraining
 
 UNMASKED = {"masking": "none", "max_predictions_per_seq": None}
 KINDS = {

@@ -13,10 +13,10 @@ import pytest
 import tiny_text_models as tiny
 
 from bert_tf.prediction.explanation import attention
+from bert_tf.programs import visualize
+from bert_tf.programs.visualize import VisualizationOptions, visualize
 from bert_tf.report.attention_page import opening_head
 from bert_tf.tasks.token_classification import TokenClassificationTask
-from bert_tf.workflows import visualization
-from bert_tf.workflows.visualization import VisualizationOptions, visualize
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -30,7 +30,7 @@ def page(monkeypatch, tmp_path):
     """Writes the page of a model that is in memory; its path."""
 
     def page(trained, text, **flags):
-        monkeypatch.setattr(visualization, "load_model", lambda folder: trained)
+        monkeypatch.setattr(visualize, "load_model", lambda folder: trained)
         path = tmp_path / "page.html"
         visualize(VisualizationOptions(model_dir="m", text=text, output_file=str(path), **flags))
         return path

@@ -27,12 +27,12 @@ from tiny_conversions import (
 )
 from tiny_tf2 import Encoder, save_hub_encoder
 
-from bert_tf.interop import verification
 from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.model_folder import load_model_folder, read_task
 from bert_tf.modeling.models import BertForSequenceClassification
-from bert_tf.workflows.conversion_check import verify_conversion
+from bert_tf.programs import verify
+from bert_tf.programs.verify import verify_conversion
 from reference import numpy_bert
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
@@ -237,8 +237,8 @@ def test_what_is_compared_is_what_the_head_says(tmp_path, head):
     tf1_folder(tmp_path, arrays)
     labels = tuple(LABELS.split(",")) if HEADS[head].has_labels else None
     checkpoint = dataclasses.replace(read_checkpoint(str(tmp_path)), labels=labels)
-    batch = verification.example_batch(CONFIG, HEADS[head])
-    found = verification.own_outputs(checkpoint, HEADS[head], batch)
+    batch = verify.example_batch(CONFIG, HEADS[head])
+    found = verify.own_outputs(checkpoint, HEADS[head], batch)
     for name, value in expected_outputs(head, arrays, *batch.values()).items():
         np.testing.assert_allclose(found.pop(name), value, rtol=0, atol=1e-5, err_msg=name)
     assert not found
@@ -285,9 +285,9 @@ def test_verify_without_transformers_says_what_is_missing(tmp_path, caplog, monk
 
 def test_verify_refuses_sides_that_differ(tmp_path, monkeypatch):
     source = save_hub_encoder(tmp_path / "hub", CONFIG, arrays_of(), TOKENS)
-    right = verification.saved_model_outputs
+    right = verify.saved_model_outputs
     monkeypatch.setattr(
-        verification,
+        verify,
         "saved_model_outputs",
         lambda *args: {name: value + 1e-3 for name, value in right(*args).items()},
     )

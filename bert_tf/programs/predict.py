@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import islice
@@ -21,14 +23,13 @@ from bert_tf.predictor import (
     TextModel,
     corpus_pseudo_perplexity,
 )
-from bert_tf.training.progress import Progress
-from bert_tf.workflows.prediction_input import (
+from bert_tf.programs.predict_input import (
     INPUT_FORMATS,
     Input,
     InputLayout,
     read_inputs,
 )
-from bert_tf.workflows.prediction_output import OUTPUT_FORMATS, make_writer
+from bert_tf.training.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -299,3 +300,65 @@ def _progress(files: Sequence[str], typed: bool) -> Iterator[Callable[[Input, in
     if done < progress.total:  # lines after the last row
         progress.total = done
         progress.update(done)
+
+
+OUTPUT_FORMATS = ("jsonl", "tsv", "text")
+
+Answer = Mapping[str, Any]
+
+
+def make_writer(
+    output_format: str, model: TextModel, output: TextIO
+) -> Callable[[Answer, Answer], None]:
+    """A function that writes one answer.
+
+    It takes what is repeated of the input, and the answer or {"error": why there is none}.
+    """
+    if output_format == "jsonl":
+        return lambda shown, answer: _write_json(output, {**shown, **answer})
+    if output_format == "tsv":
+        return _Table(output, model.columns)
+    return lambda shown, answer: _write_line(output, model, answer)
+
+
+def _write_json(output: TextIO, values: Answer) -> None:
+    output.write(json.dumps(values, ensure_ascii=False) + "\n")
+
+
+def _write_line(output: TextIO, model: TextModel, answer: Answer) -> None:
+    text = f"error: {answer['error']}" if "error" in answer else model.short(answer)
+    output.write(" ".join(text.split("\n")) + "\n")
+
+
+class _Table:
+    """Tab-separated values below a header; a column in '"' may hold tabs and line ends, as in CSV.
+
+    Its columns are those of the first input that are repeated, those of the answer, and "error".
+    """
+
+    def __init__(self, output: TextIO, columns: Sequence[str]):
+        self._writer = csv.writer(output, delimiter="\t", lineterminator="\n")
+        self._columns = tuple(columns)
+        self._shown: tuple[str, ...] | None = None
+
+    def __call__(self, shown: Answer, answer: Answer) -> None:
+        if self._shown is None:
+            self._shown = tuple(shown)
+            self._writer.writerow([*self._shown, *self._columns, "error"])
+        values = [shown.get(name) for name in self._shown]
+        values += [_at(answer, name) for name in (*self._columns, "error")]
+        self._writer.writerow([_cell(value) for value in values])
+
+
+def _at(answer: Answer, name: str) -> Any:
+    """ "a.b" is the value b in the dict a; None where there is none."""
+    if name in answer:
+        return answer[name]
+    outer, dot, inner = name.partition(".")
+    return answer[outer].get(inner) if dot and outer in answer else None
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return "" if value is None else value

@@ -24,10 +24,10 @@ from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.model_folder import read_task
 from bert_tf.options import check_license, option
 from bert_tf.pretrained import FORMATS, write_folder
+from bert_tf.programs.verify import verify_conversion
 from bert_tf.report.model_card import write_conversion_card
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
-from bert_tf.workflows.conversion_check import verify_conversion
 
 logger = logging.getLogger(__name__)
 
