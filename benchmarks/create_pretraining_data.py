@@ -18,7 +18,7 @@ copies, made in a temporary folder, each with other letters, so that its words a
 --dupe_factors says for which.
 
 Every figure is a process of its own. Its time is that of the work, without the imports, but with the
-start of the workers. Equality of the records is tested elsewhere (tests/workflows).
+start of the workers. Equality of the records is tested elsewhere (tests/programs).
 """
 
 import argparse

@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-from bert_tf.finetuning import question_answering
+from bert_tf.finetuning import question_answering  # noqa: E402
 from bert_tf.tokenization import FullTokenizer  # noqa: E402
 
 

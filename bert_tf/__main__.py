@@ -13,22 +13,22 @@ from importlib import import_module
 
 from bert_tf import cli
 
-# Name of a script -> module below bert_tf.workflows with its options and workflow, and their names.
+# Name of a script -> module below bert_tf with its options and the function of that name; the options.
 PROGRAMS = {
-    "convert_checkpoint": ("conversion", "ConvertOptions"),
-    "create_pretraining_data": ("pretraining_data", "PretrainingDataOptions"),
-    "create_vocab": ("vocabulary", "VocabularyOptions"),
-    "export_saved_model": ("exporting", "ExportOptions"),
-    "extract_features": ("extraction", "ExtractionOptions"),
-    "predict": ("prediction", "PredictionOptions"),
-    "prepare_corpus": ("corpus_preparation", "CorpusPreparationOptions"),
-    "quickstart": ("quickstart", "QuickstartOptions"),
-    "run_classifier": ("classifier", "ClassifierOptions"),
-    "run_ner": ("ner", "NerOptions"),
-    "run_pretraining": ("pretraining", "PretrainingOptions"),
-    "run_squad": ("squad", "SquadOptions"),
-    "run_swag": ("swag", "SwagOptions"),
-    "visualize": ("visualization", "VisualizationOptions"),
+    "convert_checkpoint": ("programs.convert_checkpoint", "ConvertOptions"),
+    "create_pretraining_data": ("programs.create_pretraining_data", "PretrainingDataOptions"),
+    "create_vocab": ("programs.create_vocab", "VocabularyOptions"),
+    "export_saved_model": ("programs.export_saved_model", "ExportOptions"),
+    "extract_features": ("programs.extract_features", "ExtractionOptions"),
+    "predict": ("programs.predict", "PredictionOptions"),
+    "prepare_corpus": ("programs.prepare_corpus", "CorpusPreparationOptions"),
+    "quickstart": ("programs.quickstart", "QuickstartOptions"),
+    "run_classifier": ("finetuning.classification", "ClassifierOptions"),
+    "run_ner": ("finetuning.token_classification", "NerOptions"),
+    "run_pretraining": ("programs.run_pretraining", "PretrainingOptions"),
+    "run_squad": ("finetuning.question_answering", "SquadOptions"),
+    "run_swag": ("finetuning.multiple_choice", "SwagOptions"),
+    "visualize": ("programs.visualize", "VisualizationOptions"),
 }
 
 _USAGE = (
@@ -48,7 +48,7 @@ def main() -> None:
         print(f"error: {name!r} is no program.{meant} {_USAGE}", file=sys.stderr)
         raise SystemExit(1)
     module_name, options_name = PROGRAMS[name]
-    module = import_module(f"bert_tf.workflows.{module_name}")
+    module = import_module(f"bert_tf.{module_name}")
     sys.modules["__main__"].__doc__ = module.__doc__  # what --help begins with
     sys.argv[:2] = [name]
     cli.run(getattr(module, options_name), getattr(module, name))

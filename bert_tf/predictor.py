@@ -40,6 +40,7 @@ from bert_tf.prediction.masked_lm import (
     PseudoPerplexity,
     corpus_pseudo_perplexity,
 )
+from bert_tf.prediction.multiple_choice import ChoicePredictor
 from bert_tf.prediction.question_answering import QuestionAnswerer
 from bert_tf.prediction.saved_models import (
     SavedAnswerer,
@@ -48,7 +49,7 @@ from bert_tf.prediction.saved_models import (
     load_saved_model,
 )
 from bert_tf.prediction.text_model import TextModel
-from bert_tf.prediction.token_classification import ChoicePredictor, EntityRecognizer
+from bert_tf.prediction.token_classification import EntityRecognizer
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask

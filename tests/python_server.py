@@ -45,7 +45,7 @@ def serve(path: str) -> None:
     from bert_tf.__main__ import PROGRAMS
 
     for module, _ in PROGRAMS.values():
-        import_module(f"bert_tf.workflows.{module}")
+        import_module(f"bert_tf.{module}")
     imports_set = {n: v for n, v in os.environ.items() if at_first.get(n) != v}
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(path)

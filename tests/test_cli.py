@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import os
-import pkgutil
 import subprocess
 import sys
 import typing
@@ -12,7 +11,8 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
-from bert_tf import cli, workflows
+from bert_tf import cli
+from bert_tf.__main__ import PROGRAMS
 from bert_tf.quiet import messages_from
 
 # Flags without which an option class refuses to be made, or that it needs for others.
@@ -144,22 +144,10 @@ EXCEPTIONS = {
 }
 
 
-# Of other options; no script has them alone.
-BASES = ("DeviceOptions", "TrainingOptions", "FineTuningOptions", "ThreeFilesOptions")
-
-
-def all_option_classes():
-    """The classes of bert_tf.workflows from which a script makes its flags, by name."""
-    found = {}
-    for module in pkgutil.iter_modules(workflows.__path__):
-        made = importlib.import_module(f"bert_tf.workflows.{module.name}")
-        for name, value in vars(made).items():
-            if dataclasses.is_dataclass(value) and name.endswith("Options"):
-                found[name] = value
-    return {n: c for n, c in found.items() if n not in BASES}
-
-
-OPTION_CLASSES = all_option_classes()
+OPTION_CLASSES = {
+    name: getattr(importlib.import_module(f"bert_tf.{module}"), name)
+    for module, name in PROGRAMS.values()
+}
 
 
 def flags_of(name):

@@ -33,7 +33,7 @@ def test_every_command_line_of_a_document_makes_the_options_of_its_program(name)
             continue
         for program, arguments in program_calls(command.code):
             module, options_name = PROGRAMS[program]
-            options_class = getattr(import_module(f"bert_tf.workflows.{module}"), options_name)
+            options_class = getattr(import_module(f"bert_tf.{module}"), options_name)
             values = flags.FlagValues()
             cli.define_flags(options_class, values)
             rest = values([program, *arguments])[1:]

@@ -41,7 +41,7 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
 
     Writes `train.tf_record`, `eval.tf_record`, `predict.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
     `eval_results.txt`, `report.html`, `test_results.tsv`, `labels.txt`, a file for the GLUE leaderboard
-    and what model_folder.py lists. With --seeds or --grid see classifier_runs.py.
+    and what model_folder.py lists. With --seeds or --grid see sweep.py.
     """
     devices = options.make_strategy()
     if options.seeds > 1 or options.grid:

@@ -1,4 +1,4 @@
-"""From record files to training and results, with a Trainer that trainer_setup.py has made."""
+"""From record files to training and results, with a Trainer that setup.py has made."""
 
 from __future__ import annotations
 

@@ -1,7 +1,11 @@
-"""Hugging Face folders of a BERT: `config.json` and the weights, with any of the `Bert*` heads.
+"""Hugging Face folders of a BERT, read and written, with any of the `Bert*` heads.
 
 Linear layers are stored [out, in] there; the reference's kernels are [in, out], and only the weights
 of its heads are [out, in].
+
+`transformers` opens what is written without a warning: no tensor is missing and none is too much. The
+decoder of the masked-LM head is not stored, since it is the word embeddings; a pooler that the class
+has no place for is kept in a file of its own (`POOLER_FILE`), which `read_huggingface` reads.
 """
 
 from __future__ import annotations
@@ -12,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.config import BertConfig, huggingface_activation, parse_json
+from bert_tf.config import BertConfig, huggingface_activation
 from bert_tf.interop.checkpoint import (
-    MOST_REPLACED,
     LazyArrays,
     PretrainedCheckpoint,
     config_from_values,
@@ -22,9 +25,13 @@ from bert_tf.interop.checkpoint import (
     read_json,
 )
 from bert_tf.interop.heads import Head
-from bert_tf.interop.sidecar import stated_lower_case
+from bert_tf.interop.sidecar import (
+    check_one_vocabulary,
+    stated_lower_case,
+    transformer_folder,
+    vocab_of_tokenizer,
+)
 from bert_tf.interop.tensor_files import open_tensors, weights_file
-from bert_tf.tokenization import load_vocab
 
 # The heads whose outputs are the labels that `config.json` names.
 _LABELED = ("BertForSequenceClassification", "BertForTokenClassification")
@@ -88,33 +95,6 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         architecture=architecture,
         labels=labels,
         notes=notes,
-    )
-
-
-def transformer_folder(folder: str) -> str:
-    """`folder`, or the part of a sentence-transformers model in it that is the transformer.
-
-    Raises:
-        ValueError: modules.json names no transformer, or one in a place where none may be.
-    """
-    modules_file = os.path.join(folder, "modules.json")
-    if not os.path.isfile(modules_file):
-        return folder
-    with open(modules_file, encoding="utf-8") as file:
-        # [{"type": "sentence_transformers.models.Transformer", ...}]
-        modules = parse_json(file.read())
-    for module in modules:
-        if module.get("type", "").endswith(".Transformer"):
-            part = module.get("path", "")
-            if os.path.isabs(part) or ".." in part.split("/"):
-                raise ValueError(
-                    f"{modules_file} names the folder {part!r}, but the parts of a model lie in its own "
-                    "folder. It is damaged or not to be trusted; get it again."
-                )
-            return os.path.join(folder, part).rstrip(os.sep)
-    raise ValueError(
-        f"{modules_file} names no module of type Transformer, but only "
-        f"{', '.join(module.get('type', '?') for module in modules)}; there is no BERT to read."
     )
 
 
@@ -195,37 +175,6 @@ def _labels(
             f"classifier in the weights has the {num_labels} outputs 0 to {num_labels - 1}."
         )
     return tuple(str(id2label[str(index)]) for index in range(num_labels))
-
-
-def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
-    """Return the WordPieces in `tokenizer.json`, in the order of their ids; None if it has none."""
-    path = file_beside(folder, "tokenizer.json")
-    model = read_json(path).get("model", {}) if path else {}
-    if model.get("type") != "WordPiece":
-        return None
-    ids = model["vocab"]
-    if sorted(ids.values()) != list(range(len(ids))):
-        raise ValueError(f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}.")
-    return tuple(sorted(ids, key=ids.__getitem__))
-
-
-def check_one_vocabulary(folder: str) -> None:
-    """Raise if `vocab.txt` and `tokenizer.json` of a folder are vocabularies of different models.
-
-    Raises:
-        ValueError: more than `MOST_REPLACED` of the tokens have another id in vocab.txt.
-    """
-    vocab_file, tokens = file_beside(folder, "vocab.txt"), vocab_of_tokenizer(folder)
-    if vocab_file is None or tokens is None:
-        return
-    vocab = load_vocab(vocab_file)
-    differing = [token for index, token in enumerate(tokens) if vocab.get(token) != index]
-    if len(differing) > MOST_REPLACED * len(tokens):
-        raise ValueError(
-            f"{vocab_file} and the tokenizer.json next to it are of different models: "
-            f"{len(differing)} of {len(tokens)} tokens, such as {differing[0]!r}, have another id or "
-            "none. Remove the one that is not of these weights."
-        )
 
 
 def _other_formats(folder: str) -> str:

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, parse_json
 from bert_tf.interop.checkpoint import MOST_REPLACED, PretrainedCheckpoint, file_beside, read_json
 from bert_tf.interop.hub import local_path
-from bert_tf.interop.huggingface import check_one_vocabulary, transformer_folder, vocab_of_tokenizer
 from bert_tf.tokenization import FullTokenizer, load_vocab, lower_and_strip_accents
 
 logger = logging.getLogger(__name__)
@@ -284,3 +283,61 @@ def _case_evidence(path: str, vocab: Mapping[str, int] | None) -> Iterator[tuple
             yield True, f'the name `{name}` says "uncased"'
         elif re.search(r"(?<![a-z])cased(?![a-z])", name.lower()):
             yield False, f'the name `{name}` says "cased"'
+
+
+def transformer_folder(folder: str) -> str:
+    """`folder`, or the part of a sentence-transformers model in it that is the transformer.
+
+    Raises:
+        ValueError: modules.json names no transformer, or one in a place where none may be.
+    """
+    modules_file = os.path.join(folder, "modules.json")
+    if not os.path.isfile(modules_file):
+        return folder
+    with open(modules_file, encoding="utf-8") as file:
+        # [{"type": "sentence_transformers.models.Transformer", ...}]
+        modules = parse_json(file.read())
+    for module in modules:
+        if module.get("type", "").endswith(".Transformer"):
+            part = module.get("path", "")
+            if os.path.isabs(part) or ".." in part.split("/"):
+                raise ValueError(
+                    f"{modules_file} names the folder {part!r}, but the parts of a model lie in its own "
+                    "folder. It is damaged or not to be trusted; get it again."
+                )
+            return os.path.join(folder, part).rstrip(os.sep)
+    raise ValueError(
+        f"{modules_file} names no module of type Transformer, but only "
+        f"{', '.join(module.get('type', '?') for module in modules)}; there is no BERT to read."
+    )
+
+
+def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
+    """Return the WordPieces in `tokenizer.json`, in the order of their ids; None if it has none."""
+    path = file_beside(folder, "tokenizer.json")
+    model = read_json(path).get("model", {}) if path else {}
+    if model.get("type") != "WordPiece":
+        return None
+    ids = model["vocab"]
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise ValueError(f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}.")
+    return tuple(sorted(ids, key=ids.__getitem__))
+
+
+def check_one_vocabulary(folder: str) -> None:
+    """Raise if `vocab.txt` and `tokenizer.json` of a folder are vocabularies of different models.
+
+    Raises:
+        ValueError: more than `MOST_REPLACED` of the tokens have another id in vocab.txt.
+    """
+    vocab_file, tokens = file_beside(folder, "vocab.txt"), vocab_of_tokenizer(folder)
+    if vocab_file is None or tokens is None:
+        return
+    vocab = load_vocab(vocab_file)
+    differing = [token for index, token in enumerate(tokens) if vocab.get(token) != index]
+    if len(differing) > MOST_REPLACED * len(tokens):
+        raise ValueError(
+            f"{vocab_file} and the tokenizer.json next to it are of different models: "
+            f"{len(differing)} of {len(tokens)} tokens, such as {differing[0]!r}, have another id or "
+            "none. Remove the one that is not of these weights."
+        )

@@ -17,9 +17,10 @@ from bert_tf.model_folder import read_task
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
 from bert_tf.prediction.masked_lm import MaskModel
+from bert_tf.prediction.multiple_choice import ChoiceModel
 from bert_tf.prediction.question_answering import QuestionModel
 from bert_tf.prediction.text_model import TextModel, batches_by_length, beginning, checked_text
-from bert_tf.prediction.token_classification import ChoiceModel, EntityModel
+from bert_tf.prediction.token_classification import EntityModel
 from bert_tf.tasks.classification import ClassificationTask
 
 _TEXT = "serving_default"  # the signature that takes text

@@ -15,10 +15,13 @@ import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence, ValuesView
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.features import trim_padding
 from bert_tf.data.packing import PackedSequence
+from bert_tf.tasks.base import Task
 
 _LENGTH_STEP = 16  # batches are as long as a multiple of this, so that there are few shapes
 
@@ -240,3 +243,34 @@ def checked_text(text: Any) -> str:
 def beginning(text: str) -> str:
     """How messages quote a text."""
     return repr(text[:60])
+
+
+class BatchRunner:
+    """Runs a model on records, a batch of about the same length at a time."""
+
+    def __init__(self, model: keras.Model, batch_size: int):
+        self._batch_size = batch_size
+        self._call = tf.function(
+            lambda inputs: model(inputs, training=False), reduce_retracing=True
+        )
+
+    def __call__(self, task: Task, records: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+        """What `task.eval_outputs` keeps of all records, in their order.
+
+        Args:
+            records: with the features of `task`; one or more.
+        """
+        parts: list[dict[str, np.ndarray]] = []
+        batches = batches_by_length([sum(r["input_mask"]) for r in records], self._batch_size)
+        for rows in batches:
+            batch = [records[row] for row in rows]
+            features = {
+                spec.name: tf.constant([record[spec.name] for record in batch], spec.dtype)
+                for spec in task.features
+            }
+            features = trim_padding(features, task.features)
+            outputs = self._call({name: features[name] for name in task.input_names})
+            kept = task.eval_outputs(outputs, features)
+            parts.append({name: value.numpy() for name, value in kept.items()})
+        place = np.argsort(np.concatenate(batches))
+        return {name: np.concatenate([part[name] for part in parts])[place] for name in parts[0]}

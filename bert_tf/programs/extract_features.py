@@ -40,6 +40,8 @@ from bert_tf.training.progress import Progress
 
 logger = logging.getLogger(__name__)
 
+EXTRACTION_FORMATS = ("jsonl", "npz", "tfrecord")
+EXAMPLES_IN_MEMORY = 1000  # of an npz file
 _BATCHES_AT_ONCE = 4  # read together, so that texts of one length can be put together
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
@@ -187,10 +189,6 @@ def layer_vectors(
     while some := [trimmed(e) for e in islice(examples, batch_size * _BATCHES_AT_ONCE)]:
         for example, outputs in zip(some, run(some), strict=True):
             yield example.input_ids, outputs["vectors"][:, : len(example.input_ids)]
-
-
-EXTRACTION_FORMATS = ("jsonl", "npz", "tfrecord")
-EXAMPLES_IN_MEMORY = 1000  # of an npz file
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ from bert_tf.training.progress import Progress
 
 logger = logging.getLogger(__name__)
 
+OUTPUT_FORMATS = ("jsonl", "tsv", "text")
+
 PREDICTION_TASKS = ("auto", "fill_mask", "pseudo_perplexity", "embeddings")
 _BATCHES_AT_ONCE = 32  # read together, so that texts of one length can be put together
 _SECONDS_BETWEEN_REPORTS = 20.0
@@ -301,8 +303,6 @@ def _progress(files: Sequence[str], typed: bool) -> Iterator[Callable[[Input, in
         progress.total = done
         progress.update(done)
 
-
-OUTPUT_FORMATS = ("jsonl", "tsv", "text")
 
 Answer = Mapping[str, Any]
 

@@ -17,7 +17,7 @@ from bert_tf.prediction.explanation import Attributions
 from bert_tf.report.charts import escape, figure
 from bert_tf.report.page import Section
 
-# Blue and orange, which nearly everyone tells apart. report.py has their values.
+# Blue and orange, which nearly everyone tells apart. page.py has their values.
 _FOR, _AGAINST = "var(--color-0)", "var(--color-1)"
 _SPECIAL = ("[CLS]", "[SEP]", "[PAD]")
 

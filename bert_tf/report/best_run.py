@@ -1,4 +1,4 @@
-"""The note on the best of several runs, which classifier_runs.py writes."""
+"""The note on the best of several runs, which finetuning/sweep.py writes."""
 
 from __future__ import annotations
 

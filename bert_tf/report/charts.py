@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 _WIDTH, _HEIGHT = 560, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 78, 14, 12, 42  # margins of the axes
-_COLORS = tuple(f"var(--color-{number})" for number in range(5))  # report.py has their values
+_COLORS = tuple(f"var(--color-{number})" for number in range(5))  # page.py has their values
 _LONG = 30  # characters of a text that may break inside a word
 
 Points = Sequence[tuple[float, float]]

@@ -70,7 +70,7 @@ class Section:
 
     Args:
         title: plain text.
-        body: HTML, of report_charts.py.
+        body: HTML, of charts.py.
         note: plain text above it that says how to read it.
         wide: whether it takes the whole width, as tables of texts do.
     """

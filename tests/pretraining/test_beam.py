@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from test_pretraining_data import contents, run_groups
+from tiny_groups import contents, run_groups
 
 from bert_tf.pretraining import runners
 

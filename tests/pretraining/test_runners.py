@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from test_pretraining_data import contents, corpus_of, run_groups, write_inputs
+from tiny_groups import contents, corpus_of, run_groups, write_inputs
 from tiny_runs import script_command
 
 from bert_tf.pretraining import runners

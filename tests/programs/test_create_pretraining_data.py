@@ -9,31 +9,14 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_groups import GOLDEN, VOCAB, contents, corpus_of, run_groups, write_inputs
 
 from bert_tf.data.records import read_records
-from bert_tf.pretraining import make_group
 from bert_tf.pretraining.instances import pretraining_features
+from bert_tf.pretraining.make_group import make_group
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files, read_manifest
 from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
 from reference import pretraining_data as reference
-
-GOLDEN = json.loads(
-    (Path(__file__).parents[1] / "golden" / "pretraining_data.json").read_text("utf-8")
-)
-VOCAB = {token: i for i, token in enumerate(GOLDEN["vocab"])}
-
-
-def write_inputs(folder, texts=GOLDEN["input"], vocab=GOLDEN["vocab"]):
-    """Files as in the golden run; returns the options that name them."""
-    for name, text in texts.items():
-        data = text if isinstance(text, bytes) else text.encode()
-        (folder / name).write_bytes(data)
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in vocab))
-    return {
-        "input_file": ",".join(str(folder / name) for name in texts),
-        "output_file": str(folder / "out" / "data.tf_record"),
-        "vocab_file": str(folder / "vocab.txt"),
-    }
 
 
 def records(file):
@@ -326,27 +309,6 @@ def test_a_disk_that_is_full_stops_the_run_and_leaves_no_record(tmp_path, monkey
 # ---------------------------------------------------------------------------------- ways to mask
 
 
-def corpus_of(num_documents):
-    """Documents of a few sentences each, every one with words of its own order."""
-    words = [
-        "the",
-        "dogs",
-        "barked",
-        "along",
-        "a",
-        "rainy",
-        "river",
-        "sailors",
-        "far",
-        "walked",
-        "home",
-    ]
-    sentences = [
-        " ".join(words[(i * k) % len(words)] for k in range(1, 9)) for i in range(num_documents * 3)
-    ]
-    return "\n\n".join("\n".join(sentences[i : i + 3]) for i in range(0, len(sentences), 3)) + "\n"
-
-
 @pytest.mark.parametrize(
     "length, prob, expected", [(128, 0.15, 20), (512, 0.15, 77), (100, 0.15, 15), (5, 0.0, 1)]
 )
@@ -424,26 +386,6 @@ def test_whole_chinese_words_are_masked_together_where_spaces_divide_the_text(tm
 
 
 # ---------------------------------------------------------------------------- groups and workers
-
-
-def run_groups(folder, name, **changes):
-    """Records of a corpus of several groups in folder/name; the corpus is written once."""
-    if not (folder / "vocab.txt").exists():
-        write_inputs(folder, {"a.txt": corpus_of(40), "b.txt": corpus_of(25)})
-    options = {
-        "input_file": f"{folder}/a.txt,{folder}/b.txt",
-        "vocab_file": f"{folder}/vocab.txt",
-        "output_file": f"{folder}/{name}/x,{folder}/{name}/y",
-        "max_seq_length": 24,
-        "dupe_factor": 2,
-        "max_group_bytes": 1500,
-        **changes,
-    }
-    return create_pretraining_data(PretrainingDataOptions(**options))
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
 def test_the_records_do_not_depend_on_the_number_of_workers(tmp_path):
@@ -541,7 +483,6 @@ def test_a_run_that_was_stopped_goes_on_with_the_groups_that_are_missing(
     tmp_path, monkeypatch, caplog
 ):
     run_groups(tmp_path, "whole")
-    make_group = make_group.make_group
 
     def stop_at_third(job, settings, on_progress=None):
         if job.number == 2:

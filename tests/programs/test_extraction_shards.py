@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tiny_text_models as tiny
 
-from bert_tf.programs import extract_features
+from bert_tf.programs import extract_features as extract_features_module
 from bert_tf.programs.extract_features import ExtractionOptions, extract_features
 
 LINES = ["the cat sat", "", "owls", "a dog ||| the log .", "who ?", "the mat", "on a mat"]
@@ -109,7 +109,7 @@ def test_several_files_hold_the_examples_in_order(extract, output_format):
 
 def test_an_interrupted_run_goes_on_behind_the_last_whole_file(extract, monkeypatch, tmp_path):
     whole = extract(examples_per_shard=2, output_file=str(tmp_path / "out" / "whole.jsonl"))
-    packed, real = [], extract_features.pack_line
+    packed, real = [], extract_features_module.pack_line
 
     def counting(line, *arguments):
         packed.append(line)
@@ -126,12 +126,12 @@ def test_an_interrupted_run_goes_on_behind_the_last_whole_file(extract, monkeypa
         "output_file": str(tmp_path / "out" / "a.jsonl"),
     }
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(extract_features, "pack_line", interrupted)
-        patch.setattr(extract_features, "_BATCHES_AT_ONCE", 1)
+        patch.setattr(extract_features_module, "pack_line", interrupted)
+        patch.setattr(extract_features_module, "_BATCHES_AT_ONCE", 1)
         extract(**flags)
     names = sorted(path.name for path in whole.glob("a*"))
     assert names == ["a-00000-of-00004.jsonl", "a-00001-of-00004.jsonl", "a.json"]
-    monkeypatch.setattr(extract_features, "pack_line", counting)
+    monkeypatch.setattr(extract_features_module, "pack_line", counting)
     extract(**flags)
     assert packed == ["", *LINES[4:]]  # the first is a look at --max_seq_length
     for index in range(4):

@@ -16,7 +16,7 @@ from bert_tf.predictor import (
     corpus_pseudo_perplexity,
     cosine_similarity,
 )
-from bert_tf.programs import predict
+from bert_tf.programs import predict as predict_module
 from bert_tf.programs.predict import PredictionOptions, make_writer, predict
 
 
@@ -30,7 +30,7 @@ def run(monkeypatch, tmp_path):
         def in_memory(options):
             return Predictor(trained, **{name: getattr(options, name) for name in settings})
 
-        monkeypatch.setattr(predict, "make_predictor", in_memory)
+        monkeypatch.setattr(predict_module, "make_predictor", in_memory)
         for name, content in files.items():
             data = content if isinstance(content, bytes) else content.encode()
             (tmp_path / name).write_bytes(data)
@@ -180,7 +180,7 @@ def test_top_k_and_doc_stride_reach_the_model(run, caplog):
 
 
 def test_standard_input_may_be_a_table(run, monkeypatch, capsys):
-    monkeypatch.setattr(predict, "_SECONDS_BETWEEN_REPORTS", -1)
+    monkeypatch.setattr(predict_module, "_SECONDS_BETWEEN_REPORTS", -1)
     data = b'{"text": "the cat", "id": 4}\n'
     stream = io.TextIOWrapper(io.BufferedReader(io.BytesIO(data)))
     monkeypatch.setattr(sys, "stdin", stream)

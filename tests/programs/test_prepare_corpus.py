@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data.readers import read_lines
-from bert_tf.programs import prepare_corpus
+from bert_tf.programs import prepare_corpus as prepare_corpus_module
 from bert_tf.programs.prepare_corpus import CorpusPreparationOptions, prepare_corpus
 
 WIKI = """<doc id="9" url="https://x.org/wiki?curid=9" title="Tides">
@@ -91,7 +91,7 @@ def test_progress_goes_by_the_size_of_the_files(options, tmp_path, monkeypatch):
         def update(self, done):
             updates.append("all" if done == self.num_bytes else done // 1_000_000)
 
-    monkeypatch.setattr(prepare_corpus, "ByteProgress", Progress)
+    monkeypatch.setattr(prepare_corpus_module, "ByteProgress", Progress)
     (tmp_path / "in" / "book.txt.gz").write_bytes(gzip.compress((b"a" * 999 + b"\n") * 4_000))
     (tmp_path / "in" / "long.txt").write_text(("é" * 500 + "\n") * 3_000, encoding="utf-8")
     prepare_corpus(options)
@@ -216,7 +216,7 @@ def test_options_are_checked_when_made(options, name):
 
 
 def test_the_script_does_it_and_names_what_is_wrong(options, tmp_path):
-    script = Path(prepare_corpus.__file__).parents[2] / "run_scripts" / "prepare_corpus.py"
+    script = Path(prepare_corpus_module.__file__).parents[2] / "run_scripts" / "prepare_corpus.py"
     command = [sys.executable, script, f"--input_file={options.input_file}"]
     command.append(f"--output_file={options.output_file}")
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -39,7 +39,7 @@ def test_a_program_is_called_with_the_flags_behind_its_name(name, monkeypatch):
     programs.main()
     ((options, workflow, argv),) = called
     assert dataclasses.is_dataclass(options) and workflow.__name__ == name
-    assert workflow.__module__ == f"bert_tf.workflows.{programs.PROGRAMS[name][0]}"
+    assert workflow.__module__ == f"bert_tf.{programs.PROGRAMS[name][0]}"
     assert argv == [name, "--output_dir=o"]
     assert import_module(workflow.__module__).__doc__ == sys.modules["__main__"].__doc__
 

@@ -13,7 +13,7 @@ import pytest
 import tiny_text_models as tiny
 
 from bert_tf.prediction.explanation import attention
-from bert_tf.programs import visualize
+from bert_tf.programs import visualize as visualize_module
 from bert_tf.programs.visualize import VisualizationOptions, visualize
 from bert_tf.report.attention_page import opening_head
 from bert_tf.tasks.token_classification import TokenClassificationTask
@@ -30,7 +30,7 @@ def page(monkeypatch, tmp_path):
     """Writes the page of a model that is in memory; its path."""
 
     def page(trained, text, **flags):
-        monkeypatch.setattr(visualize, "load_model", lambda folder: trained)
+        monkeypatch.setattr(visualize_module, "load_model", lambda folder: trained)
         path = tmp_path / "page.html"
         visualize(VisualizationOptions(model_dir="m", text=text, output_file=str(path), **flags))
         return path

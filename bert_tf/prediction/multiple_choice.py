@@ -1,0 +1,118 @@
+"""Choices between continuations of a text: load once, then ask as often as wanted.
+
+    chooser = ChoicePredictor("swag_output")
+    chooser.predict([("He opens the door.", ["He goes in.", "He is a door."])])
+
+Answers are plain Python values.
+
+Shapes: B batch, K choices, S sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_tf.data.packing import PackedSequence, pack_texts
+from bert_tf.metrics.basic import softmax
+from bert_tf.model_folder import TrainedModel, loaded
+from bert_tf.prediction.text_model import (
+    SequenceRunner,
+    TextModel,
+    beginning,
+    checked_parts,
+    checked_text,
+    trimmed,
+)
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+
+
+class ChoiceModel(TextModel):
+    """What every model that chooses shares: {"prediction", "choice", "probabilities"}."""
+
+    fields = ("text_a", "choices")
+    takes_tuples = True
+    columns = ("prediction", "choice", "probabilities")
+
+    def checked(self, item: tuple[str, Sequence[str]]) -> tuple[str, list[str]]:
+        """(text, choices), if they are so.
+
+        Raises:
+            ValueError: they are not, or there are fewer than two choices.
+        """
+        text, choices = checked_parts(item, self.fields)
+        checked_text(text)
+        if not isinstance(choices, Sequence) or isinstance(choices, str):
+            raise ValueError(
+                f"The choices for {beginning(text)} must be a list of two or more texts, but are "
+                f"{choices!r:.60}."
+            )
+        if len(choices) < 2:
+            raise ValueError(
+                f"There are {len(choices)} choices for {beginning(text)}, but must be 2 or more."
+            )
+        return text, [checked_text(choice) for choice in choices]
+
+    def parse_line(self, line: str) -> tuple[str, list[str]]:
+        """(text, choices), which tabs separate."""
+        text, *choices = line.split("\t")
+        return text, choices
+
+    def short(self, answer: Mapping[str, Any]) -> str:
+        return answer["choice"]
+
+
+class ChoicePredictor(ChoiceModel):
+    """A model that run_swag trained.
+
+    Args:
+        model: the --output_dir of run_swag, or what was loaded from there.
+        batch_size: choices that go through the model at once.
+
+    Raises:
+        ValueError: there is no such model.
+    """
+
+    def __init__(self, model: str | TrainedModel, batch_size: int = 32):
+        self._trained = loaded(model, MultipleChoiceTask, "run_swag")
+
+        def scores(inputs):  # the score of a choice does not depend on the others
+            alone = {name: value[:, None] for name, value in inputs.items()}  # [B, 1, S]
+            return {"score": self._trained.model(alone, training=False)["logits"][:, 0]}
+
+        self._run = SequenceRunner(scores, self._trained.max_seq_length, batch_size)
+
+    def prepare(self, item: tuple[str, Sequence[str]]) -> tuple[list[str], list[PackedSequence]]:
+        text, choices = self.checked(item)
+        tokenizer, length = self._trained.tokenizer, self._trained.max_seq_length
+        return choices, [trimmed(pack_texts(tokenizer, text, choice, length)) for choice in choices]
+
+    def answer(
+        self, prepared: Sequence[tuple[list[str], list[PackedSequence]]]
+    ) -> list[dict[str, Any]]:
+        """{"prediction": index of the best choice, "choice": its text, "probabilities": [...]}."""
+        scores = iter(self._run([sequence for _, rows in prepared for sequence in rows]))
+        answers = []
+        for choices, _ in prepared:
+            shares = softmax(np.array([next(scores)["score"] for _ in choices]))
+            best = int(np.argmax(shares))
+            answers.append(
+                {"prediction": best, "choice": choices[best], "probabilities": shares.tolist()}
+            )
+        return answers
+
+    def predict(self, questions: Sequence[tuple[str, Sequence[str]]]) -> list[dict[str, Any]]:
+        """The best choice of each question.
+
+        Args:
+            questions: (text, choices), two or more choices each, not necessarily as many.
+
+        Returns:
+            For each {"prediction": index of the choice, "choice": its text, "probabilities": [...]}.
+
+        Raises:
+            ValueError: a question has fewer than two choices.
+        """
+        return self.answers(questions)

@@ -1,0 +1,65 @@
+"""A small corpus in several groups, and the records that create_pretraining_data makes of it."""
+
+import json
+from pathlib import Path
+
+from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "pretraining_data.json").read_text("utf-8"))
+
+
+VOCAB = {token: i for i, token in enumerate(GOLDEN["vocab"])}
+
+
+def write_inputs(folder, texts=GOLDEN["input"], vocab=GOLDEN["vocab"]):
+    """Files as in the golden run; returns the options that name them."""
+    for name, text in texts.items():
+        data = text if isinstance(text, bytes) else text.encode()
+        (folder / name).write_bytes(data)
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in vocab))
+    return {
+        "input_file": ",".join(str(folder / name) for name in texts),
+        "output_file": str(folder / "out" / "data.tf_record"),
+        "vocab_file": str(folder / "vocab.txt"),
+    }
+
+
+def corpus_of(num_documents):
+    """Documents of a few sentences each, every one with words of its own order."""
+    words = [
+        "the",
+        "dogs",
+        "barked",
+        "along",
+        "a",
+        "rainy",
+        "river",
+        "sailors",
+        "far",
+        "walked",
+        "home",
+    ]
+    sentences = [
+        " ".join(words[(i * k) % len(words)] for k in range(1, 9)) for i in range(num_documents * 3)
+    ]
+    return "\n\n".join("\n".join(sentences[i : i + 3]) for i in range(0, len(sentences), 3)) + "\n"
+
+
+def run_groups(folder, name, **changes):
+    """Records of a corpus of several groups in folder/name; the corpus is written once."""
+    if not (folder / "vocab.txt").exists():
+        write_inputs(folder, {"a.txt": corpus_of(40), "b.txt": corpus_of(25)})
+    options = {
+        "input_file": f"{folder}/a.txt,{folder}/b.txt",
+        "vocab_file": f"{folder}/vocab.txt",
+        "output_file": f"{folder}/{name}/x,{folder}/{name}/y",
+        "max_seq_length": 24,
+        "dupe_factor": 2,
+        "max_group_bytes": 1500,
+        **changes,
+    }
+    return create_pretraining_data(PretrainingDataOptions(**options))
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
