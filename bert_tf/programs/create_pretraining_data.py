@@ -25,8 +25,9 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.data.files import expand_files, remove_file
 from bert_tf.interop.sidecar import find_case, vocab_is_cased
-from bert_tf.options import errors_option, option, warn_of_lost_letters
+from bert_tf.options import errors_option, option
 from bert_tf.pretraining.groups import Group, group_size, plan_groups
+from bert_tf.pretraining.lost_letters import warn_of_lost_letters
 from bert_tf.pretraining.make_group import (
     GroupJob,
     GroupResult,

@@ -15,14 +15,10 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable, expand_files, write_text
+from bert_tf.data.readers import read_lines
 from bert_tf.model_folder import write_case
-from bert_tf.options import (
-    corpus_lines,
-    errors_option,
-    naming_errors_flag,
-    option,
-    warn_of_lost_letters,
-)
+from bert_tf.options import errors_option, naming_errors_flag, option
+from bert_tf.pretraining.lost_letters import warn_of_lost_letters
 from bert_tf.pretraining.wordpieces import (
     MAX_WORDS,
     NUM_UNUSED_TOKENS,
@@ -32,7 +28,7 @@ from bert_tf.pretraining.wordpieces import (
     learn_wordpieces,
     measure_coverage,
 )
-from bert_tf.training.progress import Progress, duration
+from bert_tf.training.progress import ByteProgress, Progress, duration
 
 logger = logging.getLogger(__name__)
 
@@ -213,3 +209,17 @@ class _LearningProgress:
     def finish(self) -> None:
         if self._progress is not None:
             self._progress.update(self._progress.total)
+
+
+def corpus_lines(files: Sequence[str], label: str, errors: str = "strict") -> Iterator[str]:
+    """The lines of all files, with progress by megabytes read; `errors` as in `read_lines`."""
+    total = sum(tf.io.gfile.stat(file).length for file in files)
+    progress = ByteProgress(label, total)
+    num_characters = 0
+    for file in files:
+        for line in read_lines(file, errors):
+            yield line
+            num_characters += len(line) + 1
+            # Of gzip files and of other scripts than ours, characters are not quite bytes.
+            progress.update(min(num_characters, total - 1))
+    progress.update(total)
