@@ -11,6 +11,13 @@
 A run writes those from bert_config.json to task.json before it trains, so that
 `--init_checkpoint=output_dir`, `export_saved_model` and `predict` find all that they need; the card
 when training ends.
+
+`load_model` takes more than such folders:
+
+    folder of a run (task.json)              the model of its task
+    checkpoint with a fine-tuned head        the model of the task that Hugging Face's config.json states
+    checkpoint with a masked-LM head         BertForPreTraining
+    any other checkpoint                     BertModel, for embeddings and attention
 """
 
 from __future__ import annotations

@@ -1,4 +1,14 @@
-"""Groups one after the other, or in processes of their own."""
+"""Groups in turn, in processes, or as the elements of an Apache Beam pipeline: the same records.
+
+    python run_scripts/create_pretraining_data.py ... --runner=DirectRunner \
+        -- --direct_num_workers=4 --direct_running_mode=multi_processing
+
+With Beam every worker reads its groups from the corpus and writes their files itself, so both must lie
+where all workers see them.
+
+The manifest beside the records says which groups of which flags are done; Beam's workers write a note
+for each group beside it. A run that was stopped goes on with the others.
+"""
 
 from __future__ import annotations
 

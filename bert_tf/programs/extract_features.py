@@ -4,6 +4,23 @@ Texts are read as they are needed and vectors written as they are made, so that 
 with the number of texts. Of several files (`--examples_per_shard`) each appears when it is whole, and
 the same command after an interruption goes on behind the last that is.
 
+    jsonl      {"linex_index": i, "features": [{"token": t, "layers": [{"index": -1, "values": [...]},
+               ...]}, ...]} per example, values to six decimals ("linex_index" is how the reference
+               spells it)
+    npz        all examples one after the other:
+               vectors        float32 [T, L, H]; example n has vectors[row_splits[n]:row_splits[n + 1]]
+               tokens         strings [T]
+               row_splits     int64 [N + 1]
+               example_index  int64 [N], lines of the input from 0
+               layers         int64 [L], as --layers names them
+    tfrecord   a tf.train.Example per example:
+               vectors        floats, T * L * H, the last axis fastest
+               shape          T, L, H
+               tokens         T byte strings
+               example_index  1 integer
+
+Shapes: N examples of a file, T tokens (of one or of all), L layers, H hidden.
+
 Source: google-research/bert, extract_features.py.
 """
 

@@ -1,4 +1,4 @@
-"""Which devices a run uses."""
+"""Devices of a run, and the precision that suits them."""
 
 from __future__ import annotations
 
