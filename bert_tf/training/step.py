@@ -4,9 +4,9 @@ Forward and backward on the replica's part of the global batch, sums over all re
 global norm, one update. The loss is the mean over the global batch (losses.py). Dropout is a function of
 (seed, step, replica), so only the step has to be saved.
 
-In float16 the loss is scaled, which keeps small gradients above zero (the least number is 6e-8); bfloat16
-has the exponents of float32. Source: Micikevicius et al. 2018, arXiv 1710.03740, section 3.2; the rule is
-that of `keras.optimizers.LossScaleOptimizer`.
+In float16, whose least number is 6e-8, the loss is scaled, which keeps small gradients above zero.
+bfloat16 has the exponents of float32. Source: Micikevicius et al. 2018, arXiv 1710.03740, section 3.2;
+the rule is that of `keras.optimizers.LossScaleOptimizer`.
 """
 
 from __future__ import annotations
