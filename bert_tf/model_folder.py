@@ -33,34 +33,21 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json, shape_of
-from bert_tf.interop.heads import BY_ARCHITECTURE, find_head
+from bert_tf.interop.heads import find_head
 from bert_tf.interop.hub import SCHEME
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
 from bert_tf.interop.sidecar import check_vocabulary, find_config, load_tokenizer
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
+from bert_tf.registry import BY_ARCHITECTURE, TASK_NAMES, TYPES
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
 from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.tasks.question_answering import QuestionAnsweringTask
-from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
 
 TASK_FILE = "task.json"
 BESIDE_CHECKPOINTS = ("bert_config.json", "vocab.txt", "tokenizer_config.json", TASK_FILE)
-TASKS = {
-    task.name: task
-    for task in (
-        ClassificationTask,
-        MultipleChoiceTask,
-        PretrainingTask,
-        QuestionAnsweringTask,
-        TokenClassificationTask,
-    )
-}
 
 
 class UnknownTaskError(ValueError):
@@ -153,12 +140,12 @@ def read_task(folder: str) -> Task | None:
         return None
     arguments = read_json(path)
     kind = arguments.pop("task", None)
-    if not isinstance(kind, str) or kind not in TASKS:
+    if not isinstance(kind, str) or kind not in TASK_NAMES:
         raise UnknownTaskError(
-            f"{path}: `task` is {kind!r}, but must be one of {', '.join(TASKS)}."
+            f"{path}: `task` is {kind!r}, but must be one of {', '.join(TASK_NAMES)}."
         )
     try:
-        return TASKS[kind](**arguments)
+        return TYPES[kind].load("task")(**arguments)
     except (TypeError, ValueError) as error:  # TypeError: an argument is missing or unknown
         raise ValueError(f"{path}: {error} Was it written by a run of another version?") from error
 
@@ -277,7 +264,7 @@ def load_model(
 def _has_task_of_ours(folder: str) -> bool:
     """Return whether task.json is there, unless it names a task of somebody's own."""
     path = os.path.join(folder, TASK_FILE)
-    return tf.io.gfile.exists(path) and read_json(path).get("task", "") in ("", *TASKS)
+    return tf.io.gfile.exists(path) and read_json(path).get("task", "") in ("", *TASK_NAMES)
 
 
 def _load_checkpoint(
@@ -352,20 +339,21 @@ def with_settings(
     return replace(trained, task=task, max_seq_length=length)
 
 
-def loaded(model: str | TrainedModel, kind: type[Task], program: str) -> TrainedModel:
-    """A model for one kind of task; a folder or checkpoint is loaded first.
+def loaded(model: str | TrainedModel, name: str) -> TrainedModel:
+    """Return a model for one type of task. Load it first if it is a folder or checkpoint.
 
     Args:
-        program: whose --output_dir has such models, for the message.
+        name: key of `registry.TYPES`.
 
     Raises:
         ValueError: it is for another task.
     """
     trained = load_model(model) if isinstance(model, str) else model
-    if not isinstance(trained.task, kind):
-        found = "no task" if trained.task is None else trained.task.name
+    found = "no task" if trained.task is None else trained.task.name
+    if found != name:
         raise ValueError(
-            f"{trained.source} holds a model for {found}. Name the --output_dir of {program}."
+            f"{trained.source} contains a model for {found}, not for {name}. Name the --output_dir of "
+            f"{TYPES[name].program}."
         )
     return trained
 

@@ -50,11 +50,8 @@ from bert_tf.prediction.saved_models import (
 )
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.prediction.token_classification import EntityRecognizer
+from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.question_answering import QuestionAnsweringTask
-from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 
 __all__ = [
@@ -184,17 +181,12 @@ class Predictor:
         if self._saved is not None:
             return self._saved
         trained, task = self._weights(), self._weights().task
-        if isinstance(task, ClassificationTask):
-            return TextClassifier(trained, self._batch_size)
-        if isinstance(task, TokenClassificationTask):
-            return EntityRecognizer(trained, self._batch_size)
-        if isinstance(task, MultipleChoiceTask):
-            return ChoicePredictor(trained, self._batch_size)
-        if isinstance(task, QuestionAnsweringTask):
-            settings = self._answer_settings
-            return QuestionAnswerer(trained, batch_size=self._batch_size, **settings)
         if isinstance(trained.model, BertForPreTraining):
             return self.mask_filler
+        if task is not None:
+            settings = self._answer_settings if task.name == "question_answering" else {}
+            predictor = TYPES[task.name].load("predictor")
+            return predictor(trained, batch_size=self._batch_size, **settings)
         if trained.unused_head:
             raise ValueError(
                 f"{trained.unused_head} Write it as a folder that states its task with "

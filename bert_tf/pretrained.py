@@ -12,7 +12,6 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder, write_text
 from bert_tf.errors import naming_parameters
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
-from bert_tf.interop.heads import BY_ARCHITECTURE, Head
 from bert_tf.interop.huggingface import (
     POOLER_FILE,
     config_values,
@@ -24,13 +23,12 @@ from bert_tf.interop.sidecar import find_config
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.interop.tf1 import write_tf1
 from bert_tf.model_folder import known_task, write_model_folder, write_task_and_vocab
+from bert_tf.registry import BY_ARCHITECTURE, TaskType
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.classification import ClassificationTask, problem_type_of
 from bert_tf.tasks.of_checkpoint import (
-    HUGGINGFACE_PROBLEM_TYPES,
     label_order,
     make_task,
-    problem_type_of,
     reordered,
     without_classifier,
 )
@@ -53,7 +51,7 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
 
 
 def _with_labels(
-    checkpoint: PretrainedCheckpoint, config: BertConfig, head: Head, kwargs: dict[str, Any]
+    checkpoint: PretrainedCheckpoint, config: BertConfig, head: TaskType, kwargs: dict[str, Any]
 ) -> tuple[PretrainedCheckpoint, BertConfig, dict[str, Any]]:
     """Return the checkpoint, its config, and the arguments of a classifier that fits it."""
     known = known_task(checkpoint)
@@ -61,7 +59,7 @@ def _with_labels(
     if known is not None and known.name == head.name:
         theirs = getattr(known, "labels", ())
         if isinstance(known, ClassificationTask):
-            problem_type = HUGGINGFACE_PROBLEM_TYPES[known.kind.name]
+            problem_type = known.kind.huggingface
             config = replace(config, extra={**config.extra, "problem_type": problem_type})
             theirs = theirs or ("LABEL_0",)  # a number
     labels, num_labels = kwargs.get("labels"), kwargs.get("num_labels")
@@ -124,7 +122,7 @@ def write_folder(
     folder: str,
     checkpoint: PretrainedCheckpoint,
     config: BertConfig,
-    head: Head,
+    head: TaskType,
     task: Task | None,
     vocab: Sequence[str] | None,
     do_lower_case: bool | None,
@@ -151,10 +149,8 @@ def write_folder(
         return
     problem_type = None
     if head.name == "classification":
-        ours = task.kind.name if isinstance(task, ClassificationTask) else None
-        problem_type = HUGGINGFACE_PROBLEM_TYPES[
-            ours or problem_type_of(config, checkpoint.labels or ())
-        ]
+        stated = problem_type_of(config, checkpoint.labels or ())
+        problem_type = (task.kind if isinstance(task, ClassificationTask) else stated).huggingface
     values = config_values(config, head, checkpoint.labels, vocab, problem_type)
     files = {"config.json": values}
     tensors, beside = huggingface_tensors(checkpoint.arrays, config, head)

@@ -26,6 +26,7 @@ ORDER = [
     "config",
     "tokenization",
     "metrics",
+    "registry",
     "text_ops",
     "data",
     "modeling",

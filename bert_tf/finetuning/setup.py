@@ -18,7 +18,6 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable, write_text
 from bert_tf.data.sequence_packing import PACKED_FEATURES
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
-from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.sidecar import (  # noqa: F401  (workflows find all of it here)
     compare_vocabularies,
@@ -28,6 +27,7 @@ from bert_tf.interop.sidecar import (  # noqa: F401  (workflows find all of it h
     load_tokenizer,
 )
 from bert_tf.options import TrainingOptions
+from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.training import checkpoints
 from bert_tf.training.checkpoints import folder_lock, latest_checkpoint
@@ -95,7 +95,7 @@ def make_trainer(
         _carry_over(trainer, options)
     elif checkpoint is not None:
         report = initialize(model, checkpoint)
-        head = HEADS.get(task.name)
+        head = TYPES.get(task.name)
         unused = () if head is None or head.uses_pooler else "bert/pooler/"
         missing = [name for name in report.missing if not name.startswith(unused)]
         if missing and not num_train_steps:

@@ -1,67 +1,23 @@
-"""The heads a checkpoint may have: their variables, and the class that Hugging Face has for each."""
+"""The head of a checkpoint: which of `registry.TYPES` it is, and its variables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from bert_tf.interop.checkpoint import LazyArrays, shape_of
-
-_ROOT = ("output_weights", "output_bias")
-_MASKED_LM = "cls/predictions/"
-_NEXT_SENTENCE = "cls/seq_relationship/"
-_SPAN = "cls/squad/"
-
-
-@dataclass(frozen=True)
-class Head:
-    """One kind of head.
-
-    Args:
-        name: as --head and `task.json` have it.
-        architecture: Hugging Face's class.
-        starts: how the names of its variables start; the names themselves at the root.
-        uses_pooler: whether Hugging Face's class has a pooler. (Ours and the reference's always have.)
-        has_labels: whether its outputs have names.
-    """
-
-    name: str
-    architecture: str
-    starts: tuple[str, ...]
-    uses_pooler: bool
-    has_labels: bool = False
-
-    def owns(self, name: str) -> bool:
-        """Whether the variable `name` belongs to this head."""
-        return name in self.starts or any(name.startswith(s) for s in self.starts if "/" in s)
-
-
-HEADS = {
-    head.name: head
-    for head in (
-        Head("encoder", "BertModel", (), True),
-        Head("pretraining", "BertForPreTraining", (_MASKED_LM, _NEXT_SENTENCE), True),
-        Head("masked_lm", "BertForMaskedLM", (_MASKED_LM,), False),
-        Head("next_sentence", "BertForNextSentencePrediction", (_NEXT_SENTENCE,), True),
-        Head("classification", "BertForSequenceClassification", _ROOT, True, has_labels=True),
-        Head("token_classification", "BertForTokenClassification", _ROOT, False, has_labels=True),
-        Head("question_answering", "BertForQuestionAnswering", (_SPAN,), False),
-        Head("multiple_choice", "BertForMultipleChoice", _ROOT, True),
-    )
-}
-BY_ARCHITECTURE = {head.architecture: head for head in HEADS.values()}
+from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType
 
 
 def find_head(
     arrays: Iterable[str], stated: str | None, architecture: str | None, source: str
-) -> Head:
+) -> TaskType:
     """Which head a checkpoint has.
 
     Args:
         arrays: names of its variables.
-        stated: a name in `HEADS`, from a user or from `task.json`; or None.
+        stated: a name in `TYPES`, from a user or from `task.json`; or None.
         architecture: Hugging Face's class name, or None.
         source: the checkpoint, as messages name it.
 
@@ -69,10 +25,11 @@ def find_head(
         ValueError: the stated head has no variables there, or they do not say which head this is.
     """
     names = list(arrays)
-    present = [s for s in (*_ROOT[:1], _MASKED_LM, _NEXT_SENTENCE, _SPAN) if _starts(names, s)]
-    head = HEADS[stated] if stated else BY_ARCHITECTURE.get(architecture or "")
+    starts = dict.fromkeys(entry.variables[0] for entry in TYPES.values() if entry.variables)
+    present = [start for start in starts if _starts(names, start)]
+    head = TYPES[stated] if stated else BY_ARCHITECTURE.get(architecture or "")
     if head is not None:
-        absent = [start for start in head.starts if not _starts(names, start)]
+        absent = [start for start in head.variables if not _starts(names, start)]
         if not absent:
             return head
         if stated:
@@ -83,12 +40,12 @@ def find_head(
             )
     fitting = [
         head
-        for head in HEADS.values()
-        if set(present) == {start for start in head.starts if start != _ROOT[1]}
+        for head in TYPES.values()
+        if set(present) == {start for start in head.variables if start in starts}
     ]
     if len(fitting) == 1:
         return fitting[0]
-    if present == [_ROOT[0]]:
+    if present == ["output_weights"]:
         raise ValueError(
             f"{source} has a classifier, but nothing beside it says what it classifies. Give "
             "--head=classification (sentences; what the original run_classifier.py writes), "
@@ -96,12 +53,12 @@ def find_head(
         )
     raise ValueError(
         f"{source} has several heads ({', '.join(present)}). Say which one shall be written: --head="
-        + "|".join(HEADS)
+        + "|".join(TYPES)
     )
 
 
 def select(
-    arrays: Mapping[str, np.ndarray], head: Head, known: Iterable[str], drop_others: bool
+    arrays: Mapping[str, np.ndarray], head: TaskType, known: Iterable[str], drop_others: bool
 ) -> tuple[LazyArrays, tuple[str, ...]]:
     """The variables of the encoder and of one head, and the names of those left out.
 

@@ -24,7 +24,6 @@ from bert_tf.interop.checkpoint import (
     file_beside,
     read_json,
 )
-from bert_tf.interop.heads import Head
 from bert_tf.interop.sidecar import (
     check_one_vocabulary,
     stated_lower_case,
@@ -32,9 +31,7 @@ from bert_tf.interop.sidecar import (
     vocab_of_tokenizer,
 )
 from bert_tf.interop.tensor_files import open_tensors, weights_file
-
-# The heads whose outputs are the labels that `config.json` names.
-_LABELED = ("BertForSequenceClassification", "BertForTokenClassification")
+from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
 
 def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
@@ -80,9 +77,9 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     if pooler_file:
         tensors = _joined(tensors, open_tensors(pooler_file))
     arrays, notes = _in_reference_terms(tensors, config)
-    labels = None
-    if architecture is None or architecture in _LABELED:
-        labels = _labels(values, arrays, config_file)
+    head = BY_ARCHITECTURE.get(architecture or "")
+    is_labeled = architecture is None or (head is not None and head.has_labels)
+    labels = _labels(values, arrays, config_file) if is_labeled else None
     vocab_file = file_beside(folder, "vocab.txt")
     check_one_vocabulary(folder)
     return PretrainedCheckpoint(
@@ -285,7 +282,7 @@ _CLASSIFIER_DROPOUT = 0.1  # of our heads and the reference's, whatever the conf
 
 
 def huggingface_tensors(
-    arrays: Mapping[str, np.ndarray], config: BertConfig, head: Head
+    arrays: Mapping[str, np.ndarray], config: BertConfig, head: TaskType
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The tensors of the class, and those of a pooler that it does not have.
 
@@ -300,7 +297,7 @@ def huggingface_tensors(
     beside: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
         theirs, flipped = names[name]
-        if name.startswith("bert/") and head.starts:
+        if name.startswith("bert/") and head.variables:
             theirs = f"bert.{theirs}"
         is_kept_aside = name.startswith("bert/pooler/") and not head.uses_pooler
         target = beside if is_kept_aside else tensors
@@ -310,7 +307,7 @@ def huggingface_tensors(
 
 def config_values(
     config: BertConfig,
-    head: Head,
+    head: TaskType,
     labels: Sequence[str] | None = None,
     vocab: Sequence[str] | None = None,
     problem_type: str | None = None,

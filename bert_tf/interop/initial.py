@@ -21,6 +21,7 @@ from bert_tf.interop.huggingface import read_huggingface
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
 from bert_tf.interop.tf1 import checkpoint_prefix, data_files, is_part, prefixes_in, read_tf1
 from bert_tf.interop.tf2 import is_object_based, read_saved_model, read_tf2
+from bert_tf.registry import BY_ARCHITECTURE
 
 logger = logging.getLogger(__name__)
 
@@ -29,14 +30,6 @@ SUPPORTED = (
     "sentence-transformers folder (config.json with model.safetensors or pytorch_model.bin) or "
     "hf://org/name, an object-based checkpoint or a SavedModel of a tf-models-official encoder"
 )
-
-# Heads that share the names `output_weights` and `output_bias` but answer different questions.
-_ROOT_HEADS = {
-    "BertForSequenceClassification": "sentences",
-    "BertForTokenClassification": "tokens",
-    "BertForMultipleChoice": "choices",
-}
-_ROOT_NAMES = ("output_weights", "output_bias")
 
 # First dimension of each table -> the field of the configuration that sets it.
 _ROWS = {
@@ -131,11 +124,14 @@ def initialize(model, checkpoint: str | os.PathLike | PretrainedCheckpoint) -> L
     if checkpoint.config is not None and isinstance(model_config, BertConfig):
         notes += _compare_configs(model_config, checkpoint.config, checkpoint.source)
 
-    kinds = (_ROOT_HEADS.get(checkpoint.architecture or ""), _ROOT_HEADS.get(type(model).__name__))
     ignored: tuple[str, ...] = ()
-    if all(kinds) and kinds[0] != kinds[1] and any(n in checkpoint.arrays for n in _ROOT_NAMES):
-        ignored = _ROOT_NAMES
-        notes.append(f"The checkpoint's classifier is for {kinds[0]}, the model's for {kinds[1]}.")
+    there = BY_ARCHITECTURE.get(checkpoint.architecture or "")
+    here = BY_ARCHITECTURE.get(type(model).__name__)
+    # Heads of several types have the same names, `output_weights` and `output_bias`.
+    if there and here and there != here and there.variables == here.variables:
+        ignored = here.variables
+        if any(name in checkpoint.arrays for name in ignored):
+            notes.append(f"The checkpoint's head is for {there.name}, the model's for {here.name}.")
     report = assign(model.weights, checkpoint.arrays, source=checkpoint.source, ignored=ignored)
     report = dataclasses.replace(report, notes=(*report.notes, *notes))
     logger.info("%s", report.summary())

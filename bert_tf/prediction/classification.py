@@ -127,7 +127,7 @@ class TextClassifier(LabelModel):
     """
 
     def __init__(self, model: str | TrainedModel, batch_size: int = 32):
-        trained = loaded(model, ClassificationTask, "run_classifier")
+        trained = loaded(model, "classification")
         self.task = cast(ClassificationTask, trained.task)
         self.labels, self.is_pair = self.task.labels, self.task.is_pair
         self.problem_type = self.task.kind.name

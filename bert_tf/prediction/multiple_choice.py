@@ -26,7 +26,6 @@ from bert_tf.prediction.text_model import (
     checked_text,
     trimmed,
 )
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 
 
 class ChoiceModel(TextModel):
@@ -76,7 +75,7 @@ class ChoicePredictor(ChoiceModel):
     """
 
     def __init__(self, model: str | TrainedModel, batch_size: int = 32):
-        self._trained = loaded(model, MultipleChoiceTask, "run_swag")
+        self._trained = loaded(model, "multiple_choice")
 
         def scores(inputs):  # the score of a choice does not depend on the others
             alone = {name: value[:, None] for name, value in inputs.items()}  # [B, 1, S]

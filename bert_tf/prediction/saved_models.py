@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from bert_tf.prediction.multiple_choice import ChoiceModel
 from bert_tf.prediction.question_answering import QuestionModel
 from bert_tf.prediction.text_model import TextModel, batches_by_length, beginning, checked_text
 from bert_tf.prediction.token_classification import EntityModel
+from bert_tf.registry import TYPES
 from bert_tf.tasks.classification import ClassificationTask
 
 _TEXT = "serving_default"  # the signature that takes text
@@ -42,6 +43,15 @@ class _Saved(TextModel):
 
     def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
         return self._in_batches(prepared, self._answer_batch)
+
+    @classmethod
+    @abc.abstractmethod
+    def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
+        """Return whether the text signature of a SavedModel is one of this class.
+
+        Args:
+            takes, gives: names of its inputs and outputs.
+        """
 
     @abc.abstractmethod
     def _answer_batch(self, items: Sequence[Any]) -> list[dict[str, Any]]:
@@ -66,6 +76,10 @@ class SavedClassifier(_Saved, LabelModel):
     Raises:
         ValueError: the folder holds no SavedModel of a classifier.
     """
+
+    @classmethod
+    def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
+        return "text_a" in takes and "logits" in gives and "choices" not in takes
 
     def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
         if not is_saved_model(folder):
@@ -123,6 +137,10 @@ class SavedAnswerer(_Saved, QuestionModel):
 
     certainty = "score"
 
+    @classmethod
+    def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
+        return {"question", "context"} <= takes and "answer" in gives
+
     def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
         super().__init__(folder, batch_size, model)
         if "question" not in self._serve.structured_input_signature[1]:
@@ -147,9 +165,16 @@ class SavedAnswerer(_Saved, QuestionModel):
 
 
 class SavedTagger(_Saved, EntityModel):
-    """A model that finds entities in raw text, which `export_saved_model` wrote."""
+    """A model that `export_saved_model` wrote. It finds entities, or labels words, in raw text."""
 
-    _outputs = ("type", "entity")
+    def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
+        super().__init__(folder, batch_size, model)
+        self.word_labels = "word" in self._serve.structured_outputs
+        self._outputs = ("label", "word") if self.word_labels else ("type", "entity")
+
+    @classmethod
+    def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
+        return takes == {"text"} and bool(gives & {"entity", "word"})
 
     def prepare(self, item: str) -> str:
         return checked_text(item)
@@ -167,15 +192,12 @@ class SavedTagger(_Saved, EntityModel):
         return answers
 
 
-class SavedWordTagger(SavedTagger):
-    """A model that labels every word of raw text, which `export_saved_model` wrote."""
-
-    word_labels = True
-    _outputs = ("label", "word")
-
-
 class SavedChooser(_Saved, ChoiceModel):
     """A model that chooses, which `export_saved_model` wrote."""
+
+    @classmethod
+    def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
+        return {"text_a", "choices"} <= takes and "choice" in gives
 
     def prepare(self, item: tuple[str, Sequence[str]]) -> tuple[str, list[str]]:
         text, choices = self.checked(item)
@@ -204,6 +226,10 @@ class SavedChooser(_Saved, ChoiceModel):
 class SavedEncoder(_Saved, EmbeddingModel):
     """Embeddings, with the pooling with which `export_saved_model` wrote them."""
 
+    @classmethod
+    def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
+        return "text_a" in takes and "embedding" in gives
+
     @property
     def width(self) -> int:
         return self._serve.structured_outputs["embedding"].shape[-1]
@@ -227,6 +253,10 @@ class SavedMaskFiller(_Saved, MaskModel):
     A [MASK] beyond the longest input is left out.
     """
 
+    @classmethod
+    def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
+        return "text" in takes and {"token", "probability"} <= gives
+
     def prepare(self, item: str) -> str:
         text = checked_text(item)
         if "[MASK]" not in text:
@@ -248,17 +278,6 @@ class SavedMaskFiller(_Saved, MaskModel):
         return answers
 
 
-# What a model takes and gives at least -> its class.
-_KINDS = (
-    ({"question", "context"}, {"answer"}, SavedAnswerer),
-    ({"text_a", "choices"}, {"choice"}, SavedChooser),
-    ({"text"}, {"entity"}, SavedTagger),
-    ({"text"}, {"word"}, SavedWordTagger),
-    ({"text"}, {"token", "probability"}, SavedMaskFiller),
-    ({"text_a"}, {"embedding"}, SavedEncoder),
-)
-
-
 def load_saved_model(folder: str, batch_size: int = 32) -> TextModel:
     """Whatever a SavedModel of export_saved_model is.
 
@@ -273,10 +292,9 @@ def load_saved_model(folder: str, batch_size: int = 32) -> TextModel:
         )
     serve = model.signatures[_TEXT]
     takes, gives = set(serve.structured_input_signature[1]), set(serve.structured_outputs)
-    for inputs, outputs, kind in _KINDS:
-        if inputs <= takes and outputs <= gives:
-            return kind(folder, batch_size, model)
-    return SavedClassifier(folder, batch_size, model)
+    saved = (entry.load("saved") for entry in TYPES.values() if entry.saved)
+    found = next((kind for kind in saved if kind.fits(takes, gives)), SavedClassifier)
+    return found(folder, batch_size, model)
 
 
 def _loaded(folder: str) -> Any:

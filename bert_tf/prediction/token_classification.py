@@ -54,7 +54,7 @@ class EntityRecognizer(EntityModel):
     """
 
     def __init__(self, model: str | TrainedModel, batch_size: int = 32):
-        self._trained = loaded(model, TokenClassificationTask, "run_ner")
+        self._trained = loaded(model, "token_classification")
         self.word_labels = cast(TokenClassificationTask, self._trained.task).word_labels
         self._run = BatchRunner(self._trained.model, batch_size)
 

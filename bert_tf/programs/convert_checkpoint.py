@@ -18,13 +18,14 @@ from bert_tf.data.files import check_new_folder, new_folder
 from bert_tf.errors import naming_parameters
 from bert_tf.finetuning import setup
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
-from bert_tf.interop.heads import HEADS, Head, find_head, select
+from bert_tf.interop.heads import find_head, select
 from bert_tf.interop.huggingface import name_pairs
 from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.model_folder import read_task
 from bert_tf.options import check_license, option
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.programs.verify import verify_conversion
+from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.model_card import write_conversion_card
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
@@ -52,7 +53,7 @@ class ConvertOptions:
         "The head to write, where the checkpoint does not say or has several; variables besides are "
         "left out then. Default: all that there is.",
         default=None,
-        choices=tuple(HEADS),
+        choices=tuple(TYPES),
     )
     labels: str | None = option(
         "Comma list of the classifier's labels, in the order of its outputs. Default: those that lie "
@@ -173,7 +174,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
 
 def _describe(
     source: PretrainedCheckpoint, options: ConvertOptions
-) -> tuple[PretrainedCheckpoint, Head, Task | None, tuple[str, ...]]:
+) -> tuple[PretrainedCheckpoint, TaskType, Task | None, tuple[str, ...]]:
     """The checkpoint with all that is known of it, its head, its task, and what is left out."""
     config = setup.find_config(options.bert_config_file, source)
     task = read_task(folder_of(source.source))

@@ -13,30 +13,23 @@ from bert_tf.errors import naming_parameters
 from bert_tf.finetuning import setup
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model
-from bert_tf.modeling.bert import BertModel
-from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import option, refuse_infinite
-from bert_tf.serving.classification import ServedClassifier
+from bert_tf.registry import TYPES
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
 from bert_tf.serving.masked_lm import ServedMaskFiller
-from bert_tf.serving.multiple_choice import ServedChooser
 from bert_tf.serving.onnx import ONNX_PRECISIONS, write_onnx
 from bert_tf.serving.question_answering import ServedAnswerer
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.served import TOKENS, Served
-from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
-from bert_tf.tasks.token_classification import TokenClassificationTask
 
 logger = logging.getLogger(__name__)
 
-HEADS = ("task", "encoder", "masked_lm")
+HEADS = ("task", *(name for name, entry in TYPES.items() if entry.served and not entry.task))
 # Format -> the precisions that it can have.
 FORMATS = {
     "saved_model": ("float32", "bfloat16"),
@@ -44,11 +37,6 @@ FORMATS = {
     "onnx": ONNX_PRECISIONS,
 }
 _PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in names))
-_WITH_LENGTH = {
-    ClassificationTask: ServedClassifier,
-    MultipleChoiceTask: ServedChooser,
-    TokenClassificationTask: ServedTagger,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +229,7 @@ def load_served(options: ExportOptions) -> Served:
         vocab_file=options.vocab_file,
         do_lower_case=options.do_lower_case,
     )
-    if trained.task is not None and not isinstance(trained.task, PretrainingTask):
+    if trained.task is not None and TYPES[trained.task.name].served:
         return _with_task(trained, options)
     if trained.unused_head:
         raise ValueError(
@@ -274,15 +262,12 @@ def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
             options.null_score_diff_threshold,
         )
         return ServedAnswerer(trained, settings, options.with_text)
-    least = 3  # [CLS], a word or a second sentence's [SEP], [SEP]
-    if isinstance(task, ClassificationTask):
-        least = 2 + bool(task.is_pair) + bool(task.doc_stride)  # windows move by a token or more
     length = _checked_length(
         options.max_seq_length or trained.max_seq_length,
-        least,
+        task.min_seq_length,
         trained.model.config.max_position_embeddings,
     )
-    return _WITH_LENGTH[type(task)](trained, length, options.with_text)
+    return TYPES[task.name].load("served")(trained, length, options.with_text)
 
 
 def _as_pairs(trained: TrainedModel, is_pair: bool) -> TrainedModel:
@@ -304,8 +289,7 @@ def _without_task(head: str, options: ExportOptions) -> Served:
     tokenizer = setup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
     limit = config.max_position_embeddings
     length = _checked_length(options.max_seq_length or limit, 3, limit)
-    kind = BertModel if head == "encoder" else BertForPreTraining
-    model = kind(config, dtype=options.dtype)
+    model = TYPES[head].load("model")(config, dtype=options.dtype)
     report = initialize(model, checkpoint)
     if head == "encoder":
         layers = _layer_indexes(options.layers, config.num_hidden_layers)

@@ -15,14 +15,11 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.heads import Head
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
 from bert_tf.interop.sidecar import find_config
 from bert_tf.interop.tensor_files import weights_file
-from bert_tf.modeling import models
-from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.inputs import OTHER_NAMES
-from bert_tf.programs import verify
+from bert_tf.registry import TaskType
 
 _NUM_CHOICES = 3
 # Ours -> the name of the same output there.
@@ -34,7 +31,7 @@ _HUGGINGFACE_OUTPUTS = {
 }
 
 
-def example_batch(config: BertConfig, head: Head, seed: int = 0) -> dict[str, np.ndarray]:
+def example_batch(config: BertConfig, head: TaskType, seed: int = 0) -> dict[str, np.ndarray]:
     """Random ids of three lengths, with padding: int32 [B, S], or [B, K, S] for choices."""
     rng = np.random.default_rng(seed)
     length = min(config.max_position_embeddings, 48)
@@ -50,35 +47,25 @@ def example_batch(config: BertConfig, head: Head, seed: int = 0) -> dict[str, np
 
 
 def own_outputs(
-    checkpoint: PretrainedCheckpoint, head: Head, batch: Mapping[str, np.ndarray]
+    checkpoint: PretrainedCheckpoint, head: TaskType, batch: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """What our model says: name of the output -> float32 array. Every position counts as masked."""
     config = find_config(None, checkpoint)
     inputs = dict(batch)
-    if head.name == "encoder":
-        model = BertModel(config)
-    elif head.name in ("pretraining", "masked_lm", "next_sentence"):
-        model = models.BertForPreTraining(config)
+    labels = {"num_labels": len(checkpoint.labels or ())} if head.has_labels else {}
+    model = head.load("model")(config, **labels)
+    if "masked_lm_positions" in model.exported_inputs:
         count, length = batch["input_ids"].shape
         inputs["masked_lm_positions"] = np.tile(np.arange(length, dtype=np.int32), (count, 1))
-    elif head.has_labels:
-        num_labels = len(checkpoint.labels or ())
-        model = getattr(models, head.architecture)(config, num_labels)
-    else:
-        model = getattr(models, head.architecture)(config)
     initialize(model, checkpoint)
     outputs = {name: np.asarray(value) for name, value in model(inputs).items()}
-    wanted = {
-        "encoder": ("sequence_output", "pooled_output"),
-        "masked_lm": ("masked_lm_logits",),
-        "next_sentence": ("next_sentence_logits",),
-    }.get(head.name, tuple(outputs))
+    wanted = head.outputs or tuple(outputs)
     has_pooler = "bert/pooler/dense/kernel" in checkpoint.arrays
     return {n: outputs[n] for n in wanted if has_pooler or n != "pooled_output"}
 
 
 def transformers_outputs(
-    folder: str, head: Head, batch: Mapping[str, np.ndarray]
+    folder: str, head: TaskType, batch: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """What the model in a Hugging Face folder says in `transformers`, under our names.
 
@@ -104,7 +91,7 @@ def transformers_outputs(
 
 
 def saved_model_outputs(
-    folder: str, _: Head, batch: Mapping[str, np.ndarray]
+    folder: str, _: TaskType, batch: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """What the signature of a TF Hub encoder says: `sequence_output` and `pooled_output`.
 
@@ -121,7 +108,7 @@ def saved_model_outputs(
     if taken != set(named):
         raise ValueError(
             f"{folder} has no signature `serving_default` that takes {', '.join(named)} (it takes "
-            f"{', '.join(sorted(taken)) or 'nothing'}), so it cannot be run for --verify."
+            f"{', '.join(sorted(taken)) or 'nothing'}), so it cannot be run for --"
         )
     outputs = signature(**{name: tf.constant(value) for name, value in named.items()})
     return {name: value.numpy() for name, value in outputs.items()}
@@ -155,7 +142,7 @@ logger = logging.getLogger(__name__)
 _TOLERANCE = 1e-5  # of the outputs, or of their largest where that is above 1
 
 
-def verify_conversion(checkpoint: PretrainedCheckpoint, head: Head, output_dir: str) -> None:
+def verify_conversion(checkpoint: PretrainedCheckpoint, head: TaskType, output_dir: str) -> None:
     """Compares what was written with the source: number by number, and as models that run.
 
     Raises:
@@ -183,7 +170,7 @@ def verify_conversion(checkpoint: PretrainedCheckpoint, head: Head, output_dir: 
     if not sides:
         logger.info("neither side is for another program that could be run here")
         return
-    batch = verify.example_batch(checkpoint.config, head)
+    batch = example_batch(checkpoint.config, head)
     ours = None
     for program, outputs_of, folder in sides:
         try:
@@ -194,23 +181,23 @@ def verify_conversion(checkpoint: PretrainedCheckpoint, head: Head, output_dir: 
             )
             return
         if ours is None:
-            ours = verify.own_outputs(checkpoint, head, batch)
+            ours = own_outputs(checkpoint, head, batch)
         _compare(ours, theirs, batch["input_mask"], f"{program} ({folder})")
 
 
-def _other_programs(folder: str, head: Head) -> Iterator[tuple[str, Callable, str]]:
+def _other_programs(folder: str, head: TaskType) -> Iterator[tuple[str, Callable, str]]:
     """What else can run the model in `folder`: (program, function that does so, folder)."""
     if tf.io.gfile.exists(os.path.join(folder, "config.json")) and weights_file(folder):
-        yield "transformers", verify.transformers_outputs, folder
+        yield "transformers", transformers_outputs, folder
     # A SavedModel's signature has no outputs of heads.
     if head.name == "encoder" and tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")):
-        yield "the SavedModel", verify.saved_model_outputs, folder
+        yield "the SavedModel", saved_model_outputs, folder
 
 
 def _compare(
     ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], mask: np.ndarray, other: str
 ) -> None:
-    difference, magnitude = verify.largest_difference(ours, theirs, mask)
+    difference, magnitude = largest_difference(ours, theirs, mask)
     outputs = ", ".join(ours)
     logger.info("verified: largest difference to %s: %.3g", other, difference)
     logger.info("  of %s; their largest value is %.3g", outputs, magnitude)

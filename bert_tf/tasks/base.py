@@ -43,6 +43,11 @@ class Task(abc.ABC):
     predictions_per_token: float = 0.0  # of a masked-LM head, for the count of operations
 
     @property
+    def min_seq_length(self) -> int:
+        """Fewest tokens of a sequence: [CLS], a token or the [SEP] of a pair, [SEP]."""
+        return 3
+
+    @property
     def input_names(self) -> tuple[str, ...]:
         """The features that the model takes."""
         return tuple(spec.name for spec in self.features if spec.role == "input")
@@ -68,6 +73,19 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def arguments(self) -> dict[str, Any]:
         """What makes this task again, in values that JSON can hold: `type(task)(**arguments)`."""
+
+    @classmethod
+    def of_head(
+        cls,
+        config: BertConfig,
+        labels: Sequence[str],
+        max_seq_length: int,
+        *,
+        is_pair: bool | None,
+        num_choices: int,
+    ) -> Task | None:
+        """Return the task of a checkpoint, or None if there is none; see `of_checkpoint.make_task`."""
+        return None
 
     @abc.abstractmethod
     def build_model(self, config: BertConfig, dtype: str | None = None) -> keras.Model:

@@ -127,6 +127,18 @@ class ClassificationTask(ExampleTask):
             arguments |= {"doc_stride": self.doc_stride, "window_pooling": self.window_pooling}
         return arguments
 
+    @property
+    def min_seq_length(self) -> int:
+        return 2 + bool(self.is_pair) + bool(self.doc_stride)  # windows move by a token or more
+
+    @classmethod
+    def of_head(cls, config, labels, max_seq_length, *, is_pair, num_choices):
+        kind = problem_type_of(config, labels)
+        if not kind.has_labels and len(labels) > 1:
+            return None  # several numbers
+        labels = labels if kind.has_labels else ()
+        return cls(labels, max_seq_length, is_pair=is_pair, problem_type=kind.name)
+
     def build_model(
         self, config: BertConfig, dtype: str | None = None
     ) -> BertForSequenceClassification:
@@ -312,6 +324,7 @@ class ProblemType:
 
     Args:
         name: of --problem_type.
+        huggingface: `problem_type` in Hugging Face's config.json.
         has_labels: whether the outputs stand for named labels; else there is one, a number.
         metrics: by name, of (predictions, labels) as `predictions` and the records hold them.
         default_metrics: reported where nobody says which.
@@ -324,6 +337,7 @@ class ProblemType:
     """
 
     name: str
+    huggingface: str
     has_labels: bool
     metrics: Mapping[str, Metric]
     default_metrics: tuple[str, ...]
@@ -370,6 +384,7 @@ def _check_known(labels: Sequence[str], ids: Mapping[str, int]) -> None:
 
 SINGLE_LABEL = ProblemType(
     name="single_label",
+    huggingface="single_label_classification",
     has_labels=True,
     metrics={
         "accuracy": basic.accuracy,
@@ -387,6 +402,7 @@ SINGLE_LABEL = ProblemType(
 )
 MULTI_LABEL = ProblemType(
     name="multi_label",
+    huggingface="multi_label_classification",
     has_labels=True,
     metrics={
         "f1_micro": basic.multi_label_f1_micro,
@@ -405,6 +421,7 @@ MULTI_LABEL = ProblemType(
 )
 REGRESSION = ProblemType(
     name="regression",
+    huggingface="regression",
     has_labels=False,
     metrics={
         "pearson": basic.pearson,
@@ -422,3 +439,10 @@ REGRESSION = ProblemType(
     shown=lambda logits: logits.astype(np.float64),
 )
 PROBLEM_TYPES = {kind.name: kind for kind in (SINGLE_LABEL, MULTI_LABEL, REGRESSION)}
+
+
+def problem_type_of(config: BertConfig, labels: Sequence[str]) -> ProblemType:
+    """Return what Hugging Face's config.json states. Default, as there: one output is a number."""
+    stated = config.extra.get("problem_type")
+    default = REGRESSION if len(labels) == 1 else SINGLE_LABEL
+    return next((kind for kind in PROBLEM_TYPES.values() if kind.huggingface == stated), default)

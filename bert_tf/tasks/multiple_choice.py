@@ -52,6 +52,10 @@ class MultipleChoiceTask(ExampleTask):
     def arguments(self) -> dict[str, Any]:
         return {"num_choices": self.num_choices, "max_seq_length": self.max_seq_length}
 
+    @classmethod
+    def of_head(cls, config, labels, max_seq_length, *, is_pair, num_choices):
+        return cls(num_choices, max_seq_length)
+
     def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForMultipleChoice:
         return BertForMultipleChoice(config, dtype=dtype)
 

@@ -14,27 +14,16 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
-from bert_tf.interop.heads import HEADS, Head
+from bert_tf.registry import TYPES, TaskType
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.classification import PROBLEM_TYPES, ClassificationTask
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask
-from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.tasks.question_answering import QuestionAnsweringTask
-from bert_tf.tasks.token_classification import TokenClassificationTask
 
 logger = logging.getLogger(__name__)
 
-# Name here -> in Hugging Face's config.json.
-HUGGINGFACE_PROBLEM_TYPES = {
-    "single_label": "single_label_classification",
-    "multi_label": "multi_label_classification",
-    "regression": "regression",
-}
-_CLASSIFIER = HEADS["classification"].starts  # the variables with one row for each label
+_CLASSIFIER = TYPES["classification"].variables  # the variables with one row for each label
 
 
 def make_task(
-    head: Head,
+    head: TaskType,
     config: BertConfig,
     labels: Sequence[str] = (),
     *,
@@ -51,29 +40,11 @@ def make_task(
         is_pair: whether a classifier takes pairs; None if unknown, so that it takes both.
         num_choices: the most choices of a question.
     """
-    length = max_seq_length or config.max_position_embeddings
-    if head.name == "pretraining":
-        return PretrainingTask(length, max_predictions_per_seq=min(20, length))
-    if head.name == "multiple_choice":
-        return MultipleChoiceTask(num_choices, length)
-    if head.name == "question_answering":
-        return QuestionAnsweringTask(length, max_query_length=max(1, min(64, length - 4)))
-    if head.name == "token_classification":
-        return TokenClassificationTask(labels, length)
-    if head.name != "classification":
+    task_class = head.load("task")
+    if task_class is None:
         return None
-    problem_type = problem_type_of(config, labels)
-    if problem_type == "regression" and len(labels) > 1:
-        return None  # several numbers
-    labels = labels if PROBLEM_TYPES[problem_type].has_labels else ()
-    return ClassificationTask(labels, length, is_pair=is_pair, problem_type=problem_type)
-
-
-def problem_type_of(config: BertConfig, labels: Sequence[str]) -> str:
-    """Return a key of `PROBLEM_TYPES`. Default, as in `transformers`: one output is a number."""
-    ours = {theirs: name for name, theirs in HUGGINGFACE_PROBLEM_TYPES.items()}
-    default = "regression" if len(labels) == 1 else "single_label"
-    return ours.get(config.extra.get("problem_type", ""), default)
+    length = max_seq_length or config.max_position_embeddings
+    return task_class.of_head(config, labels, length, is_pair=is_pair, num_choices=num_choices)
 
 
 def default_labels(config: BertConfig, num_labels: int) -> tuple[str, ...] | None:

@@ -113,6 +113,10 @@ class QuestionAnsweringTask(Task):
         """The same task, to predict some questions."""
         return QuestionAnsweringTask(**self.arguments(), asked=asked)
 
+    @classmethod
+    def of_head(cls, config, labels, max_seq_length, *, is_pair, num_choices):
+        return cls(max_seq_length, max_query_length=max(1, min(64, max_seq_length - 4)))
+
     def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForQuestionAnswering:
         return BertForQuestionAnswering(config, dtype=dtype)
 

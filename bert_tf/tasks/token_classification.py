@@ -105,6 +105,10 @@ class TokenClassificationTask(ExampleTask):
             "word_labels": self.word_labels,
         }
 
+    @classmethod
+    def of_head(cls, config, labels, max_seq_length, *, is_pair, num_choices):
+        return cls(labels, max_seq_length)
+
     def build_model(self, config: BertConfig, dtype: str | None = None) -> keras.Model:
         if self.feature_layers is None:
             return BertForTokenClassification(config, len(self.labels), dtype=dtype)

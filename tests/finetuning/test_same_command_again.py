@@ -13,11 +13,11 @@ from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.multiple_choice import run_swag
 from bert_tf.finetuning.question_answering import run_squad
 from bert_tf.finetuning.token_classification import run_ner
-from bert_tf.interop.heads import HEADS
 from bert_tf.interop.huggingface import config_values, huggingface_tensors, tokenizer_values
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.modeling.bert import BertModel
 from bert_tf.programs.run_pretraining import run_pretraining
+from bert_tf.registry import TYPES
 from bert_tf.training.checkpoints import latest_checkpoint
 
 # Program -> what it starts from.
@@ -38,7 +38,7 @@ def folders(toy_text, tmp_path_factory):
     config = replace(config, num_hidden_layers=1)
     vocab = (toy_text / "vocab.txt").read_text().splitlines()
     arrays = {variable.path: variable.numpy() for variable in BertModel(config).weights}
-    head = HEADS["encoder"]
+    head = TYPES["encoder"]
     values = config_values(config, head, vocab=vocab) | {
         "_name_or_path": "toy",
         "hidden_act": "gelu",

@@ -17,7 +17,6 @@ from tiny_tf2 import (
     variable,
 )
 
-from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.tf1 import read_tf1
 from bert_tf.modeling.bert import BertModel
@@ -27,6 +26,7 @@ from bert_tf.modeling.models import (
     BertForTokenClassification,
 )
 from bert_tf.programs import verify
+from bert_tf.registry import TYPES
 
 ARRAYS = arrays_of("masked_lm", "next_sentence")
 ENCODER = {name: array for name, array in ARRAYS.items() if name.startswith("bert/")}
@@ -219,7 +219,7 @@ def test_saved_model_has_weights_vocabulary_and_case(tmp_path):
 
 def test_our_encoder_says_what_the_saved_model_says(tmp_path):
     folder = save_hub_encoder(tmp_path / "hub", CONFIG, ENCODER, TOKENS)
-    checkpoint, head = read_checkpoint(folder), HEADS["encoder"]
+    checkpoint, head = read_checkpoint(folder), TYPES["encoder"]
     batch = verify.example_batch(CONFIG, head)
     ours = verify.own_outputs(checkpoint, head, batch)
     theirs = verify.saved_model_outputs(folder, head, batch)
@@ -251,7 +251,7 @@ def test_what_else_a_saved_model_holds_is_reported_as_not_used(tmp_path):
 def test_saved_model_with_another_signature_cannot_be_run(tmp_path):
     tf.saved_model.save(Part(weight=variable([1.0], "weight")), str(tmp_path))
     with pytest.raises(ValueError, match=r"no signature `serving_default` that takes input_word_"):
-        head = HEADS["encoder"]
+        head = TYPES["encoder"]
         batch = verify.example_batch(CONFIG, head)
         verify.saved_model_outputs(str(tmp_path), head, batch)
     with pytest.raises(ValueError, match="no BERT encoder of tf-models"):

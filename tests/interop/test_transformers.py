@@ -8,9 +8,9 @@ import pytest
 from tiny_checkpoints import CONFIG
 from tiny_conversions import CASES, arrays_for, convert, head_flags, tf1_folder
 
-from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.programs import verify
+from bert_tf.registry import TYPES
 from bert_tf.tokenization import FullTokenizer
 from reference import numpy_bert
 
@@ -39,7 +39,7 @@ def test_every_head_loads_without_a_warning_and_says_the_same(exported, head, ca
     caplog.clear()
     capfd.readouterr()
     transformers.utils.logging.disable_progress_bar()
-    architecture = getattr(transformers, HEADS[head].architecture)
+    architecture = getattr(transformers, TYPES[head].architecture)
     transformers.utils.logging.enable_propagation()
     model, found = architecture.from_pretrained(folder, output_loading_info=True)
     transformers.utils.logging.disable_propagation()
@@ -52,7 +52,7 @@ def test_every_head_loads_without_a_warning_and_says_the_same(exported, head, ca
 
 def test_logits_of_transformers_are_those_of_the_numpy_bert(exported):
     folder = exported("classification")
-    head, checkpoint = HEADS["classification"], read_checkpoint(folder)
+    head, checkpoint = TYPES["classification"], read_checkpoint(folder)
     batch = verify.example_batch(CONFIG, head)
     found = verify.transformers_outputs(str(folder), head, batch)["logits"]
     encoded = numpy_bert.encode(CONFIG, checkpoint.arrays, *batch.values())

@@ -10,11 +10,11 @@ from tiny_runs import read_results, sentence_options
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.classification import run_classifier
-from bert_tf.interop.heads import HEADS
 from bert_tf.interop.huggingface import config_values
 from bert_tf.interop.initial import assign
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForSequenceClassification
+from bert_tf.registry import TYPES
 
 PLAIN = BertConfig(
     vocab_size=23,
@@ -112,7 +112,7 @@ def test_the_configuration_says_what_it_may_be():
 
 def test_hugging_face_has_no_place_for_it():
     with pytest.raises(ValueError, match=r"`num_bilstm_layers` is 2, but Hugging Face's BERT"):
-        config_values(with_bilstm(), HEADS["encoder"])
+        config_values(with_bilstm(), TYPES["encoder"])
 
 
 def test_a_run_with_it_notes_it_and_is_evaluated_with_it(pretrained, mood_tables, tmp_path):

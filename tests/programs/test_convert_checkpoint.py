@@ -27,12 +27,12 @@ from tiny_conversions import (
 )
 from tiny_tf2 import Encoder, save_hub_encoder
 
-from bert_tf.interop.heads import HEADS
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.model_folder import load_model_folder, read_task
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.programs import verify
 from bert_tf.programs.verify import verify_conversion
+from bert_tf.registry import TYPES
 from reference import numpy_bert
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
@@ -68,12 +68,12 @@ def test_head_and_labels_are_carried_along(tmp_path, head):
     source = tf1_folder(tmp_path / "tf1", arrays_for(head))
     there = convert(source, tmp_path / "there", "huggingface", **head_flags(head))
     values = json.loads((there / "config.json").read_text())
-    assert values["architectures"] == [HEADS[head].architecture]
+    assert values["architectures"] == [TYPES[head].architecture]
     assert (values["model_type"], values["hidden_act"]) == ("bert", "gelu_new")
     checkpoint = read_checkpoint(there)
     assert checkpoint.config == CONFIG
     assert checkpoint.do_lower_case is True
-    if HEADS[head].has_labels:
+    if TYPES[head].has_labels:
         assert checkpoint.labels == tuple(LABELS.split(","))
         assert values["label2id"] == {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}
     problem_type = "single_label_classification" if head == "classification" else None
@@ -235,10 +235,10 @@ def test_verify_runs_the_saved_model(tmp_path, caplog):
 def test_what_is_compared_is_what_the_head_says(tmp_path, head):
     arrays = arrays_for(head)
     tf1_folder(tmp_path, arrays)
-    labels = tuple(LABELS.split(",")) if HEADS[head].has_labels else None
+    labels = tuple(LABELS.split(",")) if TYPES[head].has_labels else None
     checkpoint = dataclasses.replace(read_checkpoint(str(tmp_path)), labels=labels)
-    batch = verify.example_batch(CONFIG, HEADS[head])
-    found = verify.own_outputs(checkpoint, HEADS[head], batch)
+    batch = verify.example_batch(CONFIG, TYPES[head])
+    found = verify.own_outputs(checkpoint, TYPES[head], batch)
     for name, value in expected_outputs(head, arrays, *batch.values()).items():
         np.testing.assert_allclose(found.pop(name), value, rtol=0, atol=1e-5, err_msg=name)
     assert not found
@@ -302,4 +302,4 @@ def test_verify_refuses_values_that_differ(tmp_path):
     changed = {**arrays, "bert/pooler/dense/bias": arrays["bert/pooler/dense/bias"] + 1}
     message = r"out is not what .*tf1.* is: bert/pooler/dense/bias\. .* please report it"
     with pytest.raises(ValueError, match=message):
-        verify_conversion(dataclasses.replace(source, arrays=changed), HEADS["encoder"], str(out))
+        verify_conversion(dataclasses.replace(source, arrays=changed), TYPES["encoder"], str(out))

@@ -1,0 +1,174 @@
+"""The types of task, and what each package has for them.
+
+A new type of task is one entry here and one file of its name in every package. Classes are named by
+module and imported when they are used, so that every package may look a type up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+_ROOT = ("output_weights", "output_bias")
+_MASKED_LM = "cls/predictions/"
+_NEXT_SENTENCE = "cls/seq_relationship/"
+_ENTITIES = 'predict(["John Smith lives in New York."])'
+_CHOICE = 'predict([("He opens the door.", ["He goes in.", "He eats it."])])'
+_FILL = 'fill_mask("The dog [MASK] at the cat.")'
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskType:
+    """A type of task, or a head without a task.
+
+    Args:
+        name: in task.json and `--head`; also the name of its file in every package.
+        architecture: Hugging Face's class.
+        variables: beginnings of the names of the head's variables; whole names at the root.
+        uses_pooler: True if Hugging Face's class has a pooler. Ours and the reference's always have one.
+        has_labels: True if the outputs have names.
+        model, task, predictor, saved, served: `module:Class` in this package, or "". Several classes
+            are separated by spaces.
+        outputs: outputs of `model` that the head alone computes; () for all.
+        program: fine-tuning or pre-training program, or "".
+        pipeline: name of the pipeline on Hugging Face's hub.
+        usage: call of `bert_tf.load(folder)`, for the model card.
+    """
+
+    name: str
+    architecture: str
+    variables: tuple[str, ...] = ()
+    uses_pooler: bool = True
+    has_labels: bool = False
+    model: str
+    task: str = ""
+    predictor: str = ""
+    saved: str = ""
+    served: str = ""
+    outputs: tuple[str, ...] = ()
+    program: str = ""
+    pipeline: str = "feature-extraction"
+    usage: str = 'embed(["A dog barked."])'
+
+    def load(self, part: str) -> Any:
+        """Return the class named by a field such as `task`, or None if the type has none."""
+        names = getattr(self, part)
+        return load(names) if names else None
+
+    def owns(self, variable: str) -> bool:
+        """Return whether a variable belongs to this head."""
+        return variable in self.variables or variable.startswith(
+            tuple(start for start in self.variables if "/" in start)
+        )
+
+
+def load(name: str) -> Any:
+    """Return the class that `module:Class` names."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(f"bert_tf.{module}"), attribute)
+
+
+TYPES = {
+    entry.name: entry
+    for entry in (
+        TaskType(
+            name="encoder",
+            architecture="BertModel",
+            model="modeling.bert:BertModel",
+            outputs=("sequence_output", "pooled_output"),
+            predictor="prediction.encoder:SentenceEncoder",
+            saved="prediction.saved_models:SavedEncoder",
+            served="serving.encoder:ServedEncoder",
+        ),
+        TaskType(
+            name="pretraining",
+            architecture="BertForPreTraining",
+            variables=(_MASKED_LM, _NEXT_SENTENCE),
+            model="modeling.models:BertForPreTraining",
+            task="tasks.pretraining:PretrainingTask",
+            predictor="prediction.masked_lm:MaskFiller",
+            program="run_pretraining",
+            pipeline="fill-mask",
+            usage=_FILL,
+        ),
+        TaskType(
+            name="masked_lm",
+            architecture="BertForMaskedLM",
+            variables=(_MASKED_LM,),
+            uses_pooler=False,
+            model="modeling.models:BertForPreTraining",
+            outputs=("masked_lm_logits",),
+            predictor="prediction.masked_lm:MaskFiller",
+            saved="prediction.saved_models:SavedMaskFiller",
+            served="serving.masked_lm:ServedMaskFiller",
+            pipeline="fill-mask",
+            usage=_FILL,
+        ),
+        TaskType(
+            name="next_sentence",
+            architecture="BertForNextSentencePrediction",
+            variables=(_NEXT_SENTENCE,),
+            model="modeling.models:BertForPreTraining",
+            outputs=("next_sentence_logits",),
+        ),
+        TaskType(
+            name="classification",
+            architecture="BertForSequenceClassification",
+            variables=_ROOT,
+            has_labels=True,
+            model="modeling.models:BertForSequenceClassification",
+            task="tasks.classification:ClassificationTask",
+            predictor="prediction.classification:TextClassifier",
+            saved="prediction.saved_models:SavedClassifier",
+            served="serving.classification:ServedClassifier",
+            program="run_classifier",
+            pipeline="text-classification",
+            usage='predict(["A text."])',
+        ),
+        TaskType(
+            name="token_classification",
+            architecture="BertForTokenClassification",
+            variables=_ROOT,
+            uses_pooler=False,
+            has_labels=True,
+            model="modeling.models:BertForTokenClassification",
+            task="tasks.token_classification:TokenClassificationTask",
+            predictor="prediction.token_classification:EntityRecognizer",
+            saved="prediction.saved_models:SavedTagger",
+            served="serving.token_classification:ServedTagger",
+            program="run_ner",
+            pipeline="token-classification",
+            usage=_ENTITIES,
+        ),
+        TaskType(
+            name="question_answering",
+            architecture="BertForQuestionAnswering",
+            variables=("cls/squad/",),
+            uses_pooler=False,
+            model="modeling.models:BertForQuestionAnswering",
+            task="tasks.question_answering:QuestionAnsweringTask",
+            predictor="prediction.question_answering:QuestionAnswerer",
+            saved="prediction.saved_models:SavedAnswerer",
+            served="serving.question_answering:ServedAnswerer",
+            program="run_squad",
+            pipeline="question-answering",
+            usage='predict([("Who won?", "Denver beat Carolina.")])',
+        ),
+        TaskType(
+            name="multiple_choice",
+            architecture="BertForMultipleChoice",
+            variables=_ROOT,
+            model="modeling.models:BertForMultipleChoice",
+            task="tasks.multiple_choice:MultipleChoiceTask",
+            predictor="prediction.multiple_choice:ChoicePredictor",
+            saved="prediction.saved_models:SavedChooser",
+            served="serving.multiple_choice:ServedChooser",
+            program="run_swag",
+            pipeline="multiple-choice",
+            usage=_CHOICE,
+        ),
+    )
+}
+BY_ARCHITECTURE = {entry.architecture: entry for entry in TYPES.values()}
+TASK_NAMES = tuple(name for name, entry in TYPES.items() if entry.task)
