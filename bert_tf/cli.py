@@ -79,7 +79,8 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         except Exception as error:
             if not is_user_error(error):
                 raise
-            words = _missing_file(error, options) or _full_disk(error) or error
+            words = _missing_file(error, options) or _full_disk(error)
+            words = words or with_flags(str(error), options_class)
             print(f"\nerror: {words}", file=sys.stderr)
             if flags.FLAGS.verbosity >= absl_logging.DEBUG:
                 raise
@@ -87,6 +88,30 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         return 0
 
     app.run(main)
+
+
+def with_flags(message: str, options_class: type) -> str:
+    """Return the message of an error with flags in place of the parameters that it names.
+
+    A name is a parameter in backticks, before a value, at the start before " is ", and wherever it
+    contains an underscore. It is none in a path, in quotes or in a longer name.
+
+    >>> from bert_tf.programs.predict import PredictionOptions
+    >>> with_flags("top_k is 0, but must be 1 or more. Use `top_k=5`.", PredictionOptions)
+    '--top_k is 0, but must be 1 or more. Use --top_k=5.'
+    >>> with_flags("The task in output_file/task.json needs `task`.", PredictionOptions)
+    'The task in output_file/task.json needs --task.'
+    """
+    names = [field.name for field in dataclasses.fields(options_class)]
+    any_name = "|".join(names)
+    long_name = "|".join(name for name in names if "_" in name) or "(?!)"
+    message = re.sub(rf"`(({any_name})(=[^`]*)?)`", r"--\1", message)
+    begins, ends = r"(?<![\w`'\"/.-])", r"(?![\w`\"/-]|\.\w|'(?!s\b))"
+    return re.sub(
+        rf"^({any_name})(?= is )|{begins}((?:{any_name})(?==[^\s=])|(?:{long_name}){ends})",
+        r"--\1\2",
+        message,
+    )
 
 
 def is_user_error(error: Exception) -> bool:

@@ -231,6 +231,30 @@ def test_every_flag_of_the_reference_is_there_with_its_default(name):
         assert found == default, flag
 
 
+@pytest.mark.parametrize(
+    "message, shown",
+    [
+        ("n_best_size is 0, but must be 1 or more.", "--n_best_size is 0, but must be 1 or more."),
+        ("seed is 1.5; use `seed=1`.", "--seed is 1.5; use --seed=1."),
+        ("Name another output_dir, or `seed`.", "Name another --output_dir, or --seed."),
+        ("version_2_with_negative=True needs it.", "--version_2_with_negative=True needs it."),
+        ("doc_stride's limit (max_seq_length)", "--doc_stride's limit (--max_seq_length)"),
+        ("The license and the seed of each report.", "The license and the seed of each report."),
+        (
+            "a/output_dir/train_file.json, 'vocab_file' or",
+            "a/output_dir/train_file.json, 'vocab_file' or",
+        ),
+        (
+            '{"doc_stride": 1}, my-doc_stride, doc_strides',
+            '{"doc_stride": 1}, my-doc_stride, doc_strides',
+        ),
+        ("`hidden_size` is 5; --doc_stride=3", "`hidden_size` is 5; --doc_stride=3"),
+    ],
+)
+def test_messages_name_flags_in_place_of_parameters(message, shown):
+    assert cli.with_flags(message, OPTION_CLASSES["SquadOptions"]) == shown
+
+
 # ---- A script of our own, run as a user runs it -------------------------------------------------
 
 SCRIPT = """
@@ -253,7 +277,7 @@ class Options:
 
     def __post_init__(self):
         if self.number < 1:
-            raise ValueError(f"--number is {{self.number}}, but must be 1 or more.")
+            raise ValueError(f"number is {{self.number}}, but must be 1 or more.")
 
 def workflow(options):
     logging.getLogger("bert_tf.somewhere").info("started")
