@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -30,28 +31,90 @@ def check_license(license: str | None) -> None:
     """
     if license is not None and not re.fullmatch(r"[A-Za-z][\w.+-]*", license):
         raise ValueError(
-            f"--license is {license!r}, but must be a name as Hugging Face's hub has it, such as "
+            f"license is {license!r}, but must be a name as Hugging Face's hub has it, such as "
             f"apache-2.0, mit or cc-by-4.0; {NO_LICENSE} where it has none."
         )
 
 
-def option(help_text: str, **kwargs: Any) -> Any:
-    """A dataclass field that becomes a flag; without `default` the flag is required.
+_CHECKS = {
+    "min": (operator.ge, "{} or more"),
+    "above": (operator.gt, "above {}"),
+    "max": (operator.le, "at most {}"),
+    "below": (operator.lt, "below {}"),
+}
+
+
+def option(help_text: str, *, between: tuple[float, float] | None = None, **kwargs: Any) -> Any:
+    """Return a dataclass field that becomes a flag. Without `default` the flag is required.
 
     Args:
         help_text: shown by --help.
-        **kwargs: `default`; `choices`, a sequence of allowed values; `positional`, for the one field
-            that takes the arguments which are no flags.
+        between: the smallest and the largest valid number, both included.
+        **kwargs: `default`; `choices`, a sequence of the valid values; `positional=True` for the one
+            field that takes the arguments without a flag; `min` and `max`, the smallest and the
+            largest valid number; `above` and `below`, limits that are not valid themselves; `hint`, the
+            end of the message about an invalid number, in which {name} is the value of an option;
+            `infinite=True` if inf and -inf are valid.
     """
+    if between is not None:
+        kwargs["min"], kwargs["max"] = between
     metadata = {"help": help_text}
-    for name in ("choices", "positional"):
+    for name in ("choices", "positional", "hint", "infinite", *_CHECKS):
         if name in kwargs:
             metadata[name] = kwargs.pop(name)
     return field(metadata=metadata, **kwargs)
 
 
+def valid_range(limits: Mapping[str, Any]) -> str:
+    """Return the range in the metadata of an option in words, "" without one.
+
+    >>> valid_range({"help": "Share.", "min": 0, "below": 1})
+    '0 or more and below 1'
+    """
+    if "min" in limits and "max" in limits:
+        return f"from {limits['min']} to {limits['max']}"
+    return " and ".join(
+        words.format(limits[name]) for name, (_, words) in _CHECKS.items() if name in limits
+    )
+
+
+def check_ranges(options: Any) -> None:
+    """Raise unless every number of a dataclass is finite and in the range of its `option`.
+
+    Raises:
+        ValueError: a number is not; the message names the parameter, the value and the range.
+        TypeError: a value with a range cannot be compared with a number.
+    """
+    for each in fields(options):
+        value, limits = getattr(options, each.name), each.metadata
+        if value is None and each.default is None:
+            continue
+        wanted = valid_range(limits)
+        if isinstance(value, float) and not math.isfinite(value):
+            if not limits.get("infinite"):
+                wanted = f"{wanted} and finite" if wanted else "a finite number"
+            elif math.isnan(value):
+                wanted = "a number"
+            else:
+                continue
+        elif all(
+            holds(value, limits[name]) for name, (holds, _) in _CHECKS.items() if name in limits
+        ):
+            continue
+        hint = limits.get("hint", ".").format_map(vars(options))
+        raise ValueError(f"{each.name} is {value}, but must be {wanted}{hint}")
+
+
 @dataclass(frozen=True, kw_only=True)
-class DeviceOptions:
+class Options:
+    """The base of the options of a program."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceOptions(Options):
     """Where to compute."""
 
     distribution_strategy: str = option(
@@ -121,13 +184,14 @@ class TrainingOptions(DeviceOptions):
     )
     do_train: bool = option("Train.", default=False)
     do_eval: bool = option("Evaluate.", default=False)
-    train_batch_size: int = option("Examples per step, over all devices.", default=32)
-    eval_batch_size: int = option("Examples per evaluation batch.", default=8)
-    learning_rate: float = option("Peak learning rate.", default=5e-5)
+    train_batch_size: int = option("Examples per step, over all devices.", default=32, min=1)
+    eval_batch_size: int = option("Examples per evaluation batch.", default=8, min=1)
+    learning_rate: float = option("Peak learning rate.", default=5e-5, above=0)
     lr_batch_size: int | None = option(
         "The batch size that --learning_rate was found for. The rate is multiplied by "
         "--train_batch_size / --lr_batch_size. Default: the rate is used as it is.",
         default=None,
+        min=1,
     )
     lr_batch_scaling: str = option(
         "How the rate grows with the batch size, with --lr_batch_size; sqrt is usual with "
@@ -139,9 +203,14 @@ class TrainingOptions(DeviceOptions):
         "Shape of the learning rate after warm-up.", default="linear", choices=tuple(SCHEDULES)
     )
     lr_power: float = option(
-        "Power of --lr_schedule=polynomial: (1 - step / steps) ** power.", default=1.0
+        "Power of --lr_schedule=polynomial: (1 - step / steps) ** power.", default=1.0, above=0
     )
-    lr_end: float = option("Share of the peak rate that is left at the last step.", default=0.0)
+    lr_end: float = option(
+        "Share of the peak rate that is left at the last step.",
+        default=0.0,
+        between=(0, 1),
+        hint=": it is a share of learning_rate={learning_rate}, not a rate.",
+    )
     lr_decay_from_warmup: bool = option(
         "Let the decay begin where warm-up ends. Default: it is measured from step 0, as in the "
         "reference, so that the rate falls a little when warm-up ends.",
@@ -151,6 +220,9 @@ class TrainingOptions(DeviceOptions):
         "Each layer learns at this share of the rate of the layer above it, and the embeddings at "
         "this share of layer 0's; heads and pooler at the full rate. 1 means that all are equal.",
         default=1.0,
+        above=0,
+        max=1,
+        hint="; 0.8 to 0.95 are usual. `freeze` takes layers out of training.",
     )
     freeze: str | None = option(
         "What is not trained: comma list of embeddings, encoder (all layers), pooler, and numbers or "
@@ -164,29 +236,36 @@ class TrainingOptions(DeviceOptions):
         choices=tuple(OPTIMIZERS),
     )
     weight_decay_rate: float = option(
-        "Weight decay, of all but biases and LayerNorms.", default=0.01
+        "Weight decay, of all but biases and LayerNorms.", default=0.01, min=0
     )
-    adam_beta1: float = option("Decay of the mean of the gradients.", default=0.9)
-    adam_beta2: float = option("Decay of the mean of their squares.", default=0.999)
-    adam_epsilon: float = option("Added to the root of that mean.", default=1e-6)
+    adam_beta1: float = option("Decay of the mean of the gradients.", default=0.9, min=0, below=1)
+    adam_beta2: float = option("Decay of the mean of their squares.", default=0.999, min=0, below=1)
+    adam_epsilon: float = option("Added to the root of that mean.", default=1e-6, above=0)
     ema_decay: float | None = option(
         "Keep a moving average of the weights, which forgets 1 - this share per step (0.999 is usual), "
         "and evaluate and export it in place of the weights.",
         default=None,
+        above=0,
+        below=1,
     )
     max_gradient_norm: float = option(
-        "Gradients are scaled down to this norm over all variables.", default=1.0
+        "Gradients are scaled down to this norm over all variables.",
+        default=1.0,
+        above=0,
+        hint=". 1e9 clips nothing.",
     )
-    save_checkpoints_steps: int = option("Steps between checkpoints.", default=1000)
+    save_checkpoints_steps: int = option("Steps between checkpoints.", default=1000, min=1)
     stop_step: int | None = option(
         "End at this step, though the learning rate is that of all training steps: for a first phase "
         "that --init_optimizer goes on from.",
         default=None,
+        min=1,
     )
     evaluate_steps: int = option(
         "Evaluate every so many steps while training, and keep the best weights in the folder best of "
         "--output_dir; 0 means at the end only.",
         default=0,
+        min=0,
     )
     best_metric: str | None = option(
         "The figure of an evaluation that says which weights are best; lower is better where its name "
@@ -194,14 +273,17 @@ class TrainingOptions(DeviceOptions):
         default=None,
     )
     early_stopping: int = option(
-        "End after so many evaluations in a row without a better figure; 0 means never.", default=0
+        "End after so many evaluations in a row without a better figure; 0 means never.",
+        default=0,
+        min=0,
     )
-    keep_checkpoint_max: int = option("Checkpoints that are kept; 0 keeps all.", default=5)
+    keep_checkpoint_max: int = option("Checkpoints that are kept; 0 keeps all.", default=5, min=0)
     iterations_per_loop: int = option(
         "Most steps per call of the compiled loop. Fewer run per call when they take long.",
         default=1000,
+        min=1,
     )
-    steps_per_loop: int | None = option("Same as --iterations_per_loop.", default=None)
+    steps_per_loop: int | None = option("Same as --iterations_per_loop.", default=None, min=1)
     pack_sequences: bool = option(
         "Train on rows of several examples each, up to the sequence length, so that there is hardly "
         "any padding; an example sees only itself. The loss is the same.",
@@ -215,6 +297,7 @@ class TrainingOptions(DeviceOptions):
     gradient_accumulation_steps: int = option(
         "Parts into which each device cuts its share of the batch, to fit it into memory.",
         default=1,
+        min=1,
     )
     seed: int = option("Of the initial weights, the order of the data, and dropout.", default=12345)
     license: str = option(
@@ -224,104 +307,45 @@ class TrainingOptions(DeviceOptions):
     )
 
     def __post_init__(self) -> None:
-        for name in (
-            "train_batch_size",
-            "eval_batch_size",
-            "save_checkpoints_steps",
-            "iterations_per_loop",
-            "gradient_accumulation_steps",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
+        super().__post_init__()
         if self.gradient_accumulation_steps > self.train_batch_size:
             raise ValueError(
-                f"--gradient_accumulation_steps is {self.gradient_accumulation_steps}, but "
-                f"--train_batch_size={self.train_batch_size} examples cannot be cut into more parts "
-                f"than that. Use --gradient_accumulation_steps={self.train_batch_size} or less."
+                f"gradient_accumulation_steps is {self.gradient_accumulation_steps}, but "
+                f"train_batch_size={self.train_batch_size} examples cannot be cut into more parts "
+                f"than that. Use gradient_accumulation_steps={self.train_batch_size} or less."
             )
-        refuse_infinite(self)
-        if not self.learning_rate > 0:
-            raise ValueError(f"--learning_rate is {self.learning_rate}, but must be above 0.")
-        if self.keep_checkpoint_max < 0:
-            raise ValueError(
-                f"--keep_checkpoint_max is {self.keep_checkpoint_max}, but must be 0 or more."
-            )
-        check_license(self.license)
-        self._check_steps()
-        self._check_learning_rate()
-        self._check_optimizer()
-
-    def _check_steps(self) -> None:
-        for name in ("evaluate_steps", "early_stopping"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"--{name} is {getattr(self, name)}, but must be 0 or more.")
-        for name in ("stop_step", "steps_per_loop"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"--{name} is {value}, but must be 1 or more.")
         for name in ("early_stopping", "best_metric"):
             if getattr(self, name) and not self.evaluate_steps:
                 raise ValueError(
-                    f"--{name}={getattr(self, name)} needs evaluations while training: give "
-                    "--evaluate_steps."
+                    f"{name}={getattr(self, name)} needs evaluations while training: give "
+                    "evaluate_steps."
                 )
         if self.init_optimizer and (self.init_checkpoint or SCHEME).startswith(SCHEME):
-            raise ValueError("--init_optimizer needs --init_checkpoint, the run to go on from.")
+            raise ValueError("init_optimizer needs init_checkpoint, the run to go on from.")
+        check_license(self.license)
+        parse_frozen(self.freeze or "")
+        self._check_learning_rate()
+
+    def _check_learning_rate(self) -> None:
+        if self.lr_batch_size is None and self.lr_batch_scaling != "linear":
+            raise ValueError(
+                f"lr_batch_scaling={self.lr_batch_scaling} needs lr_batch_size, the batch size "
+                "that learning_rate was found for."
+            )
+        if self.lr_power != 1 and self.lr_schedule != "polynomial":
+            raise ValueError(
+                f"lr_power={self.lr_power} is for lr_schedule=polynomial, and lr_schedule is "
+                f"{self.lr_schedule}."
+            )
+        if self.lr_end and self.lr_schedule == "constant":
+            raise ValueError(
+                f"lr_end={self.lr_end} has no meaning with lr_schedule=constant, which stays at "
+                "the peak. Use lr_schedule=linear."
+            )
 
     @property
     def max_steps_per_loop(self) -> int:
         return self.steps_per_loop or self.iterations_per_loop
-
-    def _check_learning_rate(self) -> None:
-        if self.lr_batch_size is not None and self.lr_batch_size < 1:
-            raise ValueError(f"--lr_batch_size is {self.lr_batch_size}, but must be 1 or more.")
-        if self.lr_batch_size is None and self.lr_batch_scaling != "linear":
-            raise ValueError(
-                f"--lr_batch_scaling={self.lr_batch_scaling} needs --lr_batch_size, the batch size "
-                "that --learning_rate was found for."
-            )
-        if not 0 < self.lr_power < math.inf:
-            raise ValueError(f"--lr_power is {self.lr_power}, but must be above 0.")
-        if self.lr_power != 1 and self.lr_schedule != "polynomial":
-            raise ValueError(
-                f"--lr_power={self.lr_power} is for --lr_schedule=polynomial, and --lr_schedule is "
-                f"{self.lr_schedule}."
-            )
-        if not 0 <= self.lr_end <= 1:
-            raise ValueError(
-                f"--lr_end is {self.lr_end}, but must be from 0 to 1: it is a share of "
-                f"--learning_rate={self.learning_rate}, not a rate."
-            )
-        if self.lr_end and self.lr_schedule == "constant":
-            raise ValueError(
-                f"--lr_end={self.lr_end} has no meaning with --lr_schedule=constant, which stays at "
-                "the peak. Use --lr_schedule=linear."
-            )
-        if not 0 < self.layer_lr_decay <= 1:
-            raise ValueError(
-                f"--layer_lr_decay is {self.layer_lr_decay}, but must be above 0 and at most 1; 0.8 to "
-                "0.95 are usual. --freeze takes layers out of training."
-            )
-        parse_frozen(self.freeze or "")
-
-    def _check_optimizer(self) -> None:
-        for name in ("adam_beta1", "adam_beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(
-                    f"--{name} is {getattr(self, name)}, but must be at least 0 and below 1."
-                )
-        if self.ema_decay is not None and not 0 < self.ema_decay < 1:
-            raise ValueError(f"--ema_decay is {self.ema_decay}, but must be above 0 and below 1.")
-        if not 0 <= self.weight_decay_rate < math.inf:
-            raise ValueError(
-                f"--weight_decay_rate is {self.weight_decay_rate}, but must be 0 or more."
-            )
-        for name in ("adam_epsilon", "max_gradient_norm"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(
-                    f"--{name} is {getattr(self, name)}, but must be above 0 and finite."
-                    + (" 1e9 clips nothing." if name == "max_gradient_norm" else "")
-                )
 
     @property
     def peak_learning_rate(self) -> float:
@@ -332,27 +356,11 @@ class TrainingOptions(DeviceOptions):
         return self.learning_rate * (math.sqrt(ratio) if self.lr_batch_scaling == "sqrt" else ratio)
 
 
-# Of it "inf" and "-inf" have a meaning: always an answer, never one.
-_MAY_BE_INFINITE = "null_score_diff_threshold"
-
-
-def refuse_infinite(options: Any) -> None:
-    """Numbers must be numbers, and finite but for thresholds."""
-    for each in fields(options):
-        value = getattr(options, each.name)
-        if not isinstance(value, float) or math.isfinite(value):
-            continue
-        if each.name != _MAY_BE_INFINITE:
-            raise ValueError(f"--{each.name} is {value}, but must be a finite number.")
-        if math.isnan(value):
-            raise ValueError(f"--{each.name} is nan, but must be a number.")
-
-
 def require_one_of(options: Any, names: Sequence[str]) -> None:
     """At least one of some boolean flags must be set."""
     if not any(getattr(options, name) for name in names):
-        flags = ", ".join(f"--{name}" for name in names)
-        raise ValueError(f"Nothing to do: give at least one of {flags}.")
+        listed = ", ".join(f"`{name}`" for name in names)
+        raise ValueError(f"Nothing to do: give at least one of {listed}.")
 
 
 logger = logging.getLogger(__name__)
@@ -376,4 +384,4 @@ def naming_errors_flag() -> Iterator[None]:
     except ValueError as error:
         if not isinstance(error.__cause__, UnicodeDecodeError):
             raise
-        raise ValueError(f"{error} Or leave such bytes out: --errors=replace.") from error
+        raise ValueError(f"{error} Or leave such bytes out: errors=replace.") from error

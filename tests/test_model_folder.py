@@ -113,7 +113,7 @@ def test_the_precision_is_the_one_asked_for(tmp_path):
 @pytest.mark.parametrize(
     "file, message",
     [
-        ("task.json", "has no task.json, so it is not the --output_dir of a run"),
+        ("task.json", "has no task.json, so it is not the .*output_dir of a run"),
         ("bert_config.json", "has no bert_config.json"),
         ("vocab.txt", "has no vocab.txt"),
     ],

@@ -82,6 +82,7 @@ class ClassifierOptions(FineTuningOptions):
         "Inputs beyond --max_seq_length are not cut but read in windows, one every so many tokens, "
         "whose logits are pooled. Default: as the model in --output_dir was trained, else they are cut.",
         default=None,
+        min=1,
     )
     window_pooling: str = option(
         "How the logits of the windows become one, with --doc_stride.",
@@ -92,6 +93,7 @@ class ClassifierOptions(FineTuningOptions):
         "Train so many times, with --seed and the numbers after it; the best model is kept, and the "
         "mean and standard deviation are told. Needs --do_train and --do_eval.",
         default=1,
+        min=1,
     )
     grid: str | None = option(
         "Train with every combination: paper (batch 16, 32; rate 5e-5, 3e-5, 2e-5; epochs 2, 3, 4), or "
@@ -103,30 +105,26 @@ class ClassifierOptions(FineTuningOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_data()
-        for name in ("seeds", "doc_stride"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"--{name} is {value}, but must be 1 or more.")
         if (self.seeds > 1 or self.grid) and not (self.do_train and self.do_eval):
             raise ValueError(
-                "--seeds and --grid train several models and keep the one that is best on the dev set: "
-                "give --do_train and --do_eval."
+                "`seeds` and `grid` train several models and keep the one that is best on the dev set: "
+                "give do_train and do_eval."
             )
 
     def _check_data(self) -> None:
         files = [name for _, _, name in SPLITS if getattr(self, name)]
         if bool(self.task_name) == bool(files):
             raise ValueError(
-                "Give either --task_name with --data_dir, for a GLUE data set, or --train_file, "
-                "--eval_file and --predict_file, for tables of your own."
+                "Give either task_name with data_dir, for a GLUE data set, or train_file, "
+                "eval_file and predict_file, for tables of your own."
             )
         if self.task_name:
             if not self.data_dir:
-                raise ValueError("--task_name needs --data_dir, the folder with its train.tsv.")
+                raise ValueError("task_name needs data_dir, the folder with its train.tsv.")
             for name in ("problem_type", "metrics"):
                 if getattr(self, name):
                     raise ValueError(
-                        f"--{name} is for tables of your own; --task_name={self.task_name} has one."
+                        f"{name} is for tables of your own; task_name={self.task_name} has one."
                     )
             return
         self.require_files((wanted, file) for _, wanted, file in SPLITS)

@@ -51,7 +51,7 @@ class SwagOptions(ThreeFilesOptions):
         self.require_files((wanted, file) for _, wanted, file in SPLITS)
         if self.pack_sequences:
             raise ValueError(
-                "--pack_sequences is for examples of one sequence each, and a question has one for each "
+                "pack_sequences is for examples of one sequence each, and a question has one for each "
                 "of its choices. Leave it out."
             )
 

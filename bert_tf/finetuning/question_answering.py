@@ -79,9 +79,9 @@ class SquadOptions(FineTuningOptions):
         "Answer --predict_file; where it has the answers, exact match and F1 are written too.",
         default=False,
     )
-    predict_batch_size: int = option("Windows per prediction batch.", default=8)
-    n_best_size: int = option("Answers in nbest_predictions.json.", default=20)
-    max_answer_length: int = option("Longest answer, in tokens.", default=30)
+    predict_batch_size: int = option("Windows per prediction batch.", default=8, min=1)
+    n_best_size: int = option("Answers in nbest_predictions.json.", default=20, min=1)
+    max_answer_length: int = option("Longest answer, in tokens.", default=30, min=1)
     verbose_logging: bool = option(
         "Name every question that something is the matter with.", default=False
     )
@@ -97,7 +97,7 @@ class SquadOptions(FineTuningOptions):
         "Questions may have no answer (SQuAD 2.0).", default=False
     )
     null_score_diff_threshold: float = option(
-        "No answer is given where null_odds.json has more than this.", default=0.0
+        "No answer is given where null_odds.json has more than this.", default=0.0, infinite=True
     )
     predictions: str | None = option(
         "An ensemble instead of a model: comma list of the --output_dir (or nbest_predictions.json) of "
@@ -109,15 +109,12 @@ class SquadOptions(FineTuningOptions):
         super().__post_init__()
         if self.predictions and self.do_train:
             raise ValueError(
-                "--predictions combines runs that are finished, and cannot be given with --do_train."
+                "`predictions` combines runs that are finished, and cannot be given with do_train."
             )
         asking = ("do_predict", "do_eval", "predictions")
         self.require_files([("do_train", "train_file"), *((ask, "predict_file") for ask in asking)])
-        for name in ("n_best_size", "max_answer_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
         if self.evaluate_steps and not (self.do_train and self.asks):
-            raise ValueError("--evaluate_steps needs --do_train, and --do_eval or --do_predict.")
+            raise ValueError("evaluate_steps needs do_train, and do_eval or do_predict.")
 
     @property
     def asks(self) -> bool:

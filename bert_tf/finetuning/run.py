@@ -67,9 +67,11 @@ class FineTuningOptions(TrainingOptions):
         default=None,
     )
     do_predict: bool = option("Predict the test set.", default=False)
-    predict_batch_size: int = option("Examples per prediction batch.", default=8)
-    num_train_epochs: float = option("Passes over the training set.", default=3.0)
-    warmup_proportion: float = option("Share of the steps that warm up, 0 to 1.", default=0.1)
+    predict_batch_size: int = option("Examples per prediction batch.", default=8, min=1)
+    num_train_epochs: float = option("Passes over the training set.", default=3.0, min=0)
+    warmup_proportion: float = option(
+        "Share of the steps that warm up, 0 to 1.", default=0.1, between=(0, 1)
+    )
     pad_to_max_length: bool = option(
         "Let every batch have --max_seq_length tokens, as in the reference and on a TPU. Default: "
         "examples of similar length share a batch that is as long as they are.",
@@ -79,6 +81,7 @@ class FineTuningOptions(TrainingOptions):
         "Processes that make the records. Default: one for each 100,000 sequences, as far as there are "
         "cores, else one.",
         default=None,
+        min=1,
     )
     feature_cache_dir: str | None = option(
         "Folder where records are kept for other runs on the same data. Default: --output_dir.",
@@ -96,20 +99,6 @@ class FineTuningOptions(TrainingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_one_of(self, self.actions)
-        if self.num_train_epochs < 0.0:
-            raise ValueError(
-                f"--num_train_epochs is {self.num_train_epochs}, but must be 0 or more."
-            )
-        if not 0.0 <= self.warmup_proportion <= 1.0:
-            raise ValueError(
-                f"--warmup_proportion is {self.warmup_proportion}, but must be from 0 to 1."
-            )
-        if self.predict_batch_size < 1:
-            raise ValueError(
-                f"--predict_batch_size is {self.predict_batch_size}, but must be 1 or more."
-            )
-        if self.num_workers is not None and self.num_workers < 1:
-            raise ValueError(f"--num_workers is {self.num_workers}, but must be 1 or more.")
 
     @property
     def lengths(self) -> str:
@@ -129,11 +118,11 @@ class FineTuningOptions(TrainingOptions):
             files: pairs of the flag that asks and the flag of the file.
 
         Raises:
-            ValueError: a file is not given; the message names its flag.
+            ValueError: a file is not given; the message names it.
         """
         for wanted, file in files:
             if getattr(self, wanted) and not getattr(self, file):
-                raise ValueError(f"--{wanted} needs --{file}.")
+                raise ValueError(f"`{wanted}` needs `{file}`.")
 
 
 @dataclass(frozen=True, kw_only=True)

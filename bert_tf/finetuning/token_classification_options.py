@@ -55,20 +55,17 @@ class NerOptions(ThreeFilesOptions):
     bilstm_units: int = option(
         "With --feature_based: units of each direction in each of the two layers of the BiLSTM.",
         default=BILSTM_UNITS,
+        min=1,
     )
     bilstm_learning_rate: float = option(
-        "With --feature_based: the learning rate, in place of --learning_rate.", default=1e-3
+        "With --feature_based: the learning rate, in place of --learning_rate.",
+        default=1e-3,
+        above=0,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.data_dir is None:
             self.require_files((wanted, file) for _, wanted, file in SPLITS)
-        if not self.bilstm_learning_rate > 0:
-            raise ValueError(
-                f"--bilstm_learning_rate is {self.bilstm_learning_rate}, but must be above 0."
-            )
-        if self.bilstm_units < 1:
-            raise ValueError(f"--bilstm_units is {self.bilstm_units}, but must be 1 or more.")
         if self.feature_based and self.freeze:
-            raise ValueError("--freeze has no meaning with --feature_based: all of it is frozen.")
+            raise ValueError("`freeze` has no meaning with feature_based: all of it is frozen.")

@@ -22,7 +22,7 @@ from bert_tf.interop.heads import find_head, select
 from bert_tf.interop.huggingface import name_pairs
 from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.model_folder import read_task
-from bert_tf.options import check_license, option
+from bert_tf.options import Options, check_license, option
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.programs.verify import verify_conversion
 from bert_tf.registry import TYPES, TaskType
@@ -36,7 +36,7 @@ _MOST_PADDING = 128  # rows: tables are padded to a multiple of 8, 64 or 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvertOptions:
+class ConvertOptions(Options):
     """The flags of convert_checkpoint."""
 
     init_checkpoint: str = option(
@@ -93,6 +93,7 @@ class ConvertOptions:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_license(self.license)
 
 

@@ -17,13 +17,12 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable, expand_files, write_text
 from bert_tf.data.readers import read_lines
 from bert_tf.model_folder import write_case
-from bert_tf.options import errors_option, naming_errors_flag, option
+from bert_tf.options import Options, errors_option, naming_errors_flag, option
 from bert_tf.pretraining.lost_letters import warn_of_lost_letters
 from bert_tf.pretraining.wordpieces import (
     MAX_WORDS,
     NUM_UNUSED_TOKENS,
     Coverage,
-    check_learning_options,
     count_words,
     learn_wordpieces,
     measure_coverage,
@@ -36,7 +35,7 @@ _LONG_LINE = 1_000_000  # characters; text that people wrote has no such lines
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyOptions:
+class VocabularyOptions(Options):
     """What `create_vocab` needs to know.
 
     Raises:
@@ -50,9 +49,11 @@ class VocabularyOptions:
     output_dir: str = option(
         "Folder for vocab.txt, bert_config.json and tokenizer_config.json; made if missing."
     )
-    vocab_size: int = option("Tokens in the vocabulary, special ones included.", default=30522)
+    vocab_size: int = option(
+        "Tokens in the vocabulary, special ones included.", default=30522, min=1
+    )
     round_up_to: int = option(
-        "Raise the vocabulary's size to a multiple of this, for example 64.", default=1
+        "Raise the vocabulary's size to a multiple of this, for example 64.", default=1, min=1
     )
     do_lower_case: bool = option(
         "Lower-case the text: True for uncased models, False for cased ones.", default=True
@@ -61,8 +62,12 @@ class VocabularyOptions:
         "Share of the characters that must be known (0-1). Words with one of the others, which are "
         "the rarest, become [UNK].",
         default=0.99995,
+        above=0,
+        max=1,
     )
-    min_frequency: int = option("Pieces that the corpus has less often are not learned.", default=2)
+    min_frequency: int = option(
+        "Pieces that the corpus has less often are not learned.", default=2, min=1
+    )
     model_size: str = option(
         "Size in bert_config.json: tiny, mini, small, medium, base or large.", default="base"
     )
@@ -70,29 +75,29 @@ class VocabularyOptions:
         "Rows kept free for tokens of one's own: [unused0] to [unused98] before [UNK], the others "
         "after [MASK].",
         default=NUM_UNUSED_TOKENS,
+        min=99,
+        hint=": [UNK] has the id 100 in every published model, and [PAD] is 0.",
     )
     max_words: int = option(
         "Most distinct words held in memory, about 600 bytes each; beyond it the rarest are "
         "forgotten.",
         default=MAX_WORDS,
+        min=1,
     )
     errors: str = errors_option()
     overwrite: bool = option("Replace a vocabulary that is already in the folder.", default=False)
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "round_up_to", "max_words"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
+        super().__post_init__()
         if self.num_unused_tokens >= self.vocab_size:
             raise ValueError(
-                f"--num_unused_tokens is {self.num_unused_tokens}, but must be below --vocab_size, "
+                f"num_unused_tokens is {self.num_unused_tokens}, but must be below vocab_size, "
                 f"{self.vocab_size}: they are a part of it."
             )
-        check_learning_options(self.character_coverage, self.min_frequency, self.num_unused_tokens)
         try:
             BertConfig.from_name(self.model_size, vocab_size=self.vocab_size)
         except ValueError as error:
-            raise ValueError(f"--model_size: {error}") from error
+            raise ValueError(f"model_size: {error}") from error
 
 
 @dataclass(frozen=True)

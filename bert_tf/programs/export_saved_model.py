@@ -14,7 +14,7 @@ from bert_tf.finetuning import setup
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model
 from bert_tf.modeling.pooling import POOLINGS
-from bert_tf.options import option, refuse_infinite
+from bert_tf.options import Options, option
 from bert_tf.registry import TYPES
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
@@ -40,7 +40,7 @@ _PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions:
+class ExportOptions(Options):
     """The flags of export_saved_model."""
 
     model_dir: str = option(
@@ -88,11 +88,13 @@ class ExportOptions:
         default=None,
     )
     null_score_diff_threshold: float = option(
-        "For SQuAD 2.0: no answer is given where its odds are above this.", default=0.0
+        "For SQuAD 2.0: no answer is given where its odds are above this.",
+        default=0.0,
+        infinite=True,
     )
-    max_answer_length: int = option("For SQuAD: longest answer, in tokens.", default=30)
+    max_answer_length: int = option("For SQuAD: longest answer, in tokens.", default=30, min=1)
     n_best_size: int = option(
-        "For SQuAD: best tokens of each window that may begin or end an answer.", default=20
+        "For SQuAD: best tokens of each window that may begin or end an answer.", default=20, min=1
     )
     pooling: str = option(
         "For an encoder: how tokens become one vector.", default="mean", choices=tuple(POOLINGS)
@@ -102,7 +104,7 @@ class ExportOptions:
         "For an encoder: layers whose vectors are given as well, comma-separated; -1 is the last.",
         default=None,
     )
-    top_k: int = option("For a masked LM: tokens for each [MASK].", default=5)
+    top_k: int = option("For a masked LM: tokens for each [MASK].", default=5, min=1)
     warm_up: bool = option("Write requests with which TF Serving warms up.", default=True)
     bert_config_file: str | None = option(
         "Architecture of a checkpoint. Default: the one beside it.", default=None
@@ -115,22 +117,17 @@ class ExportOptions:
     )
 
     def __post_init__(self) -> None:
-        for name in ("max_answer_length", "n_best_size", "top_k"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
-        refuse_infinite(self)
+        super().__post_init__()
         if self.format not in FORMATS:
-            raise ValueError(
-                f"--format is {self.format!r}, but must be one of {', '.join(FORMATS)}."
-            )
+            raise ValueError(f"format is {self.format!r}, but must be one of {', '.join(FORMATS)}.")
         if self.precision not in FORMATS[self.format]:
             raise ValueError(
-                f"--precision is {self.precision}, but of --format={self.format} it must be "
+                f"precision is {self.precision}, but of format={self.format} it must be "
                 f"{' or '.join(FORMATS[self.format])}."
             )
         if self.format != "saved_model" and self.signatures not in (None, (TOKENS,)):
             raise ValueError(
-                f"--signature is {self.signature}, but --format={self.format} takes ids only: leave it "
+                f"signature is {self.signature}, but format={self.format} takes ids only: leave it "
                 "out."
             )
 

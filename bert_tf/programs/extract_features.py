@@ -81,6 +81,7 @@ class ExtractionOptions(DeviceOptions):
         "Write files of so many examples, OUTPUT-00000-of-00010. Default: one file; of npz, which is "
         f"in memory until it is written, {EXAMPLES_IN_MEMORY} examples.",
         default=None,
+        min=1,
     )
     init_checkpoint: str = option(
         "Weights: a TF1 checkpoint, a folder that a run of ours wrote, or a Hugging Face folder."
@@ -98,18 +99,13 @@ class ExtractionOptions(DeviceOptions):
         "Layers to write, comma-separated: -1 is the last, 0 the first.", default="-1,-2,-3,-4"
     )
     max_seq_length: int = option("Longer inputs are cut.", default=128)
-    batch_size: int = option("Examples per batch.", default=32)
+    batch_size: int = option("Examples per batch.", default=32, min=1)
     use_one_hot_embeddings: bool = option(
         "Ignored: the look-up is fast on every device.", default=False
     )
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f"--batch_size is {self.batch_size}, but must be 1 or more.")
-        if self.examples_per_shard is not None and self.examples_per_shard < 1:
-            raise ValueError(
-                f"--examples_per_shard is {self.examples_per_shard}, but must be 1 or more."
-            )
+        super().__post_init__()
         self.layer_indexes(None)
 
     def layer_indexes(self, num_layers: int | None) -> list[int]:
@@ -122,13 +118,13 @@ class ExtractionOptions(DeviceOptions):
             indexes = [int(part) for part in self.layers.split(",")]
         except ValueError as error:
             raise ValueError(
-                f"--layers is {self.layers!r}, but must be whole numbers with commas, as in -1,-2."
+                f"layers is {self.layers!r}, but must be whole numbers with commas, as in -1,-2."
             ) from error
         for index in indexes:
             if num_layers is not None and not -num_layers <= index < num_layers:
                 raise ValueError(
-                    f"--layers is {self.layers} and has {index}, but the model's {num_layers} "
-                    f"layers are {-num_layers} to {num_layers - 1}. Use --layers=-1 for the last."
+                    f"layers is {self.layers} and has {index}, but the model's {num_layers} "
+                    f"layers are {-num_layers} to {num_layers - 1}. Use layers=-1 for the last."
                 )
         return indexes
 

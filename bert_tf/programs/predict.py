@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TextIO
 
 from bert_tf.data.files import expand_files, open_whole
 from bert_tf.data.readers import SEPARATORS, STANDARD_INPUT, count_lines
-from bert_tf.options import PRECISIONS, option, refuse_infinite
+from bert_tf.options import PRECISIONS, Options, option
 from bert_tf.predictor import (
     EMBEDDING_POOLINGS,
     Predictor,
@@ -41,7 +41,7 @@ _SECONDS_BETWEEN_REPORTS = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionOptions:
+class PredictionOptions(Options):
     """The flags of predict."""
 
     only_answers: ClassVar[bool] = True
@@ -100,6 +100,7 @@ class PredictionOptions:
     batch_size: int = option(
         "Sequences that go through the model at once. With 1 every input is answered at once.",
         default=32,
+        min=1,
     )
     line_by_line: bool = option(
         "Answer every input as soon as it is there, which is what happens at a terminal.",
@@ -115,7 +116,7 @@ class PredictionOptions:
         "Read long texts in windows, one every so many tokens. Default: as the model was trained.",
         default=None,
     )
-    top_k: int = option("How many tokens to name for a [MASK].", default=5)
+    top_k: int = option("How many tokens to name for a [MASK].", default=5, min=1)
     pooling: str = option(
         "Of embeddings. mean: of the last layer over the tokens. cls: the last layer's [CLS]. pooled: "
         "the tanh layer on it. concat_last_four: means of the last four layers, one after the other.",
@@ -124,16 +125,10 @@ class PredictionOptions:
     )
     normalize: bool = option("Give embeddings the length 1.", default=True)
     null_score_diff_threshold: float = option(
-        "SQuAD 2.0: no answer is given where its odds are above this.", default=0.0
+        "SQuAD 2.0: no answer is given where its odds are above this.", default=0.0, infinite=True
     )
-    n_best_size: int = option("Answers to a question that are compared.", default=20)
-    max_answer_length: int = option("Longest answer in tokens.", default=30)
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "top_k", "n_best_size", "max_answer_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"--{name} is {getattr(self, name)}, but must be 1 or more.")
-        refuse_infinite(self)
+    n_best_size: int = option("Answers to a question that are compared.", default=20, min=1)
+    max_answer_length: int = option("Longest answer in tokens.", default=30, min=1)
 
     @property
     def layout(self) -> InputLayout:

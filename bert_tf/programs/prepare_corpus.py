@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from bert_tf.data.files import expand_files, remove_file, whole_file
 from bert_tf.data.readers import read_lines
-from bert_tf.options import errors_option, naming_errors_flag, option
+from bert_tf.options import Options, errors_option, naming_errors_flag, option
 from bert_tf.pretraining.sentences import SPLITTERS, make_splitter
 from bert_tf.pretraining.wikipedia import FORMATS, read_paragraphs
 from bert_tf.training.progress import ByteProgress, duration
@@ -32,7 +32,7 @@ _GZIP_RATIO = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorpusPreparationOptions:
+class CorpusPreparationOptions(Options):
     """What `prepare_corpus` needs to know.
 
     Raises:
@@ -63,20 +63,16 @@ class CorpusPreparationOptions:
         default=False,
     )
     min_sentence_chars: int = option(
-        "Leave out sentences with fewer letters and digits than this.", default=1
+        "Leave out sentences with fewer letters and digits than this.", default=1, min=0
     )
     shard_bytes: int = option(
         "Begin another file (name-00000.txt, name-00001.txt, ...) at the first end of a document after "
         "so many bytes of text; 0 writes one file.",
         default=0,
+        min=0,
     )
     errors: str = errors_option()
     overwrite: bool = option("Replace output that is already there.", default=False)
-
-    def __post_init__(self) -> None:
-        for name in ("min_sentence_chars", "shard_bytes"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"`{name}` is {getattr(self, name)}, but must be 0 or more.")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from functools import partial
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.classification_options import ClassifierOptions
-from bert_tf.options import option
+from bert_tf.options import Options, option
 from bert_tf.predictor import MaskFiller
 from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
 from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
@@ -61,7 +61,7 @@ for text, label, row in zip(sys.argv[2:], outputs["label"].numpy(), outputs["pro
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuickstartOptions:
+class QuickstartOptions(Options):
     """The flags of quickstart."""
 
     output_dir: str = option("Folder for everything that is made.", default="quickstart_output")

@@ -85,18 +85,23 @@ class PretrainingOptions(TrainingOptions):
         choices=OBJECTIVES,
     )
     masked_lm_prob: float = option(
-        "Share of the tokens that is predicted (0-1). For records without masks.", default=0.15
+        "Share of the tokens that is predicted (0-1). For records without masks.",
+        default=0.15,
+        between=(0, 1),
     )
     do_whole_word_mask: bool = option(
         "Mask all pieces of a word together. For records without masks.", default=False
     )
     mask_token_prob: float = option(
-        "Of the predicted tokens, how many are [MASK]. For records without masks.", default=0.8
+        "Of the predicted tokens, how many are [MASK]. For records without masks.",
+        default=0.8,
+        between=(0, 1),
     )
     random_token_prob: float = option(
         "Of the predicted tokens, how many are random ones; the rest stays as it is. For records "
         "without masks.",
         default=0.1,
+        between=(0, 1),
     )
     num_train_steps: int = option("Optimizer steps.", default=100000)
     num_warmup_steps: int = option(
@@ -104,27 +109,21 @@ class PretrainingOptions(TrainingOptions):
         "training is shorter.",
         default=_NUM_WARMUP_STEPS,
     )
-    max_eval_steps: int = option("Most batches to evaluate on.", default=100)
+    max_eval_steps: int = option("Most batches to evaluate on.", default=100, min=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_one_of(self, ("do_train", "do_eval"))
         if self.do_train and self.num_train_steps < 1:
-            raise ValueError(f"--num_train_steps is {self.num_train_steps}, but must be 1 or more.")
+            raise ValueError(f"num_train_steps is {self.num_train_steps}, but must be 1 or more.")
         if self.do_train and not (
             0 <= self.num_warmup_steps <= self.num_train_steps
             or self.num_warmup_steps == _NUM_WARMUP_STEPS
         ):
             raise ValueError(
-                f"--num_warmup_steps is {self.num_warmup_steps}, but must be from 0 to "
-                f"--num_train_steps={self.num_train_steps}. A tenth of it is usual: "
-                f"--num_warmup_steps={self.num_train_steps // 10}."
-            )
-        if self.max_eval_steps < 1:
-            raise ValueError(f"--max_eval_steps is {self.max_eval_steps}, but must be 1 or more.")
-        if not 0.0 <= self.masked_lm_prob <= 1.0:
-            raise ValueError(
-                f"--masked_lm_prob is {self.masked_lm_prob}, but must be between 0 and 1."
+                f"num_warmup_steps is {self.num_warmup_steps}, but must be from 0 to "
+                f"num_train_steps={self.num_train_steps}. A tenth of it is usual: "
+                f"num_warmup_steps={self.num_train_steps // 10}."
             )
         check_mixture(self.mask_token_prob, self.random_token_prob)
 

@@ -18,7 +18,7 @@ from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.bert import BertModel
-from bert_tf.options import option
+from bert_tf.options import Options, option
 from bert_tf.prediction.explanation import attention, attributions
 from bert_tf.prediction.text_model import trimmed
 from bert_tf.predictor import (
@@ -48,7 +48,7 @@ _SEPARATOR = " ||| "
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisualizationOptions:
+class VisualizationOptions(Options):
     """The flags of visualize."""
 
     model_dir: str = option(

@@ -65,7 +65,7 @@ def test_labels_of_any_form_are_read_if_none_marks_an_entity_or_the_scheme_says_
 
 
 def test_a_word_without_a_label_is_named_with_its_row(written):
-    with pytest.raises(ValueError, match=r"a.conll:2: the row .* has no label.*--label_column"):
+    with pytest.raises(ValueError, match=r"a.conll:2: the row .* has no label.*label_column"):
         read_conll(written("a\tDT\tx\nb\t\tx\n"), Columns(label=2))
 
 
@@ -88,9 +88,9 @@ def test_a_second_column_may_be_no_label(written):
         ("a\tO\nb B-X\n", Columns(), r"a.conll:2: found 1 columns.*'b B-X'"),
         ("a x O\nb O\n", Columns(), r"a.conll:2: found 2 columns, but the first row has 3"),
         ("a\n", Columns(labelled=True), r"a.conll:1: found one column, but a word and its label"),
-        ("a B-X\nb NN\n", Columns(), r"a.conll:2: .* is 'NN'.*--label_column.*=words"),
-        ("a O\n", Columns(label=3), r"a.conll:1: --label_column is 3, but the row has 2"),
-        ("a O\n", Columns(word=0), r"a.conll:1: --word_column is 0"),
+        ("a B-X\nb NN\n", Columns(), r"a.conll:2: .* is 'NN'.*label_column.*=words"),
+        ("a O\n", Columns(label=3), r"a.conll:1: .*label_column is 3, but the row has 2"),
+        ("a O\n", Columns(word=0), r"a.conll:1: .*word_column is 0"),
         ("a\tO\n\tO\n", Columns(), r"a.conll:2: the row .* has no word"),
         ("a O\n" * 501, Columns(), r"a.conll has no empty line, .* one sentence of 501 words"),
     ],

@@ -231,7 +231,7 @@ def test_another_separator_is_named_and_can_be_told(file, name, separator, word,
     if not mark:
         rows[1][0] = "yes"
     path = file("".join(separator.join(row) + "\n" for row in rows), name)
-    with pytest.raises(ValueError, match=f"{path}.*--column_separator={word}"):
+    with pytest.raises(ValueError, match=rf"{path}.*column_separator={word}"):
         list(read_table(path))
     for told in (word, separator):
         (row,) = read_table(path, separator=told, quoted=True)
@@ -242,14 +242,14 @@ def test_a_single_column_is_a_table_too(file):
     path = file("text\nso, so; yes\n", "t.tsv")
     assert [dict(row) for row in read_table(path)] == [{"text": "so, so; yes"}]
     path = file("a,b\n1,2\n", "t.tsv")
-    with pytest.raises(ValueError, match="of one column give --column_separator=tab"):
+    with pytest.raises(ValueError, match=r"of one column give .*column_separator=tab"):
         list(read_table(path))
     assert [dict(row) for row in read_table(path, separator="tab")] == [{"a,b": "1,2"}]
 
 
 @pytest.mark.parametrize("separator, name", [("||", "t.csv"), ('"', "t.csv"), ("tab", "t.jsonl")])
 def test_a_separator_that_is_none_is_refused(file, separator, name):
-    with pytest.raises(ValueError, match="--column_separator"):
+    with pytest.raises(ValueError, match="column_separator"):
         list(read_table(file("{}\n", name), separator=separator))
 
 

@@ -178,7 +178,7 @@ def other(**changes):
         (
             other(shape=(8,)),
             r"1\.tf_record: feature `input_ids` has 3 values in record 1, but 8 are expected"
-            r".*--max_seq_length=3, .*max_seq_length=8",
+            r".*max_seq_length=3, .*max_seq_length=8",
         ),
         (other(shape=(2, 4)), r"`input_ids` has 3 values .*but 8 .*\[2, 4\]"),
         (other(dtype="float32"), "`input_ids` is a int64_list, .*stored as float_list"),
@@ -195,7 +195,7 @@ def test_records_made_with_other_settings_are_refused(tmp_path, specs, message):
 def test_a_prediction_length_is_named_by_its_own_flag(tmp_path):
     written = (FeatureSpec("masked_lm_positions", (4,)),)
     file = write(tmp_path / "a", [1], written)
-    with pytest.raises(ValueError, match="--max_predictions_per_seq=4"):
+    with pytest.raises(ValueError, match="max_predictions_per_seq=4"):
         check_records([file], (FeatureSpec("masked_lm_positions", (6,)),))
 
 

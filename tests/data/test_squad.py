@@ -200,7 +200,7 @@ def test_of_several_answers_the_first_is_learned_and_that_is_counted(train):
 
 def test_unanswerable_questions_need_version_2(train):
     impossible = question("no", answers=(), is_impossible=True)
-    with pytest.raises(ValueError, match=r"\(id no\): .* no answer.*--version_2_with_negative"):
+    with pytest.raises(ValueError, match=r"\(id no\): .* no answer.*version_2_with_negative"):
         train(question(), impossible)
     chosen, found = train(question(), impossible, version_2_with_negative=True)
     assert [c.answer for c in chosen] == [SquadAnswer("Denver", 0), None]

@@ -294,7 +294,7 @@ def test_the_diagnostic_set_is_predicted_by_the_model_of_mnli(mnli, tmp_path):
 
 
 def test_metrics_and_problem_type_are_not_for_data_sets_by_name(mnli):
-    with pytest.raises(ValueError, match="--metrics is for tables of your own; --task_name=MNLI"):
+    with pytest.raises(ValueError, match=r"metrics is for tables of your own; .*task_name=MNLI"):
         classifier_options(mnli, task_name="MNLI", data_dir="x", do_eval=True, metrics="f1_macro")
 
 
@@ -337,7 +337,7 @@ def test_numbers_have_no_weights(tmp_path):
     options = table_options(
         tmp_path, [("x", 0.5), ("y", 2)], problem_type="regression", class_weights="balanced"
     )
-    message = "--class_weights=balanced: a regression has no labels to weigh. Leave the flag out"
+    message = "class_weights=balanced: a regression has no labels to weigh. Leave the flag out"
     with pytest.raises(ValueError, match=message):
         read_data(options)
 
@@ -354,14 +354,14 @@ def test_the_columns_of_a_table_may_be_separated_by_what_a_flag_says(tmp_path):
     options = table_options(tmp_path, [("x", "a"), ("y", "b")], column_separator="tab")
     assert read_data(options)[0].labels == ("a", "b")
     Path(options.train_file).write_text("text;label\nx;a\ny;b\n")
-    with pytest.raises(ValueError, match="--column_separator=semicolon"):
+    with pytest.raises(ValueError, match="column_separator=semicolon"):
         read_data(dataclasses.replace(options, column_separator=None))
     assert read_data(dataclasses.replace(options, column_separator=";"))[0].labels == ("a", "b")
 
 
 def test_one_class_only_is_refused_with_the_file(tmp_path):
     with pytest.raises(
-        ValueError, match=r"train.tsv: every example has the label 'a'.*--label_column"
+        ValueError, match=r"train.tsv: every example has the label 'a'.*label_column"
     ):
         read_data(table_options(tmp_path, [("x", "a"), ("y", "a")]))
 

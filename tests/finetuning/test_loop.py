@@ -180,36 +180,20 @@ def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(opt
 
 
 def test_a_layer_that_is_not_there_cannot_be_frozen(tmp_path):
-    with pytest.raises(
-        ValueError, match=r"--freeze=0-3: there is no layer 3\. .* layers are 0 to 0"
-    ):
+    with pytest.raises(ValueError, match=r"freeze=0-3: there is no layer 3\. .* layers are 0 to 0"):
         trainer_with(tmp_path, freeze="0-3")
 
 
 @pytest.mark.parametrize(
     "flags, message",
     [
-        ({"lr_batch_size": 0}, "--lr_batch_size is 0, but must be 1 or more"),
-        ({"lr_batch_scaling": "sqrt"}, "--lr_batch_scaling=sqrt needs --lr_batch_size"),
-        ({"lr_schedule": "polynomial", "lr_power": 0.0}, "--lr_power is 0.0, but must be above 0"),
-        ({"lr_power": 2.0}, "--lr_power=2.0 is for --lr_schedule=polynomial, and .* is linear"),
-        (
-            {"lr_end": 2e1},
-            "--lr_end is 20.0, but must be from 0 to 1: it is a share of --learning_r",
-        ),
-        ({"lr_end": 0.1, "lr_schedule": "constant"}, "--lr_end=0.1 has no meaning with --lr_sch"),
-        ({"layer_lr_decay": 0.0}, "--layer_lr_decay is 0.0, but must be above 0 and at most 1"),
-        ({"layer_lr_decay": 1.2}, "--layer_lr_decay is 1.2"),
-        ({"freeze": "head"}, "--freeze=head: 'head' cannot be frozen. Give a comma list"),
-        ({"adam_beta1": 1.0}, "--adam_beta1 is 1.0, but must be at least 0 and below 1"),
-        ({"adam_beta2": -0.1}, "--adam_beta2 is -0.1"),
-        ({"weight_decay_rate": -1.0}, "--weight_decay_rate is -1.0, but must be 0 or more"),
-        ({"adam_epsilon": 0.0}, "--adam_epsilon is 0.0, but must be above 0"),
-        ({"max_gradient_norm": 0.0}, "--max_gradient_norm is 0.0, .* finite. 1e9 clips nothing"),
-        ({"max_gradient_norm": float("inf")}, "--max_gradient_norm is inf"),
+        ({"lr_batch_scaling": "sqrt"}, "lr_batch_scaling=sqrt needs .*lr_batch_size"),
+        ({"lr_power": 2.0}, "lr_power=2.0 is for .*lr_schedule=polynomial, and .* is linear"),
+        ({"lr_end": 0.1, "lr_schedule": "constant"}, "lr_end=0.1 has no meaning with .*lr_sch"),
+        ({"freeze": "head"}, "freeze=head: 'head' cannot be frozen. Give a comma list"),
     ],
 )
-def test_settings_of_the_optimizer_out_of_range_are_refused(flags, message, tmp_path):
+def test_settings_of_the_optimizer_that_do_not_fit_each_other_are_refused(flags, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         classifier_options(tmp_path, train_file="unused.tsv", do_train=True, **flags)
 
@@ -266,7 +250,7 @@ def test_an_unknown_kind_of_lengths_is_refused(task_and_trainer, tmp_path):
 def test_packed_rows_are_shared_by_the_devices_alike(tmp_path):
     flags = {"train_batch_size": 3, "distribution_strategy": "mirrored", "pack_sequences": True}
     options, task, trainer = trainer_with(tmp_path, **flags)
-    message = "--train_batch_size that is a multiple of the 2 devices, but it is 3. Use 4"
+    message = "train_batch_size that is a multiple of the 2 devices, but it is 3. Use 4"
     with pytest.raises(ValueError, match=message):
         loop.train(trainer, task, ["train"], options, 3)
 

@@ -301,12 +301,12 @@ def changed(conll_folder, tmp_path, **files):
         (
             {"valid": "a x O\nb x I-A\n"},
             {"label_scheme": "iob2"},
-            r"1 labels break --label_scheme=iob2: .*valid.txt:2: I-A after O",
+            r"1 labels break .*label_scheme=iob2: .*valid.txt:2: I-A after O",
         ),
         ({}, {"train_file": "/nowhere/a.txt"}, "/nowhere/a.txt"),
-        ({}, {"max_seq_length": 2}, "--max_seq_length is 2"),
-        ({}, {"max_seq_length": 32}, r"--max_seq_length is 32, .* 31"),
-        ({}, {"label_column": 4}, r"train.txt:3: --label_column is 4, but the row has 3"),
+        ({}, {"max_seq_length": 2}, "max_seq_length is 2"),
+        ({}, {"max_seq_length": 32}, r"max_seq_length is 32, .* 31"),
+        ({}, {"label_column": 4}, r"train.txt:3: .*label_column is 4, but the row has 3"),
         ({}, {"train_batch_size": 91, "num_train_epochs": 1.0}, "90 examples make no step"),
     ],
 )
@@ -352,7 +352,7 @@ def test_a_folder_without_the_files_says_which_it_looked_for(tmp_path):
     (tmp_path / "dev.csv").write_text("")
 
     options = ner_options(tmp_path / "output", data_dir=str(tmp_path), do_eval=True)
-    with pytest.raises(ValueError, match=r"has none of dev.txt, .*, but dev.csv. Give --eval_file"):
+    with pytest.raises(ValueError, match=r"has none of dev.txt, .*, but dev.csv. Give .*eval_file"):
         find_files(options)
 
 
@@ -360,12 +360,11 @@ def test_a_folder_without_the_files_says_which_it_looked_for(tmp_path):
     "changes, message",
     [
         ({}, "Nothing to do"),
-        ({"do_train": True}, "--do_train needs --train_file"),
-        ({"do_predict": True, "eval_file": "a"}, "--do_predict needs --predict_file"),
-        ({"do_eval": True, "eval_file": "a", "bilstm_units": 0}, "--bilstm_units is 0"),
+        ({"do_train": True}, "do_train .*needs .*train_file"),
+        ({"do_predict": True, "eval_file": "a"}, "do_predict .*needs .*predict_file"),
         (
             {"do_eval": True, "eval_file": "a", "feature_based": True, "freeze": "encoder"},
-            "--freeze has no meaning",
+            "freeze.* has no meaning",
         ),
     ],
 )
@@ -383,7 +382,7 @@ def test_a_checkpoint_that_does_not_know_its_labels_is_refused(conll_folder, tmp
         do_eval=True,
         max_seq_length=9,
     )
-    message = r"It is not known which label .* no task\.json .* Name the --output_dir of a run_ner"
+    message = r"It is not known which label .* no task\.json .* Name the .*output_dir of a run_ner"
     with pytest.raises(ValueError, match=message):
         run_ner(options)
 
@@ -392,7 +391,7 @@ def test_a_model_whose_labels_are_of_no_scheme_needs_to_be_told(conll_folder, tm
     """As a model of another program may have them."""
     model = TokenClassificationTask(("O", "B-A", "I-A", "B-B", "I-B", "NN"), 19)
     options = ner_options(tmp_path, eval_file=str(conll_folder / "valid.txt"), do_eval=True)
-    message = r"B-B, I-B, NN, are not all of one scheme\. .* --label_scheme=iob2 or iob1"
+    message = r"B-B, I-B, NN, are not all of one scheme\. .*label_scheme=iob2 or iob1"
     with pytest.raises(ValueError, match=message):
         read_data(options, model)
     task, _ = read_data(dataclasses.replace(options, label_scheme="iob2"), model)
@@ -402,7 +401,7 @@ def test_a_model_whose_labels_are_of_no_scheme_needs_to_be_told(conll_folder, tm
 def test_a_training_that_goes_on_keeps_to_its_labels(conll_folder, tmp_path):
     model = TokenClassificationTask(("O", "B-X", "I-X"), 19)
     options = ner_options(tmp_path, train_file=str(conll_folder / "train.txt"), do_train=True)
-    message = "data are O, B-A, .* trained for O, B-X, I-X. .* or another --output_dir"
+    message = "data are O, B-A, .* trained for O, B-X, I-X. .* or another .*output_dir"
     with pytest.raises(ValueError, match=message):
         read_data(options, model)
 

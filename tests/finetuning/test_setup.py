@@ -45,7 +45,7 @@ def test_a_model_without_a_configuration_is_refused():
         ValueError, match=r"There is no bert_config.json beside downloads/model.ckpt"
     ):
         setup.find_config(None, checkpoint())
-    with pytest.raises(ValueError, match=r"It is not said which model this is. Give --init_checkp"):
+    with pytest.raises(ValueError, match=r"It is not said which model this is. Give .*init_checkp"):
         setup.find_config(None, None)
 
 
@@ -110,7 +110,7 @@ def test_the_case_of_a_run_without_a_tokenizer_may_stay_unknown():
 
 def test_a_flag_that_contradicts_the_vocabulary_is_refused():
     with pytest.raises(
-        ValueError, match=r"`--do_lower_case=True` .* Pass in `--do_lower_case=False`"
+        ValueError, match=r"`.*do_lower_case=True` .* Pass in `.*do_lower_case=False`"
     ):
         setup.load_tokenizer(None, True, checkpoint(vocab=CASED), CONFIG)
 
@@ -157,7 +157,7 @@ def test_the_vocabulary_of_another_model_is_refused_with_its_share_and_examples(
     assert f"in {file}" in message
     assert known.vocab_file is None or known.vocab_file in message
     assert "5 %" in message
-    assert "leave --vocab_file out" in message
+    assert "vocab_file out" in message
 
 
 def test_a_token_that_is_missing_is_an_example_too(known, tmp_path):
@@ -179,10 +179,10 @@ def test_one_token_in_twenty_may_be_replaced(known, tmp_path, replaced, is_refus
 
 def test_a_run_without_a_vocabulary_is_refused():
     with pytest.raises(
-        ValueError, match=r"no vocabulary beside downloads/model.ckpt. Give --vocab_f"
+        ValueError, match=r"no vocabulary beside downloads/model.ckpt. Give .*vocab_f"
     ):
         setup.load_tokenizer(None, None, checkpoint(), CONFIG)
-    with pytest.raises(ValueError, match=r"no vocabulary without a checkpoint. Give --vocab_file"):
+    with pytest.raises(ValueError, match=r"no vocabulary without a checkpoint. Give .*vocab_file"):
         setup.load_tokenizer(None, None, None, CONFIG)
 
 

@@ -53,7 +53,7 @@ def test_a_grid_that_cannot_be_read_is_refused(text, message):
 
 
 def test_a_value_of_the_grid_that_its_flag_refuses_is_refused_before_the_first_run(options):
-    with pytest.raises(ValueError, match="--train_batch_size is 0"):
+    with pytest.raises(ValueError, match="train_batch_size is 0"):
         plan(dataclasses.replace(options, grid="train_batch_size=16,0"))
 
 
@@ -79,7 +79,7 @@ def test_the_smaller_error_is_the_better_score_and_nan_the_worst():
 
 
 def test_seeds_and_grid_need_training_and_evaluation(options):
-    with pytest.raises(ValueError, match="--seeds and --grid train several models"):
+    with pytest.raises(ValueError, match=r"seeds and .*grid train several models"):
         dataclasses.replace(options, do_eval=False)
 
 
@@ -144,7 +144,7 @@ def test_an_interrupted_series_goes_on_and_ends_with_the_best_model(options, mon
 
     # The records were made once, and other flags are not mixed with these runs.
     assert len(list((output / "runs/features").glob("train-*.tf_record"))) == 1
-    with pytest.raises(ValueError, match=r"other flags: --learning_rate was 0\.005, is 0\.1"):
+    with pytest.raises(ValueError, match=r"other flags: .*learning_rate was 0\.005, is 0\.1"):
         run_classifier(dataclasses.replace(options, learning_rate=0.1))
 
 

@@ -166,7 +166,7 @@ def test_a_head_that_nothing_describes_is_refused_by_name(sentence_model, tmp_pa
     with pytest.raises(ValueError, match=r"what it classifies.*convert_checkpoint"):
         predictor.predict(["the good cat"])
     assert predictor.embed(["the good cat"]).shape[0] == 1
-    with pytest.raises(ValueError, match=r"what it classifies.*--head=encoder"):
+    with pytest.raises(ValueError, match=r"what it classifies.*head=encoder"):
         export_saved_model(ExportOptions(model_dir=checkpoint, export_dir=str(tmp_path / "1")))
 
 

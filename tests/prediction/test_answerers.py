@@ -144,13 +144,5 @@ def test_what_answers_no_questions_is_refused(sentence_model, squad_model, expor
     options = ExportOptions(
         model_dir=str(squad_model), export_dir=str(tmp_path / "x"), max_seq_length=20
     )
-    with pytest.raises(
-        ValueError, match="--max_seq_length is not for models that answer questions"
-    ):
+    with pytest.raises(ValueError, match="max_seq_length is not for models that answer questions"):
         export_saved_model(options)
-
-
-@pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
-def test_settings_of_an_export_are_checked(name):
-    with pytest.raises(ValueError, match=f"--{name} is 0, but must be 1 or more"):
-        ExportOptions(model_dir="m", export_dir="e", **{name: 0})

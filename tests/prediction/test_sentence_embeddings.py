@@ -79,5 +79,5 @@ def test_poolings_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="`pooling` is 'max', but must be one of mean, cls"):
         SentenceEncoder(tiny.trained(None), "max")
     shallow = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)
-    with pytest.raises(ValueError, match="--pooling=concat_last_four needs 4 layers"):
+    with pytest.raises(ValueError, match="pooling=concat_last_four needs 4 layers"):
         SentenceEncoder(tiny.trained(None, shallow), "concat_last_four")

@@ -35,7 +35,7 @@ def test_workers_load_tensorflow_without_its_messages(tmp_path, monkeypatch, cap
 
 def test_a_worker_that_is_killed_ends_the_run_with_a_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(runners, "_work", kill_this_process)
-    with pytest.raises(RuntimeError, match=r"killed, perhaps because memory.* fewer --num_workers"):
+    with pytest.raises(RuntimeError, match=r"killed, perhaps because memory.* fewer .*num_workers"):
         run_groups(tmp_path, "out", num_workers=2)
 
 

@@ -61,7 +61,7 @@ def test_vocabulary_of_another_model_is_an_error(tmp_path):
     source = tf1_folder(tmp_path / "tf1", arrays_of())
     (tmp_path / "other.txt").write_text("".join(f"{token}\n" for token in reversed(TOKENS)))
     with pytest.raises(
-        ValueError, match=r"12 of the 13 tokens \(92\.3 %\) .*leave --vocab_file out"
+        ValueError, match=r"12 of the 13 tokens \(92\.3 %\) .*leave .*vocab_file out"
     ):
         convert(source, tmp_path / "out", "huggingface", vocab_file=str(tmp_path / "other.txt"))
 
@@ -104,20 +104,20 @@ def test_configuration_with_fewer_layers_is_an_error(tmp_path):
 
 def test_missing_configuration_is_an_error(tmp_path):
     source = tf1_folder(tmp_path / "tf1", arrays_of(), config=None)
-    with pytest.raises(ValueError, match=r"no bert_config.json beside .*--bert_config_file"):
+    with pytest.raises(ValueError, match=r"no bert_config.json beside .*bert_config_file"):
         convert(source, tmp_path / "out", "huggingface")
 
 
 def test_classifier_that_says_nothing_of_itself_is_an_error(tmp_path):
     source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
-    with pytest.raises(ValueError, match=r"nothing beside it says what it classifies. Give --head"):
+    with pytest.raises(ValueError, match=r"nothing beside it says what it classifies. Give .*head"):
         convert(source, tmp_path / "out", "huggingface")
 
 
 def test_missing_labels_are_an_error(tmp_path):
     source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
     with pytest.raises(
-        ValueError, match=r"5 outputs, but nothing beside it names them. Give --lab"
+        ValueError, match=r"5 outputs, but nothing beside it names them. Give .*lab"
     ):
         convert(source, tmp_path / "out", "huggingface", head="classification")
 

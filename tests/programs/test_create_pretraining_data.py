@@ -170,7 +170,7 @@ def run_with(folder, texts=GOLDEN["input"], vocab=GOLDEN["vocab"], **changes):
 @pytest.mark.parametrize(
     "name, value, message",
     [
-        ("input_file", "", "`input_file` is empty: give --input_file"),
+        ("input_file", "", "`input_file` is empty: give .*input_file"),
         ("max_seq_length", 4, r"must be 5 or more: \[CLS\] A \[SEP\] B \[SEP\]"),
         ("max_predictions_per_seq", 0, "`max_predictions_per_seq` is 0, but must be 1 or more"),
         ("dupe_factor", 0, "`dupe_factor` is 0, but must be 1 or more"),
@@ -180,8 +180,8 @@ def run_with(folder, texts=GOLDEN["input"], vocab=GOLDEN["vocab"], **changes):
         ("max_ngram_size", 0, "`max_ngram_size` is 0, but must be 1 or more"),
         ("max_group_bytes", 0, "`max_group_bytes` is 0, but must be 1 or more"),
         ("num_workers", 0, "`num_workers` is 0, but must be 1 or more"),
-        ("segmented_text", True, "only --do_whole_word_mask and --span_masking use"),
-        ("runner_flags", ("stray",), "Unknown argument 'stray'.*need --runner"),
+        ("segmented_text", True, "only .*do_whole_word_mask and .*span_masking use"),
+        ("runner_flags", ("stray",), "Unknown argument 'stray'.*need .*runner"),
     ],
 )
 def test_an_option_out_of_range_is_refused_when_it_is_set(name, value, message):
@@ -208,7 +208,7 @@ def test_text_that_is_not_utf8_is_named_with_file_and_byte_offset(tmp_path, data
     with pytest.raises(
         ValueError,
         match=rf"bad\.txt:\d+: a text must be UTF-8, but byte 0x\w\w at offset {offset} of "
-        r".*--errors=replace",
+        r".*errors=replace",
     ):
         run_with(tmp_path, {"good.txt": "the dog\n", "bad.txt": data})
 
@@ -337,7 +337,7 @@ def test_records_without_masks_hold_the_text_as_it_is(tmp_path):
 
 def test_flags_of_masks_contradict_records_without_masks():
     names = {"input_file": "a", "output_file": "b", "vocab_file": "c"}
-    with pytest.raises(ValueError, match="but --do_whole_word_mask, --masked_lm_prob say how to"):
+    with pytest.raises(ValueError, match=r"but .*do_whole_word_mask, .*masked_lm_prob say how to"):
         PretrainingDataOptions(**names, masking="none", do_whole_word_mask=True, masked_lm_prob=0.2)
     with pytest.raises(ValueError, match="exclude each other"):
         PretrainingDataOptions(**names, span_masking=True, max_ngram_size=3)
@@ -517,7 +517,7 @@ def test_a_finished_set_is_left_as_it_is_and_a_missing_file_made_again(tmp_path,
 
 def test_records_of_other_flags_are_refused_with_the_difference_unless_overwritten(tmp_path):
     run_groups(tmp_path, "out")
-    with pytest.raises(ValueError, match=r"--random_seed: 12345 there, 7 now\n.*--overwrite"):
+    with pytest.raises(ValueError, match=r"random_seed: 12345 there, 7 now\n.*overwrite"):
         run_groups(tmp_path, "out", random_seed=7)
     summary = run_groups(tmp_path, "out", random_seed=7, max_group_bytes=4000, overwrite=True)
     left = {path.name for path in (tmp_path / "out").iterdir()}
@@ -572,7 +572,7 @@ def test_a_set_is_read_where_it_agrees_with_its_manifest_also_in_part_and_moved(
 def test_an_unfinished_damaged_or_other_set_is_refused_by_name(tmp_path):
     summary = run_groups(tmp_path, "out")
     files = summary.output_files
-    with pytest.raises(ValueError, match=r"with `max_seq_length` = 24, but --max_seq_length is 32"):
+    with pytest.raises(ValueError, match=r"with `max_seq_length` = 24, but .*max_seq_length is 32"):
         check_record_sets(files, {"max_seq_length": ("--max_seq_length", 32)})
     with pytest.raises(ValueError, match=rf"`vocab_size` = {len(VOCAB)}, but .* is 9. Records and"):
         check_record_sets(files, {"vocab_size": ("`vocab_size` of the model", 9)})

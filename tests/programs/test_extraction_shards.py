@@ -165,10 +165,3 @@ def test_several_inputs_are_one_after_the_other(extract, tmp_path):
         (tmp_path / name).write_text("\n".join(lines))
     out = extract(input_file=f"{tmp_path}/a.txt,{tmp_path}/b.txt")
     assert len((out / "vectors").read_text().splitlines()) == len(LINES)
-
-
-def test_shards_without_examples_are_refused():
-    with pytest.raises(ValueError, match="--examples_per_shard is 0, but must be 1 or more"):
-        ExtractionOptions(
-            input_file="i", output_file="o", init_checkpoint="c", examples_per_shard=0
-        )

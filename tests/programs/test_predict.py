@@ -177,12 +177,6 @@ def test_text_that_is_not_utf_8_in_a_file_is_named_by_line(exported, tmp_path):
     assert not (tmp_path / "o.jsonl").exists()
 
 
-@pytest.mark.parametrize("name", ["batch_size", "top_k"])
-def test_options_are_checked_when_made(name):
-    with pytest.raises(ValueError, match=f"--{name} is 0, but must be 1 or more"):
-        PredictionOptions(model_dir="x", **{name: 0})
-
-
 def test_a_reader_that_has_enough_ends_the_run_quietly(exported, tmp_path):
     (tmp_path / "input.txt").write_text("the sad cat\n" * 20_000)
     flags = {"model_dir": exported.single, "input_file": tmp_path / "input.txt"}

@@ -255,21 +255,21 @@ def test_training_starts_from_the_encoder_and_heads_of_init_checkpoint(options, 
 
 
 def test_evaluation_without_any_weights_is_refused(options):
-    with pytest.raises(ValueError, match=r"no checkpoint in --output_dir=.*train first"):
+    with pytest.raises(ValueError, match=r"no checkpoint in .*output_dir=.*train first"):
         run_pretraining(evaluation(options))
 
 
 def test_a_run_that_is_not_told_its_architecture_is_refused(options):
-    with pytest.raises(ValueError, match=r"Give --init_checkpoint .* or --bert_config_file"):
+    with pytest.raises(ValueError, match=r"Give .*init_checkpoint .* or .*bert_config_file"):
         run_pretraining(dataclasses.replace(options, bert_config_file=None))
 
 
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"max_seq_length": 25}, r"has 23 values .* Use --max_seq_length=23"),
-        ({"max_predictions_per_seq": 3}, r"has 4 values .* Use --max_predictions_per_seq=4"),
-        ({"max_seq_length": 32}, r"--max_seq_length is 32, but `max_position_embeddings` .* 31"),
+        ({"max_seq_length": 25}, r"has 23 values .* Use .*max_seq_length=23"),
+        ({"max_predictions_per_seq": 3}, r"has 4 values .* Use .*max_predictions_per_seq=4"),
+        ({"max_seq_length": 32}, r"max_seq_length is 32, but `max_position_embeddings` .* 31"),
         ({"input_file": "/nowhere/*.tf_record"}, r"No file matches '/nowhere/\*.tf_record'"),
     ],
 )
@@ -286,7 +286,7 @@ def test_a_vocabulary_that_is_not_that_of_the_initial_checkpoint_is_refused(
     (tmp_path / "vocab.txt").write_text("\n".join([*tokens[:5], "new", *tokens[5:-1]]) + "\n")
     config_file = changed_config(toy_text, tmp_path / "bert_config.json")
     changes = {"init_checkpoint": str(pretrained), "bert_config_file": config_file}
-    with pytest.raises(ValueError, match=rf"in {tmp_path}/vocab.txt, .*leave --vocab_file out"):
+    with pytest.raises(ValueError, match=rf"in {tmp_path}/vocab.txt, .*leave .*vocab_file out"):
         run_pretraining(dataclasses.replace(options, **changes))
     assert not Path(options.output_dir).exists()
 
@@ -345,20 +345,14 @@ def test_a_checkpoint_without_trained_heads_is_not_evaluated(options, sentence_m
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"num_train_steps": 0}, "--num_train_steps is 0, but must be 1 or more"),
-        ({"num_warmup_steps": 151}, r"--num_warmup_steps is 151, .*--num_train_steps=150.*=15[.]"),
-        ({"num_warmup_steps": 9_999}, "--num_warmup_steps is 9999"),
-        ({"num_warmup_steps": -1}, "--num_warmup_steps is -1"),
+        ({"num_train_steps": 0}, "num_train_steps is 0, but must be 1 or more"),
+        ({"num_warmup_steps": 151}, r"num_warmup_steps is 151, .*num_train_steps=150.*=15[.]"),
+        ({"num_warmup_steps": 9_999}, "num_warmup_steps is 9999"),
+        ({"num_warmup_steps": -1}, "num_warmup_steps is -1"),
         (
             {"do_train": False, "do_eval": False},
-            "Nothing to do: give at least one of --do_train, --do_eval",
+            "Nothing to do: give at least one of .*do_train, .*do_eval",
         ),
-        ({"max_eval_steps": 0}, "--max_eval_steps is 0"),
-        ({"evaluate_steps": -1}, "--evaluate_steps is -1"),
-        ({"train_batch_size": 0}, "--train_batch_size is 0"),
-        ({"learning_rate": 0.0}, "--learning_rate is 0.0, but must be above 0"),
-        ({"learning_rate": float("nan")}, "--learning_rate is nan"),
-        ({"keep_checkpoint_max": -1}, "--keep_checkpoint_max is -1"),
     ],
 )
 def test_options_are_checked_when_made(options, changes, message):

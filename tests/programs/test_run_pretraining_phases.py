@@ -57,7 +57,7 @@ def test_a_second_phase_goes_on_with_weights_moments_and_step_of_the_first(optio
 def test_carrying_over_the_optimizer_needs_a_run_of_ours(options, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(ValueError, match="--init_optimizer needs --init_checkpoint"):
+    with pytest.raises(ValueError, match=r"init_optimizer needs .*init_checkpoint"):
         dataclasses.replace(options, init_optimizer=True)
     with pytest.raises((ValueError, FileNotFoundError), match=str(empty)):
         run_pretraining(
@@ -66,7 +66,7 @@ def test_carrying_over_the_optimizer_needs_a_run_of_ours(options, tmp_path):
     config = BertConfig.from_json_file(options.bert_config_file)
     arrays = numpy_bert.random_variables(config, seed=1, heads=("masked_lm", "next_sentence"))
     published = write_tf1(tmp_path / "published", arrays, config=config)
-    message = f"no checkpoint of one in --init_checkpoint={published}. Name the --output_dir of the"
+    message = f"no checkpoint of one in .*init_checkpoint={published}. Name the .*output_dir of the"
     with pytest.raises(ValueError, match=message):
         run_pretraining(
             dataclasses.replace(options, init_optimizer=True, init_checkpoint=published)
@@ -78,7 +78,7 @@ def test_a_run_goes_on_only_with_the_optimizer_that_began_it(options, changes):
     run_pretraining(dataclasses.replace(options, stop_step=2))
     (name, value), *_ = changes.items()
     before = (Path(options.output_dir) / "training.json").read_text()
-    with pytest.raises(ValueError, match=rf"another optimizer:\n  --{name}: .* there, {value} now"):
+    with pytest.raises(ValueError, match=rf"another optimizer:\n  .*{name}: .* there, {value} now"):
         run_pretraining(dataclasses.replace(options, **changes))
     assert (Path(options.output_dir) / "training.json").read_text() == before
 
@@ -153,9 +153,7 @@ def test_training_ends_where_evaluations_get_no_better_and_the_best_is_kept(opti
         early_stopping=2,
         best_metric="global_step_that_is_not_there",
     )
-    with pytest.raises(
-        ValueError, match=r"--best_metric is .*, but must be one of loss, masked_lm"
-    ):
+    with pytest.raises(ValueError, match=r"best_metric is .*, but must be one of loss, masked_lm"):
         run_pretraining(options)
     options = dataclasses.replace(
         options, best_metric=None, output_dir=f"{options.output_dir}-2", learning_rate=1e-30
@@ -175,7 +173,7 @@ def test_training_ends_where_evaluations_get_no_better_and_the_best_is_kept(opti
 
 
 def test_a_batch_that_is_larger_than_the_data_set_is_refused(options):
-    message = r"--train_batch_size is 5000, but there are only \d+ examples in .*train.tf_record"
+    message = r"train_batch_size is 5000, but there are only \d+ examples in .*train.tf_record"
     with pytest.raises(ValueError, match=message):
         run_pretraining(dataclasses.replace(options, train_batch_size=5000))
 
@@ -183,7 +181,7 @@ def test_a_batch_that_is_larger_than_the_data_set_is_refused(options):
 def test_an_output_folder_that_cannot_be_written_is_refused_before_training(options, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     inside = str(tmp_path / "file" / "output")
-    with pytest.raises(ValueError, match=f"Nothing can be written into --output_dir={inside}"):
+    with pytest.raises(ValueError, match=rf"Nothing can be written into .*output_dir={inside}"):
         run_pretraining(dataclasses.replace(options, output_dir=inside))
 
 
@@ -199,6 +197,6 @@ def test_a_second_run_in_a_folder_where_one_trains_is_refused(options):
 
 
 def test_a_loss_that_is_lost_names_the_files_of_its_batch(options):
-    message = r"The loss is .* at step \d+. Its batch came from .*train.tf_record. Lower --learn"
+    message = r"The loss is .* at step \d+. Its batch came from .*train.tf_record. Lower .*learn"
     with pytest.raises(FloatingPointError, match=message):
         run_pretraining(dataclasses.replace(options, learning_rate=1e30, num_warmup_steps=0))

@@ -115,10 +115,10 @@ def test_texts_cannot_break_out_of_the_page(page):
 
 def test_a_label_can_be_asked_for(page):
     assert "log-odds of fair" in page(tiny.classifier(), "the cat", label="fair").read_text()
-    with pytest.raises(ValueError, match="--label is odd, but the labels are bad, fair, good"):
+    with pytest.raises(ValueError, match="label is odd, but the labels are bad, fair, good"):
         page(tiny.classifier(), "the cat", label="odd")
     for make in (tiny.pretrained, lambda: tiny.trained(None)):
-        with pytest.raises(ValueError, match="--label=good is for classifiers"):
+        with pytest.raises(ValueError, match="label=good is for classifiers"):
             page(make(), "[MASK]", label="good")
 
 

@@ -201,7 +201,7 @@ def test_the_card_of_the_best_of_several_runs_moves_up_unless_a_persons_page_is_
 
 @pytest.mark.parametrize("license", ["", "apache 2.0", "mit\ntags: x", "'mit'", "[mit]"])
 def test_a_licence_that_is_no_name_is_refused(license):
-    with pytest.raises(ValueError, match=r"--license is .*, but must be a name"):
+    with pytest.raises(ValueError, match=r"license is .*, but must be a name"):
         ClassifierOptions(
             output_dir="x", eval_file="x.tsv", do_eval=True, license=license, init_checkpoint="x"
         )

@@ -95,10 +95,10 @@ def test_the_encoder_of_a_fine_tuned_model_can_be_had(sentence_model, tmp_path):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"layers": "-1,x"}, "--layers is '-1,x', but must be whole numbers"),
-        ({"layers": "2"}, "--layers is 2 and has 2, but the model's 2 layers are -2 to 1"),
-        ({"pooling": "concat_last_four"}, "needs 4 layers, but .* is 2. Use --pooling=mean"),
-        ({"max_seq_length": 32}, "--max_seq_length is 32, but must be from 3 to .* = 31"),
+        ({"layers": "-1,x"}, "layers is '-1,x', but must be whole numbers"),
+        ({"layers": "2"}, "layers is 2 and has 2, but the model's 2 layers are -2 to 1"),
+        ({"pooling": "concat_last_four"}, "needs 4 layers, but .* is 2. Use .*pooling=mean"),
+        ({"max_seq_length": 32}, "max_seq_length is 32, but must be from 3 to .* = 31"),
     ],
 )
 def test_what_an_encoder_cannot_give_is_refused(pretrained, tmp_path, options, message):
@@ -147,13 +147,13 @@ def test_ids_of_masked_words_are_given_for_positions(pretrained, tmp_path):
 
 
 def test_a_model_without_a_masked_lm_head_cannot_fill(sentence_model, tmp_path):
-    with pytest.raises(ValueError, match=r"has no masked-LM head: .* Use --head=encoder"):
+    with pytest.raises(ValueError, match=r"has no masked-LM head: .* Use .*head=encoder"):
         export(sentence_model, tmp_path / "1", head="masked_lm")
 
 
 def test_a_vocabulary_without_a_mask_cannot_fill(tmp_path):
     write_tf1(tmp_path, arrays_of("masked_lm"))
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\ncat\n")
-    with pytest.raises(ValueError, match=r"has no \[MASK\], .* --vocab_file .* --head=encoder"):
+    with pytest.raises(ValueError, match=r"has no \[MASK\], .*vocab_file .*head=encoder"):
         export(tmp_path, tmp_path / "1", head="masked_lm")
     assert not (tmp_path / "1").exists()

@@ -169,11 +169,11 @@ def test_nothing_in_the_graph_is_compiled_by_xla(exported):
     [
         (
             {"signature": "tokens,pair"},
-            "--signature has 'pair', but .* has serving_default, tokens",
+            "signature has 'pair', but .* has serving_default, tokens",
         ),
-        ({"precision": "int8"}, "--precision is int8, but of --format=saved_model .* or bfloat16"),
+        ({"precision": "int8"}, "precision is int8, but of .*format=saved_model .* or bfloat16"),
         ({"format": "tflite", "precision": "bfloat16"}, "must be float32 or float16 or int8"),
-        ({"format": "tflite", "signature": "serving_default"}, "--format=tflite takes ids only"),
+        ({"format": "tflite", "signature": "serving_default"}, "format=tflite takes ids only"),
     ],
 )
 def test_what_does_not_go_together_is_refused(sentence_model, tmp_path, options, message):
@@ -190,7 +190,7 @@ def test_what_does_not_go_together_is_refused(sentence_model, tmp_path, options,
 )
 def test_a_precision_that_a_format_has_not_is_refused(sentence_model, tmp_path, write, kind):
     options = ExportOptions(model_dir=str(sentence_model), export_dir="", signature="tokens")
-    message = f"--precision is 'bfloat16', but of {kind} it must be one of float32"
+    message = f"precision is 'bfloat16', but of {kind} it must be one of float32"
     with pytest.raises(ValueError, match=message):
         write(load_served(options), str(tmp_path / "1"), "bfloat16")
     assert not (tmp_path / "1").exists()
@@ -272,7 +272,7 @@ def test_the_exact_gelu_has_an_onnx_form(sentence_model, tmp_path, ids):
 
 def test_without_the_extra_the_error_names_it(sentence_model, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(ImportError, match=r"--format=onnx needs .* `pip install -e '\.\[onnx\]'`"):
+    with pytest.raises(ImportError, match=r"format=onnx needs .* `pip install -e '\.\[onnx\]'`"):
         export(sentence_model, tmp_path / "1", format="onnx")
     assert not (tmp_path / "1").exists()
 

@@ -180,7 +180,7 @@ def test_the_mismatched_sets_of_mnli_belong_to_a_run_where_they_are_there(tmp_pa
 
 def test_the_diagnostic_set_can_only_be_predicted(tmp_path):
     assert splits_of(GLUE_TASKS["ax"], str(tmp_path), "test") == ["test"]
-    with pytest.raises(ValueError, match=r"--task_name=ax has no train set: it is only predicted"):
+    with pytest.raises(ValueError, match=r"task_name=ax has no train set: it is only predicted"):
         splits_of(GLUE_TASKS["ax"], str(tmp_path), "train")
 
 
@@ -207,7 +207,7 @@ def test_a_task_is_found_in_any_spelling(given, name):
 
 
 def test_an_unknown_task_is_refused_with_the_known_ones_and_the_way_to_own_data():
-    with pytest.raises(ValueError, match=r"'imdb', but must be one of cola, .*mnli.*--train_file"):
+    with pytest.raises(ValueError, match=r"'imdb', but must be one of cola, .*mnli.*train_file"):
         find_glue_task("imdb")
 
 

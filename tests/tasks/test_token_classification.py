@@ -178,8 +178,8 @@ def test_labels_of_entities_can_be_taken_as_labels_of_words():
     [
         ({"labels": ["O"]}, "two or more that differ"),
         ({"max_seq_length": 2}, "at least 3"),
-        ({"doc_stride": 7}, "--doc_stride is 7, but must be from 1 to 6"),
-        ({"doc_stride": 0}, "--doc_stride is 0"),
+        ({"doc_stride": 7}, "doc_stride is 7, but must be from 1 to 6"),
+        ({"doc_stride": 0}, "doc_stride is 0"),
     ],
 )
 def test_what_cannot_be_a_task(arguments, message):

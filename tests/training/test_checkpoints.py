@@ -177,7 +177,7 @@ def test_a_path_with_double_slashes_is_resumed_from_and_cleaned_up(tmp_path):
 @pytest.mark.parametrize("folder", ["a[1]", "what?", "*"])
 def test_a_folder_whose_checkpoints_could_not_be_read_again_is_refused_at_once(tmp_path, folder):
     for refused in (lambda path: save_steps(path, 1), latest_checkpoint):
-        with pytest.raises(ValueError, match=r"takes for a pattern.* Use another --output_dir"):
+        with pytest.raises(ValueError, match=r"takes for a pattern.* Use another .*output_dir"):
             refused(f"{tmp_path}/{folder}")
     assert not list(tmp_path.iterdir())
 
@@ -253,7 +253,7 @@ def test_a_checkpoint_of_another_model_is_refused_and_nothing_changed(tmp_path, 
     variables = small(value=-1, shape=wanted.get("shape", (2, 3)))
     if "extra" in wanted:
         variables[wanted["extra"]] = keras.Variable(np.zeros((2, 3), np.float32))
-    with pytest.raises(ValueError, match=f"cannot be resumed from .*{problem}.*--output_dir"):
+    with pytest.raises(ValueError, match=rf"cannot be resumed from .*{problem}.*output_dir"):
         restore_checkpoint(prefix, variables)
     assert np.unique(variables["bert/kernel"]) == -1
     assert int(variables["global_step"]) == 0

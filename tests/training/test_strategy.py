@@ -42,9 +42,9 @@ def test_the_devices_follow_from_the_flags(monkeypatch, num_gpus, arguments, exp
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"name": "miror"}, "--distribution_strategy is 'miror', but must be one of auto, one_dev"),
-        ({"num_gpus": 3}, "--num_gpus is 3, but TensorFlow sees 2"),
-        ({"num_gpus": -1}, "--num_gpus is -1, but must be 0 or more"),
+        ({"name": "miror"}, "distribution_strategy is 'miror', but must be one of auto, one_dev"),
+        ({"num_gpus": 3}, "num_gpus is 3, but TensorFlow sees 2"),
+        ({"num_gpus": -1}, "num_gpus is -1, but must be 0 or more"),
     ],
 )
 def test_what_cannot_be_is_refused(monkeypatch, arguments, message):
