@@ -210,7 +210,7 @@ def load_model_folder(
     task = read_task(folder)
     if task is None:
         raise ValueError(
-            f"{folder} has no {TASK_FILE}, so it is not the --output_dir of a run of bert_tf. Name "
+            f"{folder} has no {TASK_FILE}, so it is not the output_dir of a run of bert_tf. Name "
             "the folder that run_classifier or run_pretraining wrote."
         )
     checkpoint = read_checkpoint(latest_checkpoint(folder) or folder)
@@ -324,7 +324,7 @@ def with_settings(
     limit = trained.model.config.max_position_embeddings
     if max_seq_length is not None and not 3 <= max_seq_length <= limit:
         raise ValueError(
-            f"--max_seq_length is {max_seq_length}, but must be from 3 to {limit}, the model's "
+            f"max_seq_length is {max_seq_length}, but must be from 3 to {limit}, the model's "
             "`max_position_embeddings`."
         )
     given = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
@@ -332,7 +332,7 @@ def with_settings(
     task = trained.task
     if doc_stride is not None and (task is None or "doc_stride" not in vars(task)):
         kind = "a checkpoint without a task" if task is None else task.name
-        raise ValueError(f"--doc_stride is for models that cut long texts, not for {kind}.")
+        raise ValueError(f"doc_stride is for models that cut long texts, not for {kind}.")
     if task is not None and given:
         task = type(task)(**{**task.arguments(), **given})
     length = trained.max_seq_length if max_seq_length is None else max_seq_length
@@ -352,7 +352,7 @@ def loaded(model: str | TrainedModel, name: str) -> TrainedModel:
     found = "no task" if trained.task is None else trained.task.name
     if found != name:
         raise ValueError(
-            f"{trained.source} contains a model for {found}, not for {name}. Name the --output_dir of "
+            f"{trained.source} contains a model for {found}, not for {name}. Name the output_dir of "
             f"{TYPES[name].program}."
         )
     return trained

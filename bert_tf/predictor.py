@@ -24,7 +24,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_tf.errors import naming_parameters
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.classification import TextClassifier
@@ -76,7 +75,6 @@ __all__ = [
 ]
 
 
-@naming_parameters()
 def load(path: str | os.PathLike, **settings) -> Predictor:
     """Return the model in a folder, ready for raw text.
 
@@ -151,7 +149,7 @@ class Predictor:
             for name, value in fixed.items():
                 if value is not None:
                     raise ValueError(
-                        f"{model} is a SavedModel, whose --{name} was fixed when it was exported. Leave "
+                        f"{model} is a SavedModel, whose `{name}` was fixed when it was exported. Leave "
                         "the flag out, or name the folder that it was exported from."
                     )
             self._saved, self._saved_folder = load_saved_model(model, batch_size), model

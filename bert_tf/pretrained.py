@@ -10,7 +10,6 @@ from typing import Any
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder, write_text
-from bert_tf.errors import naming_parameters
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.huggingface import (
     POOLER_FILE,
@@ -37,7 +36,6 @@ from bert_tf.tokenization import FullTokenizer
 FORMATS = ("tf1", "huggingface")
 
 
-@naming_parameters()
 def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     """Return a model of a class with the weights of a checkpoint; see `ConfiguredModel`."""
     checkpoint = read_checkpoint(path)
@@ -87,7 +85,6 @@ def _with_labels(
     return replace(checkpoint, arrays=arrays), config, kwargs
 
 
-@naming_parameters()
 def save_pretrained(
     model: Any,
     folder: str | os.PathLike,

@@ -22,7 +22,6 @@ ROOT = Path(bert_tf.__file__).parent
 # A part may import itself and what stands before it.
 ORDER = [
     "quiet",
-    "errors",
     "config",
     "tokenization",
     "metrics",

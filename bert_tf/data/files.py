@@ -142,7 +142,7 @@ def check_writable(output_dir: str) -> None:
         tf.io.gfile.remove(probe)
     except (OSError, tf.errors.OpError) as error:
         raise ValueError(
-            f"Nothing can be written into --output_dir={output_dir} ({error}). Use a folder that may be "
+            f"Nothing can be written into output_dir={output_dir} ({error}). Use a folder that may be "
             "written, on a disk that is not full."
         ) from error
 

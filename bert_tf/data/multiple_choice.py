@@ -83,7 +83,7 @@ def read_questions(path: str, bad: list[str] | None = None) -> list[Question]:
     elif problems:
         raise ValueError(
             f"{len(problems)} of {len(problems) + len(questions)} rows are no questions: "
-            f"{'; '.join(problems[:3])}. Mend them, or leave them out with --skip_bad_rows."
+            f"{'; '.join(problems[:3])}. Mend them, or leave them out with skip_bad_rows."
         )
     if not questions:
         raise ValueError(f"There is no question in {path}.")

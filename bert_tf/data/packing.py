@@ -144,7 +144,7 @@ def _truncated(ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int) 
     if max_tokens < 0:
         raise ValueError(
             f"`max_seq_length` is {max_seq_length}, but [CLS] and [SEP] alone take {num_special}. "
-            "Use a larger --max_seq_length."
+            "Use a larger `max_seq_length`."
         )
     return truncate_pair(ids_a, ids_b, max_tokens)
 
@@ -217,7 +217,7 @@ def sliding_windows(num_tokens: int, size: int, stride: int) -> list[tuple[int, 
     if size < 1 or stride < 1:
         raise ValueError(
             f"Windows of {size} tokens, one every {stride}: both must be 1 or more. Use a larger "
-            "--max_seq_length or --doc_stride."
+            "max_seq_length or doc_stride."
         )
     windows = [(0, min(size, num_tokens))]
     while windows[-1][1] < num_tokens:

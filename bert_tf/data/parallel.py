@@ -58,7 +58,7 @@ def map_in_order(
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
         raise RuntimeError(
-            "A worker process was killed, perhaps because memory ran out. Use fewer --num_workers."
+            "A worker process was killed, perhaps because memory ran out. Use fewer num_workers."
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)

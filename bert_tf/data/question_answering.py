@@ -245,7 +245,7 @@ def _refuse_unanswerable(examples: Sequence[SquadExample]) -> None:
     if without:
         raise ValueError(
             f"{without[0].place}: the question has no answer, and neither have {len(without) - 1} "
-            "others. For SQuAD 2.0 give --version_2_with_negative."
+            "others. For SQuAD 2.0 give version_2_with_negative."
         )
 
 

@@ -212,7 +212,7 @@ def read_table(
     delimiter = SEPARATORS.get(separator or "", separator)
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or format == "jsonl"):
         raise ValueError(
-            f"--column_separator is {separator!r}, but must be one character or one of "
+            f"column_separator is {separator!r}, but must be one character or one of "
             f"{', '.join(SEPARATORS)}, of a table in TSV or CSV; {file} is read as {format}."
         )
     if format == "jsonl":
@@ -238,7 +238,7 @@ def _with_checked_header(lines: Iterator[str], file: str, delimiter: str) -> Ite
         raise ValueError(
             f"{file}: the first line names the columns, but has no {delimiter!r} in it. It begins "
             f"{first[:60]!r}, so the columns seem to be separated by {SEPARATORS[found]!r}: give "
-            f"--column_separator={found}. For a table of one column give --column_separator={own}."
+            f"column_separator={found}. For a table of one column give column_separator={own}."
         )
     yield from chain([first], lines)
 

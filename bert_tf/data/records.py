@@ -381,7 +381,7 @@ def _check_ids(place: str, record: bytes, id_limits: Mapping[str, int]) -> None:
         if beyond:
             raise ValueError(
                 f"`{name}` is {beyond[0]} in {place}, but the model has only the ids 0 to {limit - 1}. "
-                "Records and model belong together: give the --bert_config_file of the vocabulary "
+                "Records and model belong together: give the bert_config_file of the vocabulary "
                 "that the records were made with."
             )
 
@@ -390,7 +390,7 @@ def _length_remedy(spec: FeatureSpec, found: int) -> str:
     if len(spec.shape) != 1:
         return "Make the records again with the settings of this run."
     setting = "max_predictions_per_seq" if spec.name.startswith("masked_lm_") else "max_seq_length"
-    return f"Use --{setting}={found}, or make the records again with {setting}={spec.shape[0]}."
+    return f"Use {setting}={found}, or make the records again with {setting}={spec.shape[0]}."
 
 
 def _few(files: Sequence[str]) -> str:

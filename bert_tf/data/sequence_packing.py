@@ -66,7 +66,7 @@ def _pack(input_ids, input_mask, segment_ids, *, row_length: int, parts: int):
     if size * parts != len(lengths):
         raise ValueError(
             f"A batch of {len(lengths)} examples cannot be packed for {parts} replicas: its size must "
-            "be a multiple of their number. Change --train_batch_size."
+            "be a multiple of their number. Change train_batch_size."
         )
     plans = [
         first_fit(lengths[start : start + size], row_length)

@@ -139,7 +139,7 @@ def _check_entity_labels(sentences: Iterable[Sentence], may_be_words: bool) -> N
                 raise ValueError(
                     f"{sentence.place(index)}: the label is {label!r}, but must be O, or B-, I-, E- or "
                     f"S- and a type, as in B-PER. The word is {sentence.words[index]!r}. "
-                    "--label_column sets the column of the labels, and --label_scheme=words takes "
+                    "label_column sets the column of the labels, and label_scheme=words takes "
                     "labels of any form."
                 )
 
@@ -204,7 +204,7 @@ def _check_columns(columns: Columns, num_columns: int, place: str, row: list[str
     for flag, index in (("word_column", columns.word - 1), ("label_column", label)):
         if index is not None and not 0 <= index < num_columns:
             raise ValueError(
-                f"{place}: --{flag} is {index + 1}, but the row has {num_columns} columns, counted "
+                f"{place}: {flag} is {index + 1}, but the row has {num_columns} columns, counted "
                 f"from 1: {''.join(row)[:80]!r}."
             )
 
@@ -226,7 +226,7 @@ def _sentence(
             raise ValueError(f"{sentence.place(offset)}: the row {row!r} has no word.")
         if labels is not None and not labels[offset]:
             raise ValueError(
-                f"{sentence.place(offset)}: the row {row!r} has no label. --label_column sets the "
+                f"{sentence.place(offset)}: the row {row!r} has no label. label_column sets the "
                 "column of the labels."
             )
     return sentence

@@ -60,7 +60,7 @@ class BestCheckpoint:
             self._state = read_json(path)
             if self._state.get("metric") != metric:
                 raise ValueError(
-                    f"{path} is about {self._state.get('metric')}, but --best_metric is {metric}. Keep "
+                    f"{path} is about {self._state.get('metric')}, but best_metric is {metric}. Keep "
                     "to the same, or remove the folder."
                 )
 
@@ -77,7 +77,7 @@ class BestCheckpoint:
         """
         if self.metric not in results:
             known = ", ".join(name for name in results if name != "global_step")
-            raise ValueError(f"--best_metric is {self.metric}, but must be one of {known}.")
+            raise ValueError(f"best_metric is {self.metric}, but must be one of {known}.")
         value, step = float(results[self.metric]), trainer.step
         if step <= self._state.get("seen", -1):
             return  # evaluated once more after an interruption

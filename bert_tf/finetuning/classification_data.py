@@ -70,10 +70,10 @@ def read_data(
 def _source(options: ClassifierOptions, split: str) -> str:
     """The flag that names the file of a split, for messages; of a GLUE task the folder's."""
     if options.task_name:
-        return f", --data_dir={options.data_dir}"
+        return f", data_dir={options.data_dir}"
     (file,) = (file for name, _, file in SPLITS if name == split)
     header = "; it has no row after its header" if options.header else ""
-    return f", --{file}={getattr(options, file)}{header}"
+    return f", {file}={getattr(options, file)}{header}"
 
 
 def _read_glue_data(options: ClassifierOptions, glue_task: GlueTask) -> tuple[dict, Splits]:
@@ -142,14 +142,14 @@ def _labels(
         if len(labels) < 2 and layout.problem_type == "single_label" and splits["train"]:
             raise ValueError(
                 f"{options.train_file}: every example has the label {labels[0]!r}. With one label there "
-                "is nothing to learn: look at --label_column, or give examples of another label."
+                "is nothing to learn: look at label_column, or give examples of another label."
             )
         is_open = options.problem_type is None and trained is None
         if is_open and are_measurements(labels, len(splits["train"])):
             raise ValueError(
                 f"{options.train_file}: the {len(labels)} labels of {len(splits['train'])} examples are "
-                f"decimal numbers ({'; '.join(labels[:3])} ...). Give --problem_type=regression to "
-                "predict a number (with decimal points, not commas), or --problem_type=single_label if "
+                f"decimal numbers ({'; '.join(labels[:3])} ...). Give problem_type=regression to "
+                "predict a number (with decimal points, not commas), or problem_type=single_label if "
                 "each number is a class."
             )
         _warn_of_similar_labels(labels, options.train_file)
@@ -164,7 +164,7 @@ def _labels(
         return infer_labels(read_examples(options.train_file, layout, labelled=True))
     raise ValueError(
         "It is not known which label each output of the model stands for: no task.json lies beside its "
-        "weights. Give --train_file, the table that it was trained on."
+        "weights. Give train_file, the table that it was trained on."
     )
 
 
@@ -186,7 +186,7 @@ def _check_same_kind(problem_type: str, trained: ClassificationTask | None) -> N
     if trained is not None and trained.kind.name != problem_type:
         raise ValueError(
             f"The problem type of the data is {problem_type}, but the model was trained for "
-            f"{trained.kind.name}. Give --problem_type={trained.kind.name}, or another --output_dir."
+            f"{trained.kind.name}. Give problem_type={trained.kind.name}, or another output_dir."
         )
 
 
@@ -196,13 +196,13 @@ def _check_same_task(
     if same_labels and task.labels != trained.labels:
         raise ValueError(
             f"The labels of the data are {', '.join(task.labels)}, but the model was trained for "
-            f"{', '.join(trained.labels)}. Use the data it was trained on, or another --output_dir."
+            f"{', '.join(trained.labels)}. Use the data it was trained on, or another output_dir."
         )
     if trained.is_pair is not None and task.is_pair != trained.is_pair:
         kinds = ("single sentences", "pairs of sentences")
         raise ValueError(
             f"The data are {kinds[task.is_pair]}, but the model was trained on "
-            f"{kinds[trained.is_pair]}. For a table, --text_b_column names the second sentence."
+            f"{kinds[trained.is_pair]}. For a table, text_b_column names the second sentence."
         )
 
 
@@ -229,14 +229,14 @@ def class_weights(
     """
     if not task.kind.has_labels:
         raise ValueError(
-            f"--class_weights={flag}: a {task.kind.name} has no labels to weigh. Leave the flag out."
+            f"class_weights={flag}: a {task.kind.name} has no labels to weigh. Leave the flag out."
         )
     if flag == "balanced":
         counts = count_labels(task, examples)
         for label, count in zip(task.labels, counts, strict=True):
             if count in (0, len(examples)):
                 raise ValueError(
-                    f"--class_weights=balanced: {count} of {len(examples)} training examples have the "
+                    f"class_weights=balanced: {count} of {len(examples)} training examples have the "
                     f"label {label!r}, so no weight can balance it. Give the weights as label=weight."
                 )
         if task.kind.name == "multi_label":
@@ -247,15 +247,15 @@ def class_weights(
         label, _, value = part.rpartition("=")
         if label not in weights:
             raise ValueError(
-                f"--class_weights: {part!r} is not label=weight with a label of "
+                f"class_weights: {part!r} is not label=weight with a label of "
                 f"{', '.join(task.labels)}."
             )
         try:
             weights[label] = float(value)
         except ValueError as error:
-            raise ValueError(f"--class_weights: {value!r} in {part!r} is no number.") from error
+            raise ValueError(f"class_weights: {value!r} in {part!r} is no number.") from error
         if not 0 < weights[label] < float("inf"):
-            raise ValueError(f"--class_weights: {part!r}, but a weight must be above 0.")
+            raise ValueError(f"class_weights: {part!r}, but a weight must be above 0.")
     return list(weights.values())
 
 

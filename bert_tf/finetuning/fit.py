@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import expand_files, write_text
-from bert_tf.errors import naming_parameters
 from bert_tf.finetuning import loop, setup
 from bert_tf.finetuning.output_folder import check_foreign_files
 from bert_tf.finetuning.setup import make_trainer
@@ -64,7 +63,6 @@ class Trainer:
             range, or there is neither a `config` nor a checkpoint that has one.
     """
 
-    @naming_parameters()
     def __init__(
         self,
         task: Task,
@@ -120,7 +118,6 @@ class Trainer:
             return model_files(self._config, self.task)
         return model_files(self._config, self.task, list(tokenizer.vocab), tokenizer.do_lower_case)
 
-    @naming_parameters()
     def fit(self, data: Data, evaluate: Data | None = None) -> dict[str, float]:
         """Train up to `num_train_steps`, and return the metrics of `evaluate`.
 
@@ -155,7 +152,6 @@ class Trainer:
         )
         return {"global_step": self._loop.step} if held_out is None else self._results(held_out)
 
-    @naming_parameters()
     def evaluate(self, data: Data) -> dict[str, float]:
         """Return the metrics of a data set; they are also written to `eval_results.txt`.
 

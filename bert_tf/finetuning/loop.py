@@ -289,8 +289,8 @@ def _refuse_small_set(files: Sequence[str], options: TrainingOptions) -> None:
     count = count_records(files, limit=options.train_batch_size)
     if count < options.train_batch_size:
         raise ValueError(
-            f"--train_batch_size is {options.train_batch_size}, but there are only {count} examples in "
-            f"{', '.join(files[:3])}. Use --train_batch_size={max(count, 1)} or less."
+            f"train_batch_size is {options.train_batch_size}, but there are only {count} examples in "
+            f"{', '.join(files[:3])}. Use train_batch_size={max(count, 1)} or less."
         )
 
 
@@ -298,7 +298,7 @@ def _refuse_unpackable(options: TrainingOptions, trainer: Trainer) -> None:
     replicas = trainer.strategy.num_replicas_in_sync
     if options.train_batch_size % replicas:
         raise ValueError(
-            f"--pack_sequences needs a --train_batch_size that is a multiple of the {replicas} devices, "
+            f"pack_sequences needs a train_batch_size that is a multiple of the {replicas} devices, "
             f"but it is {options.train_batch_size}. Use "
             f"{-(-options.train_batch_size // replicas) * replicas}."
         )
@@ -311,7 +311,7 @@ def _possible_lengths(lengths: str, trainer: Trainer) -> str:
         return lengths
     if lengths == "packed":
         raise ValueError(
-            "--pack_sequences makes batches of different numbers of rows, and a TPU needs one shape. "
+            "pack_sequences makes batches of different numbers of rows, and a TPU needs one shape. "
             "Leave it out."
         )
     return "full"

@@ -121,7 +121,7 @@ def read_data(options: SwagOptions) -> Splits:
         unknown = [question for question in questions if question.label is None]
         if unknown and split != "test":
             raise ValueError(
-                f"{unknown[0].origin}: there is no answer, but --{wanted} needs one for each question "
+                f"{unknown[0].origin}: there is no answer, but {wanted} needs one for each question "
                 f"({len(unknown)} of {len(questions)} have none)."
             )
         splits[split] = questions

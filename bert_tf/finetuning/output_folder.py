@@ -72,8 +72,8 @@ def check_foreign_files(folder: str, names: Collection[str], contents: Mapping[s
             foreign.append(name)
     if foreign:
         raise ValueError(
-            f"--output_dir={folder} holds {', '.join(sorted(foreign))}, which a run would overwrite, "
-            "but nothing that shows that a run of ours wrote them. Use another --output_dir, or move "
+            f"output_dir={folder} holds {', '.join(sorted(foreign))}, which a run would overwrite, "
+            "but nothing that shows that a run of ours wrote them. Use another output_dir, or move "
             "these files."
         )
 

@@ -187,7 +187,7 @@ def read_training_set(
     if not questions:
         raise ValueError(
             f"{options.train_file}: none of its {len(examples)} questions can be learned from, and the "
-            "warnings above say why. Mend them, or give another --train_file."
+            "warnings above say why. Mend them, or give another train_file."
         )
     random.Random(_SHUFFLE_SEED).shuffle(questions)
     return questions
@@ -205,8 +205,8 @@ def read_questions(
     wanted = "do_eval" if options.do_eval else "evaluate_steps"
     if getattr(options, wanted) and not has_answers(examples, options):
         raise ValueError(
-            f"--{wanted}: {options.predict_file} does not say the answer to each question, so there is "
-            "nothing to compare with. Use --do_predict; for SQuAD 2.0 give --version_2_with_negative."
+            f"{wanted}: {options.predict_file} does not say the answer to each question, so there is "
+            "nothing to compare with. Use do_predict; for SQuAD 2.0 give version_2_with_negative."
         )
     passages, findings = TokenizedPassages(tokenizer), Findings()
     asked_of = [example.passage for example in examples]
@@ -225,7 +225,7 @@ def read_questions(
     if not windows:
         raise ValueError(
             f"{options.predict_file}: each `context` in it is empty, so there is nothing to find "
-            "answers in. Mend them, or give another --predict_file."
+            "answers in. Mend them, or give another `predict_file`."
         )
     return AskedQuestions(
         examples,

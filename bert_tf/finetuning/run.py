@@ -206,7 +206,7 @@ def trained_task(
         return task
     raise ValueError(
         f"{folder} holds a model for {task.name}, and this program is for {kind.name}. Use "
-        + ("another --output_dir." if resumes else "--do_train, to train it for this first.")
+        + ("another output_dir." if resumes else "do_train, to train it for this first.")
     )
 
 
@@ -219,8 +219,8 @@ def count_steps(num_examples: int, options: FineTuningOptions) -> tuple[int, int
     num_train_steps = int(num_examples / options.train_batch_size * options.num_train_epochs)
     if num_train_steps == 0:
         raise ValueError(
-            f"{num_examples} examples make no step: --train_batch_size is "
-            f"{options.train_batch_size} and --num_train_epochs {options.num_train_epochs}. "
+            f"{num_examples} examples make no step: train_batch_size is "
+            f"{options.train_batch_size} and num_train_epochs {options.num_train_epochs}. "
             "Lower the batch size or raise the number of epochs."
         )
     return num_train_steps, int(num_train_steps * options.warmup_proportion)

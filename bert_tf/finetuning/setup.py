@@ -101,7 +101,7 @@ def make_trainer(
         if missing and not num_train_steps:
             raise ValueError(
                 f"{checkpoint.source} has no {', '.join(missing[:3])}, so it was not trained for this "
-                "and would answer at random. Train first with --do_train."
+                "and would answer at random. Train first with do_train."
             )
     return trainer
 
@@ -112,8 +112,8 @@ def _carry_over(trainer: Trainer, options: TrainingOptions) -> None:
     check_same_training(options, folder)
     if trainer.resume(folder) is None:
         raise ValueError(
-            f"--init_optimizer goes on from a run of ours, but there is no checkpoint of one in "
-            f"--init_checkpoint={folder}. Name the --output_dir of the first phase."
+            f"init_optimizer goes on from a run of ours, but there is no checkpoint of one in "
+            f"init_checkpoint={folder}. Name the output_dir of the first phase."
         )
     logger.info("Its optimizer is carried over; checkpoints go to %s", options.output_dir)
 
@@ -136,20 +136,20 @@ def check_same_training(options: TrainingOptions, folder: str) -> None:
         return
     there = read_json(path)
     changed = {
-        name: f"--{name}: {there[name]} there, {value} now"
+        name: f"{there[name]} there, {value} now"
         for name, value in _noted(options).items()
         if name in there and there[name] != value
     }
-    refused = [text for name, text in changed.items() if name in _SAME_TRAINING]
+    refused = [f"`{name}`: {text}" for name, text in changed.items() if name in _SAME_TRAINING]
     if refused:
         raise ValueError(
             f"{folder} holds checkpoints of a run with another optimizer:\n  "
             + "\n  ".join(refused)
-            + "\nKeep to it, or use another --output_dir; to start from its weights, name it in "
-            "--init_checkpoint."
+            + "\nKeep to it, or use another output_dir; to start from its weights, name it in "
+            "init_checkpoint."
         )
-    for text in changed.values():
-        logger.warning("The run goes on with a change: %s", text)
+    for name, text in changed.items():
+        logger.warning("The run goes on with a change: --%s: %s", name, text)
 
 
 def make_optimizer(
@@ -210,8 +210,8 @@ def trained_weights_needed(options: TrainingOptions) -> None:
         return
     if checkpoints.latest_checkpoint(options.output_dir) is None:
         raise ValueError(
-            f"There is no checkpoint in --output_dir={options.output_dir} and --init_checkpoint is "
-            "not given: train first with --do_train, or name the weights."
+            f"There is no checkpoint in output_dir={options.output_dir} and init_checkpoint is "
+            "not given: train first with do_train, or name the weights."
         )
 
 
@@ -234,7 +234,7 @@ def check_same_architecture(output_dir: str, config: BertConfig) -> None:
         raise ValueError(
             f"{output_dir} holds checkpoints of another model:\n  "
             + "\n  ".join(differences)
-            + "\nUse another --output_dir; to start from its weights, name it in --init_checkpoint."
+            + "\nUse another output_dir; to start from its weights, name it in init_checkpoint."
         )
 
 
@@ -243,6 +243,6 @@ def check_sequence_length(max_seq_length: int, config: BertConfig) -> None:
     limit = config.max_position_embeddings
     if max_seq_length > limit:
         raise ValueError(
-            f"--max_seq_length is {max_seq_length}, but `max_position_embeddings` in the model's "
-            f"configuration is {limit}. Use --max_seq_length={limit} or less."
+            f"max_seq_length is {max_seq_length}, but `max_position_embeddings` in the model's "
+            f"configuration is {limit}. Use max_seq_length={limit} or less."
         )

@@ -86,13 +86,13 @@ def parse_grid(text: str) -> list[dict[str, Any]]:
         name, _, listed = (piece.strip() for piece in part.partition("="))
         if name not in _GRID_FIELDS or not listed or name in values:
             raise ValueError(
-                f"--grid: {part!r} is not flag=value,value, each flag once, of the flags "
-                f"{', '.join(_GRID_FIELDS)}. Or say --grid=paper: {PAPER_GRID}"
+                f"`grid`: {part!r} is not flag=value,value, each flag once, of the flags "
+                f"{', '.join(_GRID_FIELDS)}. Or say grid=paper: {PAPER_GRID}"
             )
         try:
             values[name] = [_GRID_FIELDS[name](value) for value in listed.split(",")]
         except ValueError as error:
-            raise ValueError(f"--grid: {listed!r} is no list of numbers for {name}.") from error
+            raise ValueError(f"`grid`: {listed!r} is no list of numbers for {name}.") from error
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
 
 
@@ -146,8 +146,8 @@ def run_all(
     """
     if is_multi_worker(devices):
         raise ValueError(
-            "--seeds and --grid train one model after the other in one process, but TF_CONFIG names "
-            "several. Start each run by itself, with --seed."
+            "`seeds` and `grid` train one model after the other in one process, but TF_CONFIG names "
+            "several. Start each run by itself, with `seed`."
         )
     runs = plan(options)
     _refuse_other_model(options)
@@ -200,9 +200,9 @@ def _completed(run: PlannedRun) -> dict[str, float]:
     now = json.loads(json.dumps(_flags(run.options)))
     differing = [name for name in now if note["flags"].get(name) != now[name]]
     if differing:
-        listed = ", ".join(f"--{n} was {note['flags'].get(n)}, is {now[n]}" for n in differing)
+        listed = ", ".join(f"`{n}` was {note['flags'].get(n)}, is {now[n]}" for n in differing)
         raise ValueError(
-            f"{run.result_file} is of a run with other flags: {listed}. Use another --output_dir, or "
+            f"{run.result_file} is of a run with other flags: {listed}. Use another output_dir, or "
             "remove the folder runs in it."
         )
     logger.info("%s is complete", run.name)
@@ -212,8 +212,8 @@ def _completed(run: PlannedRun) -> dict[str, float]:
 def _refuse_other_model(options: ClassifierOptions) -> None:
     if checkpoints.latest_checkpoint(options.output_dir) and not read_best_run(options.output_dir):
         raise ValueError(
-            f"--output_dir={options.output_dir} holds a model of a single run, which --seeds and --grid "
-            "would replace. Use another --output_dir."
+            f"output_dir={options.output_dir} holds a model of a single run, which `seeds` and `grid` "
+            "would replace. Use another output_dir."
         )
 
 

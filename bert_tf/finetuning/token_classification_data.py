@@ -57,8 +57,8 @@ def find_files(options: NerOptions) -> NerOptions:
         matching = [name for name in FILE_NAMES[split] if name in names]
         if not matching:
             raise ValueError(
-                f"--data_dir={options.data_dir} has none of {', '.join(FILE_NAMES[split])}, but "
-                f"{', '.join(sorted(names)) or 'nothing'}. Give --{flag}."
+                f"data_dir={options.data_dir} has none of {', '.join(FILE_NAMES[split])}, but "
+                f"{', '.join(sorted(names)) or 'nothing'}. Give {flag}."
             )
         found[flag] = os.path.join(options.data_dir, matching[0])
     return replace(options, **found)
@@ -126,7 +126,7 @@ def _scheme_and_labels(
     if trained is None:
         raise ValueError(
             "It is not known which label each output of the model stands for: no task.json lies beside "
-            "its weights. Name the --output_dir of a run_ner, or train with --do_train."
+            "its weights. Name the output_dir of a run_ner, or train with do_train."
         )
     known = [row.labels for rows in splits.values() for row in rows if row.labels is not None]
     spelled = spelled_as(trained.labels, sorted({label for row in known for label in row}))
@@ -137,7 +137,7 @@ def _scheme_and_labels(
             return scheme, spelled
     raise ValueError(
         f"The labels of the model, {', '.join(spelled)}, are not all of one scheme. Say which "
-        f"is meant: --label_scheme={' or '.join(SCHEMES)}."
+        f"is meant: label_scheme={' or '.join(SCHEMES)}."
     )
 
 
@@ -154,7 +154,7 @@ def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> N
     examples = "; ".join(found[:3])
     if strict:
         raise ValueError(
-            f"{len(found)} labels break --label_scheme={scheme}: {examples}. Mend them, or leave the "
+            f"{len(found)} labels break label_scheme={scheme}: {examples}. Mend them, or leave the "
             "flag out, to read them as conlleval does."
         )
     logger.warning(
@@ -171,7 +171,7 @@ def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str], split: s
         for index, label in enumerate(sentence.labels or ()):
             if label not in known:
                 remedy = (
-                    "If that column holds no labels, say --notest_labels."
+                    "If that column holds no labels, say test_labels=False."
                     if split == "test"
                     else "Is it a slip, or does the training data lack this type?"
                 )
@@ -200,12 +200,12 @@ def _check_same_task(task: TokenClassificationTask, trained: TokenClassification
     if task.labels != trained.labels:
         raise ValueError(
             f"The labels of the data are {', '.join(task.labels)}, but the model was trained for "
-            f"{', '.join(trained.labels)}. Use the data it was trained on, or another --output_dir."
+            f"{', '.join(trained.labels)}. Use the data it was trained on, or another output_dir."
         )
     for name in ("feature_layers", "bilstm_units"):
         now, there = getattr(task, name), getattr(trained, name)
         if now != there:
             raise ValueError(
-                f"--output_dir holds a model with `{name}` {there}, and this run asks for {now} (None: "
-                "fine-tuning). Use another --output_dir."
+                f"output_dir holds a model with `{name}` {there}, and this run asks for {now} (None: "
+                "fine-tuning). Use another output_dir."
             )

@@ -34,7 +34,7 @@ def find_head(
             return head
         if stated:
             raise ValueError(
-                f"--head={stated} (or task.json) names a head with variables {', '.join(absent)}..., "
+                f"head={stated} (or task.json) names a head with variables {', '.join(absent)}..., "
                 f"but {source} has none of that name. Its heads' variables: "
                 f"{', '.join(n for n in names if not n.startswith('bert/')) or 'none'}."
             )
@@ -48,11 +48,11 @@ def find_head(
     if present == ["output_weights"]:
         raise ValueError(
             f"{source} has a classifier, but nothing beside it says what it classifies. Give "
-            "--head=classification (sentences; what the original run_classifier.py writes), "
-            "--head=token_classification or --head=multiple_choice."
+            "head=classification (sentences; what the original run_classifier.py writes), "
+            "head=token_classification or head=multiple_choice."
         )
     raise ValueError(
-        f"{source} has several heads ({', '.join(present)}). Say which one shall be written: --head="
+        f"{source} has several heads ({', '.join(present)}). Say which one shall be written: head="
         + "|".join(TYPES)
     )
 
@@ -84,7 +84,7 @@ def select(
         raise ValueError(
             f"{len(others)} variables belong neither to BERT's encoder nor to its head "
             f"`{head.name}`: {', '.join(others[:3])}{', ...' if len(others) > 3 else ''}. The other "
-            f"format has no place for them. To leave them out, say so with --head={head.name}."
+            f"format has no place for them. To leave them out, say so with head={head.name}."
         )
     return LazyArrays({n: shape_of(arrays, n) for n in taken}, arrays.__getitem__), others
 

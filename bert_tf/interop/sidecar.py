@@ -29,12 +29,12 @@ def find_config(
         return BertConfig.from_json_file(bert_config_file)
     if checkpoint is None:
         raise ValueError(
-            "It is not said which model this is. Give --init_checkpoint to start from trained "
-            "weights, or --bert_config_file to start from random ones."
+            "It is not said which model this is. Give init_checkpoint to start from trained "
+            "weights, or bert_config_file to start from random ones."
         )
     if checkpoint.config is None:
         raise ValueError(
-            f"There is no bert_config.json beside {checkpoint.source}. Give --bert_config_file."
+            f"There is no bert_config.json beside {checkpoint.source}. Give bert_config_file."
         )
     return checkpoint.config
 
@@ -61,7 +61,7 @@ def load_tokenizer(
     tokens = find_vocabulary(vocab_file, checkpoint)
     if tokens is None:
         where = f"beside {checkpoint.source}" if checkpoint is not None else "without a checkpoint"
-        raise ValueError(f"There is no vocabulary {where}. Give --vocab_file.")
+        raise ValueError(f"There is no vocabulary {where}. Give vocab_file.")
     do_lower_case = find_case(do_lower_case, checkpoint, tokens, vocab_file)
     do_lower_case = True if do_lower_case is None else do_lower_case
     tokenizer = FullTokenizer(tokens, do_lower_case=do_lower_case)
@@ -108,7 +108,7 @@ def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) 
         raise ValueError(
             f"The vocabulary {source} has ids up to {largest}, but "
             f"`vocab_size` in the model's configuration is {config.vocab_size}. They belong to "
-            "different models: give the --vocab_file of this one."
+            "different models: give the `vocab_file` of this one."
         )
 
 
@@ -171,7 +171,7 @@ def compare_vocabularies(vocab_file: str | None, checkpoint: PretrainedCheckpoin
         raise ValueError(
             f"{counted} have another id or none in {vocab_file}, such as {examples}. At most "
             f"{100 * MOST_REPLACED:g} % may differ, because the checkpoint's embeddings belong to its "
-            "own tokens. To use the checkpoint's vocabulary, leave --vocab_file out; to use this one, "
+            "own tokens. To use the checkpoint's vocabulary, leave vocab_file out; to use this one, "
             "name a checkpoint that was trained with it."
         )
     logger.warning(
@@ -221,11 +221,11 @@ def validate_case_matches_checkpoint(
     path = os.fspath(init_checkpoint) if init_checkpoint else ""
     lower_cased, evidence = next(_case_evidence(path, vocab), (do_lower_case, ""))
     if lower_cased != do_lower_case:
-        with_checkpoint = f" with `--init_checkpoint={path}`" if path else ""
+        with_checkpoint = f" with `init_checkpoint={path}`" if path else ""
         raise ValueError(
-            f"You passed in `--do_lower_case={do_lower_case}`{with_checkpoint}. However, {evidence}, "
+            f"You passed in `do_lower_case={do_lower_case}`{with_checkpoint}. However, {evidence}, "
             f"so the model is {'lowercased' if lower_cased else 'cased'}. Pass in "
-            f"`--do_lower_case={lower_cased}`, so that the text is split as it was in pre-training."
+            f"`do_lower_case={lower_cased}`, so that the text is split as it was in pre-training."
         )
 
 

@@ -61,7 +61,7 @@ class Embeddings(keras.layers.Layer):
         if length is not None and length > limit:
             raise ValueError(
                 f"The sequence length is {length}, but `max_position_embeddings` in the model's "
-                f"configuration is {limit}. Use --max_seq_length={limit} or less, or a checkpoint "
+                f"configuration is {limit}. Use max_seq_length={limit} or less, or a checkpoint "
                 "with a longer table."
             )
         if training and fused.are_used():

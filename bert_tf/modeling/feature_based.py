@@ -43,7 +43,7 @@ def check_feature_layers(name: str, num_hidden_layers: int) -> None:
         )
     if num_hidden_layers < FEATURE_LAYERS[name]:
         raise ValueError(
-            f"--feature_layers={name} needs {FEATURE_LAYERS[name]} layers, but `num_hidden_layers` of "
+            f"feature_layers={name} needs {FEATURE_LAYERS[name]} layers, but `num_hidden_layers` of "
             f"the model is {num_hidden_layers}. Use last_hidden or weighted_sum_all_layers."
         )
 

@@ -24,8 +24,8 @@ def check_pooling(pooling: str, num_hidden_layers: int) -> None:
         raise ValueError(f"`pooling` is {pooling!r}, but must be one of {', '.join(POOLINGS)}.")
     if num_hidden_layers < POOLINGS[pooling]:
         raise ValueError(
-            f"--pooling={pooling} needs {POOLINGS[pooling]} layers, but `num_hidden_layers` of the "
-            f"model is {num_hidden_layers}. Use --pooling=mean."
+            f"pooling={pooling} needs {POOLINGS[pooling]} layers, but `num_hidden_layers` of the "
+            f"model is {num_hidden_layers}. Use pooling=mean."
         )
 
 

@@ -280,6 +280,6 @@ def _pretrained(model: str | TrainedModel) -> TrainedModel:
         kind = "an encoder" if trained.task is None else "a fine-tuned model"
         raise ValueError(
             f"{trained.source} holds {kind}, and only a pre-trained one can fill a [MASK]: name the "
-            "--output_dir of run_pretraining, or a checkpoint with the masked-LM head (cls/predictions)."
+            "output_dir of run_pretraining, or a checkpoint with the masked-LM head (cls/predictions)."
         )
     return trained

@@ -100,7 +100,7 @@ class SavedClassifier(_Saved, LabelModel):
         if "text_a" not in names or "choices" in names:
             raise ValueError(
                 f"{folder} takes {', '.join(names)}, so it is no classifier. For entities or choices of "
-                "raw text name the --output_dir of run_ner or run_swag."
+                "raw text name the output_dir of run_ner or run_swag."
             )
         # An export of a version that knew one problem type has no task.json.
         task = read_task(os.path.dirname(path))

@@ -111,7 +111,7 @@ class Manifest:
         for name in self.flags.keys() | other.flags.keys():
             there, now = self.flags.get(name), other.flags.get(name)
             if there != now:
-                found.append(f"--{name}: {there} there, {now} now")
+                found.append(f"`{name}`: {there} there, {now} now")
         if self.vocabulary["sha256"] != other.vocabulary["sha256"]:
             found.append("the vocabulary file has changed")
         if self.input != other.input:
@@ -169,7 +169,7 @@ def read_manifest(path: str) -> Manifest | None:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} is damaged or of another version ({error!r}). Make the records again, with "
-            "--overwrite."
+            "`overwrite`."
         ) from error
 
 

@@ -77,7 +77,7 @@ def run_in_processes(
     except BrokenProcessPool as error:
         raise RuntimeError(
             "A worker process was killed, perhaps because memory ran out. What is complete stays: run "
-            "the same command again, with fewer --num_workers."
+            "the same command again, with fewer num_workers."
         ) from error
     finally:
         for process in list((pool._processes or {}).values()):
@@ -127,7 +127,7 @@ def run_with_beam(
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError as error:
         raise ImportError(
-            "--runner needs Apache Beam, an optional extra: pip install -e '.[beam]' in the "
+            "`runner` needs Apache Beam, an optional extra: pip install -e '.[beam]' in the "
             "checkout of bert_tf"
         ) from error
     waiting = [job for job in jobs if _read_note(manifest_file, job) is None]
@@ -194,7 +194,7 @@ def start_or_go_on(
             raise ValueError(
                 f"{path} is of records that were made differently:\n  "
                 + "\n  ".join(differences)
-                + "\nChoose another --output_file, or pass --overwrite to replace them."
+                + "\nChoose another output_file, or pass `overwrite` to replace them."
             )
         whole = {
             number: group
@@ -208,7 +208,7 @@ def start_or_go_on(
     if existing and not overwrite:
         raise ValueError(
             f"{existing[0]} exists, and no {os.path.basename(path)} says how it was made. Choose "
-            "another --output_file, or pass --overwrite to replace it."
+            "another output_file, or pass `overwrite` to replace it."
         )
     if overwrite:
         _remove_set(path)

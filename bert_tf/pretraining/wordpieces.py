@@ -185,7 +185,7 @@ def learn_wordpieces(
         raise ValueError(
             f"`vocab_size` is {vocab_size}, but the {len(first)} first tokens and "
             f"{len(characters)} characters of this corpus take {len(fixed)}. Use a larger "
-            f"--vocab_size or a --character_coverage below {character_coverage}."
+            f"`vocab_size` or a `character_coverage` below {character_coverage}."
         )
     known = set(characters)
     counts = {word: counts[word] for word in sorted(counts) if known.issuperset(word)}
@@ -193,7 +193,7 @@ def learn_wordpieces(
     if len(candidates) < num_wanted:
         raise ValueError(
             f"`vocab_size` is {vocab_size}, but this corpus yields {len(fixed) + len(candidates)} "
-            f"tokens (pieces seen at least {min_frequency} times). Use a smaller --vocab_size or "
+            f"tokens (pieces seen at least {min_frequency} times). Use a smaller `vocab_size` or "
             "more text."
         )
     use = _piece_counts(counts, [*fixed, *candidates])

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 import tensorflow as tf
 
 from bert_tf.data.files import check_new_folder, new_folder
-from bert_tf.errors import naming_parameters
 from bert_tf.finetuning import setup
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head, select
@@ -97,7 +96,6 @@ class ConvertOptions(Options):
         check_license(self.license)
 
 
-@naming_parameters()
 def convert(
     path: str | os.PathLike, folder: str | os.PathLike, format: str = "huggingface", **options
 ) -> None:
@@ -129,7 +127,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         ValueError: what is to be converted is damaged or incomplete, or its parts do not fit each
             other; or, with --verify, the two sides differ.
     """
-    check_new_folder(options.output_dir, "--output_dir")
+    check_new_folder(options.output_dir, "output_dir")
     source = read_checkpoint(options.init_checkpoint)
     checkpoint, head, task, left_out = _describe(source, options)
     vocab = _vocabulary(options.vocab_file, checkpoint)
@@ -145,7 +143,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         logger.warning("left out, as --head=%s says: %s", head.name, ", ".join(left_out))
     if options.output_format == "tf1":
         _warn_of_the_original(checkpoint)
-    with new_folder(options.output_dir, "--output_dir") as folder:
+    with new_folder(options.output_dir, "output_dir") as folder:
         write_folder(
             folder,
             checkpoint,
@@ -223,7 +221,7 @@ def _check_rows(checkpoint: PretrainedCheckpoint) -> None:
             raise ValueError(
                 f"bert/embeddings/{name} in {checkpoint.source} is {list(found)}, but the configuration "
                 f"says [{getattr(config, rows)}, {config.hidden_size}] (`{rows}`, `hidden_size`). They "
-                "belong to different models: name the right one with --bert_config_file."
+                "belong to different models: name the right one with `bert_config_file`."
             )
 
 
@@ -240,14 +238,14 @@ def _vocabulary(vocab_file: str | None, checkpoint: PretrainedCheckpoint) -> Seq
         raise ValueError(
             f"The vocabulary {vocab_file or checkpoint.vocab_file or 'in tokenizer.json'} has "
             f"{len(vocab)} tokens, but there are word embeddings for {size} (`vocab_size`), so some "
-            "tokens would have none. They belong to different models: give the --vocab_file of this "
+            "tokens would have none. They belong to different models: give the `vocab_file` of this "
             "one."
         )
     elif len(vocab) < size - _MOST_PADDING:
         raise ValueError(
             f"The vocabulary {vocab_file or checkpoint.vocab_file or 'in tokenizer.json'} has "
             f"{len(vocab)} tokens, but there are word embeddings for {size} (`vocab_size`); a table is "
-            f"padded by at most {_MOST_PADDING}. Give the --vocab_file of this model. If the rest of "
+            f"padded by at most {_MOST_PADDING}. Give the `vocab_file` of this model. If the rest of "
             "the table is not used indeed, fill a copy of the vocabulary with lines [unused0], "
             "[unused1], ..."
         )
@@ -275,7 +273,7 @@ def _labels(
     if not labels:
         raise ValueError(
             f"The classifier in {checkpoint.source} has {num_labels} outputs, but nothing beside it "
-            "names them. Give --labels with as many names, in the order of the outputs; the original "
+            "names them. Give `labels` with as many names, in the order of the outputs; the original "
             "run_classifier.py has the order of its processor's get_labels()."
         )
     noted = _labels_of(task) if stated is None and task is not None else ()
@@ -283,7 +281,7 @@ def _labels(
         raise ValueError(
             f"Beside {checkpoint.source}, task.json says that the labels are {', '.join(noted)}, and "
             f"config.json that they are {', '.join(checkpoint.labels)}. Give the right ones with "
-            "--labels."
+            "`labels`."
         )
     if len(labels) != num_labels or len(set(labels)) != len(labels):
         raise ValueError(

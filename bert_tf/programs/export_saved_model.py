@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bert_tf.data.files import check_new_folder
-from bert_tf.errors import naming_parameters
 from bert_tf.finetuning import setup
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model
@@ -148,7 +147,6 @@ class ExportOptions(Options):
         return self.precision if self.format == "saved_model" else "float32"
 
 
-@naming_parameters()
 def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **options) -> None:
     """Write a SavedModel on raw text, or a file for TFLite or ONNX.
 
@@ -171,7 +169,7 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 
 def export_saved_model(options: ExportOptions) -> None:
     """Writes what is served, and says how it is asked."""
-    check_new_folder(options.export_dir, "--export_dir")  # before the model is loaded
+    check_new_folder(options.export_dir, "export_dir")  # before the model is loaded
     served = load_served(options)
     if options.format != "saved_model":
         write = {"tflite": write_lite, "onnx": write_onnx}[options.format]
@@ -231,12 +229,12 @@ def load_served(options: ExportOptions) -> Served:
     if trained.unused_head:
         raise ValueError(
             f"{trained.unused_head} Write it as a folder that states its task with convert_checkpoint, "
-            "or export the encoder alone: --head=encoder."
+            "or export the encoder alone: head=encoder."
         )
     if options.head == "task":
         raise ValueError(
             f"{options.model_dir} holds no fine-tuned model: it has no {TASK_FILE} of run_classifier, "
-            "run_squad, run_ner or run_swag, and no such head. Use --head=encoder or --head=masked_lm."
+            "run_squad, run_ner or run_swag, and no such head. Use head=encoder or head=masked_lm."
         )
     return _without_task("encoder", options)
 
@@ -249,7 +247,7 @@ def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
     if isinstance(task, QuestionAnsweringTask):
         if options.max_seq_length is not None:
             raise ValueError(
-                "--max_seq_length is not for models that answer questions: longer contexts are read "
+                "max_seq_length is not for models that answer questions: longer contexts are read "
                 f"in windows of the {task.max_seq_length} tokens of training."
             )
         settings = AnswerSettings(
@@ -272,7 +270,7 @@ def _as_pairs(trained: TrainedModel, is_pair: bool) -> TrainedModel:
     task = trained.task
     if not isinstance(task, ClassificationTask) or task.is_pair not in (None, is_pair):
         raise ValueError(
-            f"--is_pair={is_pair} is for classifiers of Hugging Face, which do not state whether they "
+            f"is_pair={is_pair} is for classifiers of Hugging Face, which do not state whether they "
             f"take pairs; {trained.source} states it. Leave the flag out."
         )
     task = ClassificationTask(**task.arguments() | {"is_pair": is_pair})
@@ -303,7 +301,7 @@ def _without_task(head: str, options: ExportOptions) -> Served:
     if missing:
         raise ValueError(
             f"{checkpoint.source} has no masked-LM head: it lacks {', '.join(missing[:3])}. Use "
-            "--head=encoder, or a pre-trained checkpoint that still has its heads."
+            "head=encoder, or a pre-trained checkpoint that still has its heads."
         )
     return ServedMaskFiller(model, tokenizer, length, options.top_k, options.with_text)
 
@@ -313,12 +311,12 @@ def _layer_indexes(layers: str | None, num_layers: int) -> list[int]:
         indexes = [int(part) for part in layers.split(",")] if layers else []
     except ValueError as error:
         raise ValueError(
-            f"--layers is {layers!r}, but must be whole numbers with commas, as in -1,-2."
+            f"layers is {layers!r}, but must be whole numbers with commas, as in -1,-2."
         ) from error
     for index in indexes:
         if not -num_layers <= index < num_layers:
             raise ValueError(
-                f"--layers is {layers} and has {index}, but the model's {num_layers} layers are "
+                f"layers is {layers} and has {index}, but the model's {num_layers} layers are "
                 f"{-num_layers} to {num_layers - 1}."
             )
     return indexes
@@ -328,7 +326,7 @@ def _checked_length(max_seq_length: int, least: int, limit: int) -> int:
     """Refuses a length without room for a word, or beyond the position table."""
     if not least <= max_seq_length <= limit:
         raise ValueError(
-            f"--max_seq_length is {max_seq_length}, but must be from {least} to "
+            f"max_seq_length is {max_seq_length}, but must be from {least} to "
             f"`max_position_embeddings` = {limit} in the model's configuration."
         )
     return max_seq_length

@@ -137,7 +137,7 @@ def _columns(field: str, layout: InputLayout, row: TableRow, model: TextModel) -
     raise ValueError(
         f"{row.place}: no column is called {' or '.join(_USUAL_NAMES[field][:-1] or ['choices'])}, so "
         f"it is not said which holds the {field} of the model's input ({', '.join(model.fields)}). "
-        f"Name it with --{flag}. The columns are {', '.join(row)}."
+        f"Name it with {flag}. The columns are {', '.join(row)}."
     )
 
 

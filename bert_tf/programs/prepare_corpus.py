@@ -264,12 +264,12 @@ def _check_output(options: CorpusPreparationOptions, inputs: Sequence[str]) -> l
         for file in inputs:
             if _is_same_file(file, output):
                 raise ValueError(
-                    f"{output} would be written, but it is also an input (--input_file="
-                    f"{options.input_file}). Choose another --output_file."
+                    f"{output} would be written, but it is also an input (input_file="
+                    f"{options.input_file}). Choose another output_file."
                 )
     if existing and not options.overwrite:
         raise ValueError(
-            f"{existing[0]} exists. Choose another --output_file, or pass --overwrite to replace it."
+            f"{existing[0]} exists. Choose another output_file, or pass `overwrite` to replace it."
         )
     return existing
 
@@ -278,7 +278,7 @@ def _existing_outputs(options: CorpusPreparationOptions) -> list[str]:
     path = options.output_file
     if not options.shard_bytes:
         if tf.io.gfile.isdir(path):
-            raise ValueError(f"--output_file={path} is a folder; name a file in it.")
+            raise ValueError(f"output_file={path} is a folder; name a file in it.")
         return [path] if tf.io.gfile.exists(path) else []
     folder = os.path.dirname(path)
     if not tf.io.gfile.isdir(folder or "."):

@@ -70,7 +70,7 @@ def read_record_set(files: Sequence[str], max_seq_length: int) -> RecordSet:
         raise ValueError(
             f"The records of {first} have {'' if has else 'no '}{what}, those of {second} have "
             f"{'' if others_has else 'no '}{what}. Train on files that create_pretraining_data made "
-            "with the same --masking and --objective."
+            "with the same `masking` and `objective`."
         )
     ((is_masked, has_pairs),) = kinds
     record_set = RecordSet(tuple(files), is_masked, has_pairs, manifests_of(files))
@@ -103,12 +103,12 @@ def choose_objective(
         if objective not in record_set.objectives:
             possible = [name for name in OBJECTIVES if name in record_set.objectives]
             raise ValueError(
-                f"{'--objective' if wanted else 'The objective of the training records'} is "
+                f"{'`objective`' if wanted else 'The objective of the training records'} is "
                 f"{objective}, but the records of {record_set.files[0]} are for "
                 f"{' or '.join(possible)}, as "
                 f"{next(iter(record_set.manifests), 'their features')} shows. Use "
-                f"--objective={record_set.objectives[0]}, or make them again with "
-                f"--objective={objective}."
+                f"objective={record_set.objectives[0]}, or make them again with "
+                f"objective={objective}."
             )
     logger.info("The objective is %s", objective)
     return objective
@@ -135,5 +135,5 @@ def check_vocabulary_of_records(
             raise ValueError(
                 f"{vocab_file or 'The vocabulary of the checkpoint'} is not the vocabulary that the "
                 f"records were made with: its sha256 differs from the one in {path}. Give "
-                f"--vocab_file={manifest.vocabulary['file']}, or make the records again."
+                f"vocab_file={manifest.vocabulary['file']}, or make the records again."
             )

@@ -230,7 +230,7 @@ def make_tasks(
     trained = None if options.do_train else trained_objective(checkpoint)
     objective = choose_objective(options.objective, list(record_sets.values()), trained)
     given = [
-        f"--{field.name}"
+        field.name
         for field in fields(options)
         if field.name in _OF_MASKS and getattr(options, field.name) != field.default
     ]
@@ -278,14 +278,14 @@ def make_masker(
     if tokens is None:
         raise ValueError(
             f"The records of {record_set.files[0]} have no masks, and to mask them takes their "
-            "vocabulary, which is not beside --bert_config_file or --init_checkpoint. Give "
-            "--vocab_file."
+            "vocabulary, which is not beside bert_config_file or init_checkpoint. Give "
+            "vocab_file."
         )
     check_vocabulary_of_records(record_set, tokens, find_vocabulary_file(options, checkpoint))
     if len(tokens) > config.vocab_size:
         raise ValueError(
             f"The vocabulary has {len(tokens)} tokens, but `vocab_size` of the model is "
-            f"{config.vocab_size}. They belong to different models: give the --bert_config_file of "
+            f"{config.vocab_size}. They belong to different models: give the `bert_config_file` of "
             "this vocabulary."
         )
     return DynamicMasker(
@@ -334,11 +334,11 @@ def set_limits(
     """What the manifest of the records must agree with."""
     limits = {
         "vocab_size": ("`vocab_size` of the model", config.vocab_size),
-        "max_seq_length": ("--max_seq_length", task.max_seq_length),
+        "max_seq_length": ("max_seq_length", task.max_seq_length),
     }
     if is_masked:
         limits["max_predictions_per_seq"] = (
-            "--max_predictions_per_seq",
+            "max_predictions_per_seq",
             task.max_predictions_per_seq,
         )
     return limits

@@ -108,7 +108,7 @@ def saved_model_outputs(
     if taken != set(named):
         raise ValueError(
             f"{folder} has no signature `serving_default` that takes {', '.join(named)} (it takes "
-            f"{', '.join(sorted(taken)) or 'nothing'}), so it cannot be run for --"
+            f"{', '.join(sorted(taken)) or 'nothing'}), so it cannot be run for `verify`."
         )
     outputs = signature(**{name: tf.constant(value) for name, value in named.items()})
     return {name: value.numpy() for name, value in outputs.items()}

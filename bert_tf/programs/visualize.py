@@ -93,7 +93,7 @@ def visualize(options: VisualizationOptions) -> None:
     """
     if is_saved_model(options.model_dir):
         raise ValueError(
-            f"--model_dir={options.model_dir} is a SavedModel, which shows nothing of its inside. Name "
+            f"model_dir={options.model_dir} is a SavedModel, which shows nothing of its inside. Name "
             "the folder that it was exported from."
         )
     trained = load_model(options.model_dir)
@@ -112,7 +112,7 @@ def visualize(options: VisualizationOptions) -> None:
 def make_view(trained: TrainedModel, options: VisualizationOptions) -> View:
     """The answer of a model and what it rests on."""
     if options.label and not isinstance(trained.task, ClassificationTask):
-        raise ValueError(f"--label={options.label} is for classifiers, not for this model.")
+        raise ValueError(f"label={options.label} is for classifiers, not for this model.")
     if isinstance(trained.model, BertModel):
         return _encoder_view(trained, options.text)
     model = Predictor(trained).text_model
@@ -148,7 +148,7 @@ def _classifier_view(
         best = max(answer["probabilities"], key=answer["probabilities"].get)
         label = best if options.label is None else options.label
         if label not in model.labels:
-            raise ValueError(f"--label is {label}, but the labels are {', '.join(model.labels)}.")
+            raise ValueError(f"label is {label}, but the labels are {', '.join(model.labels)}.")
         index, name = list(model.labels).index(label), f"log-odds of {label}"
     output_of = _log_odds(index) if model.problem_type == "single_label" else _logit(index)
     sequence = windows[0]

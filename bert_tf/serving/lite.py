@@ -41,7 +41,7 @@ def write_lite(served: Served, export_dir: str, precision: str = "float32") -> d
     """
     if precision not in LITE_PRECISIONS:
         raise ValueError(
-            f"--precision is {precision!r}, but of a TFLite file it must be one of "
+            f"precision is {precision!r}, but of a TFLite file it must be one of "
             f"{', '.join(LITE_PRECISIONS)}."
         )
     served.prepare(for_onednn=False)
@@ -54,7 +54,7 @@ def write_lite(served: Served, export_dir: str, precision: str = "float32") -> d
         if precision == "float16":
             converter.target_spec.supported_types = [tf.float16]
         content = converter.convert()
-    with new_folder(export_dir, "--export_dir") as folder:
+    with new_folder(export_dir, "export_dir") as folder:
         values = metadata(served, precision) | {"format": "tflite", "file": LITE_FILE}
         values["signatures"] = {TOKENS: described(function.get_concrete_function())}
         write_beside(served, folder, values)

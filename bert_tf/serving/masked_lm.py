@@ -46,8 +46,8 @@ class ServedMaskFiller(Served):
         super().__init__(model, tokenizer, max_seq_length, with_text)
         if "[MASK]" not in tokenizer.vocab:
             raise ValueError(
-                "The vocabulary has no [MASK], so that nothing can be filled. Give the --vocab_file "
-                "that the model was trained with, or use --head=encoder."
+                "The vocabulary has no [MASK], so that nothing can be filled. Give the vocab_file "
+                "that the model was trained with, or use head=encoder."
             )
         self.top_k = min(top_k, len(tokenizer.vocab))
         self._special = {t: tokenizer.vocab[t] for t in SPECIAL_TOKENS if t in tokenizer.vocab}

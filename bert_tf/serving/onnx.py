@@ -43,7 +43,7 @@ def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> d
     """
     if precision not in ONNX_PRECISIONS:
         raise ValueError(
-            f"--precision is {precision!r}, but of an ONNX file it must be one of "
+            f"precision is {precision!r}, but of an ONNX file it must be one of "
             f"{', '.join(ONNX_PRECISIONS)}."
         )
     try:
@@ -52,14 +52,14 @@ def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> d
         from onnxruntime.quantization import QuantType, quantize_dynamic
     except ImportError as error:
         raise ImportError(
-            f"--format=onnx needs tf2onnx and onnxruntime ({error}). Install them with "
+            f"format=onnx needs tf2onnx and onnxruntime ({error}). Install them with "
             "`pip install -e '.[onnx]'` in the checkout of bert_tf."
         ) from error
     served.prepare(for_onednn=False)
     function = served.numeric_tokens_of_weights()
     model = _converted(served, function)
     onnx.checker.check_model(model)  # tf2onnx only logs that it does not know an operation
-    with new_folder(export_dir, "--export_dir") as folder:
+    with new_folder(export_dir, "export_dir") as folder:
         values = metadata(served, precision) | {"format": "onnx", "file": ONNX_FILE}
         signature = described(function.get_concrete_function())
         signature["inputs"] = {name: signature["inputs"][name] for name in served.ids_specs()}

@@ -58,7 +58,7 @@ def write_saved_model(
     """
     served.prepare(for_onednn=for_cpu and precision == "bfloat16")
     found = served.signatures(signatures or [*served.text_functions(), TOKENS])
-    with new_folder(export_dir, "--export_dir") as folder:
+    with new_folder(export_dir, "export_dir") as folder:
         tf.saved_model.save(served, folder, signatures=found)
         extra = os.path.join(folder, EXTRA)
         values = metadata(served, precision) | {

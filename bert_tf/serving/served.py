@@ -112,7 +112,7 @@ class Served(tf.Module, abc.ABC):
         for name in names:
             if name != TOKENS and name not in text:
                 raise ValueError(
-                    f"--signature has {name!r}, but a model of this kind has "
+                    f"`signature` has {name!r}, but a model of this kind has "
                     f"{', '.join([*text, TOKENS])}."
                 )
         found = {}

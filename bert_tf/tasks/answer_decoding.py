@@ -341,7 +341,7 @@ def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -
     file = os.path.join(path, NBEST_FILE) if tf.io.gfile.isdir(path) else path
     if not tf.io.gfile.exists(file):
         raise ValueError(
-            f"--predictions: there is no {file}. Name the --output_dir of runs with --do_predict."
+            f"`predictions`: there is no {file}. Name the output_dir of runs with do_predict."
         )
     nbest = read_json(file)
     for name in names:
@@ -349,7 +349,7 @@ def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -
         if not isinstance(entries, list) or not entries:
             raise ValueError(
                 f"{file}: there is no answer to question {name}. It must have been made with the same "
-                "--predict_file."
+                "predict_file."
             )
         for entry in entries:
             if not isinstance(entry, dict) or not {"text", "probability"} <= set(entry):
@@ -359,7 +359,7 @@ def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -
         if version_2_with_negative and all(entry["text"] for entry in entries):
             raise ValueError(
                 f"{file}: question {name} has no probability of no answer; it was made without "
-                "--version_2_with_negative."
+                "version_2_with_negative."
             )
     return nbest
 

@@ -304,7 +304,7 @@ def _check_metrics(names: Sequence[str], kind: ProblemType, num_labels: int) -> 
         if name not in kind.metrics:
             raise ValueError(
                 f"The metric {name!r} is not one of {', '.join(kind.metrics)}, which are those of "
-                f"--problem_type={kind.name}."
+                f"problem_type={kind.name}."
             )
         if name == "f1" and num_labels != 2:
             raise ValueError(
@@ -368,7 +368,7 @@ def _number(label: float, ids: Mapping[str, int]) -> float:
         value = math.nan
     if not abs(value) <= _FLOAT32_MAX:
         raise ValueError(
-            f"the label is {label!r}, but must be a finite number (--problem_type=regression)."
+            f"the label is {label!r}, but must be a finite number (problem_type=regression)."
         )
     return value
 

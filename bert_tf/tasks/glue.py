@@ -166,8 +166,8 @@ def find_glue_task(name: str) -> GlueTask:
         if task.name.replace("-", "") == name.lower().replace("-", ""):
             return task
     raise ValueError(
-        f"--task_name is {name!r}, but must be one of {', '.join(GLUE_TASKS)}. For data of your own, "
-        "use --train_file with --text_a_column and --label_column instead."
+        f"task_name is {name!r}, but must be one of {', '.join(GLUE_TASKS)}. For data of your own, "
+        "use train_file with text_a_column and label_column instead."
     )
 
 
@@ -183,8 +183,8 @@ def splits_of(task: GlueTask, data_dir: str, kind: str) -> list[str]:
     """
     if kind not in task.splits:
         raise ValueError(
-            f"--task_name={task.name} has no {kind} set: it is only predicted, with a model that was "
-            "trained on another data set (mnli for ax). Leave --do_train and --do_eval out."
+            f"task_name={task.name} has no {kind} set: it is only predicted, with a model that was "
+            "trained on another data set (mnli for ax). Leave do_train and do_eval out."
         )
     further = [name for name in task.splits if name.startswith(f"{kind}_")]
     return [kind] + [
@@ -233,7 +233,7 @@ def read_glue(
     if other_languages and not count:
         raise ValueError(
             f"{path} has no row in the language {language!r}; its languages are "
-            f"{', '.join(sorted(other_languages))}. Give --language."
+            f"{', '.join(sorted(other_languages))}. Give `language`."
         )
     if broken:
         logger.warning(

@@ -142,7 +142,7 @@ def align_head(
         if not is_trained:
             raise ValueError(
                 f"{checkpoint.source} is a classifier {named}. Use data with its labels, correct its "
-                "labels in task.json or `id2label` in config.json, or train with --do_train."
+                "labels in task.json or `id2label` in config.json, or train with do_train."
             )
         logger.warning("%s is a classifier %s: a new one is trained.", checkpoint.source, named)
         return replace(checkpoint, arrays=without_classifier(checkpoint.arrays))

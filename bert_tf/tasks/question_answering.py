@@ -79,15 +79,15 @@ class QuestionAnsweringTask(Task):
     ):
         if max_query_length < 1 or max_seq_length <= max_query_length + 3:
             raise ValueError(
-                f"--max_seq_length is {max_seq_length}, but must be greater than --max_query_length "
+                f"max_seq_length is {max_seq_length}, but must be greater than max_query_length "
                 f"{max_query_length} (1 or more) + 3 for [CLS] and two [SEP], so that there is room for "
                 "the passage."
             )
         if doc_stride < 1:
-            raise ValueError(f"--doc_stride is {doc_stride}, but must be 1 or more.")
+            raise ValueError(f"doc_stride is {doc_stride}, but must be 1 or more.")
         if answer_spans not in ANSWER_SPANS:
             raise ValueError(
-                f"--answer_spans is {answer_spans}, but must be one of {', '.join(ANSWER_SPANS)}."
+                f"answer_spans is {answer_spans}, but must be one of {', '.join(ANSWER_SPANS)}."
             )
         self.max_seq_length = max_seq_length
         self.doc_stride = doc_stride
@@ -277,7 +277,7 @@ def official_metrics(
                 + (
                     "."
                     if example.answers is None
-                    else ". For SQuAD 2.0 give --version_2_with_negative."
+                    else ". For SQuAD 2.0 give version_2_with_negative."
                 )
             )
     answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}

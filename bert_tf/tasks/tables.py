@@ -178,7 +178,7 @@ def _number(row: TableRow, column: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise _wrong(row, column, value, "a number, of --problem_type=regression")
+        raise _wrong(row, column, value, "a number, of problem_type=regression")
     return number
 
 

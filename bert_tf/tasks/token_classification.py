@@ -75,11 +75,11 @@ class TokenClassificationTask(ExampleTask):
         most = max_seq_length - NUM_SPECIAL_TOKENS
         if most < 1:
             raise ValueError(
-                f"--max_seq_length is {max_seq_length}, but must be at least 3: [CLS], a word, [SEP]."
+                f"max_seq_length is {max_seq_length}, but must be at least 3: [CLS], a word, [SEP]."
             )
         if doc_stride is not None and not 1 <= doc_stride <= most:
             raise ValueError(
-                f"--doc_stride is {doc_stride}, but must be from 1 to {most}: --max_seq_length less "
+                f"doc_stride is {doc_stride}, but must be from 1 to {most}: max_seq_length less "
                 "[CLS] and [SEP], so that no word lies between two windows."
             )
         self.labels = tuple(labels)

@@ -39,7 +39,7 @@ def pack_ragged(
     if max_seq_length < num_special:
         raise ValueError(
             f"`max_seq_length` is {max_seq_length}, but [CLS] and [SEP] alone take {num_special}. "
-            "Use a larger --max_seq_length."
+            "Use a larger `max_seq_length`."
         )
     batch = ids_a.nrows(out_type=tf.int64)
     cls = tf.fill([batch, 1], tf.cast(cls_id, tf.int32))

@@ -165,7 +165,7 @@ def _refuse_pattern(directory: str) -> None:
     if any(character in directory for character in "*?["):
         raise ValueError(
             f"The folder {directory} has *, ? or [ in its path, which TensorFlow takes for a pattern "
-            "when it reads checkpoints. Use another --output_dir."
+            "when it reads checkpoints. Use another output_dir."
         )
 
 
@@ -218,8 +218,8 @@ def _refuse_other_shapes(
         shown = "; ".join(problems[:5]) + ("; ..." if len(problems) > 5 else "")
         raise ValueError(
             f"Training cannot be resumed from {prefix}: {shown}. It was written by a run with another "
-            "model or optimizer. Use another --output_dir, or start from its weights with "
-            "--init_checkpoint."
+            "model or optimizer. Use another output_dir, or start from its weights with "
+            "init_checkpoint."
         )
 
 
@@ -306,7 +306,7 @@ def _locked(path: str, folder: str) -> IO[str]:
             file.close()
             raise ValueError(
                 f"{folder} is in use: process {holder} is training in it, and two would overwrite each "
-                "other's checkpoints. Wait for it or end it, or use another --output_dir."
+                "other's checkpoints. Wait for it or end it, or use another output_dir."
             ) from None
         except OSError:  # a file system without locks
             return file

@@ -297,13 +297,13 @@ def parse_frozen(text: str) -> tuple[str | tuple[int, int], ...]:
         if layers:
             first, last = int(layers[1]), int(layers[2] or layers[1])
             if first > last:
-                raise ValueError(f"--freeze={text}: the range {part} is empty. Use {last}-{first}.")
+                raise ValueError(f"freeze={text}: the range {part} is empty. Use {last}-{first}.")
             parts.append((first, last))
         elif part in ("embeddings", "encoder", "pooler"):
             parts.append(part)
         else:
             raise ValueError(
-                f"--freeze={text}: {part!r} cannot be frozen. Give a comma list of embeddings, encoder "
+                f"freeze={text}: {part!r} cannot be frozen. Give a comma list of embeddings, encoder "
                 "(all its layers), pooler, and numbers or ranges of layers such as 0-5."
             )
     return tuple(parts)
@@ -329,7 +329,7 @@ def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:
             first, last = part
             if last >= num_hidden_layers:
                 raise ValueError(
-                    f"--freeze={text}: there is no layer {last}. `num_hidden_layers` of the model is "
+                    f"freeze={text}: there is no layer {last}. `num_hidden_layers` of the model is "
                     f"{num_hidden_layers}, so its layers are 0 to {num_hidden_layers - 1}."
                 )
             wanted += [_part_of_path(layer) for layer in range(first, last + 1)]

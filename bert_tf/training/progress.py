@@ -200,7 +200,7 @@ def _event_writer(directory: str) -> tf.summary.SummaryWriter:
         import tensorboard  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            "--tensorboard needs TensorBoard, an optional extra: pip install -e '.[tensorboard]' in "
+            "`tensorboard` needs TensorBoard, an optional extra: pip install -e '.[tensorboard]' in "
             "the checkout of bert_tf"
         ) from error
     return tf.summary.create_file_writer(directory)

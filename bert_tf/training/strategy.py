@@ -26,12 +26,12 @@ def set_up(num_threads: int | None = None, deterministic: bool = False) -> None:
     """
     if num_threads is not None:
         if num_threads < 1:
-            raise ValueError(f"--num_threads is {num_threads}, but must be 1 or more.")
+            raise ValueError(f"num_threads is {num_threads}, but must be 1 or more.")
         try:
             tf.config.threading.set_intra_op_parallelism_threads(num_threads)
         except RuntimeError as error:
             raise ValueError(
-                f"--num_threads is {num_threads}, but this process has computed with "
+                f"num_threads is {num_threads}, but this process has computed with "
                 f"{tf.config.threading.get_intra_op_parallelism_threads()} threads (0: all cores) "
                 "already. Start a new one."
             ) from error
@@ -59,7 +59,7 @@ def make_strategy(
     """
     if name not in STRATEGIES:
         raise ValueError(
-            f"--distribution_strategy is {name!r}, but must be one of {', '.join(STRATEGIES)}."
+            f"distribution_strategy is {name!r}, but must be one of {', '.join(STRATEGIES)}."
         )
     if name == "tpu":
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu or "")
@@ -69,11 +69,11 @@ def make_strategy(
     if name == "multi_worker_mirrored" or (name == "auto" and _num_workers() > 1):
         return _multi_worker_strategy()
     if num_gpus is not None and num_gpus < 0:
-        raise ValueError(f"--num_gpus is {num_gpus}, but must be 0 or more; 0 means the CPU.")
+        raise ValueError(f"num_gpus is {num_gpus}, but must be 0 or more; 0 means the CPU.")
     gpus = [device.name for device in tf.config.list_logical_devices("GPU")]
     if num_gpus is not None and num_gpus > len(gpus):
         raise ValueError(
-            f"--num_gpus is {num_gpus}, but TensorFlow sees {len(gpus)}. "
+            f"num_gpus is {num_gpus}, but TensorFlow sees {len(gpus)}. "
             "Lower it, or look at CUDA_VISIBLE_DEVICES and the TensorFlow installation."
         )
     gpus = gpus[:num_gpus]

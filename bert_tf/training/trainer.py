@@ -307,7 +307,7 @@ class Trainer:
         files = f" Its batch came from {', '.join(files_of_step(step))}." if files_of_step else ""
         raise FloatingPointError(
             f"The loss is {values['loss']} and the norm of its gradient {values['gradient_norm']} at "
-            f"step {step}.{files} Lower --learning_rate, or raise the number of warm-up steps. "
+            f"step {step}.{files} Lower learning_rate, or raise the number of warm-up steps. "
             f"{before}"
         )
 

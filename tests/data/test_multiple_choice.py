@@ -161,7 +161,7 @@ BAD_ROWS = [
 
 @pytest.mark.parametrize("text, message", BAD_ROWS)
 def test_a_row_that_is_no_question_is_an_error_that_says_how_to_go_on(written, text, message):
-    with pytest.raises(ValueError, match=message + ".*--skip_bad_rows"):
+    with pytest.raises(ValueError, match=message + ".*skip_bad_rows"):
         read_questions(written(text, "a.csv"))
 
 

@@ -78,7 +78,9 @@ def test_a_run_goes_on_only_with_the_optimizer_that_began_it(options, changes):
     run_pretraining(dataclasses.replace(options, stop_step=2))
     (name, value), *_ = changes.items()
     before = (Path(options.output_dir) / "training.json").read_text()
-    with pytest.raises(ValueError, match=rf"another optimizer:\n  .*{name}: .* there, {value} now"):
+    with pytest.raises(
+        ValueError, match=rf"another optimizer:\n  .*{name}.*: .* there, {value} now"
+    ):
         run_pretraining(dataclasses.replace(options, **changes))
     assert (Path(options.output_dir) / "training.json").read_text() == before
 
