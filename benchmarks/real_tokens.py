@@ -26,8 +26,7 @@ import numpy as np
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.classification_options import ClassifierOptions
-from bert_tf.finetuning.run import make_trainer, prepare
-from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.finetuning.setup import Setup, make_trainer
 
 
 def main() -> None:
@@ -55,11 +54,11 @@ def main() -> None:
             train_batch_size=args.batch_size,
             precision=args.precision,
         )
-        options, start, _ = prepare(options, ClassificationTask)
-        task, splits = read_data(options)
+        setup = Setup.for_task(options, "classification")
+        task, splits = read_data(options, max_seq_length=setup.max_seq_length)
         path = os.path.join(folder, "train.tf_record")
-        task.write_records(splits["train"], start.tokenizer, path)
-        trainer, options = make_trainer(task, start, options, 10_000, 1_000)
+        task.write_records(splits["train"], setup.tokenizer, path)
+        trainer = make_trainer(setup, task, 10_000, 1_000)
         epoch = len(splits["train"]) // args.batch_size
         iterators, seconds = {}, {name: [] for name in loop.LENGTHS}
         for name in loop.LENGTHS:
@@ -71,7 +70,7 @@ def main() -> None:
             computed, real = np.mean(counts, axis=0) / args.batch_size
             share = 100 * (1 - real / computed)
             print(f"{name:9} {computed:6.1f} tokens per example, {share:4.1f} % padding")
-            iterators[name] = iter(start.devices.experimental_distribute_dataset(dataset))
+            iterators[name] = iter(setup.devices.experimental_distribute_dataset(dataset))
         for turn in range(args.turns + 1):
             for name, iterator in iterators.items():
                 begin = time.monotonic()

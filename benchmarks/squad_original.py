@@ -99,10 +99,10 @@ def compare_answers(args: argparse.Namespace, original: types.SimpleNamespace, f
     )
     start = time.time()
     task = question_answering.QuestionAnsweringTask(*sizes, args.version_2_with_negative)
-    asked = question_answering.read_questions(options, task, FullTokenizer(args.vocab, True))
-    task = task.to_predict(asked)
+    tokenizer = FullTokenizer(args.vocab, True)
+    asked = question_answering.read_questions(options, task.unlabeled(), tokenizer)
     record_file = f"{folder}/eval.tf_record"
-    task.write_records(asked.by_length, asked.tokenizer, record_file)
+    asked.task.write_records(asked.questions, tokenizer, record_file)
     seconds["windows_and_records"] = time.time() - start
     differing = compare_records(record_file, features, is_training=False)
 
@@ -119,7 +119,9 @@ def compare_answers(args: argparse.Namespace, original: types.SimpleNamespace, f
     start = time.time()
     unique_ids = np.array([feature.unique_id for feature in features])
     kept = {"unique_ids": unique_ids, "start_logits": logits[0], "end_logits": logits[1]}
-    metrics = question_answering.write_answers(asked.examples, asked.predict(kept), options, {})
+    metrics = question_answering.write_answers(
+        asked.examples, asked.predict(kept), options, {}, options.output_dir
+    )
     seconds["answers_and_metrics"] = time.time() - start
     same = {
         name: Path(path).read_bytes() == Path(f"{folder}/ours/{name}").read_bytes()

@@ -272,6 +272,23 @@ class BertConfig:
         except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
             raise ValueError(f"{os.fspath(json_file)}: {error}") from error
 
+    def check_sequence_length(self, max_seq_length: int, least: int = 1) -> None:
+        """Raise unless the model has a position for every token of a sequence.
+
+        Args:
+            max_seq_length: tokens with [CLS] and [SEP].
+            least: fewest tokens of an input.
+
+        Raises:
+            ValueError: the length is out of range.
+        """
+        most = self.max_position_embeddings
+        if not least <= max_seq_length <= most:
+            raise ValueError(
+                f"max_seq_length is {max_seq_length}, but must be from {least} to {most}, the model's "
+                "`max_position_embeddings`."
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """All fields and the extra keys, as they stand in `bert_config.json`.
 

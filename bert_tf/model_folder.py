@@ -321,12 +321,8 @@ def with_settings(
     Raises:
         ValueError: the model cannot have them.
     """
-    limit = trained.model.config.max_position_embeddings
-    if max_seq_length is not None and not 3 <= max_seq_length <= limit:
-        raise ValueError(
-            f"max_seq_length is {max_seq_length}, but must be from 3 to {limit}, the model's "
-            "`max_position_embeddings`."
-        )
+    if max_seq_length is not None:
+        trained.model.config.check_sequence_length(max_seq_length, 3)
     given = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
     given = {name: value for name, value in given.items() if value is not None}
     task = trained.task

@@ -348,12 +348,23 @@ class TrainingOptions(DeviceOptions):
         return self.steps_per_loop or self.iterations_per_loop
 
     @property
+    def config_changes(self) -> dict[str, Any]:
+        """Fields of the configuration that the flags set."""
+        return {}
+
+    @property
+    def base_learning_rate(self) -> float:
+        """Learning rate of `lr_batch_size` examples."""
+        return self.learning_rate
+
+    @property
     def peak_learning_rate(self) -> float:
-        """`learning_rate`, scaled to the batch size if that is asked for."""
+        """`base_learning_rate`, scaled to the batch size if `lr_batch_size` is set."""
         if self.lr_batch_size is None:
-            return self.learning_rate
+            return self.base_learning_rate
         ratio = self.train_batch_size / self.lr_batch_size
-        return self.learning_rate * (math.sqrt(ratio) if self.lr_batch_scaling == "sqrt" else ratio)
+        ratio = math.sqrt(ratio) if self.lr_batch_scaling == "sqrt" else ratio
+        return self.base_learning_rate * ratio
 
 
 def require_one_of(options: Any, names: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,13 +17,8 @@ from bert_tf.data.files import write_text
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.classification_options import ClassifierOptions
-from bert_tf.finetuning.run import (
-    Run,
-    count_steps,
-    make_trainer,
-    prepare,
-    write_beside_checkpoints,
-)
+from bert_tf.finetuning.run import Program, Run, fine_tune
+from bert_tf.finetuning.setup import Setup
 from bert_tf.finetuning.sweep import run_all
 from bert_tf.metrics.basic import largest_class
 from bert_tf.report.classification import evaluation_sections
@@ -37,11 +33,11 @@ ClassifierRun = Run[ClassificationTask, ClassifierOptions]
 
 
 def run_classifier(options: ClassifierOptions) -> dict[str, float]:
-    """Trains, evaluates and predicts, as the flags say; the results of the evaluation, if any.
+    """Train, evaluate and predict as the flags ask. Return the metrics of the evaluation, if any.
 
-    Writes `train.tf_record`, `eval.tf_record`, `predict.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
+    Write `train.tf_record`, `eval.tf_record`, `predict.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
     `eval_results.txt`, `report.html`, `test_results.tsv`, `labels.txt`, a file for the GLUE leaderboard
-    and what model_folder.py lists. With --seeds or --grid see sweep.py.
+    and the files that model_folder.py lists. With `seeds` or `grid` see sweep.py.
     """
     devices = options.make_strategy()
     if options.seeds > 1 or options.grid:
@@ -55,57 +51,48 @@ def run_once(
     further: Sequence[Section] = (),
     asked: ClassifierOptions | None = None,
 ) -> dict[str, float]:
-    """One model.
+    """Run one model.
 
     Args:
-        devices: of `options.make_strategy()`.
-        further: sections for the report.
-        asked: options of the command that the report shows; default: `options`.
+        devices: result of `options.make_strategy()`.
+        further: more sections of the report.
+        asked: options of the command in the report; default: `options`.
     """
-    command = Command("run_classifier", asked or options)
-    options, start, trained = prepare(options, ClassificationTask, devices)
-    task, splits = read_data(options, trained)
-    num_train_steps = num_warmup_steps = 0
-    if options.do_train:  # an epoch is every example once, or with --doc_stride every window
-        num_records = task.count_records(splits["train"], start.tokenizer)
-        num_train_steps, num_warmup_steps = count_steps(num_records, options)
-    label_names = find_glue_task(options.task_name).label_names if options.task_name else ()
-    trainer, options = make_trainer(
-        task, start, options, num_train_steps, num_warmup_steps, label_names
-    )
-    run = Run(trainer, task, start.tokenizer, options)
+    return fine_tune(Classification(further, asked or options), options, devices)
 
-    results: dict[str, float] = {}
-    if options.do_train:
-        labels = task.labels if task.kind.has_labels else ()
-        write_beside_checkpoints(options.output_dir, start, task, labels)
-        path = run.records(splits["train"], "train")
-        logger.info("%d examples, %d steps", len(splits["train"]), num_train_steps)
 
-        def evaluate_now() -> dict[str, float]:
-            kept = outputs_of(run, splits["dev"], "eval", options.eval_batch_size)
-            return metrics_of(task, kept)
+class Classification(Program[ClassificationTask, ClassifierOptions]):
+    """Sentences and pairs of sentences. For the arguments see `run_once`."""
 
-        loop.train(
-            trainer,
-            task,
-            [path],
-            options,
-            num_train_steps,
-            evaluate=evaluate_now if options.do_eval else None,
-            lengths=options.lengths,
-        )
-    if options.do_eval:
-        results = evaluate(run, splits, command, further)
-    for split, examples in splits.items():
-        if split.startswith("test"):
-            predict(run, examples, split)
-    return results
+    task_type = "classification"
+
+    def __init__(self, further: Sequence[Section], asked: ClassifierOptions):
+        self._further, self._asked = further, asked
+
+    def read(self, options: ClassifierOptions, setup: Setup):
+        return read_data(options, setup.trained, setup.max_seq_length)
+
+    def count(self, task: ClassificationTask, examples: Sequence[Any], setup: Setup) -> int:
+        return task.count_records(examples, setup.tokenizer)  # with doc_stride: windows
+
+    def label_names(self, options: ClassifierOptions) -> Sequence[str]:
+        return find_glue_task(options.task_name).label_names if options.task_name else ()
+
+    def metrics(self, run: ClassifierRun) -> dict[str, float]:
+        kept = outputs_of(run, run.splits["dev"], "eval", run.options.eval_batch_size)
+        return metrics_of(run.task, kept)
+
+    def evaluate(self, run: ClassifierRun) -> dict[str, float]:
+        return evaluate(run, Command("run_classifier", self._asked), self._further)
+
+    def predict(self, run: ClassifierRun) -> None:
+        for split, examples in run.splits.items():
+            if split.startswith("test"):
+                predict(run, examples, split)
 
 
 def evaluate(
     run: ClassifierRun,
-    splits: dict[str, list[InputExample]],
     command: Command,
     further: Sequence[Section] = (),
 ) -> dict[str, float]:
@@ -116,7 +103,7 @@ def evaluate(
     results: dict[str, float] = {"global_step": run.trainer.step}
     shown: dict[str, float] = {}  # in the report alone
     sections: list[Section] = []
-    for split, examples in splits.items():
+    for split, examples in run.splits.items():
         if not split.startswith("dev"):
             continue
         logger.info("***** Running evaluation *****")
@@ -132,12 +119,12 @@ def evaluate(
             shown[f"eval_accuracy_of_largest_class{suffix}"] = share
         if run.options.report:
             sections += evaluation_sections(run.task, examples, kept, suffix)
-    folder = run.options.output_dir
-    loop.write_results(os.path.join(folder, "eval_results.txt"), results, "Eval results")
+    loop.write_results(run.path("eval_results.txt"), results, "Eval results")
     if run.options.report:
-        path = os.path.join(folder, "report.html")
         sections = [*further, *sections]
-        write_report(path, title_of(run.options), results | shown, sections, command)
+        write_report(
+            run.path("report.html"), title_of(run.options), results | shown, sections, command
+        )
     return results
 
 
@@ -190,12 +177,12 @@ def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "
     suffix, options = split.removeprefix("test"), run.options
     logits = outputs_of(run, examples, f"predict{suffix}", options.predict_batch_size)["logits"]
     rows = ("\t".join(str(float(p)) for p in row) + "\n" for row in run.task.kind.shown(logits))
-    path = os.path.join(options.output_dir, f"test_results{suffix}.tsv")
+    path = run.path(f"test_results{suffix}.tsv")
     write_text(path, "".join(rows))
     logger.info("Wrote %d predictions to %s", len(examples), path)
     glue_task = find_glue_task(options.task_name) if options.task_name else None
     if glue_task is not None and glue_task.splits[split].submission:
         lines = submission_lines(glue_task, run.task.kind.predictions(logits).tolist())
-        path = os.path.join(options.output_dir, glue_task.splits[split].submission)
+        path = run.path(glue_task.splits[split].submission)
         write_text(path, "".join(f"{line}\n" for line in lines))
         logger.info("Wrote %s, as the GLUE leaderboard takes it", path)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_tf.finetuning.classification_options import ClassifierOptions
-from bert_tf.finetuning.run import SPLITS
+from bert_tf.finetuning.options import SPLITS
 from bert_tf.tasks.classification import PROBLEM_TYPES, ClassificationTask, InputExample
 from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
 from bert_tf.tasks.of_checkpoint import are_unnamed, spelled_as
@@ -22,12 +22,14 @@ Splits = dict[str, list[InputExample]]
 
 
 def read_data(
-    options: ClassifierOptions, trained: ClassificationTask | None = None
+    options: ClassifierOptions,
+    trained: ClassificationTask | None = None,
+    max_seq_length: int = 128,
 ) -> tuple[ClassificationTask, Splits]:
     """The task, and the examples of the splits that the run needs.
 
     Args:
-        options: with a `max_seq_length`.
+        max_seq_length: S.
         trained: what the model was trained for, if anything.
 
     Returns:
@@ -51,14 +53,14 @@ def read_data(
         settings |= {"doc_stride": options.doc_stride, "window_pooling": options.window_pooling}
     elif trained is not None and trained.doc_stride is not None:
         settings |= {"doc_stride": trained.doc_stride, "window_pooling": trained.window_pooling}
-    task = ClassificationTask(max_seq_length=options.max_seq_length, **settings)
+    task = ClassificationTask(max_seq_length=max_seq_length, **settings)
     for split, examples in splits.items():
         if not split.startswith("test"):
             task.check_examples(examples)
     if options.class_weights:
         if "train" in splits:
             settings["class_weights"] = class_weights(options.class_weights, task, splits["train"])
-        task = ClassificationTask(max_seq_length=options.max_seq_length, **settings)
+        task = ClassificationTask(max_seq_length=max_seq_length, **settings)
     if trained is not None:
         resumes = latest_checkpoint(options.output_dir) is not None
         _check_same_task(task, trained, same_labels=resumes)

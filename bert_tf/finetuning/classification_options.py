@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bert_tf.data.readers import SEPARATORS, TABLE_FORMATS
-from bert_tf.finetuning.run import SPLITS, FineTuningOptions
+from bert_tf.finetuning.options import SPLITS, FineTuningOptions
 from bert_tf.options import option
 from bert_tf.tasks.classification import POOLINGS, PROBLEM_TYPES
 from bert_tf.tasks.glue import GLUE_TASKS

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import expand_files, write_text
-from bert_tf.finetuning import loop, setup
+from bert_tf.finetuning import loop
 from bert_tf.finetuning.output_folder import check_foreign_files
-from bert_tf.finetuning.setup import make_trainer
+from bert_tf.finetuning.setup import Setup, check_same_architecture, make_trainer
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import model_files
@@ -90,22 +90,18 @@ class Trainer:
         devices = self._options.make_strategy()
         checkpoint = None if init_checkpoint is None else read_checkpoint(init_checkpoint)
         self._config = find_config(None, checkpoint) if config is None else config
-        setup.check_same_architecture(self._options.output_dir, self._config)
+        check_same_architecture(self._options.output_dir, self._config)
         if tokenizer is None and checkpoint is not None:
             tokenizer = load_tokenizer(None, None, checkpoint, self._config)
         self.tokenizer = tokenizer
         check_foreign_files(self._options.output_dir, _WRITTEN, self._files())
         self._loop: TrainingLoop = make_trainer(
+            Setup(self._options, devices, checkpoint, self._config, task.max_seq_length),
             task,
-            self._config,
-            self._options,
-            devices,
-            checkpoint,
             num_train_steps,
             num_train_steps // 10 if num_warmup_steps is None else num_warmup_steps,
         )
-        folder = loop.folder_to_write(self._loop, self._options.output_dir)
-        self._options = replace(self._options, output_dir=folder)
+        self._folder = loop.folder_to_write(self._loop, self._options.output_dir)
 
     @property
     def model(self) -> keras.Model:
@@ -140,7 +136,7 @@ class Trainer:
             options = replace(options, train_batch_size=_batch_size(source))
         held_out = None if evaluate is None else _held_out(evaluate, "evaluate")
         for name, text in self._files().items():
-            write_text(os.path.join(options.output_dir, name), text)
+            write_text(os.path.join(self._folder, name), text)
         loop.train(
             self._loop,
             self.task,
@@ -149,6 +145,7 @@ class Trainer:
             self._num_train_steps,
             None if held_out is None else functools.partial(self._metrics, held_out),
             lengths="bucketed",
+            folder=self._folder,
         )
         return {"global_step": self._loop.step} if held_out is None else self._results(held_out)
 
@@ -166,7 +163,7 @@ class Trainer:
 
     def _results(self, source: list[str] | tf.data.Dataset) -> dict[str, float]:
         results = {"global_step": self._loop.step, **self._metrics(source)}
-        path = os.path.join(self._options.output_dir, "eval_results.txt")
+        path = os.path.join(self._folder, "eval_results.txt")
         loop.write_results(path, results, "Eval results")
         return results
 

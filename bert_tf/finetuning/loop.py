@@ -68,6 +68,7 @@ def train(
     num_train_steps: int,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
     lengths: str = "trimmed",
+    folder: str | None = None,
 ) -> Mapping[str, float] | None:
     """Trains on record files up to `num_train_steps`, from where the trainer stands.
 
@@ -79,7 +80,8 @@ def train(
             that resumes skips those it has trained on, so that their order must be the same.
         evaluate: called every `evaluate_steps` of the options, if they ask for it.
         lengths: one of `LENGTHS`. A strategy that needs static shapes makes "full" of each, and
-            --pack_sequences "packed".
+            `pack_sequences` "packed".
+        folder: result of `folder_to_write`; default: `output_dir` of the options.
 
     Returns:
         Figures of an evaluation at the last step; None if there was none.
@@ -90,6 +92,7 @@ def train(
     lengths = _possible_lengths("packed" if options.pack_sequences else lengths, trainer)
     if lengths == "packed":
         _refuse_unpackable(options, trainer)
+    folder = folder or options.output_dir
     num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
     batches = files if isinstance(files, tf.data.Dataset) else None
     files = [] if batches is not None else files
@@ -106,7 +109,7 @@ def train(
         num_parts = trainer.strategy.num_replicas_in_sync
         return training_batches(task, files, options, lengths, step, num_parts)
 
-    evaluations = _Evaluations(trainer, task, options, evaluate)
+    evaluations = _Evaluations(trainer, task, options, evaluate, folder)
     if evaluations.are_over:
         logger.info("Training has ended early, at step %d", trainer.step)
         num_train_steps = min(num_train_steps, trainer.step)
@@ -116,7 +119,7 @@ def train(
         trainer.train(
             batches_from,
             num_train_steps,
-            output_dir=options.output_dir,
+            output_dir=folder,
             save_checkpoints_steps=options.save_checkpoints_steps,
             max_steps_per_loop=options.max_steps_per_loop,
             keep_checkpoint_max=options.keep_checkpoint_max,
@@ -180,14 +183,16 @@ def training_batches(
 class _Evaluations:
     """Evaluations while training: they keep the best weights, and may end the training early."""
 
-    def __init__(self, trainer: Trainer, task: Task, options: TrainingOptions, evaluate):
+    def __init__(
+        self, trainer: Trainer, task: Task, options: TrainingOptions, evaluate, folder: str
+    ):
         self._trainer = trainer
         self._evaluate = evaluate
         self._patience = options.early_stopping
         self._last: tuple[int, Mapping[str, float]] | None = None
         self._best = None
         if evaluate is not None and options.evaluate_steps:
-            self._best = BestCheckpoint(options.output_dir, options.best_metric or task.best_metric)
+            self._best = BestCheckpoint(folder, options.best_metric or task.best_metric)
 
     def __call__(self) -> Mapping[str, float]:
         results = self._evaluate()

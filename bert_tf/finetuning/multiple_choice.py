@@ -16,15 +16,9 @@ import numpy as np
 from bert_tf.data.files import open_whole
 from bert_tf.data.multiple_choice import Question, read_questions
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.run import (
-    SPLITS,
-    Run,
-    ThreeFilesOptions,
-    count_steps,
-    make_trainer,
-    prepare,
-    write_beside_checkpoints,
-)
+from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
+from bert_tf.finetuning.run import Program, Run, fine_tune
+from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.basic import largest_class, softmax
 from bert_tf.options import option
 from bert_tf.report.multiple_choice import choice_sections
@@ -56,6 +50,9 @@ class SwagOptions(ThreeFilesOptions):
             )
 
 
+SwagRun = Run[MultipleChoiceTask, SwagOptions]
+
+
 def run_swag(options: SwagOptions) -> dict[str, float]:
     """Trains, evaluates and predicts, as the flags say; the results of the evaluation, if any.
 
@@ -68,33 +65,25 @@ def run_swag(options: SwagOptions) -> dict[str, float]:
         test_predictions.jsonl     the same of --predict_file
         test_results.txt           if every question of --predict_file has an answer
     """
-    options, start, _ = prepare(options, MultipleChoiceTask)
-    splits = read_data(options)
-    most = max(len(q.choices) for questions in splits.values() for q in questions)
-    task = MultipleChoiceTask(most, options.max_seq_length)
-    num_train_steps = num_warmup_steps = 0
-    if options.do_train:
-        num_train_steps, num_warmup_steps = count_steps(len(splits["train"]), options)
-    trainer, options = make_trainer(task, start, options, num_train_steps, num_warmup_steps)
-    run = Run(trainer, task, start.tokenizer, options)
-    results: dict[str, float] = {}
-    if options.do_train:
-        write_beside_checkpoints(options.output_dir, start, task)
-        path = run.records(splits["train"], "train")
-        logger.info("%d questions, %d steps", len(splits["train"]), num_train_steps)
+    return fine_tune(MultipleChoice(), options)
 
-        def evaluate_now() -> dict[str, float]:
-            return task.metrics(run.outputs(splits["dev"], "eval", options.eval_batch_size))
 
-        evaluated = evaluate_now if options.do_eval else None
-        loop.train(
-            trainer, task, [path], options, num_train_steps, evaluated, lengths=options.lengths
-        )
-    if options.do_eval:
-        results = answer(run, splits["dev"], "eval", options.eval_batch_size)
-    if options.do_predict:
-        answer(run, splits["test"], "test", options.predict_batch_size)
-    return results
+class MultipleChoice(Program[MultipleChoiceTask, SwagOptions]):
+    """Questions, each with several choices."""
+
+    task_type = "multiple_choice"
+    examples = "questions"
+
+    def read(self, options: SwagOptions, setup: Setup):
+        splits = read_data(options)
+        most = max(len(q.choices) for questions in splits.values() for q in questions)
+        return MultipleChoiceTask(most, setup.max_seq_length), splits
+
+    def evaluate(self, run: SwagRun) -> dict[str, float]:
+        return answer(run, run.splits["dev"], "eval", run.options.eval_batch_size)
+
+    def predict(self, run: SwagRun) -> None:
+        answer(run, run.splits["test"], "test", run.options.predict_batch_size)
 
 
 def read_data(options: SwagOptions) -> Splits:
@@ -129,7 +118,7 @@ def read_data(options: SwagOptions) -> Splits:
 
 
 def answer(
-    run: Run[MultipleChoiceTask, SwagOptions],
+    run: SwagRun,
     questions: Sequence[Question],
     name: str,
     batch_size: int,
@@ -142,24 +131,19 @@ def answer(
     logger.info("***** Running %s *****", "evaluation" if name == "eval" else "prediction")
     logger.info("  Num examples = %d", len(questions))
     options, kept = run.options, run.outputs(questions, name, batch_size)
-    write_predictions(
-        os.path.join(options.output_dir, f"{name}_predictions.jsonl"), questions, kept["logits"]
-    )
+    write_predictions(run.path(f"{name}_predictions.jsonl"), questions, kept["logits"])
     if any(question.label is None for question in questions):
         return {}
     results = {"global_step": run.trainer.step, **_named(run.task.metrics(kept), name)}
-    path = os.path.join(options.output_dir, f"{name}_results.txt")
-    loop.write_results(path, results, f"{name.capitalize()} results")
+    title = f"{name.capitalize()} results"
+    loop.write_results(run.path(f"{name}_results.txt"), results, title)
     if options.report and name == "eval":
         sections = choice_sections(questions, kept["logits"])
         title = f"Choices of {os.path.basename(options.eval_file)}"
         largest = largest_class(np.array([question.label for question in questions]))
         shown = {"examples": len(questions), "eval_accuracy_of_largest_class": largest}
-        path, command = (
-            os.path.join(options.output_dir, "report.html"),
-            Command("run_swag", options),
-        )
-        write_report(path, title, results | shown, sections, command)
+        command = Command("run_swag", options)
+        write_report(run.path("report.html"), title, results | shown, sections, command)
     return results
 
 

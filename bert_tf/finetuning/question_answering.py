@@ -23,14 +23,9 @@ from bert_tf.data.question_answering import (
     read_squad,
 )
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.run import (
-    FineTuningOptions,
-    count_steps,
-    make_trainer,
-    prepare,
-    record_file,
-    write_beside_checkpoints,
-)
+from bert_tf.finetuning.options import FineTuningOptions
+from bert_tf.finetuning.run import Program, Run, fine_tune
+from bert_tf.finetuning.setup import Setup
 from bert_tf.options import option
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
@@ -51,7 +46,6 @@ from bert_tf.tasks.question_answering import (
     official_metrics,
 )
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -131,6 +125,9 @@ class SquadOptions(FineTuningOptions):
         )
 
 
+SquadRun = Run[QuestionAnsweringTask, SquadOptions]
+
+
 def run_squad(options: SquadOptions) -> dict[str, float]:
     """Trains and answers, as the flags say; the official metrics, if there is something to compare with.
 
@@ -140,34 +137,58 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     """
     if options.predictions:
         return combine_runs(options)
-    options, start, trained = prepare(
-        options, QuestionAnsweringTask, default_length=_MAX_SEQ_LENGTH
-    )
-    tokenizer = start.tokenizer
-    task = QuestionAnsweringTask(
-        options.max_seq_length,
-        options.doc_stride,
-        options.max_query_length,
-        options.version_2_with_negative,
-        options.answer_spans or (trained.answer_spans if trained else "words"),
-    )
-    asked_task = questions = None
-    if options.asks:
-        asked_task = task.to_predict(read_questions(options, task, tokenizer))
-    num_train_steps = num_warmup_steps = 0
-    if options.do_train:
-        questions = read_training_set(options, tokenizer, task.answer_spans)
-        # As the reference counts: by questions, of which each may be several windows.
-        num_train_steps, num_warmup_steps = count_steps(len(questions), options)
-    trainer, options = make_trainer(task, start, options, num_train_steps, num_warmup_steps)
-    evaluate = None
-    if asked_task is not None:
-        eval_file = asked_records(trainer, asked_task, options)
-        evaluate = evaluation(trainer, asked_task, eval_file, options)
-    if options.do_train:
-        write_beside_checkpoints(options.output_dir, start, task)
-        train(trainer, task, questions, tokenizer, options, num_train_steps, evaluate)
-    return answer(trainer, asked_task, eval_file, options) if asked_task is not None else {}
+    return fine_tune(QuestionAnswering(), options)
+
+
+class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
+    """Questions about passages. Steps are counted by questions, as in the reference."""
+
+    task_type = "question_answering"
+    default_length = _MAX_SEQ_LENGTH
+    examples = "questions"
+    asked: AskedQuestions
+
+    def read(self, options: SquadOptions, setup: Setup):
+        trained = setup.trained
+        task = QuestionAnsweringTask(
+            setup.max_seq_length,
+            options.doc_stride,
+            options.max_query_length,
+            options.version_2_with_negative,
+            options.answer_spans or (trained.answer_spans if trained else "words"),
+        )
+        splits = {}
+        if options.asks:
+            self.asked = read_questions(options, task.unlabeled(), setup.tokenizer)
+            splits["dev"] = self.asked.questions
+        if options.do_train:
+            splits["train"] = read_training_set(options, setup.tokenizer, task.answer_spans)
+        return task, splits
+
+    def metrics_while_training(self, run: SquadRun) -> Callable[[], dict[str, float]] | None:
+        if run.options.asks and has_answers(self.asked.examples, run.options):
+            return functools.partial(self.metrics, run)
+        return None
+
+    def metrics(self, run: SquadRun) -> dict[str, float]:
+        return self.asked.metrics(self._predictions(run, run.options.eval_batch_size))
+
+    def finish(self, run: SquadRun) -> dict[str, float]:
+        return self.evaluate(run) if run.options.asks else {}
+
+    def evaluate(self, run: SquadRun) -> dict[str, float]:
+        examples, options = self.asked.examples, run.options
+        logger.info("***** Running predictions *****")
+        logger.info("  %d questions", len(examples))
+        predictions = self._predictions(run, options.predict_batch_size)
+        about = {"global_step": run.trainer.step}
+        return write_answers(examples, predictions, options, about, run.folder)
+
+    predict = evaluate
+
+    def _predictions(self, run: SquadRun, batch_size: int) -> dict[str, Prediction]:
+        questions, task = self.asked.questions, self.asked.task
+        return self.asked.predict(run.outputs(questions, "eval", batch_size, task))
 
 
 def read_training_set(
@@ -220,16 +241,15 @@ def read_questions(
             matter = "have no answer and get one all the same, without --version_2_with_negative"
             findings.add(matter, example.qas_id)
     _log_findings(options.predict_file, len(examples), findings, options)
-    unlabeled = ((example, passages[example.passage], None) for example in examples)
-    windows = list(task.all_windows(unlabeled, tokenizer))
-    if not windows:
+    questions = [(example, passages[example.passage], None) for example in examples]
+    if not any(passage.ids for _, passage, _ in questions):
         raise ValueError(
             f"{options.predict_file}: each `context` in it is empty, so there is nothing to find "
             "answers in. Mend them, or give another `predict_file`."
         )
     return AskedQuestions(
-        examples,
-        windows,
+        questions,
+        task,
         tokenizer,
         replace(options.answer_settings, answer_spans=task.answer_spans),
         report=logger.info if options.verbose_logging else None,
@@ -252,63 +272,6 @@ def _log_findings(path: str, total: int, findings: Findings, options: SquadOptio
         logger.warning("%s: of %d questions, %s", path, total, line)
 
 
-def train(
-    trainer: Trainer,
-    task: QuestionAnsweringTask,
-    questions: Sequence[LabeledQuestion],
-    tokenizer: FullTokenizer,
-    options: SquadOptions,
-    num_train_steps: int,
-    evaluate: Callable[[], Mapping[str, float]] | None,
-) -> None:
-    """Writes the records, and trains on them."""
-
-    def write(path: str, num_workers: int) -> int:
-        windows = task.all_windows(questions, tokenizer)
-        return task.write_records(windows, tokenizer, path, num_workers)
-
-    key = task.records_key(questions, tokenizer)
-    path = record_file(trainer, options, "train", key, len(questions), write)
-    logger.info("%d questions, %d steps", len(questions), num_train_steps)
-    loop.train(trainer, task, [path], options, num_train_steps, evaluate, lengths=options.lengths)
-
-
-def asked_records(trainer: Trainer, task: QuestionAnsweringTask, options: SquadOptions) -> str:
-    """The path of the records of --predict_file."""
-    asked = task.asked
-    key = task.records_key(asked.questions, asked.tokenizer)
-    write = functools.partial(task.write_records, asked.windows, asked.tokenizer)
-    return record_file(trainer, options, "eval", key, len(asked.windows), write)
-
-
-def evaluation(
-    trainer: Trainer, task: QuestionAnsweringTask, path: str, options: SquadOptions
-) -> Callable[[], dict[str, float]] | None:
-    """A function that gives the official metrics of the model as it is; None where there are none."""
-    if not has_answers(task.asked.examples, options):
-        return None
-    return lambda: task.metrics(
-        loop.run_model(
-            trainer, task, [path], options.eval_batch_size, label="eval", lengths=options.lengths
-        )
-    )
-
-
-def answer(
-    trainer: Trainer, task: QuestionAnsweringTask, path: str, options: SquadOptions
-) -> dict[str, float]:
-    """Answers --predict_file; the official metrics, where it has the answers."""
-    asked = task.asked
-    logger.info("***** Running predictions *****")
-    logger.info("  %d questions in %d windows", len(asked.examples), len(asked.windows))
-    kept = loop.run_model(
-        trainer, task, [path], options.predict_batch_size, label="predict", lengths=options.lengths
-    )
-    return write_answers(
-        asked.examples, asked.predict(kept), options, {"global_step": trainer.step}
-    )
-
-
 def combine_runs(options: SquadOptions) -> dict[str, float]:
     """--predictions: what several runs answer together, written as one run writes its answers."""
     examples = read_squad(options.predict_file)
@@ -317,7 +280,8 @@ def combine_runs(options: SquadOptions) -> dict[str, float]:
     runs = [read_nbest(path, names, options.version_2_with_negative) for path in folders]
     logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))
     predictions = combine(runs, names, options.answer_settings)
-    return write_answers(examples, predictions, options, {"num_runs": len(runs)})
+    about = {"num_runs": len(runs)}
+    return write_answers(examples, predictions, options, about, options.output_dir)
 
 
 def write_answers(
@@ -325,6 +289,7 @@ def write_answers(
     predictions: Mapping[str, Prediction],
     options: SquadOptions,
     about: Mapping[str, Any],
+    folder: str,
 ) -> dict[str, float]:
     """Writes the reference's three files; if there are answers to compare with, `eval_results.txt` and
     `report.html` too.
@@ -339,7 +304,7 @@ def write_answers(
     if options.version_2_with_negative:
         files["null_odds.json"] = {name: p.null_odds for name, p in predictions.items()}
     for name, values in files.items():
-        path = os.path.join(options.output_dir, name)
+        path = os.path.join(folder, name)
         write_text(path, json.dumps(values, indent=4) + "\n")
         logger.info("Wrote %s", path)
     if not has_answers(examples, options):
@@ -347,7 +312,7 @@ def write_answers(
         return {}
     metrics = official_metrics(examples, predictions, options.version_2_with_negative)
     results = {**about, **metrics}
-    path = os.path.join(options.output_dir, "eval_results.txt")
+    path = os.path.join(folder, "eval_results.txt")
     loop.write_results(path, results, "Eval results")
     if options.report:
         sections = answer_sections(examples, predictions, options.version_2_with_negative)
@@ -358,7 +323,7 @@ def write_answers(
                 100.0 * sum(not e.answers for e in examples) / len(examples)
             )
         path, command = (
-            os.path.join(options.output_dir, "report.html"),
+            os.path.join(folder, "report.html"),
             Command("run_squad", options),
         )
         write_report(path, title, results | shown, sections, command)

@@ -1,217 +1,200 @@
-"""What the programs that fine-tune share: their flags, the way from flags to a model, and the way from
-examples to records and to what the model makes of them."""
+"""The one run of every fine-tuning program: set up, read, train, evaluate, predict.
+
+A program gives what differs: the module of its type of task has a subclass of `Program`.
+"""
 
 from __future__ import annotations
 
+import abc
 import functools
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
-from bert_tf.data.parallel import usable_cores
 from bert_tf.data.record_cache import make_once
-from bert_tf.finetuning import loop, setup
+from bert_tf.finetuning import loop
+from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.output_folder import check_output_folder
-from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.initial import folder_of
-from bert_tf.model_folder import known_task, model_files, read_task, write_model_folder
-from bert_tf.options import TrainingOptions, option, require_one_of
-from bert_tf.tasks.base import ExampleTask, Task
+from bert_tf.finetuning.setup import Setup, make_trainer
+from bert_tf.model_folder import known_task, model_files
+from bert_tf.tasks.base import ExampleTask
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training import checkpoints
+from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.strategy import is_chief
 from bert_tf.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
-KindOfTask = TypeVar("KindOfTask", bound=Task)
-KindOfExampleTask = TypeVar("KindOfExampleTask", bound=ExampleTask)
-Options = TypeVar("Options", bound="FineTuningOptions")
-
-# Name of the split, flag that asks for it, flag of its file.
-SPLITS = (
-    ("train", "do_train", "train_file"),
-    ("dev", "do_eval", "eval_file"),
-    ("test", "do_predict", "predict_file"),
-)
-
-_SEQUENCES_PER_WORKER = 100_000  # with fewer, starting a process takes longer than it saves
+KindOfTask = TypeVar("KindOfTask", bound=ExampleTask)
+Options = TypeVar("Options", bound=FineTuningOptions)
+Splits = Mapping[str, Sequence[Any]]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FineTuningOptions(TrainingOptions):
-    """Flags of every program that fine-tunes."""
+@dataclass(frozen=True)
+class Run(Generic[KindOfTask, Options]):
+    """A run with its model and data.
 
-    actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict")
+    Args:
+        splits: name of a split -> its examples.
+        folder: `output_dir`; for a worker that is not the chief, a temporary folder.
+    """
 
-    bert_config_file: str | None = option(
-        "Architecture. Default: the one beside --init_checkpoint or in --output_dir.", default=None
-    )
-    vocab_file: str | None = option(
-        "Vocabulary. Default: the one beside --init_checkpoint or in --output_dir.", default=None
-    )
-    do_lower_case: bool | None = option(
-        "Lower-case the text. Default: as the checkpoint says, else true.", default=None
-    )
-    max_seq_length: int | None = option(
-        "WordPieces of an input, with [CLS] and [SEP]. Default: as the model in --output_dir was "
-        "trained, else 128 (or all that the model has positions for).",
-        default=None,
-    )
-    do_predict: bool = option("Predict the test set.", default=False)
-    predict_batch_size: int = option("Examples per prediction batch.", default=8, min=1)
-    num_train_epochs: float = option("Passes over the training set.", default=3.0, min=0)
-    warmup_proportion: float = option(
-        "Share of the steps that warm up, 0 to 1.", default=0.1, between=(0, 1)
-    )
-    pad_to_max_length: bool = option(
-        "Let every batch have --max_seq_length tokens, as in the reference and on a TPU. Default: "
-        "examples of similar length share a batch that is as long as they are.",
-        default=False,
-    )
-    num_workers: int | None = option(
-        "Processes that make the records. Default: one for each 100,000 sequences, as far as there are "
-        "cores, else one.",
-        default=None,
-        min=1,
-    )
-    feature_cache_dir: str | None = option(
-        "Folder where records are kept for other runs on the same data. Default: --output_dir.",
-        default=None,
-    )
-    num_bilstm_layers: int | None = option(
-        "BiLSTM layers between the encoder and the head, as in the paper's ablation; noted in the "
-        "bert_config.json of --output_dir. Default: what --bert_config_file says.",
-        default=None,
-    )
-    report: bool = option(
-        "After an evaluation write report.html: what was learned, and where it errs.", default=True
-    )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_one_of(self, self.actions)
+    options: Options
+    setup: Setup
+    trainer: Trainer
+    task: KindOfTask
+    splits: Splits
+    folder: str
 
     @property
-    def lengths(self) -> str:
-        """One of `training.LENGTHS`."""
-        return "full" if self.pad_to_max_length else "bucketed"
+    def tokenizer(self) -> FullTokenizer:
+        return self.setup.tokenizer
 
-    def workers_for(self, num_sequences: int) -> int:
-        """Processes that make the records of so many sequences: --num_workers, or what pays."""
-        if self.num_workers is not None:
-            return self.num_workers
-        return max(1, min(usable_cores(), num_sequences // _SEQUENCES_PER_WORKER))
+    def path(self, name: str) -> str:
+        """Return the path of a file in the folder."""
+        return os.path.join(self.folder, name)
 
-    def require_files(self, files: Iterable[tuple[str, str]]) -> None:
-        """What is to be done needs its file.
+    def records(self, examples: Sequence[Any], name: str, task: ExampleTask | None = None) -> str:
+        """Return the path of `<name>.tf_record`. Write it unless it exists.
+
+        It is in the folder, or in `feature_cache_dir` under a name with its key.
 
         Args:
-            files: pairs of the flag that asks and the flag of the file.
-
-        Raises:
-            ValueError: a file is not given; the message names it.
+            task: writes the records; default: the task of the run.
         """
-        for wanted, file in files:
-            if getattr(self, wanted) and not getattr(self, file):
-                raise ValueError(f"`{wanted}` needs `{file}`.")
+        task, options = task or self.task, self.options
+        key = task.records_key(examples, self.tokenizer)
+        path = self.path(f"{name}.tf_record")
+        if options.feature_cache_dir and self.trainer.is_chief:
+            path = os.path.join(options.feature_cache_dir, f"{name}-{key[:16]}.tf_record")
+        workers = options.workers_for(task.num_sequences(examples))
+        write = functools.partial(task.write_records, examples, self.tokenizer)
+        make_once(path, key, lambda path: write(path=path, num_workers=workers))
+        return path
+
+    def outputs(
+        self,
+        examples: Sequence[Any],
+        name: str,
+        batch_size: int,
+        task: ExampleTask | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Return what `task.eval_outputs` keeps of the examples."""
+        task = task or self.task
+        files = [self.records(examples, name, task)]
+        lengths = self.options.lengths
+        return loop.run_model(self.trainer, task, files, batch_size, label=name, lengths=lengths)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ThreeFilesOptions(FineTuningOptions):
-    """Flags of a program that reads a training, a dev and a test set from a file each."""
+class Program(abc.ABC, Generic[KindOfTask, Options]):
+    """What a fine-tuning program adds to `fine_tune`.
 
-    train_file: str | None = option("File to train on.", default=None)
-    eval_file: str | None = option("File to evaluate on.", default=None)
-    predict_file: str | None = option("File to predict.", default=None)
+    Attributes:
+        task_type: key of `registry.TYPES`.
+        default_length: S if neither the options nor an earlier training set it.
+        examples: word for the training examples in the log.
+    """
+
+    task_type: ClassVar[str]
+    default_length: ClassVar[int] = 128
+    examples: ClassVar[str] = "examples"
+
+    @abc.abstractmethod
+    def read(self, options: Options, setup: Setup) -> tuple[KindOfTask, Splits]:
+        """Return the task and the splits that the options ask for, "train" among them to train."""
+
+    def count(self, task: KindOfTask, examples: Sequence[Any], setup: Setup) -> int:
+        """Return the number of examples or windows that make an epoch."""
+        return len(examples)
+
+    def label_names(self, options: Options) -> Sequence[str]:
+        """Return second names of the task's labels, which a checkpoint may use."""
+        return ()
+
+    def metrics_while_training(self, run: Run) -> Callable[[], Mapping[str, float]] | None:
+        """Return a function that evaluates the model as it is, or None."""
+        return functools.partial(self.metrics, run) if run.options.do_eval else None
+
+    def metrics(self, run: Run) -> Mapping[str, float]:
+        """Return the metrics of the split "dev"."""
+        kept = run.outputs(run.splits["dev"], "eval", run.options.eval_batch_size)
+        return run.task.metrics(kept)
+
+    def finish(self, run: Run) -> dict[str, float]:
+        """Evaluate and predict as the options ask. Return the metrics of the evaluation, if any."""
+        results = self.evaluate(run) if run.options.do_eval else {}
+        if run.options.do_predict:
+            self.predict(run)
+        return results
+
+    @abc.abstractmethod
+    def evaluate(self, run: Run) -> dict[str, float]:
+        """Write and return the metrics of the split "dev"."""
+
+    @abc.abstractmethod
+    def predict(self, run: Run) -> Any:
+        """Write the predictions of the split "test"."""
 
 
-class Start(NamedTuple):
-    """What a fine-tuning starts from."""
-
-    devices: tf.distribute.Strategy
-    checkpoint: PretrainedCheckpoint | None
-    config: BertConfig
-    tokenizer: FullTokenizer
-
-
-def prepare(
-    options: Options,
-    kind: type[KindOfTask],
-    devices: tf.distribute.Strategy | None = None,
-    default_length: int = 128,
-) -> tuple[Options, Start, KindOfTask | None]:
-    """Looks up what the flags leave open.
+def fine_tune(
+    program: Program, options: Options, devices: tf.distribute.Strategy | None = None
+) -> dict[str, float]:
+    """Train, evaluate and predict as the options ask.
 
     Args:
-        kind: of the task.
-        devices: of `options.make_strategy()`, if it was made before.
-        default_length: tokens, where neither the flags nor an earlier training say it.
+        devices: result of `options.make_strategy()`, if that was called before.
 
     Returns:
-        The options with a `max_seq_length`; the start; and the task that the model was trained for,
-        None for a new model.
+        The metrics of the evaluation, if any.
     """
-    devices = options.make_strategy() if devices is None else devices
-    setup.trained_weights_needed(options)
-    checkpoint = setup.read_initial_checkpoint(options)
-    config = setup.find_config(options.bert_config_file, checkpoint)
-    if options.num_bilstm_layers is not None:
-        config = replace(config, num_bilstm_layers=options.num_bilstm_layers)
-    setup.check_same_architecture(options.output_dir, config)
-    default = min(default_length, config.max_position_embeddings)
-    trained = trained_task(options, kind, checkpoint, default)
-    if options.max_seq_length is None:
-        options = replace(options, max_seq_length=trained.max_seq_length if trained else default)
-    setup.check_sequence_length(options.max_seq_length, config)
-    tokenizer = setup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
-    return options, Start(devices, checkpoint, config, tokenizer), trained
-
-
-def trained_task(
-    options: FineTuningOptions,
-    kind: type[KindOfTask],
-    checkpoint: PretrainedCheckpoint | None,
-    default_length: int,
-) -> KindOfTask | None:
-    """What the model was trained for, which a run that goes on or only evaluates keeps to.
-
-    None for a new model, and where nobody noted it.
-
-    Args:
-        checkpoint: the initial weights. In a Hugging Face folder the head names the task.
-        default_length: tokens of an input, for such a task.
-
-    Raises:
-        ValueError: the weights are of another kind of task.
-    """
-    folder = options.output_dir
-    resumes = checkpoints.latest_checkpoint(folder) is not None
-    if resumes:
-        task = read_task(folder)
-    elif options.do_train or checkpoint is None:
-        return None
-    else:
-        folder = folder_of(checkpoint.source)
-        task = known_task(checkpoint, default_length)
-    if task is None or isinstance(task, kind):
-        return task
-    raise ValueError(
-        f"{folder} holds a model for {task.name}, and this program is for {kind.name}. Use "
-        + ("another output_dir." if resumes else "do_train, to train it for this first.")
-    )
+    setup = Setup.for_task(options, program.task_type, devices, program.default_length)
+    task, splits = program.read(options, setup)
+    num_train_steps = num_warmup_steps = 0
+    if options.do_train:
+        num_examples = program.count(task, splits["train"], setup)
+        num_train_steps, num_warmup_steps = count_steps(num_examples, options)
+    files = _files(setup, task)
+    if is_chief(setup.devices):
+        check_output_folder(options, files if options.do_train else {})
+    checkpoint = setup.checkpoint
+    if checkpoint is not None and latest_checkpoint(options.output_dir) is None:
+        known, names = known_task(checkpoint), program.label_names(options)
+        checkpoint = align_head(checkpoint, known, task, names, is_trained=options.do_train)
+        setup = replace(setup, checkpoint=checkpoint)
+    trainer = make_trainer(setup, task, num_train_steps, num_warmup_steps)
+    logger.info("%s", loop.describe_model(trainer.model))
+    folder = loop.folder_to_write(trainer, options.output_dir)
+    run = Run(options, setup, trainer, task, splits, folder)
+    if options.do_train:
+        for name, text in files.items():
+            write_text(run.path(name), text)
+        path = run.records(splits["train"], "train")
+        shown = f"{len(splits['train']):,} {program.examples}"
+        if num_examples != len(splits["train"]):
+            shown += f" in {num_examples:,} windows"
+        logger.info("%s, %d steps", shown, num_train_steps)
+        loop.train(
+            trainer,
+            task,
+            [path],
+            options,
+            num_train_steps,
+            program.metrics_while_training(run),
+            lengths=options.lengths,
+            folder=folder,
+        )
+    return program.finish(run)
 
 
 def count_steps(num_examples: int, options: FineTuningOptions) -> tuple[int, int]:
-    """Steps of the training, and how many of them warm up.
+    """Return the steps of the training, and how many of them warm up.
 
     Raises:
         ValueError: there are too few examples for one step.
@@ -226,115 +209,8 @@ def count_steps(num_examples: int, options: FineTuningOptions) -> tuple[int, int
     return num_train_steps, int(num_train_steps * options.warmup_proportion)
 
 
-def write_beside_checkpoints(
-    output_dir: str, start: Start, task: Task, labels: Sequence[str] = ()
-) -> None:
-    """All that the model needs besides its weights."""
-    tokenizer = start.tokenizer
-    write_model_folder(
-        output_dir, start.config, task, list(tokenizer.vocab), tokenizer.do_lower_case
-    )
-    if labels:
-        write_text(os.path.join(output_dir, "labels.txt"), _labels_text(labels))
-
-
-def _labels_text(labels: Sequence[str]) -> str:
-    return "".join(f"{label}\n" for label in labels)
-
-
-def _beside_checkpoints(start: Start, task: Task) -> dict[str, str]:
-    """Name -> text of what `write_beside_checkpoints` writes."""
-    tokenizer, labels = start.tokenizer, getattr(task, "labels", ())
-    files = model_files(start.config, task, list(tokenizer.vocab), tokenizer.do_lower_case)
-    return {**files, "labels.txt": _labels_text(labels)} if labels else files
-
-
-def make_trainer(
-    task: Task,
-    start: Start,
-    options: Options,
-    num_train_steps: int,
-    num_warmup_steps: int,
-    label_names: Sequence[str] = (),
-) -> tuple[Trainer, Options]:
-    """The Trainer, and the options with the folder that this process may write to.
-
-    Args:
-        label_names: second names of the task's labels, which the checkpoint may have.
-
-    Raises:
-        ValueError: --output_dir has files that are not from a run of ours and would be overwritten, or
-            the checkpoint's classifier is for other labels, and is not trained.
-    """
-    if is_chief(start.devices):
-        check_output_folder(options, _beside_checkpoints(start, task) if options.do_train else {})
-    checkpoint = start.checkpoint
-    if checkpoint is not None and checkpoints.latest_checkpoint(options.output_dir) is None:
-        known = known_task(checkpoint)
-        checkpoint = align_head(checkpoint, known, task, label_names, is_trained=options.do_train)
-    trainer = setup.make_trainer(
-        task,
-        start.config,
-        options,
-        start.devices,
-        checkpoint,
-        num_train_steps,
-        num_warmup_steps,
-    )
-    logger.info("%s", loop.describe_model(trainer.model))
-    folder = loop.folder_to_write(trainer, options.output_dir)
-    return trainer, replace(options, output_dir=folder)
-
-
-@dataclass(frozen=True)
-class Run(Generic[KindOfExampleTask, Options]):
-    """What training, evaluation and prediction need, of a task whose records are made of examples."""
-
-    trainer: Trainer
-    task: KindOfExampleTask
-    tokenizer: FullTokenizer
-    options: Options
-
-    def records(self, examples: Sequence[Any], name: str) -> str:
-        """The path of `<name>.tf_record` with the examples, which is written unless it is there."""
-        key = self.task.records_key(examples, self.tokenizer)
-        write = functools.partial(self.task.write_records, examples, self.tokenizer)
-        num_sequences = self.task.num_sequences(examples)
-        return record_file(self.trainer, self.options, name, key, num_sequences, write)
-
-    def outputs(self, examples: Sequence[Any], name: str, batch_size: int) -> dict[str, np.ndarray]:
-        """What `task.eval_outputs` keeps of the examples."""
-        return loop.run_model(
-            self.trainer,
-            self.task,
-            [self.records(examples, name)],
-            batch_size,
-            label=name,
-            lengths=self.options.lengths,
-        )
-
-
-def record_file(
-    trainer: Trainer,
-    options: FineTuningOptions,
-    name: str,
-    key: str,
-    num_sequences: int,
-    write: Callable[..., int],
-) -> str:
-    """The path of `<name>.tf_record`, which is written unless it is there.
-
-    It lies in the output folder, or under a name with its key in --feature_cache_dir. A worker that is
-    not the chief keeps its own.
-
-    Args:
-        key: of what it holds, see `record_files.content_key`.
-        num_sequences: about how many the records have in all.
-        write: (path=, num_workers=) -> number of records written.
-    """
-    path = os.path.join(options.output_dir, f"{name}.tf_record")
-    if options.feature_cache_dir and trainer.is_chief:
-        path = os.path.join(options.feature_cache_dir, f"{name}-{key[:16]}.tf_record")
-    workers = options.workers_for(num_sequences)
-    make_once(path, key, lambda path: write(path=path, num_workers=workers))
-    return path
+def _files(setup: Setup, task: ExampleTask) -> dict[str, str]:
+    """Return name -> text of the files next to the checkpoints."""
+    tokenizer, labels = setup.tokenizer, getattr(task, "labels", ())
+    files = model_files(setup.config, task, list(tokenizer.vocab), tokenizer.do_lower_case)
+    return {**files, "labels.txt": "".join(f"{label}\n" for label in labels)} if labels else files

@@ -1,7 +1,7 @@
-"""From a task and options to a Trainer with its weights in place.
+"""Setup: everything that a run resolves once from its options, and the Trainer made from it.
 
-A run goes on from the checkpoints in --output_dir, else it begins with the weights of --init_checkpoint
-(with --init_optimizer its moments and step too), else with random ones.
+A run resumes from the checkpoints in `output_dir`. Otherwise it starts with the weights of
+`init_checkpoint` (with `init_optimizer` also its moments and step), or with random ones.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -17,18 +18,15 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable, write_text
 from bert_tf.data.sequence_packing import PACKED_FEATURES
+from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
-from bert_tf.interop.initial import initialize, read_checkpoint
-from bert_tf.interop.sidecar import (  # noqa: F401  (workflows find all of it here)
-    compare_vocabularies,
-    find_case,
-    find_config,
-    find_vocabulary,
-    load_tokenizer,
-)
+from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
+from bert_tf.interop.sidecar import find_config, load_tokenizer
+from bert_tf.model_folder import known_task, read_task
 from bert_tf.options import TrainingOptions
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
+from bert_tf.tokenization import FullTokenizer
 from bert_tf.training import checkpoints
 from bert_tf.training.checkpoints import folder_lock, latest_checkpoint
 from bert_tf.training.optimization import OPTIMIZERS, freeze, layer_learning_rate_factors
@@ -39,39 +37,131 @@ from bert_tf.training.trainer import Trainer
 logger = logging.getLogger(__name__)
 
 
-def make_trainer(
-    task: Task,
-    config: BertConfig,
-    options: TrainingOptions,
-    devices: tf.distribute.Strategy,
-    checkpoint: PretrainedCheckpoint | None,
-    num_train_steps: int = 0,
-    num_warmup_steps: int = 0,
-) -> Trainer:
-    """A Trainer with its weights in place.
-
-    If --output_dir holds checkpoints of this run, the weights (and, with training steps, the
-    optimizer) come from the latest; else from `checkpoint`; else they are random.
+@dataclass(frozen=True)
+class Setup:
+    """What the options of a run leave open, resolved and checked.
 
     Args:
-        devices: of `options.make_strategy()`, which a workflow calls before all else.
+        options: flags as the user set them.
+        checkpoint: initial weights, None for random ones.
+        max_seq_length: S.
+        tokenizer: None if a run has no text.
+        trained: task that the weights were trained for, None for a new model.
+    """
+
+    options: TrainingOptions
+    devices: tf.distribute.Strategy
+    checkpoint: PretrainedCheckpoint | None
+    config: BertConfig
+    max_seq_length: int
+    tokenizer: FullTokenizer | None = None
+    trained: Any = None
+
+    @classmethod
+    def from_options(cls, options: Any, devices: tf.distribute.Strategy | None = None) -> Setup:
+        """Resolve devices, weights and architecture.
+
+        Args:
+            options: `TrainingOptions` with `bert_config_file` and `max_seq_length`.
+            devices: result of `options.make_strategy()`, if that was called before.
+
+        Raises:
+            ValueError: there are no weights, or `output_dir` contains another model.
+        """
+        devices = options.make_strategy() if devices is None else devices
+        _require_weights(options)
+        checkpoint = _initial_checkpoint(options)
+        config = find_config(options.bert_config_file, checkpoint)
+        config = replace(config, **options.config_changes)
+        check_same_architecture(options.output_dir, config)
+        length = options.max_seq_length or config.max_position_embeddings
+        config.check_sequence_length(length)
+        return cls(options, devices, checkpoint, config, length)
+
+    @classmethod
+    def for_task(
+        cls,
+        options: FineTuningOptions,
+        task_type: str,
+        devices: tf.distribute.Strategy | None = None,
+        default_length: int = 128,
+    ) -> Setup:
+        """Resolve `from_options`, the tokenizer, and what the weights were trained for.
+
+        Args:
+            task_type: key of `registry.TYPES`.
+            default_length: S if neither the options nor an earlier training set it.
+
+        Raises:
+            ValueError: the weights are for another type of task, or see `from_options`.
+        """
+        setup = cls.from_options(options, devices)
+        length = min(default_length, setup.config.max_position_embeddings)
+        trained = trained_task(options, task_type, setup.checkpoint, length)
+        length = options.max_seq_length or (trained.max_seq_length if trained else length)
+        setup.config.check_sequence_length(length)
+        tokenizer = load_tokenizer(
+            options.vocab_file, options.do_lower_case, setup.checkpoint, setup.config
+        )
+        return replace(setup, max_seq_length=length, tokenizer=tokenizer, trained=trained)
+
+
+def trained_task(
+    options: FineTuningOptions,
+    task_type: str,
+    checkpoint: PretrainedCheckpoint | None,
+    default_length: int,
+) -> Task | None:
+    """Return what the model was trained for. A run that resumes or only evaluates keeps to it.
+
+    None for a new model, and if no file states it.
+
+    Args:
+        checkpoint: initial weights. In a Hugging Face folder the head states the task.
+        default_length: S of such a task.
+
+    Raises:
+        ValueError: the weights are for another type of task.
+    """
+    folder = options.output_dir
+    resumes = latest_checkpoint(folder) is not None
+    if resumes:
+        task = read_task(folder)
+    elif options.do_train or checkpoint is None:
+        return None
+    else:
+        folder = folder_of(checkpoint.source)
+        task = known_task(checkpoint, default_length)
+    if task is None or task.name == task_type:
+        return task
+    raise ValueError(
+        f"{folder} contains a model for {task.name}, but this program is for {task_type}. Use "
+        + ("another output_dir." if resumes else "do_train, to train it for this first.")
+    )
+
+
+def make_trainer(
+    setup: Setup, task: Task, num_train_steps: int = 0, num_warmup_steps: int = 0
+) -> Trainer:
+    """Return a Trainer with its weights in place.
+
+    Args:
         num_train_steps: 0 for a model that is only evaluated.
 
     Raises:
         ValueError: the weights do not fit, a model that is only evaluated has untrained ones, or a
             layer that is to be frozen does not exist.
     """
+    options, devices, num_layers = setup.options, setup.devices, setup.config.num_hidden_layers
     keras.utils.set_random_seed(options.seed)
     with devices.scope():
-        model = task.build_model(config, dtype=options.policy)
+        model = task.build_model(setup.config, dtype=options.policy)
         optimizer = None
         if num_train_steps:
-            frozen = freeze(model, options.freeze or "", config.num_hidden_layers)
+            frozen = freeze(model, options.freeze or "", num_layers)
             if frozen:
                 logger.info("%d of %d variables are frozen", len(frozen), len(model.weights))
-            optimizer = make_optimizer(
-                options, config.num_hidden_layers, num_train_steps, num_warmup_steps
-            )
+            optimizer = make_optimizer(options, num_layers, num_train_steps, num_warmup_steps)
     if num_train_steps:
         check_same_training(options, options.output_dir)
         if is_chief(devices):  # the others write elsewhere
@@ -93,15 +183,15 @@ def make_trainer(
         return trainer
     if options.init_optimizer and num_train_steps:
         _carry_over(trainer, options)
-    elif checkpoint is not None:
-        report = initialize(model, checkpoint)
+    elif setup.checkpoint is not None:
+        report = initialize(model, setup.checkpoint)
         head = TYPES.get(task.name)
         unused = () if head is None or head.uses_pooler else "bert/pooler/"
         missing = [name for name in report.missing if not name.startswith(unused)]
         if missing and not num_train_steps:
             raise ValueError(
-                f"{checkpoint.source} has no {', '.join(missing[:3])}, so it was not trained for this "
-                "and would answer at random. Train first with do_train."
+                f"{setup.checkpoint.source} has no {', '.join(missing[:3])}, so it was not trained for "
+                "this and would answer at random. Train first with do_train."
             )
     return trainer
 
@@ -191,21 +281,18 @@ def note_training(options: TrainingOptions) -> None:
 
 def _noted(options: TrainingOptions) -> dict[str, object]:
     noted = {name: getattr(options, name) for name in (*_SAME_TRAINING, *_NOTED)}
+    noted["learning_rate"] = options.base_learning_rate
     return {**noted, "precision": options.policy}  # what auto means may change with the machine
 
 
-def read_initial_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint | None:
-    """What --init_checkpoint names, else the newest checkpoint in --output_dir, else None.
-
-    Configuration and vocabulary lie beside either, so that a run goes on, or is evaluated, without
-    being told again what it is.
-    """
+def _initial_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint | None:
+    """Return what `init_checkpoint` names, else the newest checkpoint in `output_dir`, else None."""
     path = options.init_checkpoint or checkpoints.latest_checkpoint(options.output_dir)
     return read_checkpoint(path) if path else None
 
 
-def trained_weights_needed(options: TrainingOptions) -> None:
-    """Evaluation or prediction without training needs weights from somewhere."""
+def _require_weights(options: TrainingOptions) -> None:
+    """Raise if there are no weights to evaluate or predict with."""
     if options.do_train or options.init_checkpoint:
         return
     if checkpoints.latest_checkpoint(options.output_dir) is None:
@@ -216,9 +303,9 @@ def trained_weights_needed(options: TrainingOptions) -> None:
 
 
 def check_same_architecture(output_dir: str, config: BertConfig) -> None:
-    """Refuses to go on with another model than the one that a folder holds checkpoints of.
+    """Raise if a folder contains checkpoints of another model.
 
-    Not all that may differ shows in the shapes of the variables: the number of heads does not.
+    The shapes of variables do not show every difference, such as the number of heads.
     """
     path = os.path.join(output_dir, "bert_config.json")
     if checkpoints.latest_checkpoint(output_dir) is None or not tf.io.gfile.exists(path):
@@ -235,14 +322,4 @@ def check_same_architecture(output_dir: str, config: BertConfig) -> None:
             f"{output_dir} holds checkpoints of another model:\n  "
             + "\n  ".join(differences)
             + "\nUse another output_dir; to start from its weights, name it in init_checkpoint."
-        )
-
-
-def check_sequence_length(max_seq_length: int, config: BertConfig) -> None:
-    """Refuses sequences that the position table does not cover."""
-    limit = config.max_position_embeddings
-    if max_seq_length > limit:
-        raise ValueError(
-            f"max_seq_length is {max_seq_length}, but `max_position_embeddings` in the model's "
-            f"configuration is {limit}. Use max_seq_length={limit} or less."
         )

@@ -8,21 +8,15 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from bert_tf.data.files import open_whole, write_text
 from bert_tf.data.token_classification import Sentence, relabelled_lines
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.run import (
-    Run,
-    count_steps,
-    make_trainer,
-    prepare,
-    write_beside_checkpoints,
-)
-from bert_tf.finetuning.token_classification_data import columns_of, find_files, read_data
+from bert_tf.finetuning.run import Program, Run, fine_tune
+from bert_tf.finetuning.setup import Setup
+from bert_tf.finetuning.token_classification_data import columns_of, read_data
 from bert_tf.finetuning.token_classification_options import NerOptions
 from bert_tf.metrics.basic import largest_class
 from bert_tf.metrics.conlleval import report, word_report
@@ -56,39 +50,30 @@ def run_ner(options: NerOptions) -> dict[str, float]:
         test_predictions.txt    the lines of --predict_file with predictions in the place of the labels
         test_results.txt, test_report.txt    if --predict_file has labels
     """
-    options, start, trained = prepare(options, TokenClassificationTask)
-    if options.feature_based:
-        check_feature_layers(options.feature_layers, start.config.num_hidden_layers)
-        options = replace(options, learning_rate=options.bilstm_learning_rate)
-    options = find_files(options)
-    task, splits = read_data(options, trained)
+    return fine_tune(TokenClassification(), options)
 
-    num_train_steps = num_warmup_steps = 0
-    if options.do_train:  # windows are what is trained on: a long sentence makes several
-        num_windows = task.count_windows(splits["train"], start.tokenizer)
-        num_train_steps, num_warmup_steps = count_steps(num_windows, options)
-    trainer, options = make_trainer(task, start, options, num_train_steps, num_warmup_steps)
-    run = Run(trainer, task, start.tokenizer, options)
-    results: dict[str, float] = {}
-    if options.do_train:
-        write_beside_checkpoints(options.output_dir, start, task, task.labels)
-        path = run.records(splits["train"], "train")
-        logger.info(
-            "%d sentences, %d windows, %d steps", len(splits["train"]), num_windows, num_train_steps
-        )
 
-        def evaluate_now() -> dict[str, float]:
-            return task.metrics(run.outputs(splits["dev"], "eval", options.eval_batch_size))
+class TokenClassification(Program[TokenClassificationTask, NerOptions]):
+    """Sentences with a label for each word."""
 
-        evaluated = evaluate_now if options.do_eval else None
-        loop.train(
-            trainer, task, [path], options, num_train_steps, evaluated, lengths=options.lengths
-        )
-    if options.do_eval:
-        results = evaluate(run, splits["dev"])
-    if options.do_predict:
-        predict(run, splits["test"])
-    return results
+    task_type = "token_classification"
+    examples = "sentences"
+
+    def read(self, options: NerOptions, setup: Setup):
+        if options.feature_based:
+            check_feature_layers(options.feature_layers, setup.config.num_hidden_layers)
+        return read_data(options, setup.trained, setup.max_seq_length)
+
+    def count(
+        self, task: TokenClassificationTask, examples: Sequence[Sentence], setup: Setup
+    ) -> int:
+        return task.count_windows(examples, setup.tokenizer)
+
+    def evaluate(self, run: NerRun) -> dict[str, float]:
+        return evaluate(run, run.splits["dev"])
+
+    def predict(self, run: NerRun) -> None:
+        predict(run, run.splits["test"])
 
 
 def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
@@ -97,20 +82,20 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
     logger.info("***** Running evaluation *****")
     logger.info("  Num sentences = %d", len(sentences))
     kept = run.outputs(sentences, "eval", options.eval_batch_size)
-    _write_predictions(run, kept, options.eval_file, "eval", append=True)
+    _write_predictions(run, kept, sentences[0].file, "eval", append=True)
     results = _write_scores(run, kept, "eval")
     if options.report:
         actual, predicted = (task.sentence_labels(kept, n) for n in ("label_ids", "predictions"))
         make = word_sections if task.word_labels else entity_sections
         sections = make(sentences, actual, predicted, task.scores(kept))
         what = "Labels" if task.word_labels else "Entities"
-        title = f"{what} of {os.path.basename(options.eval_file)}"
+        title = f"{what} of {os.path.basename(sentences[0].file)}"
         of_all = {name: value for name, value in results.items() if name in _OF_ALL_TYPES}
         words = np.array([label for labels in actual for label in labels])
         of_all |= {"sentences": len(sentences), "words": len(words)}
         of_all["eval_accuracy_of_largest_class"] = largest_class(words)
-        path, command = os.path.join(options.output_dir, "report.html"), Command("run_ner", options)
-        write_report(path, title, of_all, sections, command)
+        command = Command("run_ner", options)
+        write_report(run.path("report.html"), title, of_all, sections, command)
     return results
 
 
@@ -119,7 +104,7 @@ def predict(run: NerRun, sentences: Sequence[Sentence]) -> None:
     logger.info("***** Running prediction *****")
     logger.info("  Num sentences = %d", len(sentences))
     kept = run.outputs(sentences, "test", run.options.predict_batch_size)
-    _write_predictions(run, kept, run.options.predict_file, "test", append=False)
+    _write_predictions(run, kept, sentences[0].file, "test", append=False)
     if sentences[0].labels is not None:
         _write_scores(run, kept, "test")
 
@@ -143,11 +128,10 @@ def _write_scores(run: NerRun, kept: Mapping[str, np.ndarray], name: str) -> dic
             scores.overall.actual,
         )
     text = word_report(scores) if run.task.word_labels else report(scores)
-    folder = run.options.output_dir
     if name != "eval":
         results = {key.replace("eval_", f"{name}_", 1): value for key, value in results.items()}
-    loop.write_results(os.path.join(folder, f"{name}_results.txt"), results, f"{name} results")
-    write_text(os.path.join(folder, f"{name}_report.txt"), text)
+    loop.write_results(run.path(f"{name}_results.txt"), results, f"{name} results")
+    write_text(run.path(f"{name}_report.txt"), text)
     for line in text.splitlines():
         logger.info("%s", line)
     return results
@@ -159,7 +143,7 @@ def _write_predictions(
     options = run.options
     labels = [label for row in run.task.sentence_labels(kept, "predictions") for label in row]
     columns = columns_of(options, "test" if name == "test" else "dev")
-    path = os.path.join(options.output_dir, f"{name}_predictions.txt")
+    path = run.path(f"{name}_predictions.txt")
     with open_whole(path) as file:
         for line in relabelled_lines(source, labels, columns, append=append):
             file.write(line + "\n")

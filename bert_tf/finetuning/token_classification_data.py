@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.data.label_schemes import SCHEMES, WORDS, breaks, complete_labels, find_scheme
 from bert_tf.data.token_classification import Columns, Sentence, read_conll
-from bert_tf.finetuning.run import SPLITS
+from bert_tf.finetuning.options import SPLITS
 from bert_tf.finetuning.token_classification_options import NerOptions
 from bert_tf.tasks.of_checkpoint import spelled_as
 from bert_tf.tasks.token_classification import TokenClassificationTask
@@ -41,18 +39,19 @@ def columns_of(options: NerOptions, split: str) -> Columns:
     return Columns(options.word_column, options.label_column, labelled)
 
 
-def find_files(options: NerOptions) -> NerOptions:
-    """The options with the files that --data_dir stands for.
+def find_files(options: NerOptions) -> dict[str, str]:
+    """Return split -> file of the splits that the run needs, from the flags or from `data_dir`.
 
     Raises:
         ValueError: a file that is needed is not there; the message lists what is.
     """
-    if options.data_dir is None:
-        return options
-    found: dict[str, Any] = {}
-    names = set(tf.io.gfile.listdir(options.data_dir))
+    found = {}
+    names = set(tf.io.gfile.listdir(options.data_dir)) if options.data_dir else set()
     for split, wanted, flag in SPLITS:
-        if not getattr(options, wanted) or getattr(options, flag):
+        if not getattr(options, wanted):
+            continue
+        if getattr(options, flag):
+            found[split] = getattr(options, flag)
             continue
         matching = [name for name in FILE_NAMES[split] if name in names]
         if not matching:
@@ -60,37 +59,39 @@ def find_files(options: NerOptions) -> NerOptions:
                 f"data_dir={options.data_dir} has none of {', '.join(FILE_NAMES[split])}, but "
                 f"{', '.join(sorted(names)) or 'nothing'}. Give {flag}."
             )
-        found[flag] = os.path.join(options.data_dir, matching[0])
-    return replace(options, **found)
+        found[split] = os.path.join(options.data_dir, matching[0])
+    return found
 
 
 def read_data(
-    options: NerOptions, trained: TokenClassificationTask | None = None
+    options: NerOptions,
+    trained: TokenClassificationTask | None = None,
+    max_seq_length: int = 128,
 ) -> tuple[TokenClassificationTask, Splits]:
     """The task, and the sentences of the splits that the run needs.
 
     Args:
-        options: with a `max_seq_length` and the files.
+        max_seq_length: S.
         trained: the task of the model that there is, if any.
 
     Raises:
         ValueError: a file cannot be read, is empty or breaks the scheme; a label is not known; or the
             task is another one than `trained`.
     """
-    if trained is not None and trained.word_labels and options.label_scheme == "auto":
-        options = replace(options, label_scheme=WORDS)
+    stated = options.label_scheme
+    if trained is not None and trained.word_labels and stated == "auto":
+        stated = WORDS
     splits = {
-        split: read_conll(getattr(options, flag), columns_of(options, split), options.label_scheme)
-        for split, wanted, flag in SPLITS
-        if getattr(options, wanted)
+        split: read_conll(file, columns_of(options, split), stated)
+        for split, file in find_files(options).items()
     }
-    scheme, labels = _scheme_and_labels(options, splits, trained)
+    scheme, labels = _scheme_and_labels(stated, splits, trained)
     if trained is not None and not options.do_train:
-        task = _adjusted(trained, labels, options)
+        task = _adjusted(trained, labels, options, max_seq_length, stated)
     else:
         task = TokenClassificationTask(
             labels,
-            options.max_seq_length,
+            max_seq_length,
             options.document_context,
             options.doc_stride,
             options.feature_layers if options.feature_based else None,
@@ -106,7 +107,7 @@ def read_data(
         _check_same_task(task, trained)
     for split, sentences in splits.items():
         _check_labels(sentences, labels, split)
-        _check_scheme(sentences, scheme, strict=options.label_scheme != "auto")
+        _check_scheme(sentences, scheme, strict=stated != "auto")
         if task.document_context and not any(sentence.document for sentence in sentences):
             logger.warning(
                 "%s has no -DOCSTART- line, so with --document_context all of it is one document.",
@@ -116,12 +117,12 @@ def read_data(
 
 
 def _scheme_and_labels(
-    options: NerOptions, splits: Splits, trained: TokenClassificationTask | None
+    stated: str, splits: Splits, trained: TokenClassificationTask | None
 ) -> tuple[str, Sequence[str]]:
     """Of the training set; without training, those that the model was trained for."""
     if "train" in splits:
         labels = [sentence.labels for sentence in splits["train"]]
-        scheme = find_scheme(labels) if options.label_scheme == "auto" else options.label_scheme
+        scheme = find_scheme(labels) if stated == "auto" else stated
         return scheme, complete_labels({label for row in labels for label in row}, scheme)
     if trained is None:
         raise ValueError(
@@ -130,8 +131,8 @@ def _scheme_and_labels(
         )
     known = [row.labels for rows in splits.values() for row in rows if row.labels is not None]
     spelled = spelled_as(trained.labels, sorted({label for row in known for label in row}))
-    if options.label_scheme != "auto":
-        return options.label_scheme, spelled
+    if stated != "auto":
+        return stated, spelled
     for scheme in (find_scheme(known), *SCHEMES):  # IOB1 and IOB2 have the same labels
         if set(spelled) <= set(complete_labels(spelled, scheme)):
             return scheme, spelled
@@ -182,15 +183,19 @@ def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str], split: s
 
 
 def _adjusted(
-    trained: TokenClassificationTask, labels: Sequence[str], options: NerOptions
+    trained: TokenClassificationTask,
+    labels: Sequence[str],
+    options: NerOptions,
+    max_seq_length: int,
+    stated: str,
 ) -> TokenClassificationTask:
     """The task of a model that is only used, with this run's length of inputs and spelling of labels."""
-    arguments = trained.arguments() | {"max_seq_length": options.max_seq_length, "labels": labels}
+    arguments = trained.arguments() | {"max_seq_length": max_seq_length, "labels": labels}
     if options.document_context:
         arguments["document_context"] = True
-    if options.label_scheme != "auto":
-        arguments["word_labels"] = options.label_scheme == WORDS
-    if options.doc_stride is not None or options.max_seq_length != trained.max_seq_length:
+    if stated != "auto":
+        arguments["word_labels"] = stated == WORDS
+    if options.doc_stride is not None or max_seq_length != trained.max_seq_length:
         arguments["doc_stride"] = options.doc_stride
     return TokenClassificationTask(**arguments)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bert_tf.data.label_schemes import SCHEMES, WORDS
-from bert_tf.finetuning.run import SPLITS, ThreeFilesOptions
+from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.modeling.feature_based import BILSTM_UNITS, FEATURE_LAYERS
 from bert_tf.options import option
 
@@ -69,3 +69,7 @@ class NerOptions(ThreeFilesOptions):
             self.require_files((wanted, file) for _, wanted, file in SPLITS)
         if self.feature_based and self.freeze:
             raise ValueError("`freeze` has no meaning with feature_based: all of it is frozen.")
+
+    @property
+    def base_learning_rate(self) -> float:
+        return self.bilstm_learning_rate if self.feature_based else self.learning_rate

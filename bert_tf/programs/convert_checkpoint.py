@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import tensorflow as tf
 
 from bert_tf.data.files import check_new_folder, new_folder
-from bert_tf.finetuning import setup
+from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head, select
 from bert_tf.interop.huggingface import name_pairs
@@ -131,7 +131,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     source = read_checkpoint(options.init_checkpoint)
     checkpoint, head, task, left_out = _describe(source, options)
     vocab = _vocabulary(options.vocab_file, checkpoint)
-    do_lower_case = setup.find_case(options.do_lower_case, checkpoint, vocab)
+    do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, vocab)
     if do_lower_case is None and vocab is not None:
         do_lower_case = True
         logger.warning("Nothing says whether text is lower-cased; --do_lower_case=true is assumed.")
@@ -175,7 +175,7 @@ def _describe(
     source: PretrainedCheckpoint, options: ConvertOptions
 ) -> tuple[PretrainedCheckpoint, TaskType, Task | None, tuple[str, ...]]:
     """The checkpoint with all that is known of it, its head, its task, and what is left out."""
-    config = setup.find_config(options.bert_config_file, source)
+    config = sidecar.find_config(options.bert_config_file, source)
     task = read_task(folder_of(source.source))
     stated = options.head or (task.name if task else None)
     head = find_head(source.arrays, stated, source.architecture, source.source)
@@ -192,7 +192,7 @@ def _describe(
             task = type(task)(**{**task.arguments(), "labels": labels})
     if task is None:
         length = options.max_seq_length or config.max_position_embeddings
-        setup.check_sequence_length(length, config)
+        config.check_sequence_length(length)
         task = make_task(
             head,
             config,
@@ -227,7 +227,7 @@ def _check_rows(checkpoint: PretrainedCheckpoint) -> None:
 
 def _vocabulary(vocab_file: str | None, checkpoint: PretrainedCheckpoint) -> Sequence[str] | None:
     """The WordPieces, after a look at whether they are as many as the word embeddings."""
-    vocab = setup.find_vocabulary(vocab_file, checkpoint)
+    vocab = sidecar.find_vocabulary(vocab_file, checkpoint)
     size = checkpoint.config.vocab_size
     if vocab is None:
         logger.warning(
@@ -256,7 +256,7 @@ def _vocabulary(vocab_file: str | None, checkpoint: PretrainedCheckpoint) -> Seq
             len(vocab),
             size,
         )
-    setup.compare_vocabularies(vocab_file, checkpoint)
+    sidecar.compare_vocabularies(vocab_file, checkpoint)
     return list(vocab) if vocab is not None else None
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bert_tf.data.files import check_new_folder
-from bert_tf.finetuning import setup
 from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import Options, option
@@ -257,11 +257,8 @@ def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
             options.null_score_diff_threshold,
         )
         return ServedAnswerer(trained, settings, options.with_text)
-    length = _checked_length(
-        options.max_seq_length or trained.max_seq_length,
-        task.min_seq_length,
-        trained.model.config.max_position_embeddings,
-    )
+    length = options.max_seq_length or trained.max_seq_length
+    trained.model.config.check_sequence_length(length, task.min_seq_length)
     return TYPES[task.name].load("served")(trained, length, options.with_text)
 
 
@@ -280,10 +277,10 @@ def _as_pairs(trained: TrainedModel, is_pair: bool) -> TrainedModel:
 def _without_task(head: str, options: ExportOptions) -> Served:
     """The encoder, or the masked LM, of a folder or a checkpoint."""
     checkpoint = read_checkpoint(options.model_dir)
-    config = setup.find_config(options.bert_config_file, checkpoint)
-    tokenizer = setup.load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
-    limit = config.max_position_embeddings
-    length = _checked_length(options.max_seq_length or limit, 3, limit)
+    config = find_config(options.bert_config_file, checkpoint)
+    tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
+    length = options.max_seq_length or config.max_position_embeddings
+    config.check_sequence_length(length, 3)
     model = TYPES[head].load("model")(config, dtype=options.dtype)
     report = initialize(model, checkpoint)
     if head == "encoder":
@@ -320,13 +317,3 @@ def _layer_indexes(layers: str | None, num_layers: int) -> list[int]:
                 f"{-num_layers} to {num_layers - 1}."
             )
     return indexes
-
-
-def _checked_length(max_seq_length: int, least: int, limit: int) -> int:
-    """Refuses a length without room for a word, or beyond the position table."""
-    if not least <= max_seq_length <= limit:
-        raise ValueError(
-            f"max_seq_length is {max_seq_length}, but must be from {least} to "
-            f"`max_position_embeddings` = {limit} in the model's configuration."
-        )
-    return max_seq_length

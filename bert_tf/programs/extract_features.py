@@ -45,7 +45,6 @@ from bert_tf.data.files import expand_files, open_whole, remove_file, whole_file
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.data.readers import count_lines, read_lines
 from bert_tf.data.records import RecordWriter
-from bert_tf.finetuning import setup
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
@@ -137,7 +136,7 @@ def extract_features(options: ExtractionOptions) -> int:
     files = expand_files(options.input_file)
     checkpoint = read_checkpoint(options.init_checkpoint)
     config = find_config(options.bert_config_file, checkpoint)
-    setup.check_sequence_length(options.max_seq_length, config)
+    config.check_sequence_length(options.max_seq_length)
     layers = options.layer_indexes(config.num_hidden_layers)
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
     pack_line("", tokenizer, options.max_seq_length)  # refuses a length that is too small

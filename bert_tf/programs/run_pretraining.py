@@ -8,15 +8,17 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
+from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.config import ATTENTION_DIRECTIONS, BertConfig
 from bert_tf.data.records import check_records
-from bert_tf.finetuning import loop, setup
+from bert_tf.finetuning import loop
 from bert_tf.finetuning.output_folder import check_output_folder
-from bert_tf.finetuning.setup import make_trainer
+from bert_tf.finetuning.setup import Setup, make_trainer
+from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.model_folder import model_files, read_task, write_model_folder
 from bert_tf.options import TrainingOptions, option, require_one_of
@@ -127,11 +129,15 @@ class PretrainingOptions(TrainingOptions):
             )
         check_mixture(self.mask_token_prob, self.random_token_prob)
 
+    @property
+    def config_changes(self) -> dict[str, Any]:
+        return {} if self.attention is None else {"attention_direction": self.attention}
 
-def _with_warmup(options: PretrainingOptions) -> PretrainingOptions:
-    """Shorten the default of --num_warmup_steps for a training of fewer steps."""
-    if options.num_warmup_steps <= options.num_train_steps:
-        return options
+
+def _num_warmup_steps(options: PretrainingOptions) -> int:
+    """Return `num_warmup_steps`; a tenth of the steps if the training is shorter than the default."""
+    if not options.do_train or options.num_warmup_steps <= options.num_train_steps:
+        return options.num_warmup_steps
     num_warmup_steps = options.num_train_steps // 10
     logger.info(
         "--num_warmup_steps is %d, a tenth of --num_train_steps=%d: the training is shorter than the "
@@ -140,7 +146,7 @@ def _with_warmup(options: PretrainingOptions) -> PretrainingOptions:
         options.num_train_steps,
         options.num_warmup_steps,
     )
-    return replace(options, num_warmup_steps=num_warmup_steps)
+    return num_warmup_steps
 
 
 _OF_MASKS = ("masked_lm_prob", "do_whole_word_mask", "mask_token_prob", "random_token_prob")
@@ -152,17 +158,9 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     Writes `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `README.md` (the model card) and what
     model_folder.py lists.
     """
-    devices = options.make_strategy()
-    if options.do_train:
-        options = _with_warmup(options)
-    setup.trained_weights_needed(options)
-    checkpoint = setup.read_initial_checkpoint(options)
-    config = setup.find_config(options.bert_config_file, checkpoint)
-    if options.attention is not None:
-        config = replace(config, attention_direction=options.attention)
-    setup.check_same_architecture(options.output_dir, config)
-    setup.check_sequence_length(options.max_seq_length, config)
-    setup.compare_vocabularies(find_vocabulary_file(options, checkpoint), checkpoint)
+    setup = Setup.from_options(options)
+    config, checkpoint = setup.config, setup.checkpoint
+    sidecar.compare_vocabularies(find_vocabulary_file(options, checkpoint), checkpoint)
     train_files = expand_record_files(options.input_file)
     eval_files = expand_record_files(options.eval_file) if options.eval_file else train_files
     record_sets = {}
@@ -176,17 +174,10 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         check_records(files, task.record_features, id_limits(config, task))
         check_record_sets(files, set_limits(config, task, record_sets[name].is_masked))
     task = tasks["train" if options.do_train else "eval"]
-    trainer = make_trainer(
-        task,
-        config,
-        options,
-        devices,
-        checkpoint,
-        num_train_steps=options.num_train_steps if options.do_train else 0,
-        num_warmup_steps=options.num_warmup_steps,
-    )
+    num_train_steps = options.num_train_steps if options.do_train else 0
+    trainer = make_trainer(setup, task, num_train_steps, _num_warmup_steps(options))
     logger.info("%s", loop.describe_model(trainer.model))
-    options = replace(options, output_dir=loop.folder_to_write(trainer, options.output_dir))
+    folder = loop.folder_to_write(trainer, options.output_dir)
 
     def evaluate_now() -> dict[str, float]:
         return evaluate(trainer, tasks["eval"], eval_files, options)
@@ -194,11 +185,11 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     results: Mapping[str, float] | None = None
     if options.do_train:
         vocab = find_vocabulary(options, checkpoint)
-        do_lower_case = setup.find_case(
+        do_lower_case = sidecar.find_case(
             options.do_lower_case, checkpoint, vocab, find_vocabulary_file(options, checkpoint)
         )
         check_output_folder(options, model_files(config, task, vocab, do_lower_case))
-        write_model_folder(options.output_dir, config, task, vocab, do_lower_case)
+        write_model_folder(folder, config, task, vocab, do_lower_case)
         results = loop.train(
             trainer,
             task,
@@ -206,12 +197,12 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
             options,
             options.num_train_steps,
             evaluate=evaluate_now if options.do_eval else None,
+            folder=folder,
         )
     if not options.do_eval:
         return {}
     found = dict(results or evaluate_now())
-    path = os.path.join(options.output_dir, "eval_results.txt")
-    loop.write_results(path, found, "Eval results")
+    loop.write_results(os.path.join(folder, "eval_results.txt"), found, "Eval results")
     return found
 
 
@@ -360,4 +351,4 @@ def find_vocabulary(
     options: PretrainingOptions, checkpoint: PretrainedCheckpoint | None
 ) -> Sequence[str] | None:
     """The tokens of the run's vocabulary, or None if there is none to be found."""
-    return setup.find_vocabulary(find_vocabulary_file(options, checkpoint), checkpoint)
+    return sidecar.find_vocabulary(find_vocabulary_file(options, checkpoint), checkpoint)

@@ -42,7 +42,7 @@ from bert_tf.data.span_windows import (
 from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 from bert_tf.modeling.models import BertForQuestionAnswering
 from bert_tf.tasks.answer_decoding import ANSWER_SPANS, AnswerSettings, Prediction, predict_answer
-from bert_tf.tasks.base import Task, Tensors
+from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import span_loss, without_padding
 
@@ -53,7 +53,7 @@ _WIDER = (
 _PASSAGES_AT_ONCE = 200  # that a process tokenizes
 
 
-class QuestionAnsweringTask(Task):
+class QuestionAnsweringTask(ExampleTask):
     """One answer to each question, a part of its passage.
 
     Args:
@@ -62,7 +62,7 @@ class QuestionAnsweringTask(Task):
         max_query_length: tokens that are left of a question.
         version_2_with_negative: whether a question may have no answer.
         answer_spans: one of `ANSWER_SPANS`.
-        asked: the questions to predict; None for training, whose records say where the answers are.
+        is_labeled: True if the records contain the answers, as training needs.
     """
 
     name = "question_answering"
@@ -75,7 +75,7 @@ class QuestionAnsweringTask(Task):
         max_query_length: int = 64,
         version_2_with_negative: bool = False,
         answer_spans: str = "words",
-        asked: AskedQuestions | None = None,
+        is_labeled: bool = True,
     ):
         if max_query_length < 1 or max_seq_length <= max_query_length + 3:
             raise ValueError(
@@ -94,9 +94,9 @@ class QuestionAnsweringTask(Task):
         self.max_query_length = max_query_length
         self.version_2_with_negative = version_2_with_negative
         self.answer_spans = answer_spans
-        self.asked = asked
+        self.is_labeled = is_labeled
         self.features = window_features(max_seq_length)
-        if asked is None:
+        if is_labeled:
             self.features += ANSWER_FEATURES
         self.losses = (span_loss(),)
 
@@ -109,9 +109,9 @@ class QuestionAnsweringTask(Task):
             "answer_spans": self.answer_spans,
         }
 
-    def to_predict(self, asked: AskedQuestions) -> QuestionAnsweringTask:
-        """The same task, to predict some questions."""
-        return QuestionAnsweringTask(**self.arguments(), asked=asked)
+    def unlabeled(self) -> QuestionAnsweringTask:
+        """Return the same task for records without answers."""
+        return QuestionAnsweringTask(**self.arguments(), is_labeled=False)
 
     @classmethod
     def of_head(cls, config, labels, max_seq_length, *, is_pair, num_choices):
@@ -146,38 +146,39 @@ class QuestionAnsweringTask(Task):
     def all_windows(
         self, questions: Iterable[LabeledQuestion], tokenizer: FullTokenizer
     ) -> Iterator[Window]:
-        """The windows of many questions, in their order."""
+        """Return the windows of many questions, in their order."""
+        return chain.from_iterable(self.windows_by_question(questions, tokenizer))
+
+    def windows_by_question(
+        self, questions: Iterable[LabeledQuestion], tokenizer: FullTokenizer
+    ) -> Iterator[list[Window]]:
+        """Yield the windows of each question."""
         unique_id = FIRST_UNIQUE_ID
         for index, (example, passage, answer) in enumerate(questions):
             windows = self.windows(
                 example.question_text, passage, tokenizer, answer, index, unique_id
             )
-            yield from windows
+            yield windows
             unique_id += len(windows)
 
     def write_records(
         self,
-        windows: Iterable[Window],
+        examples: Sequence[LabeledQuestion],
         tokenizer: FullTokenizer,
         path: str,
         num_workers: int = 1,
     ) -> int:
-        """Writes windows as a TFRecord file, with the answers for training; their number.
-
-        Args:
-            num_workers: processes that make records. The file is the same for any number.
-        """
-        specs = self.features if self.asked is not None else (*self.features, IS_IMPOSSIBLE)
+        """Write a record for each window of the questions, and return the number of windows."""
+        specs = (*self.features, IS_IMPOSSIBLE) if self.is_labeled else self.features
         make = WindowRecords(tokenizer, self.max_seq_length, tuple(spec.name for spec in specs))
-        rows = map(_row_of, windows)
+        rows = map(_row_of, self.all_windows(examples, tokenizer))
         parts = iter(lambda: list(islice(rows, CHUNK_SIZE)), [])
         count, _ = write_parts(path, specs, make, parts, num_workers)
         return count
 
-    def records_key(self, questions: Iterable[LabeledQuestion], tokenizer: FullTokenizer) -> str:
-        """A hash of all that the records of the windows of questions depend on."""
-        settings = self.arguments() | {"asked": self.asked is not None}
-        return content_key(tokenizer, settings, _content_of(questions))
+    def records_key(self, examples: Sequence[LabeledQuestion], tokenizer: FullTokenizer) -> str:
+        settings = self.arguments() | {"is_labeled": self.is_labeled}
+        return content_key(tokenizer, settings, _content_of(examples))
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         """Logits [B, S], however short the batch was cut."""
@@ -191,41 +192,39 @@ class QuestionAnsweringTask(Task):
         return tf.pad(tensor, [[0, 0], [0, self.max_seq_length - tf.shape(tensor)[1]]])
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The official metrics of the questions that were asked.
+        """Raise: the official metrics compare texts, which records do not contain.
 
         Raises:
-            ValueError: there are none, or they have no answers to compare with.
+            ValueError: always.
         """
-        if self.asked is None:
-            raise ValueError(
-                "The task was asked no questions, so there is nothing to compare with. `to_predict` "
-                "makes one that was."
-            )
-        return self.asked.metrics(self.asked.predict(kept))
+        raise ValueError(
+            "The official metrics of SQuAD compare texts, which records do not contain. Use "
+            "`AskedQuestions.metrics`, or run_squad."
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class AskedQuestions:
-    """Questions to predict: with the logits of their windows they become answers and figures.
+    """Questions to predict. The logits of their windows become answers and metrics.
+
+    Windows are made again when they are needed, and not kept in memory.
 
     Args:
-        examples: the questions.
-        windows: of all of them, in their order.
+        questions: each without an answer.
+        task: makes their windows.
         settings: how answers are chosen.
         report: takes a sentence, with the question's place, if an answer's text is not found exactly.
     """
 
-    examples: Sequence[SquadExample]
-    windows: Sequence[Window]
+    questions: Sequence[LabeledQuestion]
+    task: QuestionAnsweringTask
     tokenizer: FullTokenizer
     settings: AnswerSettings
     report: Callable[[str], None] | None = None
 
     @property
-    def questions(self) -> list[LabeledQuestion]:
-        """Those that have windows, as `QuestionAnsweringTask.all_windows` took them."""
-        passages = {window.example_index: window.passage for window in self.windows}
-        return [(self.examples[index], passage, None) for index, passage in passages.items()]
+    def examples(self) -> list[SquadExample]:
+        return [example for example, _, _ in self.questions]
 
     def predict(self, kept: Mapping[str, np.ndarray]) -> dict[str, Prediction]:
         """Question -> answer.
@@ -234,11 +233,9 @@ class AskedQuestions:
             kept: `unique_ids` [N], `start_logits` and `end_logits` [N, S] of all windows, in any order.
         """
         row_of = {unique_id: row for row, unique_id in enumerate(kept["unique_ids"].tolist())}
-        windows_of: list[list[Window]] = [[] for _ in self.examples]
-        for window in self.windows:
-            windows_of[window.example_index].append(window)
+        windows_by_question = self.task.windows_by_question(self.questions, self.tokenizer)
         predictions = {}
-        for example, windows in zip(self.examples, windows_of, strict=True):
+        for (example, _, _), windows in zip(self.questions, windows_by_question, strict=True):
             rows = [row_of[window.unique_id] for window in windows]
             predictions[example.qas_id] = predict_answer(
                 windows,

@@ -14,10 +14,9 @@ from tiny_runs import BAD, GOOD, PLACES, classifier_options, moods, pairs, read_
 
 from bert_tf.finetuning.classification import run_classifier, warn_of_collapse
 from bert_tf.finetuning.classification_data import read_data
-from bert_tf.finetuning.run import trained_task
+from bert_tf.finetuning.setup import trained_task
 from bert_tf.predictor import SavedClassifier
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
-from bert_tf.tasks.classification import ClassificationTask
 
 NLI = ("contradiction", "entailment", "neutral")
 
@@ -132,7 +131,7 @@ def test_a_model_of_another_problem_type_is_refused(kinds):
     with pytest.raises(
         ValueError, match=r"data is multi_label, but the model was trained for regression"
     ):
-        read_data(options, trained_task(options, ClassificationTask, None, 128))
+        read_data(options, trained_task(options, "classification", None, 128))
 
 
 def test_exported_they_answer_raw_text_as_the_run_predicted(kinds, tmp_path):

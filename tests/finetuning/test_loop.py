@@ -11,7 +11,7 @@ from tiny_runs import classifier_options
 from bert_tf.config import BertConfig
 from bert_tf.data.records import RecordWriter
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.setup import make_trainer
+from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb
 from bert_tf.training.schedules import WarmupCosineDecay, WarmupLinearDecay, WarmupPolynomialDecay
@@ -27,13 +27,15 @@ CONFIG = BertConfig(
 )
 
 
+def setup_of(options, config=CONFIG):
+    return Setup(options, options.make_strategy(), None, config, max_seq_length=48)
+
+
 @pytest.fixture
 def task_and_trainer(tmp_path):
     task = ClassificationTask(("no", "yes"), max_seq_length=48)
     options = classifier_options(tmp_path, train_file="unused.tsv", do_train=True)
-    return task, make_trainer(
-        task, CONFIG, options, options.make_strategy(), checkpoint=None, num_train_steps=3
-    )
+    return task, make_trainer(setup_of(options), task, 3)
 
 
 def write_lengths(path, lengths):
@@ -79,9 +81,7 @@ def test_equal_options_make_equal_initial_weights(task_and_trainer, tmp_path):
     task, trainer = task_and_trainer
     options = classifier_options(tmp_path, train_file="unused.tsv", do_train=True)
     tf.random.normal([3])  # whatever was drawn before
-    again = make_trainer(
-        task, CONFIG, options, options.make_strategy(), checkpoint=None, num_train_steps=3
-    )
+    again = make_trainer(setup_of(options), task, 3)
     for first, second in zip(trainer.model.weights, again.model.weights, strict=True):
         np.testing.assert_array_equal(first, second, err_msg=first.path)
 
@@ -91,10 +91,7 @@ def trainer_with(folder, num_train_steps=3, **flags):
     task = ClassificationTask(("no", "yes"), max_seq_length=48)
     flags = {"train_batch_size": 2, **flags}
     options = classifier_options(folder, train_file="unused.tsv", do_train=True, **flags)
-    devices = options.make_strategy()
-    trainer = make_trainer(
-        task, CONFIG, options, devices, None, num_train_steps, num_warmup_steps=1
-    )
+    trainer = make_trainer(setup_of(options), task, num_train_steps, num_warmup_steps=1)
     return options, task, trainer
 
 
@@ -232,8 +229,7 @@ def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path):
             iterations_per_loop=1,  # a line for each step
         )
         task = ClassificationTask(("no", "yes"), max_seq_length=48)
-        devices = options.make_strategy()
-        trainer = make_trainer(task, config, options, devices, None, num_train_steps=3)
+        trainer = make_trainer(setup_of(options, config), task, 3)
         trainer.model.classifier.dropout.rate = 0.0
         loop.train(trainer, task, [file], options, num_train_steps=3, lengths=lengths)
         lines = (folder / "metrics.jsonl").read_text().splitlines()

@@ -7,6 +7,7 @@ import pytest
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import setup
+from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.training import checkpoints
 
@@ -36,17 +37,17 @@ def test_the_configuration_is_that_of_the_flag_else_that_beside_the_checkpoint(t
     CONFIG.to_json_file(tmp_path / "bert_config.json")
     other = BertConfig.from_name("tiny", vocab_size=99)
     flag = str(tmp_path / "bert_config.json")
-    assert setup.find_config(flag, checkpoint(config=other)) == CONFIG
-    assert setup.find_config(None, checkpoint(config=other)) == other
+    assert sidecar.find_config(flag, checkpoint(config=other)) == CONFIG
+    assert sidecar.find_config(None, checkpoint(config=other)) == other
 
 
 def test_a_model_without_a_configuration_is_refused():
     with pytest.raises(
         ValueError, match=r"There is no bert_config.json beside downloads/model.ckpt"
     ):
-        setup.find_config(None, checkpoint())
+        sidecar.find_config(None, checkpoint())
     with pytest.raises(ValueError, match=r"It is not said which model this is. Give .*init_checkp"):
-        setup.find_config(None, None)
+        sidecar.find_config(None, None)
 
 
 def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differences(tmp_path):
@@ -74,13 +75,13 @@ def test_keys_that_the_saved_configuration_does_not_keep_are_no_other_model(tmp_
 
 
 def test_the_tokens_of_a_checkpoint_without_a_vocabulary_file_are_taken():
-    tokenizer = setup.load_tokenizer(None, None, checkpoint(vocab=LOWER), CONFIG)
+    tokenizer = sidecar.load_tokenizer(None, None, checkpoint(vocab=LOWER), CONFIG)
     assert tokenizer.encode("AB") == [LOWER.index("ab")]
 
 
 def test_a_vocabulary_file_that_is_named_wins(tmp_path):
     file = write_vocab(tmp_path / "vocab.txt", (*LOWER, "more"))
-    tokenizer = setup.load_tokenizer(file, None, checkpoint(vocab=LOWER), CONFIG)
+    tokenizer = sidecar.load_tokenizer(file, None, checkpoint(vocab=LOWER), CONFIG)
     assert tokenizer.vocab["more"] == len(LOWER)
 
 
@@ -96,23 +97,23 @@ def test_a_vocabulary_file_that_is_named_wins(tmp_path):
 )
 def test_text_is_lower_cased_as_flag_checkpoint_or_else_vocabulary_say(vocab, stated, flag, lower):
     found = checkpoint(vocab=vocab, do_lower_case=stated)
-    assert setup.load_tokenizer(None, flag, found, CONFIG).do_lower_case is lower
+    assert sidecar.load_tokenizer(None, flag, found, CONFIG).do_lower_case is lower
 
 
 def test_the_case_of_a_run_without_a_tokenizer_may_stay_unknown():
-    assert setup.find_case(None, None, CASED) is False
-    assert setup.find_case(None, None, LOWER) is True
-    assert setup.find_case(None, None, SPECIAL) is None
-    assert setup.find_case(None, None, None) is None
-    assert setup.find_case(None, checkpoint(do_lower_case=True), CASED) is True
-    assert setup.find_case(False, checkpoint(do_lower_case=True), LOWER) is False
+    assert sidecar.find_case(None, None, CASED) is False
+    assert sidecar.find_case(None, None, LOWER) is True
+    assert sidecar.find_case(None, None, SPECIAL) is None
+    assert sidecar.find_case(None, None, None) is None
+    assert sidecar.find_case(None, checkpoint(do_lower_case=True), CASED) is True
+    assert sidecar.find_case(False, checkpoint(do_lower_case=True), LOWER) is False
 
 
 def test_a_flag_that_contradicts_the_vocabulary_is_refused():
     with pytest.raises(
         ValueError, match=r"`.*do_lower_case=True` .* Pass in `.*do_lower_case=False`"
     ):
-        setup.load_tokenizer(None, True, checkpoint(vocab=CASED), CONFIG)
+        sidecar.load_tokenizer(None, True, checkpoint(vocab=CASED), CONFIG)
 
 
 @pytest.fixture(params=["vocab.txt", "tokenizer.json"])
@@ -131,11 +132,11 @@ def write_vocab(path, tokens):
 def test_tokens_that_the_checkpoint_knows_by_another_id_are_counted_in_a_warning(
     known, tmp_path, caplog
 ):
-    setup.load_tokenizer(None, None, known, CONFIG)
-    setup.load_tokenizer(write_vocab(tmp_path / "same.txt", LOWER), None, known, CONFIG)
+    sidecar.load_tokenizer(None, None, known, CONFIG)
+    sidecar.load_tokenizer(write_vocab(tmp_path / "same.txt", LOWER), None, known, CONFIG)
     assert caplog.text == ""
     changed = (*SPECIAL, "new", *LOWER[6:])
-    setup.load_tokenizer(write_vocab(tmp_path / "ours.txt", changed), None, known, CONFIG)
+    sidecar.load_tokenizer(write_vocab(tmp_path / "ours.txt", changed), None, known, CONFIG)
     assert "1 of the 125 tokens (0.8 %) in" in caplog.text
     assert "such as 'aa' (5 there, none here)" in caplog.text
     assert "leave --vocab_file out" in caplog.text
@@ -143,7 +144,7 @@ def test_tokens_that_the_checkpoint_knows_by_another_id_are_counted_in_a_warning
 
 def test_tokens_that_are_appended_are_no_difference(known, tmp_path, caplog):
     longer = write_vocab(tmp_path / "ours.txt", (*LOWER, "more", "and", "more2"))
-    setup.load_tokenizer(longer, None, known, CONFIG)
+    sidecar.load_tokenizer(longer, None, known, CONFIG)
     assert caplog.text == ""
 
 
@@ -151,7 +152,7 @@ def test_the_vocabulary_of_another_model_is_refused_with_its_share_and_examples(
     shifted = (*SPECIAL, "shift", *LOWER[5:])
     file = write_vocab(tmp_path / "ours.txt", shifted)
     with pytest.raises(ValueError, match=r"120 of the 125 tokens \(96 %\)") as refused:
-        setup.load_tokenizer(file, None, known, CONFIG)
+        sidecar.load_tokenizer(file, None, known, CONFIG)
     message = str(refused.value)
     assert "'aa' (5 there, 6 here), 'ab' (6 there, 7 here), 'ac' (7 there, 8 here)" in message
     assert f"in {file}" in message
@@ -163,7 +164,7 @@ def test_the_vocabulary_of_another_model_is_refused_with_its_share_and_examples(
 def test_a_token_that_is_missing_is_an_example_too(known, tmp_path):
     file = write_vocab(tmp_path / "ours.txt", LOWER[:100])
     with pytest.raises(ValueError, match=rf"25 of .*{LOWER[100]!r} \(100 there, none here\)"):
-        setup.load_tokenizer(file, None, known, CONFIG)
+        sidecar.load_tokenizer(file, None, known, CONFIG)
 
 
 @pytest.mark.parametrize("replaced, is_refused", [(6, False), (7, True)])
@@ -172,21 +173,21 @@ def test_one_token_in_twenty_may_be_replaced(known, tmp_path, replaced, is_refus
     file = write_vocab(tmp_path / "ours.txt", tokens)  # 6 of 125 are 4.8 %
     if is_refused:
         with pytest.raises(ValueError, match=r"7 of the 125 tokens \(5\.6 %\)"):
-            setup.load_tokenizer(file, None, known, CONFIG)
+            sidecar.load_tokenizer(file, None, known, CONFIG)
     else:
-        setup.load_tokenizer(file, None, known, CONFIG)
+        sidecar.load_tokenizer(file, None, known, CONFIG)
 
 
 def test_a_run_without_a_vocabulary_is_refused():
     with pytest.raises(
         ValueError, match=r"no vocabulary beside downloads/model.ckpt. Give .*vocab_f"
     ):
-        setup.load_tokenizer(None, None, checkpoint(), CONFIG)
+        sidecar.load_tokenizer(None, None, checkpoint(), CONFIG)
     with pytest.raises(ValueError, match=r"no vocabulary without a checkpoint. Give .*vocab_file"):
-        setup.load_tokenizer(None, None, None, CONFIG)
+        sidecar.load_tokenizer(None, None, None, CONFIG)
 
 
 def test_a_vocabulary_with_more_tokens_than_the_model_is_refused():
     found = checkpoint(vocab=(*CASED, "more"))
     with pytest.raises(ValueError, match=r"ids up to 145, but `vocab_size` .* is 145"):
-        setup.load_tokenizer(None, None, found, CONFIG)
+        sidecar.load_tokenizer(None, None, found, CONFIG)

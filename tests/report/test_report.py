@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from bert_tf.finetuning.run import ThreeFilesOptions
+from bert_tf.finetuning.options import ThreeFilesOptions
 from bert_tf.report.charts import bars, figure, line_chart, matrix, table
 from bert_tf.report.classification import evaluation_sections
 from bert_tf.report.page import Command, Section, learning_curve, write_report

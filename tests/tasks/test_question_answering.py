@@ -43,7 +43,7 @@ def labeled(*examples):
 def test_records_for_training_have_the_features_of_the_reference(tmp_path):
     questions = labeled(example("a", answer="the cat"), example("b"))
     path = str(tmp_path / "train.tf_record")
-    count = TASK.write_records(TASK.all_windows(questions, TOKENIZER), TOKENIZER, path)
+    count = TASK.write_records(questions, TOKENIZER, path)
     found = [
         {
             name: list(value.int64_list.value)
@@ -65,9 +65,9 @@ def test_records_for_training_have_the_features_of_the_reference(tmp_path):
     assert " ".join(tokens) == "[CLS] who saw who [SEP] saw the hen . the cat [SEP]"
 
 
-def batch_of(task, windows, tmp_path, size):
+def batch_of(task, questions, tmp_path, size):
     path = str(tmp_path / "windows.tf_record")
-    task.write_records(windows, TOKENIZER, path)
+    task.write_records(questions, TOKENIZER, path)
     kinds = {"shuffle": False, "repeat": False, "drop_remainder": False}
     return next(iter(read_records([path], task.features, batch_size=size, **kinds)))
 
@@ -81,7 +81,7 @@ def test_the_loss_is_the_mean_of_both_cross_entropies_over_the_tokens(tmp_path):
     short = Passage("the owl saw the hen .")
     questions = labeled(example("a", short, "owl"), example("b", Passage("hen .")))
     windows = list(TASK.all_windows(questions, TOKENIZER))
-    features = batch_of(TASK, windows, tmp_path, 2)
+    features = batch_of(TASK, questions, tmp_path, 2)
     logits = np.random.default_rng(1).normal(size=(2, 2, 12)).astype(np.float32)
     outputs = {"start_logits": logits[0], "end_logits": logits[1]}
     expected = 0.0
@@ -112,11 +112,10 @@ def test_kept_logits_are_of_full_length_and_padding_is_no_answer(tmp_path):
     examples = [example("a", Passage("owl ."), "owl"), example("b", Passage("the hen saw ."))]
     passages = TokenizedPassages(TOKENIZER)
     questions = [(e, passages[e.passage], None) for e in examples]
-    windows = list(TASK.all_windows(questions, TOKENIZER))
-    asked = AskedQuestions(examples, windows, TOKENIZER, AnswerSettings())
-    task = TASK.to_predict(asked)
+    asked = AskedQuestions(questions, TASK, TOKENIZER, AnswerSettings())
+    task = TASK.unlabeled()
     model = task.build_model(config)
-    features = batch_of(task, asked.windows, tmp_path, 2)
+    features = batch_of(task, questions, tmp_path, 2)
     trimmed = trim_padding(features, task.features, multiple=1)
     assert trimmed["input_ids"].shape[1] == 10
     kept, whole = (
@@ -193,7 +192,7 @@ def test_a_text_that_is_not_found_exactly_is_said_of_its_question_and_file():
     questions = [(asked_of, TokenizedPassages(TOKENIZER)[passage], None)]
     windows = list(TASK.all_windows(questions, TOKENIZER))
     settings = AnswerSettings(n_best_size=1)
-    asked = AskedQuestions([asked_of], windows, TOKENIZER, settings, said.append)
+    asked = AskedQuestions(questions, TASK, TOKENIZER, settings, said.append)
     logits = np.zeros((1, 12), np.float32)
     logits[0, windows[0].offset] = 1.0
     kept = {"unique_ids": np.array([windows[0].unique_id])}
@@ -207,7 +206,7 @@ def test_questions_without_answers_have_no_metrics():
         official_metrics([unknown], {}, version_2_with_negative=True)
     with pytest.raises(ValueError, match=r"For SQuAD 2\.0 give .*version_2_with_negative"):
         official_metrics([example("b")], {}, version_2_with_negative=False)
-    with pytest.raises(ValueError, match=r"was asked no questions, .* `to_predict` makes one"):
+    with pytest.raises(ValueError, match=r"compare texts.*AskedQuestions"):
         TASK.metrics({})
 
 

@@ -57,8 +57,7 @@ class Squad(QuestionAnsweringTask):
 
     def write_records(self, chosen, tokenizer, path, num_workers=1):
         labeled = label(chosen, tokenizer, Findings(), num_workers)
-        windows = self.all_windows(labeled, tokenizer)
-        return super().write_records(windows, tokenizer, path, num_workers)
+        return super().write_records(labeled, tokenizer, path, num_workers)
 
 
 ENTITIES = ("O", "B-X", "I-X")
