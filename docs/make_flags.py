@@ -52,6 +52,8 @@ def flags_of(options_class: type) -> Mapping[str, dataclasses.Field]:
 
 def page() -> str:
     """The text of docs/flags.md."""
+    from bert_tf.options import valid_range  # found when the root is on the path
+
     parts = [HEADER]
     for script, options_class in option_classes().items():
         parts.append(f"\n## {script}\n\n| flag | default | |\n|---|---|---|\n")
@@ -61,6 +63,8 @@ def page() -> str:
                 text += (
                     f" One of {', '.join(f'`{choice}`' for choice in field.metadata['choices'])}."
                 )
+            if limits := valid_range(field.metadata):
+                text += f" Must be {limits}."
             parts.append(f"| `--{name}` | {_shown(field.default)} | {_escaped(text)} |\n")
     return "".join(parts)
 
