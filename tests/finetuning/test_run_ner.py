@@ -360,8 +360,8 @@ def test_a_folder_without_the_files_says_which_it_looked_for(tmp_path):
     "changes, message",
     [
         ({}, "Nothing to do"),
-        ({"do_train": True}, "do_train .*needs .*train_file"),
-        ({"do_predict": True, "eval_file": "a"}, "do_predict .*needs .*predict_file"),
+        ({"do_train": True}, "do_train.* needs .*train_file"),
+        ({"do_predict": True, "eval_file": "a"}, "do_predict.* needs .*predict_file"),
         (
             {"do_eval": True, "eval_file": "a", "feature_based": True, "freeze": "encoder"},
             "freeze.* has no meaning",

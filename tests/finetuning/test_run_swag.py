@@ -104,7 +104,7 @@ def test_a_bad_row_stops_the_run_or_is_left_out_with_a_warning(swag_model, tmp_p
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"do_train": True}, "do_train .*needs .*train_file"),
+        ({"do_train": True}, "do_train.* needs .*train_file"),
         (
             {"do_train": True, "train_file": "a.csv", "pack_sequences": True},
             r"pack_sequences is for examples of one sequence each, .* Leave it out\.",

@@ -351,7 +351,7 @@ def test_a_checkpoint_without_trained_heads_is_not_evaluated(options, sentence_m
         ({"num_warmup_steps": -1}, "num_warmup_steps is -1"),
         (
             {"do_train": False, "do_eval": False},
-            "Nothing to do: give at least one of .*do_train, .*do_eval",
+            "Nothing to do: give at least one of .*do_train.*do_eval",
         ),
     ],
 )

@@ -281,7 +281,7 @@ def test_without_a_manifest_labels_are_of_next_sentences_unless_the_flag_says_ot
             "masked_nsp",
             "masked_nsp",
             "mlm_sop",
-            r"objective is mlm_sop, but the records of .*masked_nsp.train.tf_record are for mlm_nsp "
+            r"objective.* is mlm_sop, but the records of .*masked_nsp.train.tf_record are for mlm_nsp "
             r"or mlm, as .*manifest.json shows. Use .*objective=mlm_nsp, or make them again with "
             r".*objective=mlm_sop",
         ),
