@@ -109,8 +109,6 @@ def test_a_bad_row_stops_the_run_or_is_left_out_with_a_warning(swag_model, tmp_p
             {"do_train": True, "train_file": "a.csv", "pack_sequences": True},
             r"pack_sequences is for examples of one sequence each, .* Leave it out\.",
         ),
-        ({"do_eval": True, "eval_file": "a.csv", "warmup_proportion": 2.0}, "--warmup_proportion"),
-        ({"do_eval": True, "eval_file": "a.csv", "predict_batch_size": 0}, "--predict_batch_size"),
     ],
 )
 def test_flags_that_cannot_be_are_refused(tmp_path, changes, message):
