@@ -27,6 +27,7 @@ from bert_tf.pretraining.instances import InstanceRows, pretraining_features
 from bert_tf.pretraining.manifest import Counts, DoneGroup, Shard
 from bert_tf.pretraining.masking import Masker, check_vocabulary, continuation_ids
 from bert_tf.pretraining.sentence_pairs import Document, make_sequences
+from bert_tf.pretraining.settings import RecordSettings
 from bert_tf.tokenization import CHINESE_BLOCKS, FullTokenizer, is_chinese_char
 
 logger = logging.getLogger(__name__)
@@ -39,30 +40,6 @@ _CONTINUES = 1 << 28
 OnProgress = Callable[[float, int], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordSettings:
-    """What decides what the records of a group are: flags of `create_pretraining_data`."""
-
-    vocab_file: str
-    do_lower_case: bool
-    objective: str
-    masking: str
-    do_whole_word_mask: bool
-    segmented_text: bool
-    max_seq_length: int
-    max_predictions_per_seq: int  # 0: without masks
-    masked_lm_prob: float
-    mask_token_prob: float
-    random_token_prob: float
-    max_ngram_size: int
-    span_masking: bool
-    short_seq_prob: float
-    dupe_factor: int
-    errors: str
-    gzip_compress: bool
-    num_logged_instances: int
-
-
 @dataclass(frozen=True)
 class GroupJob:
     """A group and where it goes."""
@@ -72,6 +49,7 @@ class GroupJob:
     ranges: Group
     output_files: tuple[str, ...]
     folder: str  # of the manifest
+    num_logged_instances: int
 
 
 @dataclass(frozen=True)
@@ -131,7 +109,9 @@ def make_group(
         rng.shuffle(documents)
         _make_instances(documents, tokenizer, settings, rows, rng, work)
         documents.clear()
-        written, logged = _write_instances(rows, writers, tokenizer, settings, rng, work)
+        written, logged = _write_instances(
+            rows, writers, tokenizer, job.num_logged_instances, rng, work
+        )
     shards = [
         Shard(
             os.path.relpath(file, job.folder),
@@ -173,17 +153,7 @@ def make_masker(tokenizer: FullTokenizer, settings: RecordSettings) -> Masker:
     continuations = continuation_ids(tokenizer.vocab)
     if settings.segmented_text:
         continuations |= {index | _CONTINUES for index in tokenizer.vocab.values()}
-    return Masker(
-        tokenizer.vocab,
-        masked_lm_prob=settings.masked_lm_prob,
-        max_predictions_per_seq=settings.max_predictions_per_seq,
-        do_whole_word_mask=settings.do_whole_word_mask,
-        mask_token_prob=settings.mask_token_prob,
-        random_token_prob=settings.random_token_prob,
-        max_ngram_size=settings.max_ngram_size,
-        span_masking=settings.span_masking,
-        continuations=continuations,
-    )
+    return Masker(tokenizer.vocab, settings, continuations)
 
 
 def _make_instances(
@@ -222,7 +192,7 @@ def _write_instances(
     rows: InstanceRows,
     writers: Sequence[RecordWriter],
     tokenizer: FullTokenizer,
-    settings: RecordSettings,
+    num_logged: int,
     rng: RandomWords,
     work: _Work,
 ) -> tuple[Counts, list[str]]:
@@ -240,8 +210,8 @@ def _write_instances(
             instance_tokens=lengths,
             predictions=predictions,
         )
-        if len(logged) < settings.num_logged_instances:
-            columns = rows.columns(batch[: settings.num_logged_instances - len(logged)])
+        if len(logged) < num_logged:
+            columns = rows.columns(batch[: num_logged - len(logged)])
             for index in range(len(columns["input_ids"])):
                 values = {name: column[index] for name, column in columns.items()}
                 logged.append(_in_words(values, tokenizer))

@@ -32,6 +32,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from bert_tf.data.python_random import RandomWords, Threshold
+from bert_tf.pretraining.settings import MaskSettings
 
 LONGEST_SPAN = 10  # words; SpanBERT's
 _SPAN_ENDS = 0.2  # the chance that a span ends after any of its words
@@ -53,15 +54,9 @@ class Masker:
 
     Args:
         vocab: token -> id, in file order; random words are drawn from all of its entries.
-        masked_lm_prob: share of a sequence, [CLS] and [SEP] counted, that is predicted (0-1).
-        max_predictions_per_seq: P, the most that is predicted of any sequence.
-        do_whole_word_mask: mask all `##` pieces of a word together with its first one.
-        mask_token_prob: share of the chosen pieces that are replaced by [MASK] (0-1).
-        random_token_prob: share that is replaced by a random entry; the rest stays as it is.
-        max_ngram_size: most neighbours that are masked together; a run of k is k times rarer than
-            one of 1. Unless it is 1, the reference has nothing of the kind.
-        span_masking: mask spans of whole words, each all by [MASK], all by random words, or not at
-            all. Their lengths are geometric with mean 3.8 up to `LONGEST_SPAN`.
+        settings: with `max_predictions_per_seq`; `segmented_text` has no effect here. Runs of k are
+            k times rarer than runs of 1, up to `max_ngram_size`. The lengths of spans are geometric
+            with mean 3.8 up to `LONGEST_SPAN`.
         continuations: ids that continue a word; those of the `##` pieces unless given.
 
     Attributes:
@@ -74,40 +69,35 @@ class Masker:
     def __init__(
         self,
         vocab: Mapping[str, int],
-        *,
-        masked_lm_prob: float,
-        max_predictions_per_seq: int,
-        do_whole_word_mask: bool = False,
-        mask_token_prob: float = 0.8,
-        random_token_prob: float = 0.1,
-        max_ngram_size: int = 1,
-        span_masking: bool = False,
+        settings: MaskSettings,
         continuations: Collection[int] | None = None,
     ):
         check_vocabulary(vocab)
-        check_mixture(mask_token_prob, random_token_prob)
-        if max_ngram_size < 1:
-            raise ValueError(f"`max_ngram_size` is {max_ngram_size}, but must be 1 or more.")
-        self._masked_lm_prob = masked_lm_prob
-        self._max_predictions = max_predictions_per_seq
+        mixture = settings.mask_token_prob, settings.random_token_prob
+        check_mixture(*mixture)
+        size = settings.max_ngram_size
+        if size < 1:
+            raise ValueError(f"`max_ngram_size` is {size}, but must be 1 or more.")
+        self._masked_lm_prob = settings.masked_lm_prob
+        self._max_predictions = settings.max_predictions_per_seq
         self.cls_id = vocab["[CLS]"]
         self.sep_id = vocab["[SEP]"]
         self._mask_id = vocab["[MASK]"]
         self._vocab_ids = list(vocab.values())
-        self._whole_words = do_whole_word_mask or span_masking
-        self._spans = span_masking
+        self._whole_words = settings.do_whole_word_mask or settings.span_masking
+        self._spans = settings.span_masking
         if continuations is None:
             continuations = continuation_ids(vocab)
         self._continuations = frozenset(continuations)
-        self._mask_token_prob = mask_token_prob
-        self._is_mask = Threshold.of(mask_token_prob)
-        self._share_kept = _share_kept(mask_token_prob, random_token_prob)
+        self._mask_token_prob = settings.mask_token_prob
+        self._is_mask = Threshold.of(settings.mask_token_prob)
+        self._share_kept = _share_kept(*mixture)
         # Cumulative shares of the lengths 1, 2, ...; None where only single units are masked.
         weights = None
-        if span_masking:
+        if settings.span_masking:
             weights = [(1 - _SPAN_ENDS) ** k for k in range(LONGEST_SPAN)]
-        elif max_ngram_size > 1:
-            weights = [1 / k for k in range(1, max_ngram_size + 1)]
+        elif size > 1:
+            weights = [1 / k for k in range(1, size + 1)]
         self._length_shares = weights and [w / sum(weights) for w in accumulate(weights)]
 
     def __call__(self, token_ids: array, end_a: int, rng: RandomWords) -> MaskedTokens:

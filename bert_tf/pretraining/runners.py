@@ -26,8 +26,9 @@ import tensorflow as tf
 
 from bert_tf.data import parallel
 from bert_tf.data.files import remove_file, write_text
-from bert_tf.pretraining.make_group import GroupJob, GroupResult, RecordSettings, make_group
+from bert_tf.pretraining.make_group import GroupJob, GroupResult, make_group
 from bert_tf.pretraining.manifest import Manifest, group_from_json, is_whole, read_manifest
+from bert_tf.pretraining.settings import RecordSettings
 
 logger = logging.getLogger(__name__)
 

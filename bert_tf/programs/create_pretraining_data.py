@@ -13,25 +13,22 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
-import math
 import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import tensorflow as tf
 
 import bert_tf
 from bert_tf.data.files import expand_files, remove_file
-from bert_tf.interop.sidecar import find_case, vocab_is_cased
-from bert_tf.options import errors_option, option
+from bert_tf.interop.sidecar import vocab_is_cased
+from bert_tf.options import option
 from bert_tf.pretraining.groups import Group, group_size, plan_groups
 from bert_tf.pretraining.lost_letters import warn_of_lost_letters
 from bert_tf.pretraining.make_group import (
     GroupJob,
     GroupResult,
-    RecordSettings,
     group_seed,
     load_tokenizer,
 )
@@ -44,17 +41,16 @@ from bert_tf.pretraining.runners import (
     run_with_beam,
     start_or_go_on,
 )
-from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
-from bert_tf.tokenization import FullTokenizer, load_vocab
+from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH
+from bert_tf.pretraining.settings import MaskSettings, RecordSettings
+from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import ByteProgress, duration
 
 logger = logging.getLogger(__name__)
 
-MASKINGS = ("static", "none")
-
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainingDataOptions:
+class PretrainingDataOptions(RecordSettings):
     """The reference's flags with its defaults, and ours.
 
     Raises:
@@ -69,57 +65,7 @@ class PretrainingDataOptions:
         "TFRecord file or comma list of files, filled in turn. A corpus of several groups makes "
         "<file>-00000-of-00009 and so on of each. <first file>.manifest.json lies beside."
     )
-    vocab_file: str = option("The vocabulary of the model, one token per line.")
-    do_lower_case: bool | None = option(
-        "Lower-case the text: True for uncased models, False for cased ones. Default: as "
-        "tokenizer_config.json beside the vocabulary says, or else its tokens, or else True.",
-        default=None,
-    )
-    do_whole_word_mask: bool = option("Mask all pieces of a word together.", default=False)
-    max_seq_length: int = option("Tokens per sequence, with [CLS], [SEP] and padding.", default=128)
-    max_predictions_per_seq: int | None = option(
-        "Most masked-LM predictions per sequence. Default: --max_seq_length times --masked_lm_prob, "
-        "rounded up, which is the reference's 20 for 128.",
-        default=None,
-    )
-    random_seed: int = option("Seed of everything random.", default=12345)
-    dupe_factor: int = option("How often the corpus is used, each time masked anew.", default=10)
-    masked_lm_prob: float = option("Share of the tokens that is predicted (0-1).", default=0.15)
-    short_seq_prob: float = option(
-        "Share of documents cut into shorter sequences (0-1).", default=0.1
-    )
-    objective: str = option(
-        "mlm_nsp: masked words and next sentence; mlm: masked words, single sequences; mlm_sop: "
-        "masked words and the order of two neighbours.",
-        default="mlm_nsp",
-        choices=OBJECTIVES,
-    )
-    masking: str = option(
-        "static: masked here, as in the reference; none: not masked, to be masked while training.",
-        default="static",
-        choices=MASKINGS,
-    )
-    mask_token_prob: float = option("Of the predicted tokens, how many are [MASK].", default=0.8)
-    random_token_prob: float = option(
-        "Of the predicted tokens, how many are random ones; the rest stays as it is.", default=0.1
-    )
-    max_ngram_size: int = option("Most neighbours that are masked together.", default=1)
-    span_masking: bool = option(
-        "Mask spans of 1 to 10 whole words, each replaced in one way.", default=False
-    )
-    segmented_text: bool = option(
-        "Chinese words stand between spaces in the input; --do_whole_word_mask then masks all "
-        "characters of a word together.",
-        default=False,
-    )
-    max_group_bytes: int = option(
-        "A larger corpus is cut at ends of documents into groups of at most about this size, which "
-        "bounds the memory of a worker.",
-        default=64_000_000,
-    )
     num_workers: int = option("Processes, each with a group at a time.", default=1)
-    gzip_compress: bool = option("Compress the records.", default=False)
-    errors: str = errors_option()
     overwrite: bool = option("Replace records that are there already.", default=False)
     num_logged_instances: int = option("How many instances are logged in full.", default=20)
     runner: str | None = option(
@@ -165,8 +111,8 @@ class PretrainingDataOptions:
         if self.masking == "none":
             given = [
                 f"--{f.name}"
-                for f in dataclasses.fields(self)
-                if f.name in _OF_MASKS and getattr(self, f.name) != f.default
+                for f in dataclasses.fields(MaskSettings)
+                if getattr(self, f.name) != f.default
             ]
             if given:
                 raise ValueError(
@@ -178,35 +124,6 @@ class PretrainingDataOptions:
                 f"Unknown argument {self.runner_flags[0]!r}; every option starts with --, and flags "
                 "of Beam need --runner."
             )
-
-    def settings(self) -> RecordSettings:
-        """What decides what the records are, with every default filled in."""
-        values = {
-            f.name: getattr(self, f.name)
-            for f in dataclasses.fields(RecordSettings)
-            if f.name != "max_predictions_per_seq"
-        }
-        return RecordSettings(max_predictions_per_seq=self._predictions(), **values)
-
-    def _predictions(self) -> int:
-        if self.masking == "none":
-            return 0
-        if self.max_predictions_per_seq is not None:
-            return self.max_predictions_per_seq
-        # Of the number as it is written: 0.15 * 100 is 15, and not a little more.
-        return max(1, math.ceil(self.max_seq_length * Fraction(repr(self.masked_lm_prob))))
-
-
-_OF_MASKS = (
-    "do_whole_word_mask",
-    "max_predictions_per_seq",
-    "masked_lm_prob",
-    "mask_token_prob",
-    "random_token_prob",
-    "max_ngram_size",
-    "span_masking",
-    "segmented_text",
-)
 
 
 @dataclass(frozen=True)
@@ -246,12 +163,11 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     start = time.monotonic()
     input_files = expand_files(options.input_file, folders=True)
     outputs = _output_files(options.output_file, input_files)
-    options = dataclasses.replace(options, do_lower_case=_find_case(options))
-    tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case)
-    _check_case(tokenizer, options)
-    if options.do_lower_case:
+    settings = options.resolved()
+    tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
+    _check_case(tokenizer, settings)
+    if settings.do_lower_case:
         warn_of_lost_letters(input_files)
-    settings = options.settings()
     if options.masking == "static" and options.max_predictions_per_seq is None:
         logger.info(
             "max_predictions_per_seq = %d: max_seq_length %d x masked_lm_prob %g, rounded up",
@@ -263,7 +179,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     jobs = _plan_jobs(groups, outputs, options)
     path = manifest_path(outputs[0])
     wanted = Manifest(
-        flags={**_deciding_flags(options, settings), "output_file": _names(outputs)},
+        flags={**settings.noted(), "output_file": _names(outputs)},
         input=[_file_state(file) for file in input_files],
         vocabulary=_vocabulary_state(options.vocab_file, tokenizer),
         num_groups=len(groups),
@@ -282,9 +198,8 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
             )
         manifest.write(path)
         for result in _run(missing, settings, options, path):
-            if result.done.number == 0:
-                for words in result.logged:
-                    logger.info("%s", words)
+            for words in result.logged:
+                logger.info("%s", words)
             manifest.groups[result.done.number] = result.done
             manifest.write(path)
     else:
@@ -348,19 +263,9 @@ def _plan_jobs(
         ending = f"-{number:05d}-of-{len(groups):05d}" if len(groups) > 1 else ""
         seed = group_seed(options.random_seed, number, len(groups))
         files = tuple(f"{file}{ending}" for file in outputs)
-        jobs.append(GroupJob(number, seed, group, files, folder))
+        num_logged = options.num_logged_instances if number == 0 else 0
+        jobs.append(GroupJob(number, seed, group, files, folder, num_logged))
     return jobs
-
-
-def _deciding_flags(options: PretrainingDataOptions, settings: RecordSettings) -> dict:
-    """The flags that decide what the records are. Where the vocabulary lies does not."""
-    flags = dataclasses.asdict(settings)
-    for name in ("vocab_file", "num_logged_instances"):
-        del flags[name]
-    return flags | {
-        "random_seed": options.random_seed,
-        "max_group_bytes": options.max_group_bytes,
-    }
 
 
 def _names(files: Sequence[str]) -> str:
@@ -415,23 +320,13 @@ def _output_files(comma_list: str, input_files: Sequence[str]) -> list[str]:
     return files
 
 
-def _find_case(options: PretrainingDataOptions) -> bool:
-    if options.do_lower_case is not None:
-        return options.do_lower_case
-    found = find_case(None, None, list(load_vocab(options.vocab_file)), options.vocab_file)
-    if found is None:
-        return True
-    logger.info("do_lower_case = %s, as the vocabulary is", found)
-    return found
-
-
-def _check_case(tokenizer: FullTokenizer, options: PretrainingDataOptions) -> None:
+def _check_case(tokenizer: FullTokenizer, settings: RecordSettings) -> None:
     cased = vocab_is_cased(tokenizer.vocab)
-    if cased is not None and cased == options.do_lower_case:
+    if cased is not None and cased == settings.do_lower_case:
         logger.warning(
             "%s looks %s, but `do_lower_case` is %s. Use --do_lower_case=%s unless this is meant.",
-            options.vocab_file,
+            settings.vocab_file,
             "cased" if cased else "uncased",
-            options.do_lower_case,
+            settings.do_lower_case,
             not cased,
         )

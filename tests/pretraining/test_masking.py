@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bert_tf.data.python_random import RandomWords
 from bert_tf.pretraining.masking import LONGEST_SPAN, Masker
+from bert_tf.pretraining.settings import MaskSettings
 from reference import pretraining_data as reference
 
 WORDS = ["dog", "cat", "##s", "##ed", "bark", "the", "[UNK]"]
@@ -20,15 +21,15 @@ def ids(text):
     return array("i", [VOCAB[token] for token in text.split()])
 
 
-def masker(prob=0.15, most=20, whole_words=False, **changes):
+def masker(prob=0.15, most=20, whole_words=False, continuations=None, **changes):
     """A function of token ids and a seed (or what it left of its words)."""
-    mask = Masker(
-        VOCAB,
+    settings = MaskSettings(
         masked_lm_prob=prob,
         max_predictions_per_seq=most,
         do_whole_word_mask=whole_words,
         **changes,
     )
+    mask = Masker(VOCAB, settings, continuations)
 
     def run(token_ids, rng):
         rng = RandomWords(rng) if isinstance(rng, int) else rng
@@ -114,7 +115,7 @@ def test_the_given_sequence_is_not_changed():
 def test_a_vocabulary_without_mask_is_refused():
     vocab = {token: i for token, i in VOCAB.items() if token not in ("[MASK]", "[SEP]")}
     with pytest.raises(ValueError, match=r"no \[SEP\], \[MASK\].*create_vocab"):
-        Masker(vocab, masked_lm_prob=0.15, max_predictions_per_seq=20)
+        Masker(vocab, MaskSettings(max_predictions_per_seq=20))
 
 
 # ----------------------------------------------------------------------------------------- mixtures
@@ -182,7 +183,8 @@ def test_ngrams_are_neighbours_within_one_sentence_and_the_number_is_kept(whole_
 
 
 def test_an_ngram_of_k_is_k_times_rarer_than_one_word():
-    mask = Masker(VOCAB, masked_lm_prob=0.5, max_predictions_per_seq=99, max_ngram_size=3)
+    settings = MaskSettings(masked_lm_prob=0.5, max_predictions_per_seq=99, max_ngram_size=3)
+    mask = Masker(VOCAB, settings)
     token_ids = ids("[CLS] " + "dog cat the bark " * 250 + "[SEP]")
     rng, found = RandomWords(4), {1: 0, 2: 0, 3: 0}
     for _ in range(300):

@@ -12,6 +12,7 @@ from bert_tf.data.python_random import RandomWords
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.masking import Masker
 from bert_tf.pretraining.masking_ops import DynamicMasker, _take_what_fits
+from bert_tf.pretraining.settings import MaskSettings
 
 WORDS = ["dog", "cat", "##s", "##ed", "bark", "the", "[UNK]"]
 VOCAB = {w: i for i, w in enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
@@ -134,7 +135,7 @@ def test_as_many_pieces_are_predicted_as_in_static_records(prob, most):
     masked = DynamicMasker(VOCAB, masked_lm_prob=prob, max_predictions_per_seq=most)(
         batch(*texts), 0, 0
     )
-    static = Masker(VOCAB, masked_lm_prob=prob, max_predictions_per_seq=most)
+    static = Masker(VOCAB, MaskSettings(masked_lm_prob=prob, max_predictions_per_seq=most))
     for text, positions in zip(texts, chosen(masked), strict=True):
         ids = array("i", [VOCAB[piece] for piece in text.split()])
         expected = static(ids, len(ids) - 1, RandomWords(0)).masked_lm_positions
@@ -182,7 +183,7 @@ def test_each_position_is_chosen_as_often_as_in_static_records(whole_words):
     masker = DynamicMasker(VOCAB, do_whole_word_mask=whole_words, **values)
     rows = chosen(masker(batch(*[PAIR] * draws), 0, 0))
     dynamic = np.bincount(np.concatenate(rows), minlength=13)
-    static = Masker(VOCAB, do_whole_word_mask=whole_words, **values)
+    static = Masker(VOCAB, MaskSettings(do_whole_word_mask=whole_words, **values))
     ids, rng = array("i", [VOCAB[piece] for piece in PAIR.split()]), RandomWords(0)
     rows = [static(ids, 6, rng).masked_lm_positions for _ in range(draws)]
     expected = np.bincount(np.concatenate(rows), minlength=13)

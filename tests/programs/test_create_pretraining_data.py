@@ -15,6 +15,7 @@ from bert_tf.data.records import read_records
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.make_group import make_group
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files, read_manifest
+from bert_tf.pretraining.settings import RecordSettings
 from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
 from reference import pretraining_data as reference
 
@@ -313,10 +314,10 @@ def test_a_disk_that_is_full_stops_the_run_and_leaves_no_record(tmp_path, monkey
     "length, prob, expected", [(128, 0.15, 20), (512, 0.15, 77), (100, 0.15, 15), (5, 0.0, 1)]
 )
 def test_the_most_predictions_follow_from_length_and_share_when_not_given(length, prob, expected):
-    options = PretrainingDataOptions(
-        input_file="a", output_file="b", vocab_file="c", max_seq_length=length, masked_lm_prob=prob
+    settings = RecordSettings(
+        vocab_file="c", do_lower_case=True, max_seq_length=length, masked_lm_prob=prob
     )
-    assert options.settings().max_predictions_per_seq == expected
+    assert settings.resolved().max_predictions_per_seq == expected
 
 
 def test_the_rule_for_the_most_predictions_is_logged(tmp_path, caplog):

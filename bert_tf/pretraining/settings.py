@@ -1,0 +1,116 @@
+"""Settings that decide the bytes of pre-training records, each declared once.
+
+They are flags of `create_pretraining_data` and arguments of its workers, and the manifest notes them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any
+
+from bert_tf.interop.sidecar import find_case
+from bert_tf.options import errors_option, option
+from bert_tf.pretraining.sentence_pairs import OBJECTIVES
+from bert_tf.tokenization import load_vocab
+
+logger = logging.getLogger(__name__)
+
+MASKINGS = ("static", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskSettings:
+    """Settings of the masks."""
+
+    do_whole_word_mask: bool = option("Mask all pieces of a word together.", default=False)
+    max_predictions_per_seq: int | None = option(
+        "Most masked-LM predictions per sequence. Default: --max_seq_length times --masked_lm_prob, "
+        "rounded up, which is the reference's 20 for 128.",
+        default=None,
+    )
+    masked_lm_prob: float = option("Share of the tokens that is predicted (0-1).", default=0.15)
+    mask_token_prob: float = option("Of the predicted tokens, how many are [MASK].", default=0.8)
+    random_token_prob: float = option(
+        "Of the predicted tokens, how many are random ones; the rest stays as it is.", default=0.1
+    )
+    max_ngram_size: int = option("Most neighbours that are masked together.", default=1)
+    span_masking: bool = option(
+        "Mask spans of 1 to 10 whole words, each replaced in one way.", default=False
+    )
+    segmented_text: bool = option(
+        "Chinese words stand between spaces in the input; --do_whole_word_mask then masks all "
+        "characters of a word together.",
+        default=False,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordSettings(MaskSettings):
+    """Settings of the records, masks included."""
+
+    vocab_file: str = option("The vocabulary of the model, one token per line.")
+    do_lower_case: bool | None = option(
+        "Lower-case the text: True for uncased models, False for cased ones. Default: as "
+        "tokenizer_config.json beside the vocabulary says, or else its tokens, or else True.",
+        default=None,
+    )
+    max_seq_length: int = option("Tokens per sequence, with [CLS], [SEP] and padding.", default=128)
+    random_seed: int = option("Seed of everything random.", default=12345)
+    dupe_factor: int = option("How often the corpus is used, each time masked anew.", default=10)
+    short_seq_prob: float = option(
+        "Share of documents cut into shorter sequences (0-1).", default=0.1
+    )
+    objective: str = option(
+        "mlm_nsp: masked words and next sentence; mlm: masked words, single sequences; mlm_sop: "
+        "masked words and the order of two neighbours.",
+        default="mlm_nsp",
+        choices=OBJECTIVES,
+    )
+    masking: str = option(
+        "static: masked here, as in the reference; none: not masked, to be masked while training.",
+        default="static",
+        choices=MASKINGS,
+    )
+    max_group_bytes: int = option(
+        "A larger corpus is cut at ends of documents into groups of at most about this size, which "
+        "bounds the memory of a worker.",
+        default=64_000_000,
+    )
+    gzip_compress: bool = option("Compress the records.", default=False)
+    errors: str = errors_option()
+
+    def resolved(self) -> RecordSettings:
+        """Return these settings with every default filled in.
+
+        `max_predictions_per_seq` is 0 for records without masks.
+        """
+        values = {f.name: getattr(self, f.name) for f in fields(RecordSettings)}
+        values["do_lower_case"] = self._find_case()
+        values["max_predictions_per_seq"] = self._find_max_predictions()
+        return RecordSettings(**values)
+
+    def noted(self) -> dict[str, Any]:
+        """Return what the manifest notes: not the path of the vocabulary, whose hash it has."""
+        return {
+            f.name: getattr(self, f.name) for f in fields(RecordSettings) if f.name != "vocab_file"
+        }
+
+    def _find_case(self) -> bool:
+        if self.do_lower_case is not None:
+            return self.do_lower_case
+        found = find_case(None, None, list(load_vocab(self.vocab_file)), self.vocab_file)
+        if found is None:
+            return True
+        logger.info("do_lower_case = %s, as the vocabulary is", found)
+        return found
+
+    def _find_max_predictions(self) -> int:
+        if self.masking == "none":
+            return 0
+        if self.max_predictions_per_seq is not None:
+            return self.max_predictions_per_seq
+        # Of the number as it is written: 0.15 * 100 is 15, and not a little more.
+        return max(1, math.ceil(self.max_seq_length * Fraction(repr(self.masked_lm_prob))))
