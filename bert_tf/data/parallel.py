@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait as wait_for_process
@@ -21,7 +23,11 @@ from bert_tf.quiet import import_tensorflow
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
+Send = Callable[[Any], None]
+
 _AHEAD = 4  # parts per worker that are under way or done and not yet asked for
+_SECONDS_BETWEEN_LOOKS = 0.2  # at the messages of workers
+_REMEDY = "Use fewer --num_workers."
 
 
 def map_in_order(
@@ -34,33 +40,79 @@ def map_in_order(
             from, which takes seconds if that imports TensorFlow. Not from the program itself
             (`__main__`), which workers do not import.
         parts: can be pickled; taken as they are needed.
-        num_workers: processes; 1 is this one.
+        num_workers: processes; 1 is this one. They end with this process, however it ends, and
+            when a part fails or no more results are taken.
 
     Raises:
         Exception: what `function` raised.
         RuntimeError: a worker was killed, for example because memory ran out.
     """
     if num_workers <= 1:
-        yield from map(function, parts)
-        return
+        return map(function, parts)
+    return _run_pool(function, parts, num_workers, None, _REMEDY)
+
+
+def map_as_done(
+    function: Callable[[Part, Send], Result],
+    parts: Iterable[Part],
+    num_workers: int,
+    on_message: Send,
+    remedy: str = _REMEDY,
+) -> Iterator[Result]:
+    """As `map_in_order`, with results as they come, messages, and TensorFlow in the workers.
+
+    Args:
+        function: of a part and a function that sends a message (it can be pickled) to this process.
+            TensorFlow is loaded first, without the messages of its start.
+        parts: as in `map_in_order`.
+        num_workers: as in `map_in_order`.
+        on_message: called in this process with each message.
+        remedy: the end of the error about a worker that was killed.
+
+    Raises:
+        Exception: as in `map_in_order`.
+        RuntimeError: as in `map_in_order`.
+    """
+    if num_workers <= 1:
+        return (function(part, on_message) for part in parts)
+    return _run_pool(function, parts, num_workers, on_message, remedy)
+
+
+def _run_pool(
+    function: Callable, parts: Iterable, num_workers: int, on_message: Send | None, remedy: str
+) -> Iterator:
+    """The results of the workers: in order without `on_message`, else as they come."""
     context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
+    messages: Any = context.Queue() if on_message else None
+    with _main_not_imported():
+        pickled = pickle.dumps(function)
     pool = ProcessPoolExecutor(
-        num_workers, mp_context=context, initializer=_keep, initargs=(function,)
+        num_workers, mp_context=context, initializer=_start, initargs=(pickled, messages)
     )
+    parts, waiting = iter(parts), deque[Future]()
     try:
-        waiting: deque = deque()
-        for part in parts:
-            with _main_not_imported():
-                waiting.append(pool.submit(_call, part))
-            if len(waiting) >= _AHEAD * num_workers:
+        while True:
+            for part in itertools.islice(parts, _AHEAD * num_workers - len(waiting)):
+                with _main_not_imported():
+                    waiting.append(pool.submit(_call, part))
+            if not waiting:
+                return
+            if on_message is None:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+                continue
+            done, _ = wait(waiting, _SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
+            while not messages.empty():
+                on_message(messages.get())
+            for future in done:
+                waiting.remove(future)
+                yield future.result()
     except BrokenProcessPool as error:
         raise RuntimeError(
-            "A worker process was killed, perhaps because memory ran out. Use fewer num_workers."
+            f"A worker process was killed, perhaps because memory ran out. {remedy}"
         ) from error
     finally:
+        for process in list((pool._processes or {}).values()):
+            process.kill()
         pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -86,41 +138,26 @@ def usable_cores() -> int:
         return os.cpu_count() or 1
 
 
-messages: Any = None  # of a worker: the queue for its reports
+_function: Any = None  # of a worker, once `_start` has it
+_send: Send | None = None  # of a worker of `map_as_done`
 
 
-def start_worker(queue: Any) -> None:
-    """In a worker that imports TensorFlow for its first part: do so without messages.
-
-    Args:
-        queue: for reports to the first process; `messages`.
-    """
-    global messages
-    messages = queue
-    end_with_parent()
-    import_tensorflow(find_devices=False)
-
-
-def end_with_parent() -> None:
-    """In a worker: leave Ctrl-C to the first process, and end when that ends, however it ends."""
+def _start(pickled: bytes, messages: Any) -> None:
+    """In a worker: leave Ctrl-C to the first process, end when that ends, and load the function."""
+    global _function, _send
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_wait_for_parent, daemon=True).start()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if messages is not None:
+        import_tensorflow(find_devices=False)
+        _send = messages.put
+    _function = pickle.loads(pickled)  # noqa: S301
 
 
-def _wait_for_parent() -> None:
+def _end_with_parent() -> None:
     if (parent := multiprocessing.parent_process()) is not None:
         wait_for_process([parent.sentinel])
         os._exit(1)
 
 
-_function: Any = None  # of a worker, once `_keep` has it
-
-
-def _keep(function: Callable[[Any], Any]) -> None:
-    global _function
-    end_with_parent()
-    _function = function
-
-
 def _call(part: Any) -> Any:
-    return _function(part)
+    return _function(part) if _send is None else _function(part, _send)

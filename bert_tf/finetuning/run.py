@@ -176,7 +176,7 @@ def fine_tune(
         for name, text in files.items():
             write_text(run.path(name), text)
         path = run.records(splits["train"], "train")
-        shown = f"{len(splits["train"])} {program.examples}"
+        shown = f"{len(splits['train'])} {program.examples}"
         if num_examples != len(splits["train"]):
             shown += f" in {num_examples} windows"
         logger.info("%s, %d steps", shown, num_train_steps)

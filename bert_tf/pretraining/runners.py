@@ -12,20 +12,18 @@ for each group beside it. A run that was stopped goes on with the others.
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
-import multiprocessing
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
 
 import tensorflow as tf
 
-from bert_tf.data import parallel
 from bert_tf.data.files import remove_file, write_text
+from bert_tf.data.parallel import Send, map_as_done
 from bert_tf.pretraining.make_group import GroupJob, GroupResult, make_group
 from bert_tf.pretraining.manifest import Manifest, group_from_json, is_whole, read_manifest
 from bert_tf.pretraining.settings import RecordSettings
@@ -38,20 +36,10 @@ Report = Callable[[int, float, int], None]
 _SECONDS_BETWEEN_REPORTS = 0.2
 
 
-def run_in_turn(
-    jobs: Sequence[GroupJob], settings: RecordSettings, report: Report
-) -> Iterator[GroupResult]:
-    """One group at a time, in this process."""
-    for job in jobs:
-        result = make_group(job, settings, _throttled(job.number, report))
-        report(job.number, 1.0, result.done.counts.instances)
-        yield result
-
-
-def run_in_processes(
+def run_here(
     jobs: Sequence[GroupJob], settings: RecordSettings, report: Report, num_workers: int
 ) -> Iterator[GroupResult]:
-    """`num_workers` groups at a time, in new processes; results in the order in which they end.
+    """`num_workers` groups at a time, in new processes if more than 1; results as they come.
 
     When the first fails, the others are stopped. The workers end with this process, however it ends.
 
@@ -59,37 +47,16 @@ def run_in_processes(
         Exception: what a worker raised.
         RuntimeError: a worker was killed, for example because memory ran out.
     """
-    context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
-    messages = context.Queue()
-    pool = ProcessPoolExecutor(
-        num_workers, mp_context=context, initializer=parallel.start_worker, initargs=(messages,)
-    )
-    try:
-        waiting = {pool.submit(_work, job, settings) for job in jobs}
-        while waiting:
-            done, _ = wait(waiting, _SECONDS_BETWEEN_REPORTS, FIRST_COMPLETED)
-            while not messages.empty():
-                report(*messages.get())
-            for future in done:
-                waiting.remove(future)
-                result = future.result()
-                report(result.done.number, 1.0, result.done.counts.instances)
-                yield result
-    except BrokenProcessPool as error:
-        raise RuntimeError(
-            "A worker process was killed, perhaps because memory ran out. What is complete stays: run "
-            "the same command again, with fewer num_workers."
-        ) from error
-    finally:
-        for process in list((pool._processes or {}).values()):
-            process.kill()
-        pool.shutdown(wait=True, cancel_futures=True)
+    work = functools.partial(_work, settings)
+    remedy = "What is complete stays: run the same command again, with fewer --num_workers."
+    for result in map_as_done(work, jobs, num_workers, lambda values: report(*values), remedy):
+        report(result.done.number, 1.0, result.done.counts.instances)
+        yield result
 
 
-def _work(job: GroupJob, settings: RecordSettings) -> GroupResult:
-    return make_group(
-        job, settings, _throttled(job.number, lambda *values: parallel.messages.put(values))
-    )
+def _work(settings: RecordSettings, job: GroupJob, send: Send) -> GroupResult:
+    report = _throttled(job.number, lambda *values: send(values))
+    return make_group(job, settings, report)
 
 
 def _throttled(number: int, report: Report) -> Callable[[float, int], None]:

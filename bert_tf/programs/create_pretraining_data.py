@@ -36,8 +36,7 @@ from bert_tf.pretraining.manifest import Counts, Manifest, manifest_path
 from bert_tf.pretraining.masking import check_mixture
 from bert_tf.pretraining.runners import (
     Report,
-    run_in_processes,
-    run_in_turn,
+    run_here,
     run_with_beam,
     start_or_go_on,
 )
@@ -229,10 +228,7 @@ def _run(
     """The results, as they come."""
     if options.runner is not None:
         return run_with_beam(jobs, settings, manifest_file, options.runner, options.runner_flags)
-    report = _make_report(jobs)
-    if options.num_workers == 1 or len(jobs) == 1:
-        return run_in_turn(jobs, settings, report)
-    return run_in_processes(jobs, settings, report, min(options.num_workers, len(jobs)))
+    return run_here(jobs, settings, _make_report(jobs), min(options.num_workers, len(jobs)))
 
 
 def _make_report(jobs: Sequence[GroupJob]) -> Report:

@@ -1,12 +1,14 @@
 """Work in order, in this process or in several."""
 
+import multiprocessing
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
-from bert_tf.data.parallel import map_in_order, usable_cores
+from bert_tf.data.parallel import map_as_done, map_in_order, usable_cores
 
 
 def square(number):
@@ -21,6 +23,12 @@ def process_id(_):
 
 def end(_):
     os._exit(9)
+
+
+def wait_and_send(seconds, send):
+    time.sleep(seconds)
+    send(("waited", seconds))
+    return seconds
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
@@ -59,6 +67,22 @@ def test_the_error_of_a_part_is_raised_when_it_is_its_turn(num_workers):
 def test_a_worker_that_was_killed_is_told():
     with pytest.raises(RuntimeError, match="A worker process was killed"):
         list(map_in_order(end, [1], 2))
+
+
+def test_results_may_come_as_they_are_done_with_messages():
+    messages = []
+    results = map_as_done(wait_and_send, [3, 0], 2, messages.append)
+    assert list(results) == [0, 3]
+    assert messages[0] == ("waited", 0)
+    assert list(map_as_done(wait_and_send, [0.1, 0], 1, messages.append)) == [0.1, 0]
+    assert messages[-2:] == [("waited", 0.1), ("waited", 0)]
+
+
+def test_workers_end_when_no_more_results_are_taken():
+    results = map_in_order(time.sleep, [0, 1000, 1000], 2)
+    next(results)
+    results.close()
+    assert not multiprocessing.active_children()
 
 
 def test_workers_import_neither_the_program_nor_tensorflow(tmp_path):

@@ -14,7 +14,7 @@ from bert_tf.pretraining import runners
 from bert_tf.pretraining.manifest import read_manifest
 
 
-def kill_this_process(job, settings):
+def kill_this_process(settings, job, send):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
