@@ -27,7 +27,7 @@ Send = Callable[[Any], None]
 
 _AHEAD = 4  # parts per worker that are under way or done and not yet asked for
 _SECONDS_BETWEEN_LOOKS = 0.2  # at the messages of workers
-_REMEDY = "Use fewer --num_workers."
+_REMEDY = "Use fewer num_workers."
 
 
 def map_in_order(

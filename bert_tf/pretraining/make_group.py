@@ -48,7 +48,7 @@ class GroupJob:
     seed: int
     ranges: Group
     output_files: tuple[str, ...]
-    folder: str  # of the manifest
+    manifest_file: str
     num_logged_instances: int
 
 
@@ -114,7 +114,7 @@ def make_group(
         )
     shards = [
         Shard(
-            os.path.relpath(file, job.folder),
+            os.path.relpath(file, os.path.dirname(job.manifest_file) or "."),
             writer.count,
             tf.io.gfile.stat(file).length,
         )

@@ -13,12 +13,13 @@ for each group beside it. A run that was stopped goes on with the others.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 
 import tensorflow as tf
 
@@ -33,13 +34,34 @@ logger = logging.getLogger(__name__)
 # Number of the group, share that is done, instances made.
 Report = Callable[[int, float, int], None]
 
+Runner = Callable[[Sequence[GroupJob], RecordSettings, Report], Iterable[GroupResult]]
+
 _SECONDS_BETWEEN_REPORTS = 0.2
 
 
-def run_here(
-    jobs: Sequence[GroupJob], settings: RecordSettings, report: Report, num_workers: int
+def run(
+    jobs: Sequence[GroupJob], settings: RecordSettings, runner: Runner, report: Report
 ) -> Iterator[GroupResult]:
-    """`num_workers` groups at a time, in new processes if more than 1; results as they come.
+    """The result of each group, as it comes; those that an earlier run has notes of are not made.
+
+    Args:
+        jobs: the groups that the manifest lacks.
+        settings: resolved.
+        runner: `Workers` or `Beam`.
+        report: of the progress.
+    """
+    noted = {job.number: result for job in jobs if (result := _read_note(job)) is not None}
+    missing = [job for job in jobs if job.number not in noted]
+    made = runner(missing, settings, report) if missing else ()
+    for result in itertools.chain(noted.values(), made):
+        report(result.done.number, 1.0, result.done.counts.instances)
+        yield result
+        remove_notes(job for job in jobs if job.number == result.done.number)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Groups one by one in this process, or `num_workers` at a time in new ones.
 
     When the first fails, the others are stopped. The workers end with this process, however it ends.
 
@@ -47,11 +69,19 @@ def run_here(
         Exception: what a worker raised.
         RuntimeError: a worker was killed, for example because memory ran out.
     """
-    work = functools.partial(_work, settings)
-    remedy = "What is complete stays: run the same command again, with fewer --num_workers."
-    for result in map_as_done(work, jobs, num_workers, lambda values: report(*values), remedy):
-        report(result.done.number, 1.0, result.done.counts.instances)
-        yield result
+
+    num_workers: int
+
+    def __call__(
+        self, jobs: Sequence[GroupJob], settings: RecordSettings, report: Report
+    ) -> Iterator[GroupResult]:
+        return map_as_done(
+            functools.partial(_work, settings),
+            jobs,
+            min(self.num_workers, len(jobs)),
+            on_message=lambda values: report(*values),
+            remedy="What is complete stays: run the same command again, with fewer num_workers.",
+        )
 
 
 def _work(settings: RecordSettings, job: GroupJob, send: Send) -> GroupResult:
@@ -73,81 +103,80 @@ def _throttled(number: int, report: Report) -> Callable[[float, int], None]:
     return on_progress
 
 
-def run_with_beam(
-    jobs: Sequence[GroupJob],
-    settings: RecordSettings,
-    manifest_file: str,
-    runner: str,
-    flags: Sequence[str],
-) -> Iterator[GroupResult]:
-    """Makes the groups in a pipeline; the results when it has ended.
+@dataclass(frozen=True)
+class Beam:
+    """Groups as elements of an Apache Beam pipeline; the results when it has ended.
 
     Args:
-        manifest_file: beside which notes are left.
         runner: "DirectRunner" and so on.
         flags: Beam's own.
 
     Raises:
         ImportError: Beam is not installed.
+        RuntimeError: a worker wrote where this process does not see it.
     """
-    try:
-        import apache_beam as beam
-        from apache_beam.options.pipeline_options import PipelineOptions
-    except ImportError as error:
-        raise ImportError(
-            "`runner` needs Apache Beam, an optional extra: pip install -e '.[beam]' in the "
-            "checkout of bert_tf"
-        ) from error
-    waiting = [job for job in jobs if _read_note(manifest_file, job) is None]
-    if waiting:
-        options = PipelineOptions([*flags, f"--runner={runner}"])
+
+    runner: str
+    flags: Sequence[str]
+
+    def __call__(
+        self, jobs: Sequence[GroupJob], settings: RecordSettings, report: Report
+    ) -> Iterator[GroupResult]:
+        try:
+            import apache_beam as beam
+            from apache_beam.options.pipeline_options import PipelineOptions
+        except ImportError as error:
+            raise ImportError(
+                "`runner` needs Apache Beam, an optional extra: pip install -e '.[beam]' in the "
+                "checkout of bert_tf"
+            ) from error
+        options = PipelineOptions([*self.flags, f"--runner={self.runner}"])
         with beam.Pipeline(options=options) as pipeline:
-            elements = pipeline | "groups" >> beam.Create(waiting) | beam.Reshuffle()
-            _ = elements | "make" >> beam.Map(make_and_note, settings, manifest_file)
-    for job in jobs:
-        result = _read_note(manifest_file, job)
-        if result is None:
-            raise RuntimeError(
-                f"The pipeline has ended, but {_note_path(manifest_file, job.number)} is not there. Do "
-                "all workers write to the folder that this process sees?"
-            )
-        yield result
-        remove_notes(manifest_file, [job.number])
+            elements = pipeline | "groups" >> beam.Create(jobs) | beam.Reshuffle()
+            _ = elements | "make" >> beam.Map(make_and_note, settings)
+        for job in jobs:
+            result = _read_note(job)
+            if result is None:
+                raise RuntimeError(
+                    f"The pipeline has ended, but {_note_path(job)} is not there. Do all workers "
+                    "write to the folder that this process sees?"
+                )
+            yield result
 
 
-def make_and_note(job: GroupJob, settings: RecordSettings, manifest_file: str) -> int:
-    """What a worker does with a group; its number."""
+def make_and_note(job: GroupJob, settings: RecordSettings) -> int:
+    """What a worker of Beam does with a group; its number."""
     result = make_group(job, settings)
-    write_text(_note_path(manifest_file, job.number), json.dumps(asdict(result)) + "\n")
+    write_text(_note_path(job), json.dumps(asdict(result)) + "\n")
     return job.number
 
 
-def remove_notes(manifest_file: str, numbers: Sequence[int]) -> None:
-    """Removes what `run_with_beam` left of these groups."""
-    for number in numbers:
-        path = _note_path(manifest_file, number)
-        if tf.io.gfile.exists(path):
+def remove_notes(jobs: Iterable[GroupJob]) -> None:
+    """Removes what workers of Beam left of these groups."""
+    for job in jobs:
+        if tf.io.gfile.exists(path := _note_path(job)):
             tf.io.gfile.remove(path)
 
 
-def _note_path(manifest_file: str, number: int) -> str:
-    return f"{manifest_file}.group-{number:05d}"
+def _note_path(job: GroupJob) -> str:
+    return f"{job.manifest_file}.group-{job.number:05d}"
 
 
-def _read_note(manifest_file: str, job: GroupJob) -> GroupResult | None:
+def _read_note(job: GroupJob) -> GroupResult | None:
     """What became of a group, if its files are still there."""
-    path = _note_path(manifest_file, job.number)
+    path = _note_path(job)
     if not tf.io.gfile.exists(path):
         return None
     with tf.io.gfile.GFile(path) as file:
         values = json.loads(file.read())
     done = group_from_json(values["done"])
-    if done.seed != job.seed or not all(is_whole(job.folder, shard) for shard in done.shards):
+    folder = os.path.dirname(path)
+    if done.seed != job.seed or not all(is_whole(folder, shard) for shard in done.shards):
         return None
     return GroupResult(done, tuple(values["logged"]))
 
 
-def start_or_go_on(
+def start_or_resume(
     path: str, wanted: Manifest, jobs: Sequence[GroupJob], overwrite: bool
 ) -> Manifest:
     """The manifest to fill: the one that is there if it is of the same flags, else a new one.
@@ -180,7 +209,7 @@ def start_or_go_on(
         )
     if overwrite:
         _remove_set(path)
-    remove_notes(path, range(len(jobs)))  # of an earlier set
+    remove_notes(jobs)  # of an earlier set
     return wanted
 
 

@@ -15,7 +15,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import tensorflow as tf
@@ -26,20 +26,10 @@ from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.options import option
 from bert_tf.pretraining.groups import Group, group_size, plan_groups
 from bert_tf.pretraining.lost_letters import warn_of_lost_letters
-from bert_tf.pretraining.make_group import (
-    GroupJob,
-    GroupResult,
-    group_seed,
-    load_tokenizer,
-)
+from bert_tf.pretraining.make_group import GroupJob, group_seed, load_tokenizer
 from bert_tf.pretraining.manifest import Counts, Manifest, manifest_path
 from bert_tf.pretraining.masking import check_mixture
-from bert_tf.pretraining.runners import (
-    Report,
-    run_here,
-    run_with_beam,
-    start_or_go_on,
-)
+from bert_tf.pretraining.runners import Beam, Report, Runner, Workers, run, start_or_resume
 from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH
 from bert_tf.pretraining.settings import MaskSettings, RecordSettings
 from bert_tf.tokenization import FullTokenizer
@@ -101,11 +91,11 @@ class PretrainingDataOptions(RecordSettings):
 
     def _check_combinations(self) -> None:
         if self.span_masking and self.max_ngram_size > 1:
-            raise ValueError("--span_masking and --max_ngram_size exclude each other; give one.")
+            raise ValueError("span_masking and max_ngram_size exclude each other; give one.")
         if self.segmented_text and not (self.do_whole_word_mask or self.span_masking):
             raise ValueError(
-                "--segmented_text says where the words of Chinese text are, which only "
-                "--do_whole_word_mask and --span_masking use. Give one of them as well."
+                "segmented_text says where the words of Chinese text are, which only "
+                "do_whole_word_mask and span_masking use. Give one of them as well."
             )
         if self.masking == "none":
             given = [
@@ -175,8 +165,8 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
             options.masked_lm_prob,
         )
     groups = plan_groups(input_files, options.max_group_bytes)
-    jobs = _plan_jobs(groups, outputs, options)
     path = manifest_path(outputs[0])
+    jobs = _plan_jobs(groups, outputs, path, options)
     wanted = Manifest(
         flags={**settings.noted(), "output_file": _names(outputs)},
         input=[_file_state(file) for file in input_files],
@@ -184,7 +174,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
         num_groups=len(groups),
         version=bert_tf.__version__,
     )
-    manifest = start_or_go_on(path, wanted, jobs, options.overwrite)
+    manifest = start_or_resume(path, wanted, jobs, options.overwrite)
     missing = [job for job in jobs if job.number not in manifest.groups]
     if missing:
         if options.num_workers > len(missing):
@@ -196,7 +186,10 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
                 options.max_group_bytes,
             )
         manifest.write(path)
-        for result in _run(missing, settings, options, path):
+        runner: Runner = Workers(options.num_workers)
+        if options.runner is not None:
+            runner = Beam(options.runner, options.runner_flags)
+        for result in run(missing, settings, runner, _make_report(missing)):
             for words in result.logged:
                 logger.info("%s", words)
             manifest.groups[result.done.number] = result.done
@@ -206,29 +199,12 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     counts = manifest.counts
     output_files = tuple(file for job in jobs for file in job.output_files)
     _check_text(counts, input_files, output_files, path)
-    summary = PretrainingDataSummary(
-        output_files,
-        path,
-        counts,
-        options.max_seq_length,
-    )
+    summary = PretrainingDataSummary(output_files, path, counts, options.max_seq_length)
     seconds = time.monotonic() - start
     size = sum(group_size(job.ranges) for job in missing) / 1e6
     logger.info("Wrote %s.", summary)
     logger.info("Took %s, %.2f MB of text per second.", duration(seconds), size / seconds)
     return summary
-
-
-def _run(
-    jobs: Sequence[GroupJob],
-    settings: RecordSettings,
-    options: PretrainingDataOptions,
-    manifest_file: str,
-) -> Iterable[GroupResult]:
-    """The results, as they come."""
-    if options.runner is not None:
-        return run_with_beam(jobs, settings, manifest_file, options.runner, options.runner_flags)
-    return run_here(jobs, settings, _make_report(jobs), min(options.num_workers, len(jobs)))
 
 
 def _make_report(jobs: Sequence[GroupJob]) -> Report:
@@ -239,7 +215,8 @@ def _make_report(jobs: Sequence[GroupJob]) -> Report:
     shares, instances = dict.fromkeys(sizes, 0.0), dict.fromkeys(sizes, 0)
 
     def report(number: int, share: float, made: int) -> None:
-        shares[number], instances[number] = share, made
+        # A worker's last message may come after its result.
+        shares[number], instances[number] = max(share, shares[number]), made
         all_done = all(share >= 1.0 for share in shares.values())
         done = sum(sizes[n] * share for n, share in shares.items())
         progress.update(
@@ -251,16 +228,15 @@ def _make_report(jobs: Sequence[GroupJob]) -> Report:
 
 
 def _plan_jobs(
-    groups: Sequence[Group], outputs: Sequence[str], options: PretrainingDataOptions
+    groups: Sequence[Group], outputs: Sequence[str], path: str, options: PretrainingDataOptions
 ) -> list[GroupJob]:
-    folder = os.path.dirname(outputs[0])
     jobs = []
     for number, group in enumerate(groups):
         ending = f"-{number:05d}-of-{len(groups):05d}" if len(groups) > 1 else ""
         seed = group_seed(options.random_seed, number, len(groups))
         files = tuple(f"{file}{ending}" for file in outputs)
         num_logged = options.num_logged_instances if number == 0 else 0
-        jobs.append(GroupJob(number, seed, group, files, folder, num_logged))
+        jobs.append(GroupJob(number, seed, group, files, path, num_logged))
     return jobs
 
 

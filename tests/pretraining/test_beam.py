@@ -16,7 +16,10 @@ def test_two_workers_of_the_direct_runner_write_the_bytes_of_the_local_run(tmp_p
     assert contents(tmp_path / "beam") == contents(tmp_path / "local")
 
 
-def test_a_pipeline_that_was_stopped_goes_on_with_the_groups_without_a_note(tmp_path, monkeypatch):
+@pytest.mark.parametrize("next_runner", ["DirectRunner", None])
+def test_a_stopped_pipeline_resumes_with_the_groups_without_a_note(
+    tmp_path, monkeypatch, next_runner
+):
     pytest.importorskip("apache_beam", reason="pip install -e .[beam]")
     run_groups(tmp_path, "local")
     make_group = runners.make_group
@@ -39,7 +42,7 @@ def test_a_pipeline_that_was_stopped_goes_on_with_the_groups_without_a_note(tmp_
     monkeypatch.setattr(
         runners, "make_group", lambda *job: made.append(job[0].number) or make_group(*job)
     )
-    run_groups(tmp_path, "beam", runner="DirectRunner")
+    run_groups(tmp_path, "beam", runner=next_runner)
     assert 0 not in made and 1 not in made and 2 in made
     assert contents(tmp_path / "beam") == contents(tmp_path / "local")
 
