@@ -26,7 +26,12 @@ from bert_tf.options import Options, option
 from bert_tf.predictor import MaskFiller
 from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
 from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
-from bert_tf.programs.demo_corpus import collect_documents, write_classification_data, write_corpus
+from bert_tf.programs.demo_corpus import (
+    collect_documents,
+    split_documents,
+    write_classification_data,
+    write_corpus,
+)
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
 from bert_tf.training.progress import duration
@@ -37,6 +42,7 @@ from bert_tf.training.strategy import PRECISIONS
 MAX_SEQ_LENGTH = 32
 MASKED_LM_PROB = 0.3
 MAX_PREDICTIONS_PER_SEQ = 10
+DEV_SENTENCES_PER_LIBRARY = 250
 
 SENTENCES = (
     "Return the sum of the array elements over a given axis.",
@@ -144,19 +150,19 @@ def step(title: str) -> None:
 
 
 def collect(options: QuickstartOptions, path: Callable[..., str]) -> None:
-    """Writes corpus.txt and held_out.txt, and train.tsv and dev.tsv of the classification task."""
+    """Write corpus.txt and held_out.txt, and train.tsv and dev.tsv of the classification task."""
     documents = list(collect_documents())
-    corpus = write_corpus(documents, path("corpus.txt"), path("held_out.txt"))
+    train, held_out = split_documents(documents)
+    write_corpus(train, path("corpus.txt"))
+    write_corpus(held_out, path("held_out.txt"))
+    num_bytes = os.path.getsize(path("corpus.txt")) + os.path.getsize(path("held_out.txt"))
     print(
-        f"{corpus.num_sentences:,} sentences ({corpus.num_bytes / 1e6:.1f} MB) from "
-        f"{corpus.num_documents:,} source files, {corpus.num_held_out_documents} of them held out"
+        f"{sum(len(document.sentences) for document in documents):,} sentences "
+        f"({num_bytes / 1e6:.1f} MB) in {len(documents):,} documents, "
+        f"{len(held_out)} of them held out"
     )
-    write_classification_data(
-        documents,
-        path("train.tsv"),
-        path("dev.tsv"),
-        num_train_per_library=options.num_fine_tuning_examples,
-    )
+    write_classification_data(train, path("train.tsv"), options.num_fine_tuning_examples)
+    write_classification_data(held_out, path("dev.tsv"), DEV_SENTENCES_PER_LIBRARY)
 
 
 def small_config(vocab_size: int) -> BertConfig:
