@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -120,31 +120,23 @@ def _in_reference_terms(
     tensors: LazyArrays, config: BertConfig
 ) -> tuple[LazyArrays, tuple[str, ...]]:
     """The same tensors under the reference's names and in its layout, and notes on what is odd."""
-    pairs = name_pairs(config.num_hidden_layers)
+    table = {row.theirs: row for row in name_table(config.num_hidden_layers)}
     sources: dict[str, tuple[str, bool]] = {}  # name here -> (name in the file, transposed)
-    aliases: dict[str, str] = {}
-    for own_name in tensors:
+    notes = []
+    for own_name in sorted(tensors, key=lambda name: modern_name(name) in ALIASES):
         modern = modern_name(own_name)
         if modern in BUFFERS:
             continue
-        if modern in ALIASES:
-            aliases[modern] = own_name
-            continue
-        name, transposed = pairs.get(modern, (own_name, False))
-        if name in sources:  # both with and without "bert."; the second is nobody's
-            name, transposed = own_name, False
-        sources[name] = (own_name, transposed)
-
-    notes = []
-    for alias, own_name in aliases.items():
-        name, transposed = pairs[ALIASES[alias]]
-        if name not in sources:
-            sources[name] = (own_name, transposed)
-        elif not np.array_equal(tensors[own_name], tensors[sources[name][0]]):
+        row = table.get(ALIASES.get(modern, modern), TensorName(modern, own_name))
+        if row.ours not in sources:
+            sources[row.ours] = (own_name, row.transposed)
+        elif modern not in ALIASES:  # both with and without "bert."; the second is unused
+            sources[own_name] = (own_name, False)
+        elif not np.array_equal(tensors[own_name], tensors[sources[row.ours][0]]):
             sources[own_name] = (own_name, False)
             notes.append(
-                f"{own_name} differs from {sources[name][0]}, but here the two are one variable; the "
-                "masked-LM head computes with the latter."
+                f"{own_name} differs from {sources[row.ours][0]}, but here the two are one variable; "
+                "the masked-LM head computes with the latter."
             )
 
     def shape(own_name: str, transposed: bool) -> tuple[int, ...]:
@@ -201,59 +193,64 @@ ALIASES = {
 # tokens, masked words). The reference's checkpoints have one for every head.
 POOLER_FILE = "pooler.safetensors"
 
-_LAYER_DENSES = (
-    "attention.self.query",
-    "attention.self.key",
-    "attention.self.value",
-    "attention.output.dense",
-    "intermediate.dense",
-    "output.dense",
+
+class TensorName(NamedTuple):
+    """Hugging Face's name without "bert.", the reference's, and whether the arrays are transposes."""
+
+    theirs: str
+    ours: str
+    transposed: bool = False
+
+
+# The ends of the names in a module: Hugging Face's, the reference's, and whether to transpose.
+_DENSE = (("weight", "kernel", True), ("bias", "bias", False))
+_NORM = (("weight", "gamma", False), ("bias", "beta", False))
+_HEAD = (("weight", "output_weights", False), ("bias", "output_bias", False))
+_TABLE = (("weight", "", False),)
+# The beginnings, with "{}" for the number of a layer.
+_MODULES = (
+    ("embeddings.word_embeddings", "bert/embeddings/word_embeddings", _TABLE),
+    ("embeddings.position_embeddings", "bert/embeddings/position_embeddings", _TABLE),
+    ("embeddings.token_type_embeddings", "bert/embeddings/token_type_embeddings", _TABLE),
+    ("embeddings.LayerNorm", "bert/embeddings/LayerNorm", _NORM),
+    *(
+        (f"encoder.layer.{{}}.{part}", f"bert/encoder/layer_{{}}/{part.replace('.', '/')}", ends)
+        for part, ends in (
+            ("attention.self.query", _DENSE),
+            ("attention.self.key", _DENSE),
+            ("attention.self.value", _DENSE),
+            ("attention.output.dense", _DENSE),
+            ("attention.output.LayerNorm", _NORM),
+            ("intermediate.dense", _DENSE),
+            ("output.dense", _DENSE),
+            ("output.LayerNorm", _NORM),
+        )
+    ),
+    ("pooler.dense", "bert/pooler/dense", _DENSE),
+    ("cls.predictions.transform.dense", "cls/predictions/transform/dense", _DENSE),
+    ("cls.predictions.transform.LayerNorm", "cls/predictions/transform/LayerNorm", _NORM),
+    ("cls.predictions", "cls/predictions", (("bias", "output_bias", False),)),
+    ("cls.seq_relationship", "cls/seq_relationship", _HEAD),
+    ("qa_outputs", "cls/squad", _HEAD),
+    # Sentences, tokens or choices: the configuration's `architectures` say which.
+    ("classifier", "", _HEAD),
 )
-_LAYER_NORMS = ("attention.output.LayerNorm", "output.LayerNorm")
-
-# Linear layers that the reference stores as they are, [out, in].
-_PROJECTIONS = {
-    "cls.seq_relationship": "cls/seq_relationship/",
-    "qa_outputs": "cls/squad/",
-    # Of sentences, of tokens, and of choices: which of them, the configuration's `architectures` say.
-    "classifier": "",
-}
 
 
-def name_pairs(num_hidden_layers: int) -> dict[str, tuple[str, bool]]:
-    """Hugging Face's name, without "bert." -> (the reference's name, whether to transpose).
+def name_table(num_hidden_layers: int) -> tuple[TensorName, ...]:
+    """Return the names of all tensors of a BERT and its heads, for reading and for writing.
 
-    >>> name_pairs(1)["encoder.layer.0.output.dense.weight"]
-    ('bert/encoder/layer_0/output/dense/kernel', True)
+    >>> name_table(2)[-1]
+    TensorName(theirs='classifier.bias', ours='output_bias', transposed=False)
     """
-    pairs: dict[str, tuple[str, bool]] = {}
-
-    def dense(theirs: str, ours: str) -> None:
-        pairs[f"{theirs}.weight"] = (f"{ours}/kernel", True)
-        pairs[f"{theirs}.bias"] = (f"{ours}/bias", False)
-
-    def norm(theirs: str, ours: str) -> None:
-        pairs[f"{theirs}.weight"] = (f"{ours}/gamma", False)
-        pairs[f"{theirs}.bias"] = (f"{ours}/beta", False)
-
-    for table in ("word_embeddings", "position_embeddings", "token_type_embeddings"):
-        pairs[f"embeddings.{table}.weight"] = (f"bert/embeddings/{table}", False)
-    norm("embeddings.LayerNorm", "bert/embeddings/LayerNorm")
-    for index in range(num_hidden_layers):
-        theirs, ours = f"encoder.layer.{index}.", f"bert/encoder/layer_{index}/"
-        for part in _LAYER_DENSES:
-            dense(theirs + part, ours + part.replace(".", "/"))
-        for part in _LAYER_NORMS:
-            norm(theirs + part, ours + part.replace(".", "/"))
-    dense("pooler.dense", "bert/pooler/dense")
-
-    dense("cls.predictions.transform.dense", "cls/predictions/transform/dense")
-    norm("cls.predictions.transform.LayerNorm", "cls/predictions/transform/LayerNorm")
-    pairs["cls.predictions.bias"] = ("cls/predictions/output_bias", False)
-    for theirs, ours in _PROJECTIONS.items():
-        pairs[f"{theirs}.weight"] = (f"{ours}output_weights", False)
-        pairs[f"{theirs}.bias"] = (f"{ours}output_bias", False)
-    return pairs
+    return tuple(
+        TensorName(
+            f"{theirs}.{end}".format(layer), f"{ours}/{our_end}".format(layer).strip("/"), flip
+        )
+        for theirs, ours, ends in _MODULES
+        for layer in (range(num_hidden_layers) if "{}" in theirs else (0,))
+        for end, our_end, flip in ends
+    )
 
 
 def modern_name(name: str) -> str:
@@ -289,19 +286,16 @@ def huggingface_tensors(
     Args:
         arrays: of the encoder and of `head` (`heads.select`), under the reference's names.
     """
-    names = {
-        ours: (theirs, flipped)
-        for theirs, (ours, flipped) in name_pairs(config.num_hidden_layers).items()
-    }
+    names = {row.ours: row for row in name_table(config.num_hidden_layers)}
     tensors: dict[str, np.ndarray] = {}
     beside: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
-        theirs, flipped = names[name]
+        theirs, _, transposed = names[name]
         if name.startswith("bert/") and head.variables:
             theirs = f"bert.{theirs}"
         is_kept_aside = name.startswith("bert/pooler/") and not head.uses_pooler
         target = beside if is_kept_aside else tensors
-        target[theirs] = np.ascontiguousarray(array.T if flipped else array)
+        target[theirs] = np.ascontiguousarray(array.T if transposed else array)
     return tensors, beside
 
 

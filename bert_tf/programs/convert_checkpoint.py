@@ -18,7 +18,7 @@ from bert_tf.data.files import check_new_folder, new_folder
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head, select
-from bert_tf.interop.huggingface import name_pairs
+from bert_tf.interop.huggingface import name_table
 from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.model_folder import read_task
 from bert_tf.options import Options, check_license, option
@@ -179,7 +179,7 @@ def _describe(
     task = read_task(folder_of(source.source))
     stated = options.head or (task.name if task else None)
     head = find_head(source.arrays, stated, source.architecture, source.source)
-    known = (ours for ours, _ in name_pairs(config.num_hidden_layers).values())
+    known = (row.ours for row in name_table(config.num_hidden_layers))
     arrays, left_out = select(source.arrays, head, known, options.head is not None)
     if task is not None and task.name != head.name:
         task = None
