@@ -1,9 +1,9 @@
 """FeatureSpec: one declaration of a tensor, and the views that are derived from it.
 
-The views: a serialized `tf.train.Example` (`encode_example`, in bulk `encode_examples`), the parser of
-a batch of them (`parse_examples`), Keras inputs (`keras_inputs`), the `(x, y, sample_weight)` of
-`Model.fit` (`split`), the batch without needless padding (`trim_padding`), and the all-zero example
-that fills a last batch (`zeros`).
+The views: a serialized `tf.train.Example` (`encode_example`; many at once without TensorFlow:
+`example_bytes.encode_columns`), the parser of a batch of them (`parse_examples`), Keras inputs
+(`keras_inputs`), the `(x, y, sample_weight)` of `Model.fit` (`split`), the batch without needless
+padding (`trim_padding`), and the all-zero example that fills a last batch (`zeros`).
 
 Shape letters: B batch, S sequence, P predictions, K choices.
 """
@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
-
-from bert_tf.data.example_bytes import encode_columns
 
 if TYPE_CHECKING:
     import keras
@@ -150,27 +148,6 @@ def encode_example(specs: Sequence[FeatureSpec], values: Mapping[str, Any]) -> b
             f"are {', '.join(spec.name for spec in specs)}."
         )
     return example.SerializeToString()
-
-
-def encode_examples(specs: Sequence[FeatureSpec], columns: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Many examples at once, many times as fast: what `encode_example` gives for each.
-
-    Args:
-        specs: what an example consists of.
-        columns: name -> array [N, *shape], whole numbers of 0 and more or floats, checked by whoever
-            made them. Exactly the names of `specs`.
-
-    Returns:
-        N serialized examples.
-
-    Raises:
-        ValueError: the names are not those of `specs`.
-    """
-    if {spec.name for spec in specs} != set(columns):
-        raise ValueError(f"The columns are {', '.join(columns)}, but must be those of the specs.")
-    return encode_columns(
-        {spec.name: columns[spec.name].astype(spec.dtype, copy=False) for spec in specs}
-    )
 
 
 def parse_examples(

@@ -78,7 +78,7 @@ class RecordWriter:
         self.write_serialized(encode_example(self.specs, values))
 
     def write_serialized(self, record: bytes) -> None:
-        """Appends one example, as `features.encode_examples` makes it."""
+        """Appends one example, as `example_bytes.encode_columns` makes it."""
         self._check_is_open()
         self._writer.write(record)
         self.count += 1

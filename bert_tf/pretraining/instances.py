@@ -17,7 +17,8 @@ from typing import IO
 
 import numpy as np
 
-from bert_tf.data.features import FeatureSpec, encode_examples
+from bert_tf.data.example_bytes import encode_columns
+from bert_tf.data.features import FeatureSpec
 from bert_tf.data.python_random import RandomWords
 
 # Bytes of rows that stay in memory; more go to a temporary file.
@@ -156,7 +157,7 @@ class InstanceRows:
 
     def records(self, rows: np.ndarray) -> list[bytes]:
         """Some rows as serialized examples."""
-        return encode_examples(self._specs, self.columns(rows))
+        return encode_columns(self.columns(rows))
 
     def close(self) -> None:
         """Removes the temporary file."""
