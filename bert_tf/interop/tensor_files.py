@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bert_tf.data.files import whole_file
 from bert_tf.interop.checkpoint import LazyArrays, read_json
 
 # In order of preference: safetensors are read in place, without running anything.
@@ -126,7 +127,7 @@ def _read_bfloat16(path: str, name: str) -> np.ndarray:
 
 
 def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes one file of tensors, under a temporary name first.
+    """Writes one file of tensors, which gets its name as `whole_file` says.
 
     Raises:
         ImportError: the safetensors library is not installed.
@@ -140,12 +141,11 @@ def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
             f"Writing {path} needs the safetensors library: pip install -e '.[hf]' in "
             "the checkout of bert_tf"
         ) from error
-    temporary = f"{path}.tmp"
     try:
-        save_file(dict(tensors), temporary, metadata={"format": "pt"})  # transformers wants to know
+        with whole_file(path) as name:
+            save_file(dict(tensors), name, metadata={"format": "pt"})  # transformers wants to know
     except SafetensorError as error:
         raise OSError(f"{path}; {error}") from error
-    os.replace(temporary, path)
 
 
 def _open_torch(path: str) -> LazyArrays:

@@ -22,6 +22,7 @@ from typing import IO, Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.files import write_text
 from bert_tf.training.optimization import AVERAGE_SLOT
 
 logger = logging.getLogger(__name__)
@@ -252,10 +253,7 @@ def _write_state(directory: str, prefixes: list[str]) -> None:
     names = [PurePath(prefix).name for prefix in prefixes]
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    target = tf.io.gfile.join(directory, "checkpoint")
-    with tf.io.gfile.GFile(f"{target}.tmp", "w") as file:
-        file.write("\n".join(lines) + "\n")
-    tf.io.gfile.rename(f"{target}.tmp", target, overwrite=True)
+    write_text(tf.io.gfile.join(directory, "checkpoint"), "\n".join(lines) + "\n")
 
 
 try:
