@@ -109,13 +109,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
         return dict(zip(steps[kept].tolist(), rates[kept].tolist(), strict=True))
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "learning_rate": self.learning_rate,
-            "num_train_steps": self.num_train_steps,
-            "num_warmup_steps": self.num_warmup_steps,
-            "end": self.end,
-            "decay_from_warmup": self.decay_from_warmup,
-        }
+        return dict(vars(self))  # the arguments of a schedule are its attributes
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -148,9 +142,6 @@ class WarmupPolynomialDecay(WarmupDecay):
 
     def left(self, progress):
         return ops.power(1.0 - progress, self.power)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "power": self.power}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
