@@ -81,7 +81,7 @@ def default_folders() -> dict[str, Sequence[Path]]:
 
     def package(name: str) -> Path:
         spec = importlib.util.find_spec(name)
-        return Path(spec.submodule_search_locations[0]) if spec else Path(name)  # type: ignore[index]
+        return Path(spec.submodule_search_locations[0]) if spec else Path(name)
 
     tensorflow = package("tensorflow")
     return {
