@@ -31,7 +31,7 @@ def encode_columns(columns: Mapping[str, np.ndarray]) -> list[bytes]:
         parts.append([headers[len(payload)] + payload for payload in payloads])
     # Example: field 1 is Features, whose field 1 is the map from names to values.
     examples = map(b"".join, zip(*parts, strict=True))
-    return [b"\x0a" + _varint(len(example)) + example for example in examples]
+    return [b"\x0a" + varint(len(example)) + example for example in examples]
 
 
 class _Headers(dict):
@@ -39,20 +39,20 @@ class _Headers(dict):
 
     def __init__(self, name: bytes, is_float: bool):
         super().__init__()
-        self._key = b"\x0a" + _varint(len(name)) + name
+        self._key = b"\x0a" + varint(len(name)) + name
         self._kind = b"\x12" if is_float else b"\x1a"  # FloatList or Int64List
 
     def __missing__(self, size: int) -> bytes:
-        head = b"\x0a" + _varint(size)  # field 1 of the list, packed
+        head = b"\x0a" + varint(size)  # field 1 of the list, packed
         for tag in (self._kind, b"\x12"):  # the list in a Feature, the Feature in the entry
-            head = tag + _varint(len(head) + size) + head
+            head = tag + varint(len(head) + size) + head
         entry = self._key + head
-        result = self[size] = b"\x0a" + _varint(len(entry) + size) + entry
+        result = self[size] = b"\x0a" + varint(len(entry) + size) + entry
         return result
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     """Seven bits per byte, the lowest first; all bytes but the last have the upper bit set."""
     result = bytearray()
     while number > 0x7F:

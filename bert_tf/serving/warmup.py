@@ -22,6 +22,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.data.example_bytes import varint
+
 WARMUP_FILE = "tf_serving_warmup_requests"
 
 
@@ -66,13 +68,4 @@ def write_warmup_requests(
 
 def _field(number: int, payload: bytes) -> bytes:
     """A field whose value has a length: tag, length, value."""
-    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
-
-
-def _varint(value: int) -> bytes:
-    """Seven bits in each byte, the lowest first; the eighth says that more follow."""
-    parts = []
-    while value > 127:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*parts, value])
+    return varint(number << 3 | 2) + varint(len(payload)) + payload
