@@ -58,7 +58,7 @@ setup(
     ],
     python_requires=">=3.10,<3.14",
     packages=find_packages(include=["bert_tf", "bert_tf.*"]),
-    package_data={"bert_tf": ["py.typed"]},
+    package_data={"bert_tf": ["py.typed"], "bert_tf.report": ["assets/*"]},
     entry_points={"console_scripts": ["bert_tf = bert_tf.__main__:main"]},
     # tensorflow-text fixes the minor version of tensorflow that it was built for, so the two agree.
     install_requires=[

@@ -38,11 +38,13 @@ def distributions(tmp_path_factory):
     return in_wheel, in_source, folder / "installed"
 
 
-def test_the_wheel_holds_every_module_and_nothing_else(distributions):
+def test_the_wheel_holds_every_module_the_assets_of_pages_and_nothing_else(distributions):
     in_wheel, _, _ = distributions
     package = [name for name in in_wheel if ".dist-info/" not in name]
     modules = [str(path.relative_to(ROOT)) for path in (ROOT / "bert_tf").rglob("*.py")]
-    assert sorted(package) == sorted([*modules, "bert_tf/py.typed"])
+    assets = [str(path.relative_to(ROOT)) for path in (ROOT / "bert_tf/report/assets").iterdir()]
+    assert len(assets) == 5
+    assert sorted(package) == sorted([*modules, *assets, "bert_tf/py.typed"])
 
 
 def test_the_wheel_has_the_licence_and_the_command(distributions):
@@ -58,7 +60,8 @@ def test_the_source_distribution_holds_what_a_checkout_does(distributions, folde
     files = {
         str(path.relative_to(ROOT))
         for path in (ROOT / folder).rglob("*")
-        if path.is_file() and path.suffix in (".py", ".md", ".txt", ".json", ".typed", ".c")
+        if path.is_file()
+        and path.suffix in (".py", ".md", ".txt", ".json", ".typed", ".c", ".html", ".css", ".js")
     }
     assert files and files <= set(in_source)
 

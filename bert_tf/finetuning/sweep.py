@@ -180,7 +180,7 @@ def run_all(
     )
     section = Section(
         f"Best of {len(runs)} runs",
-        table(*_summary(runs, results)) + table(*_lines(runs, results, best["name"])),
+        [table(*_summary(runs, results)), table(*_lines(runs, results, best["name"]))],
         f"{about} Below: mean and standard deviation by setting, then each run.",
         wide=True,
     )

@@ -31,13 +31,7 @@ from bert_tf.predictor import (
     TextModel,
     is_saved_model,
 )
-from bert_tf.report.attention_page import (
-    SCRIPT,
-    STYLE,
-    attention_section,
-    attribution_section,
-    span_section,
-)
+from bert_tf.report.attention_page import attention_section, attribution_section, span_section
 from bert_tf.report.charts import table
 from bert_tf.report.page import Section, page
 from bert_tf.tasks.classification import ClassificationTask
@@ -105,7 +99,7 @@ def visualize(options: VisualizationOptions) -> None:
     title = " | ".join(options.text.split(_SEPARATOR))
     title = title if len(title) <= 120 else title[:119] + "…"
     sections = [*view.sections, heads]
-    write_text(options.output_file, page(title, view.figures, sections, STYLE, SCRIPT))
+    write_text(options.output_file, page(title, view.figures, sections))
     logger.info("Wrote %s: open it in a browser", options.output_file)
 
 
@@ -208,7 +202,7 @@ def _entity_view(
     (many,) = model.columns
     rows = [(e["text"], e[kind], e["probability"], e["start"], e["end"]) for e in found]
     header = (one, kind, "probability", "from character", "to")
-    sections = [Section(many.capitalize(), table(header, rows))] if rows else []
+    sections = [Section(many.capitalize(), [table(header, rows)])] if rows else []
     return View(_packed(trained, options.text), {many: str(len(rows))}, sections)
 
 
@@ -231,7 +225,7 @@ def _choice_view(
     tokens = trained.tokenizer.convert_ids_to_tokens(sequence.input_ids)
     rows = list(zip(choices, answer["probabilities"], strict=True))
     sections = [
-        Section("Choices", table(("choice", "probability"), rows)),
+        Section("Choices", [table(("choice", "probability"), rows)]),
         attribution_section(tokens, found, "score of the best choice"),
     ]
     return View(sequence, {"answer": answer["choice"]}, sections)
@@ -243,7 +237,7 @@ def _mask_view(model: MaskFiller, trained: TrainedModel, options: VisualizationO
     sections = [
         Section(
             f"[MASK] at position {position}",
-            table(("token", "probability"), [tuple(c.values()) for c in candidates]),
+            [table(("token", "probability"), [tuple(c.values()) for c in candidates])],
         )
         for position, candidates in zip(prepared.positions, answer["masks"], strict=True)
     ]

@@ -6,6 +6,7 @@ Shapes: N examples, L labels.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -43,10 +44,7 @@ def evaluation_sections(
     if not suffix:
         return sections
     name = suffix.strip("_")
-    return [
-        Section(f"{section.title} ({name})", section.body, section.note, section.wide)
-        for section in sections
-    ]
+    return [replace(section, title=f"{section.title} ({name})") for section in sections]
 
 
 def _of_one_label(task, examples, logits, labels) -> list[Section]:
@@ -60,7 +58,7 @@ def _of_one_label(task, examples, logits, labels) -> list[Section]:
     of_label = probabilities[np.arange(len(labels)), labels]
     return [
         _confusions(task.labels, predictions, labels),
-        Section("F1 by label", bars(most_common(scores), "F1, and examples of the label")),
+        Section("F1 by label", [bars(most_common(scores), "F1, and examples of the label")]),
         calibration(confidence, predictions == labels),
         _hardest(
             examples,
@@ -86,8 +84,8 @@ def _of_labels(task, examples, logits, labels) -> list[Section]:
     losses = -np.log(np.maximum(np.where(labels == 1, probabilities, 1 - probabilities), 1e-300))
     losses = losses.sum(axis=1)
     return [
-        Section("F1 by label", bars(most_common(scores), "F1, and examples of the label")),
-        Section("Counts by label", table(["label", "known", "predicted", "both"], rows)),
+        Section("F1 by label", [bars(most_common(scores), "F1, and examples of the label")]),
+        Section("Counts by label", [table(["label", "known", "predicted", "both"], rows)]),
         calibration(probabilities.ravel(), labels.ravel() == 1, low=0.0),
         _hardest(
             examples,
@@ -107,20 +105,22 @@ def _of_numbers(task, examples, logits, labels) -> list[Section]:
     return [
         Section(
             "Predicted and known",
-            line_chart(_sample(points), "label", "predicted", dots=True, diagonal=True),
+            [line_chart(_sample(points), "label", "predicted", dots=True, diagonal=True)],
             "Each dot is an example; on the dashed line the prediction is right.",
         ),
         Section(
             "Errors",
-            table(
-                ["", "absolute error"],
-                [
-                    ["mean", float(errors.mean())],
-                    ["median", float(np.median(errors))],
-                    ["95th percentile", float(np.percentile(errors, 95))],
-                    ["largest", float(errors.max())],
-                ],
-            ),
+            [
+                table(
+                    ["", "absolute error"],
+                    [
+                        ["mean", float(errors.mean())],
+                        ["median", float(np.median(errors))],
+                        ["95th percentile", float(np.percentile(errors, 95))],
+                        ["largest", float(errors.max())],
+                    ],
+                )
+            ],
         ),
         _hardest(
             examples,
@@ -147,12 +147,12 @@ def _confusions(names: Sequence[str], predictions: np.ndarray, labels: np.ndarra
     np.add.at(counts, (labels, predictions), 1)
     if len(names) <= _MOST_LABELS:
         note = "Rows are the labels, columns what the model said; shares are of the row."
-        return Section("Confusion matrix", matrix(names, names, counts.tolist()), note)
+        return Section("Confusion matrix", [matrix(names, names, counts.tolist())], note)
     np.fill_diagonal(counts, 0)
     order = np.argsort(-counts, axis=None, kind="stable")[:_MOST_LABELS]
     pairs = [np.unravel_index(place, counts.shape) for place in order if counts.flat[place]]
     rows = [[names[label], names[said], int(counts[label, said])] for label, said in pairs]
-    return Section("Commonest confusions", table(["label", "predicted", "examples"], rows))
+    return Section("Commonest confusions", [table(["label", "predicted", "examples"], rows)])
 
 
 def _hardest(

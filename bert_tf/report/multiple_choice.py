@@ -49,7 +49,7 @@ def choice_sections(questions: Sequence[Question], logits: np.ndarray) -> list[S
             ]
         )
     return [
-        Section("By number of choices", bars(groups, "accuracy, and questions")),
+        Section("By number of choices", [bars(groups, "accuracy, and questions")]),
         calibration(confidence, right, low=0.0),
         hardest_errors(
             ["question", "answer", "predicted", "where"],

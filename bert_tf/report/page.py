@@ -1,67 +1,39 @@
-"""report.html: one page that says how a run went. It needs nothing but a browser.
+"""report.html: one page on the results of a run. It needs nothing but a browser.
 
 A report is a title, the figures of `eval_results.txt`, sections, and the learning curve from
-`metrics.jsonl`. A task brings its own sections:
+`metrics.jsonl`. A task adds its own sections:
 
-    Section("By question word", bars({"who": (0.91, 1203), "why": (0.62, 151)}, unit="F1"))
+    Section("By question word", [bars({"who": (0.91, 1203), "why": (0.62, 151)}, unit="F1")])
+
+Python makes numbers and texts only. A page is assets/page.html with its style, its scripts, and one
+JSON that the scripts draw.
 """
 
 from __future__ import annotations
 
+import html
 import json
 import logging
+import math
 import os
+import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
-from bert_tf.report.charts import escape, figure, line_chart
+from bert_tf.report.charts import Part, line_chart, paragraph
 from bert_tf.report.command_line import changed_flags
 from bert_tf.training.checkpoints import latest_checkpoint
 
 logger = logging.getLogger(__name__)
 
-# `--fill` is of cells that text stands on; the other colors have a contrast of 4.5 with `--paper`.
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c1c1c; --faint: #666; --line: #ddd; --paper: #fff;
-  --fill: 37, 99, 168; --color-0: #2563a8; --color-1: #b54e14; --color-2: #2f7d42;
-  --color-3: #8a4bab; --color-4: #a83232; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e8; --faint: #aaa; --line: #444; --paper: #181818; --fill: 90, 150, 220;
-    --color-0: #6aa9f0; --color-1: #f0955a; --color-2: #6cc583; --color-3: #c792e8;
-    --color-4: #f08080; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 1240px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin: 0 0 1rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.1rem; margin: 0 0 .5rem; }
-main { display: flex; flex-wrap: wrap; gap: 1.5rem 2.5rem; align-items: flex-start; }
-section { max-width: 100%; min-width: 0; overflow-x: auto; } section.wide { flex-basis: 100%; }
-p { margin: .2rem 0 .6rem; max-width: 65ch; } .faint { color: var(--faint); fill: var(--faint); }
-dl { display: flex; flex-wrap: wrap; gap: .5rem 2rem; margin: 0 0 2rem; }
-dt { color: var(--faint); font-size: .85rem; } dd { margin: 0; font-size: 1.4rem; }
-code, pre { font-size: .85rem; white-space: pre-wrap; overflow-wrap: anywhere; }
-h1, dd, td { unicode-bidi: plaintext; }  /* the direction of a text is that of its letters */
-table { border-collapse: collapse; font-size: .9rem; }
-th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: start;
-  vertical-align: top; }
-table.texts td { white-space: nowrap; }
-td.text, table.texts td.text { overflow-wrap: anywhere; min-width: 10rem; white-space: normal; }
-td.number, td.cell { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-td.cell { background: rgba(var(--fill), calc(var(--share) * .5)); }
-td.cell small { display: block; }
-svg { max-width: 100%; height: auto; font: 12px system-ui, sans-serif; }
-svg text { fill: var(--ink); } svg text.faint, svg tspan.faint { fill: var(--faint); }
-svg .grid { stroke: var(--line); } svg .diagonal { stroke: var(--faint); stroke-dasharray: 4 4; }
-@media (max-width: 640px) {
-  svg { font-size: 15px; }
-  table.texts thead { display: none; }
-  table.texts tr { display: block; border-bottom: 1px solid var(--line); padding: .5rem 0; }
-  table.texts td { display: block; border: 0; padding: .1rem 0; }
-  table.texts td::before { content: attr(data-name) ": "; color: var(--faint); } }
-"""
+_ASSETS = Path(__file__).parent / "assets"
+_SCRIPTS = ("charts.js", "attention.js", "page.js")
 
 
 @dataclass(frozen=True)
@@ -70,13 +42,13 @@ class Section:
 
     Args:
         title: plain text.
-        body: HTML, of charts.py.
-        note: plain text above it that says how to read it.
-        wide: whether it takes the whole width, as tables of texts do.
+        parts: tables and charts, of charts.py.
+        note: plain text above them that explains them.
+        wide: take the whole width, for tables of texts.
     """
 
     title: str
-    body: str
+    parts: Sequence[Part]
     note: str = ""
     wide: bool = False
 
@@ -113,7 +85,7 @@ def write_report(
     """
     curve = learning_curve(os.path.join(os.path.dirname(path), "metrics.jsonl"))
     figures = {
-        name.removeprefix("eval_"): figure(value)
+        name.removeprefix("eval_"): value
         for name, value in sorted(results.items())
         if name != "loss" and not name.startswith("loss_")
     }
@@ -127,34 +99,44 @@ def _origin(command: Command, folder: str) -> Section:
     start = getattr(command.options, "init_checkpoint", None)
     evaluated = latest_checkpoint(folder)
     rows = [("Checkpoint", evaluated or start), ("Started from", start if evaluated else None)]
-    texts = [f"<p>{name}: <code>{escape(text)}</code></p>" for name, text in rows if text]
     lines = [f"python -m bert_tf {command.program}", *changed_flags(command.options)]
-    text = escape(" \\\n    ".join(lines))
-    note = "Flags at their defaults are left out."
-    return Section("Checkpoint and command", f"{''.join(texts)}<pre>{text}</pre>", note, wide=True)
+    parts = [paragraph(f"{name}: ", value) for name, value in rows if value]
+    parts.append({"kind": "command", "text": " \\\n    ".join(lines)})
+    return Section(
+        "Checkpoint and command", parts, "Flags at their defaults are left out.", wide=True
+    )
 
 
-def page(
-    title: str,
-    figures: Mapping[str, str],
-    sections: Sequence[Section],
-    style: str = "",
-    script: str = "",
-) -> str:
-    """A whole page as HTML; `style` is CSS besides that of every page, `script` comes at the end."""
-    shown = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
-        for name, value in figures.items()
+def page(title: str, figures: Mapping[str, Any], sections: Sequence[Section]) -> str:
+    """Return a whole page as HTML."""
+    data = {
+        "title": title,
+        "figures": list(figures.items()),
+        "sections": [asdict(section) for section in sections],
+    }
+    values = json.dumps(_plain(data), ensure_ascii=False, allow_nan=False)
+    shown = "\n".join(f"{name}: {value}" for name, value in figures.items())
+    return string.Template(_asset("page.html")).substitute(
+        title=html.escape(title),
+        figures=html.escape(shown),
+        style=_asset("page.css"),
+        data=values.replace("<", "\\u003c"),  # "</script>" in a text would end the data
+        script="".join(map(_asset, _SCRIPTS)),
     )
-    body = "".join(_as_html(section) for section in sections)
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title>\n<style>{_STYLE}{style}</style></head>\n"
-        f"<body><h1>{escape(title)}</h1>\n<dl>{shown}</dl>\n<main>{body}</main>"
-        + (f"<script>{script}</script>" if script else "")
-        + "</body>\n</html>\n"
-    )
+
+
+def _asset(name: str) -> str:
+    return (_ASSETS / name).read_text(encoding="utf-8")
+
+
+def _plain(value: Any) -> Any:
+    """The same values for JSON, with "nan" and "inf" as texts."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def learning_curve(metrics_file: str) -> list[Section]:
@@ -185,22 +167,17 @@ def learning_curve(metrics_file: str) -> list[Section]:
         # The loss of a step is that of a few examples: means of neighbours show where it goes.
         chart = line_chart(named, "step", "loss", most_points=60)
         note = "The loss of the training set is a mean over the steps since the point before."
-        sections.append(Section("Learning curve", chart, note))
+        sections.append(Section("Learning curve", [chart], note))
     metrics = {
         name.removeprefix("eval eval_"): values
         for name, values in series.items()
         if name.startswith("eval eval_") and name != "eval eval_loss"
     }
     if metrics:
-        sections.append(Section("On the dev set while training", line_chart(metrics, "step", "")))
+        chart = line_chart(metrics, "step", "")
+        sections.append(Section("On the dev set while training", [chart]))
     if "train learning_rate" in series:
         rate = {"learning rate": series["train learning_rate"]}
         chart = line_chart(rate, "step", "learning rate", means=False)
-        sections.append(Section("Learning rate", chart))
+        sections.append(Section("Learning rate", [chart]))
     return sections
-
-
-def _as_html(section: Section) -> str:
-    note = f'<p class="faint">{escape(section.note)}</p>' if section.note else ""
-    kind = ' class="wide"' if section.wide else ""
-    return f"<section{kind}><h2>{escape(section.title)}</h2>{note}{section.body}</section>\n"

@@ -45,10 +45,10 @@ def answer_sections(
     lengths = {name: _length_of(texts) for name, texts in answers.items()}
     order = [*_QUESTION_WORDS, _OTHER]
     sections = [
-        Section("By question word", bars(_groups(scores, words, order), "F1, and questions")),
+        Section("By question word", [bars(_groups(scores, words, order), "F1, and questions")]),
         Section(
             "By length of the answer",
-            bars(_groups(scores, lengths, _all_lengths()), "F1, and questions"),
+            [bars(_groups(scores, lengths, _all_lengths()), "F1, and questions")],
             "The length of the first of the known answers.",
         ),
     ]
@@ -115,7 +115,7 @@ def _by_threshold(
     points = [(o, float(f)) for o, f in zip(odds, f1, strict=True) if low <= o <= high]
     return Section(
         "By threshold",
-        line_chart({"F1": points}, "null_score_diff_threshold", "F1", most_points=200),
+        [line_chart({"F1": points}, "null_score_diff_threshold", "F1", most_points=200)],
         "A question gets no answer where its entry in null_odds.json is above the threshold.",
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from bert_tf.report.charts import line_chart, table
+from bert_tf.report.charts import line_chart, paragraph, table
 from bert_tf.report.page import Section
 
 MOST_ERRORS = 25
@@ -37,14 +37,16 @@ def calibration(
     low = min(low, 0.9)
     return Section(
         "Calibration",
-        line_chart(
-            {"model": points},
-            "probability given",
-            "share that came true",
-            x_range=(low, 1.0),
-            y_range=(0.0, 1.0),
-            diagonal=True,
-        ),
+        [
+            line_chart(
+                {"model": points},
+                "probability given",
+                "share that came true",
+                x_range=(low, 1.0),
+                y_range=(0.0, 1.0),
+                diagonal=True,
+            )
+        ],
         "A model that knows how sure it is lies on the dashed line; below it is too sure. "
         f"Mean distance (expected calibration error): {gaps:.3f}.",
     )
@@ -61,10 +63,10 @@ def hardest_errors(
         order: what they are sorted by.
     """
     if not rows:
-        return Section("Hardest errors", "<p>There is no error.</p>", wide=True)
+        return Section("Hardest errors", [paragraph("There is no error.")], wide=True)
     return Section(
         "Hardest errors",
-        table(header, rows, texts=True),
+        [table(header, rows, texts=True)],
         f"{len(rows)} of {num_errors}, {order}. A wrong label in the data shows here too.",
         wide=True,
     )

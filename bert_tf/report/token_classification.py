@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from bert_tf.data.token_classification import Sentence
 from bert_tf.metrics.conlleval import Entity, Scores, entities
-from bert_tf.report.charts import bars, matrix, table
+from bert_tf.report.charts import bars, matrix, paragraph, table
 from bert_tf.report.page import Section
 from bert_tf.report.sections import MOST_ERRORS, most_common, shortened
 
@@ -58,11 +58,11 @@ def word_sections(
     if len(kinds) <= _MOST_TYPES:
         cells = [[counts[row, column] for column in kinds] for row in kinds]
         note = "Rows are the labels in the data, columns those of the model."
-        confusions = Section("Confusion matrix", matrix(kinds, kinds, cells), note)
+        confusions = Section("Confusion matrix", [matrix(kinds, kinds, cells)], note)
     else:
         wrong = [[*pair, n] for pair, n in counts.most_common() if pair[0] != pair[1]]
         rows = wrong[:MOST_ERRORS]
-        confusions = Section("Commonest confusions", table(["label", "predicted", "words"], rows))
+        confusions = Section("Commonest confusions", [table(["label", "predicted", "words"], rows)])
     sections = _scores("label", "words", scores)
     return [*sections, confusions, _errors(sentences, pairs, "labels")]
 
@@ -75,8 +75,8 @@ def _scores(kind: str, counted: str, scores: Scores) -> list[Section]:
     ]
     header = [kind, "precision", "recall", "F1", "in the data", "predicted", "right"]
     return [
-        Section(f"F1 by {kind}", bars(most_common(by_type), f"F1, and {counted} in the data")),
-        Section(f"Counts by {kind}", table(header, rows)),
+        Section(f"F1 by {kind}", [bars(most_common(by_type), f"F1, and {counted} in the data")]),
+        Section(f"Counts by {kind}", [table(header, rows)]),
     ]
 
 
@@ -112,7 +112,7 @@ def _confusions(
     cells = [[counts[row, column] for column in columns] for row in rows]
     return Section(
         "What is taken for what",
-        matrix(rows, columns, cells),
+        [matrix(rows, columns, cells)],
         f'Rows are the entities in the data, columns what the model said. "{_BOUNDS}": the type is '
         "right, the first or last word is not.",
     )
@@ -147,10 +147,10 @@ def _errors(
         for sentence, errors in wrong[:MOST_ERRORS]
     ]
     if not rows:
-        return Section("Errors", "<p>There is no error.</p>", wide=True)
+        return Section("Errors", [paragraph("There is no error.")], wide=True)
     note = f"{len(rows)} of {len(wrong)} sentences with an error, those with the most first."
     header = ["sentence", counted, "predicted", "errors", "where"]
-    return Section("Errors", table(header, rows, texts=True), note, wide=True)
+    return Section("Errors", [table(header, rows, texts=True)], note, wide=True)
 
 
 def _names(sentence: Sentence, found: Iterator[Entity | None]) -> Iterator[str]:

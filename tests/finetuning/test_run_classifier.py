@@ -3,12 +3,12 @@
 import csv
 import dataclasses
 import json
-import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from pages import figures_of
 from tiny_runs import (
     Interruption,
     assert_bit_equal,
@@ -96,9 +96,9 @@ def test_it_leaves_records_checkpoint_results_predictions_and_all_that_the_model
 
 def test_the_report_has_the_number_of_examples_and_the_accuracy_of_one_answer_for_all(pair_model):
     report = (pair_model / "report.html").read_text()
-    figures = dict(re.findall(r"<dt>(\w+)</dt><dd>([0-9.]+)</dd>", report))
-    assert int(figures["examples"]) == count_records([str(pair_model / "eval.tf_record")])
-    assert 0.5 <= float(figures["accuracy_of_largest_class"]) <= float(figures["accuracy"])
+    figures = figures_of(report)
+    assert figures["examples"] == count_records([str(pair_model / "eval.tf_record")])
+    assert 0.5 <= figures["accuracy_of_largest_class"] <= figures["accuracy"]
     assert "python -m bert_tf run_classifier" in report
     assert f"{pair_model}/model.ckpt-60" in report
 

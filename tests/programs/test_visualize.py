@@ -2,27 +2,18 @@
 
 import base64
 import html
-import json
-import os
 import re
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
 import tiny_text_models as tiny
+from pages import data_of, in_browser, needs_browser, widths_in_browser
 
 from bert_tf.prediction.explanation import attention
 from bert_tf.programs import visualize as visualize_module
 from bert_tf.programs.visualize import VisualizationOptions, visualize
 from bert_tf.report.attention_page import opening_head
 from bert_tf.tasks.token_classification import TokenClassificationTask
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-needs_browser = pytest.mark.skipif(
-    BROWSER is None, reason="no Chromium: apt-get install chromium to look at the page in a browser"
-)
 
 
 @pytest.fixture
@@ -38,15 +29,15 @@ def page(monkeypatch, tmp_path):
     return page
 
 
-def data_of(text):
-    """What the script reads."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
-    return json.loads(found[1].replace("<\\/", "</"))
+def parts_of(path):
+    """Kind -> part of the page, the last of each kind."""
+    sections = data_of(path.read_text())["sections"]
+    return {part["kind"]: part for section in sections for part in section["parts"]}
 
 
 def test_the_page_holds_the_attention_of_every_head(page):
     trained = tiny.classifier()
-    data = data_of(page(trained, "the cat sat").read_text())
+    data = parts_of(page(trained, "the cat sat"))["attention"]
     assert data["tokens"] == ["[CLS]", "the", "cat", "sat", "[SEP]"]
     levels = np.frombuffer(base64.b64decode(data["levels"]), np.uint8)
     expected = attention(trained.model, tiny.alone("the cat sat"))
@@ -62,13 +53,13 @@ def test_the_page_holds_the_attention_of_every_head(page):
         (lambda: tiny.classifier(is_pair=True), "the cat ||| a dog", ["the cat | a dog"]),
         (lambda: tiny.classifier(doc_stride=4), tiny.TEXTS[3], ["the first of"]),
         (tiny.answerer, "who sat ? ||| the cat sat on a mat", ["starts and ends", "probability"]),
-        (tiny.chooser, "who ? ||| a dog ||| a cat", ["score of the best choice", "<td>a dog</td>"]),
+        (tiny.chooser, "who ? ||| a dog ||| a cat", ["score of the best choice", '"a dog", 0.']),
         (tiny.pretrained, "the [MASK] sat", ["[MASK] at position 2"]),
-        (lambda: tiny.trained(None), "the cat ||| a dog", ["tokens</dt><dd>7"]),
+        (lambda: tiny.trained(None), "the cat ||| a dog", ['["tokens", "7"]']),
         (
             lambda: tiny.trained(TokenClassificationTask(("O", "B-X"), 11)),
             "the cat",
-            ["entities</dt>"],
+            ['["entities", '],
         ),
     ],
 )
@@ -76,7 +67,7 @@ def test_every_kind_of_model_has_a_page_without_a_network(page, make, text, expe
     content = page(make(), text).read_text()
     for part in expected:
         assert part in content
-    assert 'id="attention"' in content
+    assert '"kind": "attention"' in content
     addresses = set(re.findall(r"\w+://[^\s\"'<]+", content))
     assert addresses == {"http://www.w3.org/2000/svg"}  # a name, which no browser fetches
     assert not re.search(r"<(link|img|iframe)|\bsrc=|@import|url\(", content)
@@ -95,22 +86,24 @@ def test_the_page_opens_on_a_head_whose_words_point_each_at_another_that_is_not_
     assert opening_head(["[CLS]", "[SEP]"], heads[:, :, :2, :2]) == [0, 0]
 
 
+@needs_browser
 def test_pieces_from_right_to_left_keep_their_direction_to_themselves(page):
     trained = tiny.classifier()
     trained.tokenizer.inv_vocab[tiny.TOKENS.index("cat")] = "##\u05d9\u05dd"
-    content = page(trained, "the cat").read_text()
-    assert re.search(r"<bdi [^>]*>##\u05d9\u05dd</bdi>", content)
-    assert re.search(r"<text [^>]*>\u2068##\u05d9\u05dd\u2069 \(2\)</text>", content)
-    assert "h1, dd, td { unicode-bidi: plaintext; }" in content
+    shown, _ = in_browser(page(trained, "the cat"))
+    assert re.search(r"<bdi [^>]*>##\u05d9\u05dd</bdi>", shown)
+    assert re.search(r"<text [^>]*>\u2068##\u05d9\u05dd\u2069 \(2\)<", shown)
+    assert "h1, dd, td { unicode-bidi: plaintext; }" in shown
 
 
 def test_texts_cannot_break_out_of_the_page(page):
     trained = tiny.trained(None)
     trained.tokenizer.inv_vocab[tiny.TOKENS.index("cat")] = "</script><b>"
-    content = page(trained, "<i>x</i> cat").read_text()
+    path = page(trained, "<i>x</i> cat")
+    content = path.read_text()
     assert "</script><b>" not in content
     assert "<i>" not in content
-    assert data_of(content)["tokens"][-2] == "</script><b>"
+    assert parts_of(path)["attention"]["tokens"][-2] == "</script><b>"
 
 
 def test_a_label_can_be_asked_for(page):
@@ -152,34 +145,10 @@ def test_a_saved_model_is_refused(tmp_path):
 # ---------------------------------------------------------------------------------- in a real browser
 
 
-def in_browser(path, address="", *flags):
-    """The page's HTML after its script has run, and what the script complained of."""
-    command = [
-        *(
-            BROWSER,
-            "--headless",
-            "--disable-gpu",
-            "--no-sandbox",
-            "--enable-logging=stderr",
-            "--v=0",
-        ),
-        *("--virtual-time-budget=2000", f"--user-data-dir={path.parent}/profile"),
-    ]
-    done = subprocess.run(
-        [*command, *(flags or ["--dump-dom"]), f"file://{path}{address}"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "HOME": str(path.parent)},
-    )
-    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
-    return done.stdout, complaints
-
-
 @needs_browser
 def test_a_browser_draws_every_head_and_the_chosen_one_large(page):
     path = page(tiny.classifier(), "the cat sat on a mat .")
-    layer, head = data_of(path.read_text())["opening"]
+    layer, head = parts_of(path)["attention"]["opening"]
     shown, complaints = in_browser(path)
     assert complaints == []
     assert shown.count("<canvas") == 4 * (3 + 1)  # layers, heads and their mean
@@ -188,7 +157,7 @@ def test_a_browser_draws_every_head_and_the_chosen_one_large(page):
     assert "<h3>Layer 1, head 2</h3>" in shown
     assert re.search(r'data-key="1.2"[^>]*aria-pressed="true"', shown)
     assert re.search(r'font-weight="bold">\u2068sat\u2069<', shown)
-    # The shares beside the tokens on the right are those of the model.
+    # The fractions next to the tokens on the right are those of the model.
     expected = attention(tiny.classifier().model, tiny.alone("the cat sat on a mat ."))[1, 2, 3]
     found = [int(share) for share in re.findall(r'text-anchor="end">(\d+)%<', shown)]
     visible = [share for share in expected if share >= 0.008]
@@ -214,3 +183,22 @@ def test_a_browser_shows_texts_as_they_are(page):
     shown, complaints = in_browser(page(tiny.classifier(), "<script>alert(1)</script> & cat"))
     assert complaints == []
     assert html.escape("<script>alert(1)</script> & cat", quote=False) in shown
+
+
+def test_the_strongest_tokens_have_the_values_of_all_tokens(page):
+    parts = parts_of(page(tiny.classifier(), "the cat sat on a mat ."))
+    tokens, values = parts["tokens"]["tokens"], parts["tokens"]["values"]
+    rows = parts["signed_bars"]["rows"]
+    assert [[tokens[i], i, values[i]] for _, i, _ in rows] == rows
+    assert sorted(rows, key=lambda row: -abs(row[2])) == rows
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    "make, text", [(tiny.classifier, "the cat"), (tiny.answerer, "who ? ||| a cat")]
+)
+def test_the_page_fits_a_phone(page, make, text):
+    path = page(make(), text)
+    found, complaints = widths_in_browser(path, 390)
+    assert complaints == []
+    assert found <= 390

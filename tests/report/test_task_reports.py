@@ -1,9 +1,8 @@
-"""What the reports of question answering, named entities and multiple choice say."""
-
-import re
+"""Numbers in the reports of question answering, named entities and multiple choice."""
 
 import numpy as np
 import pytest
+from pages import part_of
 
 from bert_tf.data.multiple_choice import Question
 from bert_tf.data.question_answering import Passage, SquadAnswer, SquadExample
@@ -15,24 +14,18 @@ from bert_tf.report.token_classification import entity_sections, word_sections
 from bert_tf.tasks.answer_decoding import Candidate, Prediction
 
 
-def bodies(sections):
-    return {section.title: section.body for section in sections}
+def by_title(sections):
+    return {section.title: section for section in sections}
 
 
-def cells(html):
-    """Of each row of a table the texts."""
-    return [
-        [re.sub("<[^>]+>", "", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)]
-        for row in re.findall("<tr>(.*?)</tr>", html)
-        if "<td" in row
-    ]
+def cells(section):
+    """The rows of a table."""
+    return part_of(section, "table")["rows"]
 
 
-def bar(html, name):
+def bar(section, name):
     """Score and number of a group."""
-    text = re.sub("<title>.*?</title>", "", html)
-    score, count = re.search(rf">{name}</text>.*?>([0-9.]+) <tspan[^>]*>of (\d+)<", text).groups()
-    return float(score), int(count)
+    return {group: tuple(values) for group, *values in part_of(section, "bars")["rows"]}[name]
 
 
 # ---- Questions ----------------------------------------------------------------------------------
@@ -67,7 +60,7 @@ def asked():
 
 
 def test_answers_are_grouped_by_question_word_and_by_length(asked):
-    found = bodies(answer_sections(*asked, version_2_with_negative=True))
+    found = by_title(answer_sections(*asked, version_2_with_negative=True))
     words = found["By question word"]
     assert bar(words, "when") == (1, 1)
     assert bar(words, "who") == (0, 1)
@@ -76,16 +69,16 @@ def test_answers_are_grouped_by_question_word_and_by_length(asked):
     assert bar(words, "other") == (1, 1)
     lengths = found["By length of the answer"]
     assert bar(lengths, "2 words") == (0, 1)
-    assert bar(lengths, r"\(no answer\)") == (1, 1)
+    assert bar(lengths, "(no answer)") == (1, 1)
 
 
 def test_an_error_shows_question_answers_passage_and_how_sure_the_model_was(asked):
-    found = bodies(answer_sections(*asked, version_2_with_negative=True))
+    found = by_title(answer_sections(*asked, version_2_with_negative=True))
     [row] = cells(found["Hardest errors"])
     assert row == [
         "Who built it?",
         "Ann Lee",
-        "The &lt;tower&gt; (0.80)",
+        "The <tower> (0.80)",
         "The tower was built by Ann Lee in 1889.",
         "b",
     ]
@@ -93,8 +86,8 @@ def test_an_error_shows_question_answers_passage_and_how_sure_the_model_was(aske
 
 def test_only_version_2_has_thresholds(asked):
     examples, predictions = asked
-    assert "By threshold" in bodies(answer_sections(*asked, version_2_with_negative=True))
-    found = bodies(answer_sections(examples[:3], predictions, version_2_with_negative=False))
+    assert "By threshold" in by_title(answer_sections(*asked, version_2_with_negative=True))
+    found = by_title(answer_sections(examples[:3], predictions, version_2_with_negative=False))
     assert "By threshold" not in found
 
 
@@ -122,14 +115,10 @@ def test_entities_are_shown_by_type_with_what_was_taken_for_what():
     guessed = ["B-PER", "O", "O", "B-PER", "O", "O"]
     sentence = Sentence(words, tuple(actual), 0, "dev.txt", 3)
     scores = conlleval([actual], [guessed])
-    found = bodies(entity_sections([sentence], [actual], [guessed], scores))
+    found = by_title(entity_sections([sentence], [actual], [guessed], scores))
     assert bar(found["F1 by entity type"], "PER") == (0, 2)
     assert [row[0] for row in cells(found["Counts by entity type"])] == ["LOC", "PER"]
-    numbers = [
-        [int(cell) for cell in row]
-        for row in cells(re.sub("<small>.*?</small>", "", found["What is taken for what"]))
-    ]
-    assert numbers == [
+    assert part_of(found["What is taken for what"], "matrix")["counts"] == [
         # LOC, PER, other words, (none)
         [0, 1, 0, 0],  # Rome
         [0, 0, 1, 1],  # Ann Lee, Bob
@@ -140,7 +129,7 @@ def test_entities_are_shown_by_type_with_what_was_taken_for_what():
             "Ann Lee of Rome and Bob",
             "Ann Lee [PER]; Rome [LOC]; Bob [PER]",
             "Ann [PER]; Rome [PER]",
-            "3",
+            3,
             "dev.txt:3",
         ]
     ]
@@ -151,18 +140,21 @@ def test_labels_of_words_are_shown_by_label_with_a_confusion_matrix_and_the_wron
     sentence = Sentence(("the", "cat", "run"), tuple(actual), 0, "dev.txt", 3)
     as_words = [list(map(as_entities, labels)) for labels in (actual, guessed)]
     scores = conlleval(as_words[:1], as_words[1:])
-    found = bodies(word_sections([sentence], [actual], [guessed], scores))
+    found = by_title(word_sections([sentence], [actual], [guessed], scores))
     assert bar(found["F1 by label"], "NN") == (pytest.approx(2 / 3, abs=1e-4), 2)
-    numbers = cells(re.sub("<small>.*?</small>", "", found["Confusion matrix"]))
-    assert [list(map(int, row)) for row in numbers] == [[1, 0, 0], [0, 1, 1], [0, 0, 0]]
-    assert cells(found["Errors"]) == [["the cat run", "run [NN]", "run [VB]", "1", "dev.txt:3"]]
+    assert part_of(found["Confusion matrix"], "matrix")["counts"] == [
+        [1, 0, 0],
+        [0, 1, 1],
+        [0, 0, 0],
+    ]
+    assert cells(found["Errors"]) == [["the cat run", "run [NN]", "run [VB]", 1, "dev.txt:3"]]
 
 
 def test_where_all_entities_are_right_the_report_says_so():
     labels = ["O", "B-X"]
     sentence = Sentence(("a", "b"), tuple(labels), 0, "f", 1)
-    found = bodies(entity_sections([sentence], [labels], [labels], conlleval([labels], [labels])))
-    assert found["Errors"] == "<p>There is no error.</p>"
+    found = by_title(entity_sections([sentence], [labels], [labels], conlleval([labels], [labels])))
+    assert part_of(found["Errors"], "paragraph")["text"] == "There is no error."
 
 
 # ---- Choices ------------------------------------------------------------------------------------
@@ -176,10 +168,10 @@ def test_choices_are_shown_by_their_number_and_errors_with_their_texts():
     ]
     low = -1e9
     logits = np.float32([[2, 1, low], [0, 0, 3], [0, 1, 0]])
-    found = bodies(choice_sections(questions, logits))
+    found = by_title(choice_sections(questions, logits))
     assert bar(found["By number of choices"], "2 choices") == (1, 1)
     assert bar(found["By number of choices"], "3 choices") == (0.5, 2)
     sure = np.exp(3) / (np.exp(3) + 2)
     assert cells(found["Hardest errors"]) == [
-        ["Who?", f"Ann ({1 / (np.exp(3) + 2):.3g})", f"&lt;Eve&gt; ({sure:.3g})", "q.csv:3"]
+        ["Who?", f"Ann ({1 / (np.exp(3) + 2):.3g})", f"<Eve> ({sure:.3g})", "q.csv:3"]
     ]

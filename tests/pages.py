@@ -1,0 +1,65 @@
+"""Pages of report/page.py: the JSON in them, and their texts in a browser."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
+needs_browser = pytest.mark.skipif(
+    BROWSER is None, reason="no Chromium: apt-get install chromium to look at the page in a browser"
+)
+
+
+def data_of(page):
+    """The JSON of a page, from its text."""
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert "<" not in data
+    return json.loads(data)
+
+
+def figures_of(page):
+    return dict(data_of(page)["figures"])
+
+
+def part_of(section, kind):
+    """The only part of a kind, of a `Section`."""
+    (part,) = (part for part in section.parts if part["kind"] == kind)
+    return part
+
+
+def in_browser(path, address="", *flags):
+    """The page's HTML after its script has run, and what the console has."""
+    command = [
+        *(BROWSER, "--headless", "--disable-gpu", "--no-sandbox", "--enable-logging=stderr"),
+        *("--v=0", "--allow-file-access-from-files", "--virtual-time-budget=2000"),
+        f"--user-data-dir={path.parent}/profile",
+    ]
+    done = subprocess.run(
+        [*command, *(flags or ["--dump-dom"]), f"file://{path}{address}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "HOME": str(path.parent)},
+    )
+    complaints = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    return done.stdout, complaints
+
+
+def widths_in_browser(path, width):
+    """Width of all in the page, in a frame of `width` pixels; and what the console has.
+
+    A window is never narrower than 500 pixels, but a frame is.
+    """
+    frame = path.with_name("frame.html")
+    measure = "document.body.dataset.width = f.contentDocument.documentElement.scrollWidth"
+    frame.write_text(
+        f'<iframe id="f" src="{path.name}" width="{width}" height="900" frameborder="0"></iframe>'
+        f"<script>setTimeout(() => {{ {measure} }}, 1000)</script>"
+    )
+    shown, complaints = in_browser(frame)
+    return int(re.search(r'data-width="(\d+)"', shown)[1]), complaints
