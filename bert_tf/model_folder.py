@@ -7,6 +7,7 @@
       tokenizer_config.json         {"do_lower_case": true}
       task.json                     {"task": "classification", "max_seq_length": 128, "labels": [...]}
       README.md                     for people: the model card (report/model_card.py)
+      model_card_facts.json         facts in the model card
 
 A run writes those from bert_config.json to task.json before it trains, so that
 `--init_checkpoint=output_dir`, `export_saved_model` and `predict` find all that they need; the card

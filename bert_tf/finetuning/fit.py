@@ -26,7 +26,7 @@ from bert_tf.training.trainer import Trainer as TrainingLoop
 
 Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dataset"
 
-_WRITTEN = ("training.json", "metrics.jsonl", "eval_results.txt")
+_WRITTEN = ("training.json", "metrics.jsonl", "model_card_facts.json", "eval_results.txt")
 
 
 class Trainer:

@@ -30,7 +30,7 @@ from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.finetuning.setup import note_training
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.options import TrainingOptions
-from bert_tf.report.model_card import update_figures, write_training_card
+from bert_tf.report.model_card import write_card, write_training_card
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
 from bert_tf.training.progress import Speed
@@ -138,7 +138,7 @@ def train(
     trainer.take_averages()
     if trainer.is_chief:
         size = num_parameters(trainer.model)
-        write_training_card(options, task, config, size, trainer.step, files)
+        write_training_card(options, task, size, trainer.step, files)
     return evaluations.at(trainer.step)
 
 
@@ -355,4 +355,4 @@ def write_results(path: str, results: dict[str, Any], title: str) -> None:
     logger.info("***** %s *****", title)
     for line in lines:
         logger.info("  %s", line)
-    update_figures(os.path.dirname(path), results.get("global_step"))
+    write_card(os.path.dirname(path))

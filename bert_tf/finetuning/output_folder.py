@@ -14,7 +14,7 @@ from bert_tf.tasks.glue import GLUE_TASKS
 
 # Flag -> names of files that some program writes with it, besides those of model_folder.py.
 WRITTEN = {
-    "do_train": ("train.tf_record", "training.json", "metrics.jsonl"),
+    "do_train": ("train.tf_record", "training.json", "metrics.jsonl", "model_card_facts.json"),
     "do_eval": (
         *("eval.tf_record", "eval_mismatched.tf_record", "eval_results.txt", "eval_report.txt"),
         *("eval_predictions.txt", "eval_predictions.jsonl", "report.html"),

@@ -31,7 +31,7 @@ from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.model_folder import BESIDE_CHECKPOINTS, read_task
 from bert_tf.report.best_run import BEST_RUN_FILE, best_of_runs, read_best_run
 from bert_tf.report.charts import table
-from bert_tf.report.model_card import CARD_FILE, may_be_written
+from bert_tf.report.model_card import CARD_FILE
 from bert_tf.report.page import Section
 from bert_tf.training import checkpoints
 from bert_tf.training.strategy import is_multi_worker
@@ -241,8 +241,7 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
                 tf.io.gfile.remove(os.path.join(output_dir, name))
         for name in sorted(tf.io.gfile.listdir(folder)):
             source, target = (os.path.join(place, name) for place in (folder, output_dir))
-            is_own = name.startswith(("result.json", "eval_results.txt"))
-            is_own = is_own or (name == CARD_FILE and not may_be_written(target))
+            is_own = name.startswith(("result.json", "eval_results.txt", CARD_FILE))
             if not is_own and not tf.io.gfile.isdir(source):
                 with whole_file(target) as temporary:
                     tf.io.gfile.copy(source, temporary, overwrite=True)

@@ -160,7 +160,6 @@ def convert_checkpoint(options: ConvertOptions) -> None:
             folder_of(source.source),
             head.name,
             task,
-            checkpoint.config,
             sum(math.prod(shape_of(checkpoint.arrays, name)) for name in checkpoint.arrays),
             head.architecture if options.output_format == "huggingface" else None,
         )

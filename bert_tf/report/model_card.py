@@ -1,18 +1,21 @@
-"""README.md beside a checkpoint: what the model is, of what data and flags, how good, how to load it.
+"""README.md next to a checkpoint: the model, its data and flags, its metrics, how to load it.
 
-    training.train             writes it when a training ends
-    training.write_results     brings its figures up to date
-    convert_checkpoint         writes it into the new folder, with what the source's card says of the
-                               data, the training and the figures
+The card follows from the files of the folder alone:
 
-It begins with YAML that Hugging Face's hub reads, and that with a comment that holds a hash of all
-below. Where that no longer fits, a person has changed the page, and it is never written again.
-Of paths only the last part is told: folders are those of somebody's machine.
+    model_card_facts.json      facts of the training or the conversion, written here
+    bert_config.json           sizes (config.json in a folder for transformers)
+    tokenizer_config.json      lower-cased or not
+    *_results.txt              metrics of the step in model_card_facts.json
+    runs/best.json             the runs whose best this model is
+
+`write_card` replaces the text between two markers. All other text is the user's and stays: YAML above
+the first marker, Markdown below the second. A README.md without markers is never written.
+Paths are cut to their last part, because folders are private to a machine.
 """
 
 from __future__ import annotations
 
-import hashlib
+import json
 import logging
 import os
 import platform
@@ -24,7 +27,6 @@ import keras
 import tensorflow as tf
 
 from bert_tf import __version__
-from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.data.records import count_records
 from bert_tf.interop.checkpoint import read_json
@@ -38,7 +40,12 @@ from bert_tf.tasks.base import Task
 logger = logging.getLogger(__name__)
 
 CARD_FILE = "README.md"
-_MARK = "# Written by bert_tf, and written anew unless it was changed: sha256 "
+FACTS_FILE = "model_card_facts.json"
+# The first marker is inside the YAML that Hugging Face's hub reads, and so is a comment there too.
+_BEGIN = (
+    "# <!-- bert_tf: begin. Written again after each evaluation. Own YAML goes above this line. -->"
+)
+_END = "<!-- bert_tf: end. Own text goes below this line. -->"
 
 _MOST_LABELS = 40
 _MOST_FILES = 10
@@ -78,33 +85,25 @@ _OWN_KIND = _Kind(None, None, None)  # of a task that is none of ours
 
 
 def write_training_card(
-    options: Any,
-    task: Task,
-    config: BertConfig,
-    num_parameters: int,
-    step: int,
-    files: Sequence[str],
+    options: Any, task: Task, num_parameters: int, step: int, files: Sequence[str]
 ) -> None:
-    """Writes the card of a model that was trained.
+    """Write the facts and the card of a model that was trained.
 
     Args:
         options: `TrainingOptions` of the program.
         step: optimizer steps taken.
         files: records that it was trained on.
     """
-    folder, kind = options.output_dir, _KINDS.get(task.name, _OWN_KIND)
-    by = f"`{kind.program}`: " if kind.program else ""
-    parts = {
-        "Model": _table(_model_rows(task.name, task, config, num_parameters, folder)),
-        "Data": _table(_data_rows(options, files)),
-        "Training": (
-            f"{by}{step:,} steps of {options.train_batch_size:,} examples. The flags that differ from "
-            f"their defaults:\n\n```\n{_flags(options)}\n```\n\n{_versions()}"
-        ),
-        "Figures": _figures(folder, step),
-        "Use": _use_of_ours(kind, task),
+    facts = _facts(options, options.license, task.name, task, num_parameters) | {
+        "data": list(_data_rows(options, files)),
+        "training": {
+            "step": int(step),
+            "train_batch_size": options.train_batch_size,
+            "flags": changed_flags(options, _LEFT_OUT, _shown),
+            "versions": _versions(),
+        },
     }
-    _write(folder, task.name, parts, options.license, options.init_checkpoint)
+    _write_facts(options.output_dir, facts)
 
 
 def write_conversion_card(
@@ -113,109 +112,76 @@ def write_conversion_card(
     source_folder: str,
     kind: str,
     task: Task | None,
-    config: BertConfig,
     num_parameters: int,
     architecture: str | None,
 ) -> None:
-    """Writes the card of a checkpoint that was converted.
+    """Write the facts and the card of a checkpoint that was converted.
 
     Args:
-        folder: where it goes; the converted files are there already.
+        folder: has the converted files already.
         options: `ConvertOptions`.
-        source_folder: of the checkpoint that was converted; its card, if it has one, says the licence
-            and, unless somebody has changed it, what is said of data, training and figures.
+        source_folder: of the original checkpoint. Its facts on data, training and metrics are copied,
+            and the licence in its README.md.
         kind: name of the head.
-        architecture: class of `transformers` that opens the folder; None if it is not for that.
+        architecture: class of `transformers` that opens the folder; None for another format.
     """
-    there = _read(os.path.join(source_folder, CARD_FILE)) or ""
-    sections = _sections(_unchanged(there) or "")
-    license = options.license or _license_in(there) or NO_LICENSE
-    parts: dict[str, str] = {
-        "Model": _table(_model_rows(kind, task, config, num_parameters, folder)),
-        **{name: sections[name] for name in ("Data", "Training", "Figures") if name in sections},
-        "Conversion": f"`convert_checkpoint`:\n\n```\n{_flags(options)}\n```\n\n{_versions()}",
-        "Use": _use_of_ours(_KINDS[kind], task),
+    there = _read_facts(source_folder)
+    stated = _license_in(_read(os.path.join(source_folder, CARD_FILE)) or "")
+    license = options.license or stated or there.get("license", NO_LICENSE)
+    facts = _facts(options, license, kind, task, num_parameters) | {
+        "architecture": architecture,
+        "conversion": {"flags": changed_flags(options, _LEFT_OUT, _shown), "versions": _versions()},
     }
-    if architecture is not None:
-        parts["Use"] = f"{_use_of_transformers(architecture)}\n\n{parts['Use']}"
-    _write(folder, kind, parts, license, options.init_checkpoint, architecture is not None)
+    if there:
+        facts |= {name: there[name] for name in ("data", "training") if name in there}
+        facts["figures"] = _figures(source_folder, there)
+    _write_facts(folder, facts)
 
 
-def update_figures(folder: str, step: int | None) -> None:
-    """Brings the figures of the card in `folder` up to date, if there is a card of ours.
+def write_card(folder: str) -> None:
+    """Write the part between the markers of README.md, if the folder has facts.
 
-    Args:
-        step: of the model that was evaluated; None where several were.
+    A README.md without markers stays as it is.
     """
-    path = os.path.join(folder, CARD_FILE)
-    text = None if step is None else _read(path)
-    if text is None:
+    facts, path = _read_facts(folder), os.path.join(folder, CARD_FILE)
+    if not facts:
         return
-    page = _unchanged(text)
-    if page is None:
-        logger.info("%s is not brought up to date, since somebody has written in it", path)
-        return
-    before, _, rest = page.partition("\n## Figures\n")
-    _, found, after = rest.partition("\n## ")
-    if found:
-        write_text(
-            path, _stamped(f"{before}\n## Figures\n\n{_figures(folder, step)}\n{found}{after}")
-        )
-
-
-def may_be_written(path: str) -> bool:
-    """Whether there is no card at `path`, or one of ours that nobody has changed."""
     text = _read(path)
-    return text is None or _unchanged(text) is not None
-
-
-# ---- The page ------------------------------------------------------------------------------------
-
-
-def _write(
-    folder: str,
-    kind: str,
-    parts: Mapping[str, str],
-    license: str,
-    start: str | None,
-    for_transformers: bool = False,
-) -> None:
-    path = os.path.join(folder, CARD_FILE)
-    if not may_be_written(path):
-        logger.info("%s stays as it is, since somebody has written in it", path)
+    text = f"---\n{_BEGIN}\n{_END}\n" if text is None else text
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = rest.rpartition(_END)
+    if not (begin and end):
+        logger.info("%s stays as it is, because it does not have both markers of bert_tf", path)
         return
-    pipeline = _KINDS.get(kind, _OWN_KIND).pipeline
-    library = "transformers" if for_transformers else "bert_tf"
-    values = {"license": license, "library_name": library}
-    if pipeline is not None:
-        values["pipeline_tag"] = pipeline
-    if start is not None and start.startswith(SCHEME):
-        values["base_model"] = start.removeprefix(SCHEME).partition("@")[0].rstrip("/")
-    front = "".join(f"{name}: {value}\n" for name, value in values.items())
-    title = f"BERT, {kind.replace('_', ' ')}"
-    stated = (
-        f"`{license}`, as whoever made it has stated."
-        if license != NO_LICENSE
-        else "Nobody has stated one. It depends on the weights that the model started from and on its "
-        "data as well."
-    )
-    body = "".join(
-        f"\n## {name}\n\n{text}\n" for name, text in {**parts, "Licence": stated}.items()
-    )
-    what = "A BERT model (Devlin et al. 2019)."
-    write_text(path, _stamped(f"{front}tags:\n- bert\n---\n\n# {title}\n\n{what}\n{body}"))
+    write_text(path, f"{before}{_BEGIN}\n{_card(folder, facts, before)}{_END}{after}")
     logger.info("Wrote %s, the model card", path)
 
 
-def _stamped(page: str) -> str:
-    digest = hashlib.sha256(page.encode()).hexdigest()[:16]
-    return f"---\n{_MARK}{digest}\n{page}"
+# ---- Facts and files ----------------------------------------------------------------------------
 
 
-def _unchanged(text: str) -> str | None:
-    """What stands below the first comment, if it is as we wrote it; else None."""
-    page = text.partition(_MARK)[2].partition("\n")[2]
-    return page if text == _stamped(page) else None
+def _facts(
+    options: Any, license: str, kind: str, task: Task | None, num_parameters: int
+) -> dict[str, Any]:
+    start = options.init_checkpoint or ""
+    is_hub = start.startswith(SCHEME)
+    return {
+        "license": license,
+        "base_model": start.removeprefix(SCHEME).partition("@")[0].rstrip("/") if is_hub else None,
+        "kind": kind,
+        "arguments": {} if task is None else task.arguments(),
+        "num_parameters": num_parameters,
+    }
+
+
+def _write_facts(folder: str, facts: Mapping[str, Any]) -> None:
+    write_text(os.path.join(folder, FACTS_FILE), json.dumps(facts, indent=2) + "\n")
+    write_card(folder)
+
+
+def _read_facts(folder: str) -> dict[str, Any]:
+    path = os.path.join(folder, FACTS_FILE)
+    return read_json(path) if tf.io.gfile.exists(path) else {}
 
 
 def _read(path: str) -> str | None:
@@ -225,27 +191,69 @@ def _read(path: str) -> str | None:
         return file.read().decode("utf-8", errors="replace")
 
 
-def _sections(page: str) -> dict[str, str]:
-    """Title of a section -> its text."""
-    found = (part.partition("\n") for part in page.split("\n## ")[1:])
-    return {title: text.strip("\n") for title, _, text in found}
-
-
 def _license_in(text: str) -> str | None:
-    """Of the YAML at the beginning of a card, whoever wrote it."""
-    front = re.match(r"---\n(.*?)\n---", text, re.S)
+    """The licence in the YAML at the beginning of a card, or of its part above the first marker."""
+    front = re.match(r"---\n(.*?)(\n---|\Z)", text, re.S)
     found = re.search(r"^license: *([A-Za-z][\w.+-]*) *$", front[1], re.M) if front else None
     return found[1] if found else None
 
 
-# ---- Its parts -----------------------------------------------------------------------------------
+# ---- The card -----------------------------------------------------------------------------------
 
 
-def _model_rows(
-    kind: str, task: Task | None, config: BertConfig, num_parameters: int, folder: str
-) -> Iterable[tuple[str, str]]:
-    arguments = {} if task is None else task.arguments()
-    yield "task", f"`{kind}`"
+def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
+    """The text between the markers. `before`, the user's YAML, has precedence over ours."""
+    kind = _KINDS.get(facts["kind"], _OWN_KIND)
+    license = _license_in(before) or facts["license"]
+    architecture = facts.get("architecture")
+    values = {
+        "license": license,
+        "library_name": "transformers" if architecture else "bert_tf",
+        "pipeline_tag": kind.pipeline,
+        "base_model": facts["base_model"],
+        "tags": "[bert]",
+    }
+    own = set(re.findall(r"^([\w-]+):", before, re.M))
+    lines = [f"{name}: {value}" for name, value in values.items() if value and name not in own]
+    stated = (
+        f"`{license}`, as whoever made it has stated."
+        if license != NO_LICENSE
+        else "Nobody has stated one. It depends on the weights that the model started from and on its "
+        "data as well."
+    )
+    use = _use_of_ours(kind, facts["arguments"])
+    parts = {
+        "Model": _table(_model_rows(folder, facts)),
+        "Data": _table(facts["data"]) if "data" in facts else None,
+        "Training": _training(kind, facts["training"]) if "training" in facts else None,
+        "Figures": _figures(folder, facts),
+        "Conversion": _conversion(facts["conversion"]) if "conversion" in facts else None,
+        "Use": f"{_use_of_transformers(architecture)}\n\n{use}" if architecture else use,
+        "Licence": stated,
+    }
+    body = "".join(f"\n## {name}\n\n{text}\n" for name, text in parts.items() if text)
+    title = f"# BERT, {facts['kind'].replace('_', ' ')}"
+    front = "\n".join(lines)
+    return f"{front}\n---\n\n{title}\n\nA BERT model (Devlin et al. 2019).\n{body}\n"
+
+
+def _training(kind: _Kind, training: Mapping[str, Any]) -> str:
+    by = f"`{kind.program}`: " if kind.program else ""
+    flags = "\n".join(training["flags"])
+    return (
+        f"{by}{training['step']:,} steps of {training['train_batch_size']:,} examples. The flags that "
+        f"differ from their defaults:\n\n```\n{flags}\n```\n\n{training['versions']}"
+    )
+
+
+def _conversion(conversion: Mapping[str, Any]) -> str:
+    flags = "\n".join(conversion["flags"])
+    return f"`convert_checkpoint`:\n\n```\n{flags}\n```\n\n{conversion['versions']}"
+
+
+def _model_rows(folder: str, facts: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    arguments = dict(facts["arguments"])
+    yield "task", f"`{facts['kind']}`"
     labels = arguments.pop("labels", ())
     if labels:
         more = f" and {len(labels) - _MOST_LABELS:,} more" if len(labels) > _MOST_LABELS else ""
@@ -254,17 +262,17 @@ def _model_rows(
         if value is not None:
             values = value if isinstance(value, list) else [value]
             yield f"`{name}`", ", ".join(map(_code, values))
-    yield (
-        "layers, hidden size, heads",
-        (f"{config.num_hidden_layers}, {config.hidden_size}, {config.num_attention_heads}"),
-    )
-    yield "parameters", f"{num_parameters:,}"
+    paths = (os.path.join(folder, name) for name in ("bert_config.json", "config.json"))
+    config = read_json(next(filter(tf.io.gfile.exists, paths)))
+    sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    yield "layers, hidden size, heads", ", ".join(str(config[name]) for name in sizes)
+    yield "parameters", f"{facts['num_parameters']:,}"
     case = ""
     path = os.path.join(folder, "tokenizer_config.json")
     if tf.io.gfile.exists(path):
         case = ", lower-cased" if read_json(path).get("do_lower_case") else ", not lower-cased"
-    yield "vocabulary", f"{config.vocab_size:,} WordPieces{case}"
-    yield "positions", f"{config.max_position_embeddings:,}"
+    yield "vocabulary", f"{config['vocab_size']:,} WordPieces{case}"
+    yield "positions", f"{config['max_position_embeddings']:,}"
 
 
 def _data_rows(options: Any, files: Sequence[str]) -> Iterable[tuple[str, str]]:
@@ -296,8 +304,9 @@ def _data_rows(options: Any, files: Sequence[str]) -> Iterable[tuple[str, str]]:
         )
 
 
-def _figures(folder: str, step: int | None) -> str:
-    """The `*_results.txt` that are of this step, as tables."""
+def _figures(folder: str, facts: Mapping[str, Any]) -> str | None:
+    """Tables of the `*_results.txt` of the step; else the metrics of the folder that was converted."""
+    step = facts.get("training", {}).get("step")
     tables = []
     for path in sorted(tf.io.gfile.glob(os.path.join(folder, "*_results.txt"))):
         lines = (_read(path) or "").splitlines()
@@ -305,20 +314,21 @@ def _figures(folder: str, step: int | None) -> str:
         if values.get("global_step") == str(step):
             rows = [(f"`{name}`", _number(value)) for name, value in values.items()]
             tables.append(f"`{os.path.basename(path)}`:\n\n{_table(rows)}")
-    if tables and step is not None:
-        tables.append(best_of_runs(folder, step))
-    return "\n\n".join(filter(None, tables)) or "It has not been evaluated."
+    if tables:
+        return "\n\n".join(filter(None, [*tables, best_of_runs(folder, step)]))
+    return facts.get("figures", None if step is None else "It has not been evaluated.")
 
 
-def _use_of_ours(kind: _Kind, task: Task | None) -> str:
+def _use_of_ours(kind: _Kind, arguments: Mapping[str, Any]) -> str:
     if kind.example is None:
         return (
             "With bert_tf and the class of its task, where `FOLDER` is this folder:\n\n```python\n"
             "from bert_tf.interop.initial import initialize\n\n"
             'model = task.build_model(config)\ninitialize(model, "FOLDER")\n```'
         )
-    is_pair = task is not None and task.arguments().get("is_pair")
-    example = 'predict([("A text.", "Another text.")])' if is_pair else kind.example
+    example = (
+        'predict([("A text.", "Another text.")])' if arguments.get("is_pair") else kind.example
+    )
     text = (
         "With bert_tf, where `FOLDER` is this folder:\n\n"
         "```python\nimport bert_tf\n\n"
@@ -340,11 +350,6 @@ def _use_of_transformers(architecture: str) -> str:
         'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\n'
         f'model = {architecture}.from_pretrained("FOLDER")\n```'
     )
-
-
-def _flags(options: Any) -> str:
-    """The flags that differ from their defaults, one a line."""
-    return "\n".join(changed_flags(options, _LEFT_OUT, _shown))
 
 
 def _shown(flag: str, value: Any) -> str:

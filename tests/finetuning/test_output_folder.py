@@ -30,7 +30,7 @@ def put(folder, *names, text="mine\n"):
     "name",
     [
         *("vocab.txt", "labels.txt", "train.tf_record", "eval.tf_record", "metrics.jsonl"),
-        *("training.json", "eval_results.txt", "report.html"),
+        *("training.json", "model_card_facts.json", "eval_results.txt", "report.html"),
     ],
 )
 def test_a_persons_own_file_is_not_overwritten(options, tmp_path, name):

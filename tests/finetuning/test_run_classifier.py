@@ -81,6 +81,7 @@ def test_it_leaves_records_checkpoint_results_predictions_and_all_that_the_model
         "metrics.jsonl",
         "model.ckpt-60.data-00000-of-00001",
         "model.ckpt-60.index",
+        "model_card_facts.json",
         "predict.tf_record",
         "predict.tf_record.json",
         "report.html",

@@ -39,6 +39,7 @@ def test_it_leaves_all_that_the_docstring_promises(ner_model):
         "eval_results.txt",
         "labels.txt",
         "metrics.jsonl",
+        "model_card_facts.json",
         "report.html",
         "task.json",
         "test.tf_record",

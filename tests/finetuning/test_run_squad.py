@@ -56,6 +56,7 @@ def test_it_leaves_records_checkpoint_answers_and_all_that_the_model_needs(
         *("train.tf_record.json", "eval.tf_record.json"),
         *("predictions.json", "nbest_predictions.json", "training.json", "best", "report.html"),
         "README.md",
+        "model_card_facts.json",
         *("model.ckpt-100.index", "model.ckpt-100.data-00000-of-00001"),
     }
     without_evaluations = files - {"best"}

@@ -72,7 +72,7 @@ def test_it_leaves_checkpoints_results_metrics_and_all_that_the_model_needs(pret
     beside = ["bert_config.json", "task.json", "tokenizer_config.json", "vocab.txt"]
     files = ["best", "checkpoint", "eval_results.txt", "metrics.jsonl", "training.json"]
     names = sorted(path.name for path in pretrained.iterdir())
-    assert names == sorted([*parts, *beside, *files, "README.md"])
+    assert names == sorted([*parts, *beside, *files, "README.md", "model_card_facts.json"])
     best = sorted(path.name for path in (pretrained / "best").iterdir())
     parts = [f"model.ckpt-150.{part}" for part in ("data-00000-of-00001", "index")]
     assert best == sorted([*parts, *beside, "best.json", "checkpoint"])

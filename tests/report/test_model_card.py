@@ -1,5 +1,6 @@
-"""README.md beside a checkpoint: what it tells, what it does not, and whose changes it respects."""
+"""README.md next to a checkpoint: its facts, what it leaves out, and the text of users in it."""
 
+import json
 import re
 import shutil
 
@@ -136,12 +137,7 @@ def test_a_later_evaluation_brings_the_figures_up_to_date(pretrained, mood_table
     figures = rows(section(tmp_path, "Figures"))
     assert "`eval_accuracy`" in figures and "`test_f1`" not in figures  # which is of another step
     after = card(tmp_path)
-    assert (
-        after.partition("\n## Figures\n")[0].splitlines()[2:]
-        == (
-            before.partition("\n## Figures\n")[0].splitlines()[2:]  # the second line is the hash
-        )
-    )
+    assert after.partition("\n## Figures\n")[0] == before.partition("\n## Figures\n")[0]
     assert after.partition("\n## Use\n")[2] == before.partition("\n## Use\n")[2]
 
 
@@ -150,30 +146,56 @@ def test_a_page_that_a_person_wrote_stays_as_it_is(pretrained, mood_tables, tmp_
     with caplog.at_level("INFO"):
         short_training(pretrained, mood_tables, tmp_path)
     assert card(tmp_path) == "# Mine\n"
-    assert "stays as it is, since somebody has written in it" in caplog.text
+    assert "README.md stays as it is, because it does not have both markers" in caplog.text
+
+
+def write_other_results(folder):
+    step = int(read_results(folder)["global_step"])
+    write_results(f"{folder}/eval_results.txt", {"eval_f1": 0.25, "global_step": step}, "again")
+
+
+def test_text_outside_the_markers_is_the_users_and_stays(trained):
+    path = trained / "README.md"
+    text = card(trained).replace("---\n", "---\nlanguage: en\nlicense: mit\n", 1)
+    path.write_text(text + "Thanks to all.\n")
+    write_other_results(trained)
+    assert card(trained).startswith("---\nlanguage: en\nlicense: mit\n")
+    assert card(trained).endswith("-->\nThanks to all.\n")
+    assert card(trained).count("license:") == 1  # the user's has precedence over ours
+    assert "`mit`, as whoever made it has stated." in section(trained, "Licence")
+    assert rows(section(trained, "Figures"))["`eval_f1`"] == "0.25"
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda text: text.replace("license: other", "license: mit"),
-        lambda text: text.replace("license: other", "license: other\nlanguage: en"),
-        lambda text: text + "Thanks to all.\n",
-        lambda text: text.replace("\n", "\r\n"),
+        lambda text: re.sub("# <!-- bert_tf: begin.*", "", text),
+        lambda text: re.sub("<!-- bert_tf: end.*", "", text),
         lambda text: "",
     ],
-    ids=["licence", "language", "thanks", "line ends", "empty"],
+    ids=["no begin", "no end", "empty"],
 )
-def test_one_change_is_enough_to_make_it_a_persons(trained, change, caplog):
+def test_without_both_markers_the_page_is_the_users(trained, change, caplog):
     path = trained / "README.md"
-    assert model_card.may_be_written(str(path))
-    path.write_bytes(change(card(trained)).encode())
+    path.write_text(change(card(trained)))
     text = path.read_bytes()
     with caplog.at_level("INFO"):
-        write_results(f"{trained}/eval_results.txt", {"eval_f1": 0.25, "global_step": 60}, "again")
+        write_other_results(trained)
     assert path.read_bytes() == text
-    assert not model_card.may_be_written(str(path))
-    assert "is not brought up to date, since somebody has written in it" in caplog.text
+    assert "README.md stays as it is, because it does not have both markers" in caplog.text
+
+
+def test_the_card_follows_from_the_files_of_the_folder(trained):
+    text = card(trained)
+    model_card.write_card(str(trained))
+    assert card(trained) == text
+    (trained / "README.md").unlink()
+    model_card.write_card(str(trained))
+    assert card(trained) == text
+    (trained / "README.md").unlink()
+    (trained / model_card.FACTS_FILE).unlink()
+    model_card.write_card(str(trained))
+    assert not (trained / "README.md").exists()
 
 
 def test_our_own_card_is_written_anew(trained, pretrained, mood_tables):
@@ -185,7 +207,7 @@ def test_our_own_card_is_written_anew(trained, pretrained, mood_tables):
     assert f": {step + 2} steps of 16 examples" in section(trained, "Training")
 
 
-def test_the_card_of_the_best_of_several_runs_moves_up_unless_a_persons_page_is_there(
+def test_the_facts_of_the_best_of_several_runs_move_up_and_a_persons_page_stays(
     trained, pretrained, mood_tables, tmp_path
 ):
     for name, page in (("with", "# Mine\n"), ("without", None)):
@@ -196,7 +218,12 @@ def test_the_card_of_the_best_of_several_runs_moves_up_unless_a_persons_page_is_
         run = PlannedRun("seed-7", {}, sentence_options(pretrained, mood_tables, run_dir))
         _keep_if_best(run, read_results(trained), str(output_dir))
         assert (output_dir / "task.json").exists()
-        assert card(output_dir) == (page or card(trained))
+        shutil.copy(trained / "eval_results.txt", output_dir)  # the program evaluates it again
+        model_card.write_card(str(output_dir))
+        assert card(output_dir) == page or page is None
+        if page is None:
+            assert section(output_dir, "Figures").startswith(section(trained, "Figures"))
+            assert section(output_dir, "Training") == section(trained, "Training")
 
 
 @pytest.mark.parametrize("license", ["", "apache 2.0", "mit\ntags: x", "'mit'", "[mit]"])
@@ -229,15 +256,21 @@ def test_a_conversion_for_transformers_keeps_what_is_known_and_says_how_it_is_lo
     assert section(back, "Figures") == section(trained, "Figures")
 
 
-def test_of_a_changed_card_a_conversion_takes_the_licence_alone(trained, tmp_path):
+def test_a_conversion_takes_the_licence_of_a_users_page_and_the_facts_of_the_folder(
+    trained, tmp_path
+):
     page = "---\nlanguage: en\nlicense: gpl-3.0\n---\n\n## Data\n\nX\n"
     (trained / "README.md").write_text(page)
+    facts = json.loads((trained / model_card.FACTS_FILE).read_text())
     target = convert(trained, tmp_path / "there", "tf1", max_seq_length=19)
     assert "\nlicense: gpl-3.0\nlibrary_name: bert_tf\n" in card(target)
-    assert "## Data" not in card(target)
+    assert section(target, "Data") == "\n" + model_card._table(facts["data"]) + "\n"
     assert "--max_seq_length=19\n" in section(target, "Conversion")
     (trained / "README.md").unlink()
-    assert "\nlicense: other\n" in card(convert(trained, tmp_path / "without", "tf1"))
+    (trained / model_card.FACTS_FILE).unlink()
+    target = convert(trained, tmp_path / "without", "tf1")
+    assert "\nlicense: other\n" in card(target)
+    assert not {"## Data", "## Training", "## Figures"} & set(card(target).splitlines())
 
 
 def test_labels_with_signs_of_markdown_stay_in_their_cell():
