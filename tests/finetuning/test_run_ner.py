@@ -413,7 +413,7 @@ def test_the_model_of_another_program_is_refused(sentence_model, conll_folder, t
         tmp_path, data_dir=str(conll_folder), init_checkpoint=str(sentence_model), do_eval=True
     )
     with pytest.raises(
-        ValueError, match="a model for classification, .*program is for token_class"
+        ValueError, match=r"a model for classification, .*program is for token_class"
     ):
         run_ner(options)
 
