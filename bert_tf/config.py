@@ -1,4 +1,4 @@
-"""BertConfig: the architecture of one BERT model, as `bert_config.json` holds it."""
+"""BertConfig: the architecture of one BERT model, stored in `bert_config.json`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# Keys of the published files that describe nothing in this architecture. They are kept and written
-# back, as the reference keeps them.
+# Keys of the published files that this architecture does not use. Kept and written back, as in the
+# reference.
 _REFERENCE_EXTRAS = frozenset(
     {
         "directionality",
@@ -24,7 +24,7 @@ _REFERENCE_EXTRAS = frozenset(
     }
 )
 
-# Keys that only Hugging Face's `config.json` has. Any of them marks a file of that dialect, in which
+# Keys that only Hugging Face's `config.json` has. Any of them marks that dialect, where
 # `hidden_act: "gelu"` is the exact (erf) form.
 _HUGGINGFACE_EXTRAS = frozenset(
     {
@@ -125,19 +125,18 @@ class BertConfig:
         intermediate_size: I, width of the feed-forward layer.
         hidden_act: "gelu" (tanh approximation, as in the reference), "gelu_erf" (exact, as in
             Hugging Face's models), "relu", "tanh" or "linear".
-        hidden_dropout_prob: share in [0, 1) of hidden values dropped in training.
-        attention_probs_dropout_prob: share in [0, 1) of attention probabilities dropped.
+        hidden_dropout_prob: fraction in [0, 1) of hidden values dropped in training.
+        attention_probs_dropout_prob: fraction in [0, 1) of attention probabilities dropped.
         max_position_embeddings: longest sequence, in tokens.
-        type_vocab_size: number of segments. The reference's default is 16; every published model
-            has 2.
+        type_vocab_size: number of segments. The reference's default is 16. Published models have 2.
         initializer_range: standard deviation of the truncated normal initializer.
         layer_norm_eps: added to the variance in LayerNorm; 1e-12 in the reference.
         attention_direction: "bidirectional", or "left_to_right" for the paper's ablation (section
-            5.1), where a token sees itself and those before it.
-        num_bilstm_layers: BiLSTM layers on top of the encoder, H / 2 units in each direction; the
+            5.1). A token then attends to itself and those before it.
+        num_bilstm_layers: BiLSTM layers on top of the encoder, H / 2 units in each direction: the
             paper's ablation "+ BiLSTM" (section 5.1). 0 in the reference.
-        extra: keys of public files that do not describe this architecture (`directionality`,
-            `pooler_*`, Hugging Face's); kept, written back, and not compared.
+        extra: other keys of public files (`directionality`, `pooler_*`, Hugging Face's). Kept, and
+            not compared.
 
     Raises:
         ValueError: a value is out of its range.
@@ -201,7 +200,7 @@ class BertConfig:
         if layers and self.hidden_size % 2:
             raise ValueError(
                 f"`hidden_size` is {self.hidden_size}, but must be even with `num_bilstm_layers` = "
-                f"{layers}: half of it are the units of each direction."
+                f"{layers}. Each direction has half of it as units."
             )
 
     @property
@@ -211,7 +210,7 @@ class BertConfig:
 
     @classmethod
     def from_name(cls, name: str, vocab_size: int, **changes: Any) -> BertConfig:
-        """A size of the reference: tiny, mini, small, medium, base or large.
+        """Return a size of the reference: tiny, mini, small, medium, base or large.
 
         Args:
             name: one of the six sizes.
@@ -220,8 +219,8 @@ class BertConfig:
         """
         if name not in _SIZES:
             raise ValueError(
-                f"There is no BERT size named {name!r}{_suggestion(name, _SIZES)} "
-                f"The named sizes are {', '.join(_SIZES)}."
+                f"Unknown BERT size {name!r}{_suggestion(name, _SIZES)} "
+                f"The sizes are {', '.join(_SIZES)}."
             )
         num_hidden_layers, hidden_size = _SIZES[name]
         fields = dict(
@@ -236,11 +235,11 @@ class BertConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> BertConfig:
-        """From the keys of a `bert_config.json` or of Hugging Face's `config.json`.
+        """Return the configuration in a `bert_config.json` or Hugging Face's `config.json`.
 
         Raises:
-            ValueError: a key is unknown (a close match is offered), `vocab_size` is missing, a value
-                is out of range, or the file describes an architecture other than BERT.
+            ValueError: a key is unknown, `vocab_size` is missing, a value is out of range, or the
+                architecture is not BERT.
         """
         known = {f.name for f in dataclasses.fields(cls)} - {"extra"}
         accepted = known | _REFERENCE_EXTRAS | _HUGGINGFACE_EXTRAS
@@ -261,12 +260,12 @@ class BertConfig:
 
     @classmethod
     def from_json_file(cls, json_file: str | os.PathLike) -> BertConfig:
-        """Reads `bert_config.json` (or Hugging Face's `config.json`); errors name the file."""
+        """Read `bert_config.json` (or Hugging Face's `config.json`). Errors name the file."""
         try:
             values = parse_json(Path(json_file).read_text(encoding="utf-8-sig"))
             if not isinstance(values, dict):
                 raise ValueError(
-                    f"a JSON object was expected, but it holds {type(values).__name__}"
+                    f"must contain a JSON object, but contains {type(values).__name__}"
                 )
             return cls.from_dict(values)
         except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
@@ -290,11 +289,11 @@ class BertConfig:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields and the extra keys, as they stand in `bert_config.json`.
+        """Return the contents of `bert_config.json`: all fields and the reference's extra keys.
 
-        `layer_norm_eps`, `attention_direction` and `num_bilstm_layers` are left out at the
-        reference's values, so that the reference can read the file; Hugging Face's keys are left out
-        because our values are in the reference's dialect.
+        `layer_norm_eps`, `attention_direction` and `num_bilstm_layers` are omitted at the
+        reference's values, so that the reference can read the file. Hugging Face's keys are omitted
+        because the values are in the reference's dialect.
         """
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         extra = values.pop("extra")
@@ -310,7 +309,7 @@ class BertConfig:
         return json.dumps(self.to_dict(), indent=2, sort_keys=True) + "\n"
 
     def to_json_file(self, json_file: str | os.PathLike) -> None:
-        """Writes `bert_config.json`, under a temporary name first unless it is a pipe or a device."""
+        """Write `bert_config.json`, under a temporary name first unless it is a pipe or a device."""
         target = Path(json_file)
         if target.exists() and not target.is_file():
             target.write_text(self.to_json_string(), encoding="utf-8")
@@ -339,32 +338,32 @@ _REALS = (
 
 
 def _translate_huggingface(fields: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Hugging Face's values in the reference's words."""
+    """Return Hugging Face's values in the reference's dialect."""
     fields = {"type_vocab_size": 2, **fields}
     model_type = extra.get("model_type", "bert")
     if model_type != "bert":
         raise ValueError(
-            f"`model_type` is {model_type!r}, but only 'bert' is the same architecture."
+            f"`model_type` is {model_type!r}, but must be 'bert'. Other architectures are not supported."
         )
     position = extra.get("position_embedding_type", "absolute")
     if position != "absolute":
         raise ValueError(
-            f"`position_embedding_type` is {position!r}, but BERT's are 'absolute'; "
-            "relative positions are not part of the paper's model."
+            f"`position_embedding_type` is {position!r}, but must be 'absolute'. "
+            "Relative positions are not part of the paper's model."
         )
     if extra.get("is_decoder"):
         raise ValueError("`is_decoder` is true, but BERT is an encoder.")
     activation = fields.get("hidden_act", "gelu")
     if activation not in _HUGGINGFACE_ACTIVATIONS:
         raise ValueError(
-            f"`hidden_act` is {activation!r}, but of Hugging Face's activations these are "
-            f"supported: {', '.join(_HUGGINGFACE_ACTIVATIONS)}."
+            f"`hidden_act` is {activation!r}, but must be one of "
+            f"{', '.join(_HUGGINGFACE_ACTIVATIONS)} in a Hugging Face configuration."
         )
     return {**fields, "hidden_act": _HUGGINGFACE_ACTIVATIONS[activation]}
 
 
 def huggingface_activation(hidden_act: str) -> str:
-    """Hugging Face's name of one of our activations.
+    """Return Hugging Face's name of one of our activations.
 
     >>> huggingface_activation("gelu")
     'gelu_new'
@@ -373,11 +372,11 @@ def huggingface_activation(hidden_act: str) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """`json.loads`, for which data nested too deeply are a JSONDecodeError like any other."""
+    """Return `json.loads(text)`; raise JSONDecodeError for too deeply nested data, too."""
     try:
         return json.loads(text)
     except RecursionError as error:
-        message = "lists or objects are nested deeper than Python's parser goes"
+        message = "lists or objects are nested too deeply for Python's parser"
         raise json.JSONDecodeError(message, text, 0) from error
 
 

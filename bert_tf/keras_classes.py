@@ -1,8 +1,8 @@
-"""Entries for our classes in Keras' registry, from the moment when Keras is imported.
+"""Registration of our classes with Keras, as soon as Keras is imported.
 
-`keras.saving.load_model` finds a class only if it is registered, which its module does when it is
-imported. `import bert_tf` imports neither these modules nor Keras, so it registers stand-ins that import
-a class when it is used.
+`keras.saving.load_model` finds registered classes only. A module registers its classes on import, but
+`import bert_tf` imports neither these modules nor Keras. It therefore registers placeholders that
+import a class on first use.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CLASSES = {
 
 
 class _StandIn:
-    """A class that is imported at the first use of an attribute."""
+    """Placeholder that imports its class at the first use of an attribute."""
 
     def __init__(self, module: str, name: str):
         self._place = module, name
@@ -45,7 +45,7 @@ class _StandIn:
 
 
 class _KerasImport(MetaPathFinder):
-    """Finds Keras as the other finders do, and registers the stand-ins once it is loaded."""
+    """Import hook that registers the placeholders once Keras is loaded."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "keras":

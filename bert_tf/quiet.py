@@ -1,4 +1,4 @@
-"""TensorFlow without the messages of its start, for our programs and the processes that they start."""
+"""Import of TensorFlow without its startup messages, for our programs and their child processes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _SEVERITY = re.compile(r"(?:\d{4}-\d\d-\d\d [\d:.]+: )?([IWEF])(?:\d{4} | )")
 
 
 def import_tensorflow(*, find_devices: bool = True) -> None:
-    """Import TensorFlow and hide the messages of its start that are below TF_CPP_MIN_LOG_LEVEL.
+    """Import TensorFlow and hide startup messages below TF_CPP_MIN_LOG_LEVEL.
 
-    TensorFlow writes some of them before it reads that variable, so standard error is kept aside
-    meanwhile. Without the variable its value is 3: none are shown. 2 shows errors, 1 also warnings, 0
-    all. Processes that we start inherit the value.
+    TensorFlow writes some of them before it reads that variable, so standard error is redirected
+    meanwhile. The default of 3 hides all messages. 2 shows errors, 1 also warnings, 0 everything.
+    Child processes inherit the value.
 
     Args:
-        find_devices: whether to look for devices too, which has messages of its own.
+        find_devices: also look for devices, which writes more messages.
     """
     level = os.environ.setdefault(_LEVEL, "3")
     if level not in ("1", "2", "3"):
@@ -44,7 +44,7 @@ def import_tensorflow(*, find_devices: bool = True) -> None:
 
 
 def messages_from(text: str, level: int) -> str:
-    """The lines of a log whose severity is at least `level`, 0 to 3, with those that continue them.
+    """Return the log lines of severity `level` (0 to 3) or higher, with their continuation lines.
 
     >>> messages_from("I0000 00:00:1 1 port.cc:1] on\\nE0000 00:00:1 1 cuda.cc:2] failed\\n", level=2)
     'E0000 00:00:1 1 cuda.cc:2] failed\\n'

@@ -1,16 +1,16 @@
-"""Text to WordPiece ids, token for token as in the reference, with the standard library only.
+"""WordPiece tokenization, equal to the reference token for token. Uses the standard library only.
 
     "Jim Henson was a puppeteer"                    text
     jim henson was a puppeteer                      BasicTokenizer: clean, lower-case, split
     jim henson was a puppet ##eer                   WordpieceTokenizer: longest match first
     3958 27227 2001 1037 13997 11510                convert_tokens_to_ids
 
-`FullTokenizer.encode` takes the same way once per distinct word and remembers the ids; it is what
-bulk work calls. `bert_tf.text_ops.tokenizer` is the same tokenization as TensorFlow operations.
+Bulk work calls `FullTokenizer.encode`, which caches the ids of each distinct word.
+`bert_tf.text_ops.tokenizer` is the same tokenization as TensorFlow operations.
 
-Source: google-research/bert, tokenization.py. Where we differ: a duplicate line or bytes that are
-not UTF-8 in a vocabulary are errors that name the line, and a byte order mark there is dropped. The
-check whether a checkpoint is cased lies in bert_tf/interop/sidecar.py.
+Source: google-research/bert, tokenization.py. Differences in vocabulary files: duplicate lines and
+bytes that are not UTF-8 raise errors with the line number. A byte order mark is dropped. The check
+whether a checkpoint is cased is in bert_tf/interop/sidecar.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Value = TypeVar("_Value")
 
 
 def convert_to_unicode(text: str | bytes) -> str:
-    """`text` as `str`; bytes are read as UTF-8, and what is not UTF-8 in them is left out.
+    """Return `text` as `str`. Bytes are decoded as UTF-8, without invalid bytes.
 
     Raises:
         ValueError: `text` is neither `str` nor `bytes`.
@@ -43,16 +43,16 @@ def convert_to_unicode(text: str | bytes) -> str:
         return text
     if isinstance(text, bytes):
         return text.decode("utf-8", "ignore")
-    raise ValueError(f"A text must be `str` or UTF-8 `bytes`, but this one is {type(text)}.")
+    raise ValueError(f"`text` must be `str` or UTF-8 `bytes`, but is {type(text)}.")
 
 
 def printable_text(text: str | bytes) -> str:
-    """`text` as `str` for `print` and logs (in Python 3 the same as `convert_to_unicode`)."""
+    """Return `text` as `str` for `print` and logs: in Python 3, `convert_to_unicode`."""
     return convert_to_unicode(text)
 
 
 def whitespace_tokenize(text: str) -> list[str]:
-    """The parts of `text` between whitespace, as `str.split` sees it."""
+    """Split `text` at whitespace, as `str.split` does."""
     return text.split()
 
 
@@ -60,20 +60,20 @@ def whitespace_tokenize(text: str) -> list[str]:
 
 
 def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) -> dict[str, int]:
-    """Reads a vocabulary: one token per line, its id is the line number counted from 0.
+    """Read a vocabulary with one token per line. The id is the line number, from 0.
 
-    Lines end at "\\n" and are stripped as `str.strip` does, so "\\r\\n" is fine, and so is the line
-    of the published Chinese vocabulary that holds U+2028 alone: it becomes the token "".
+    Lines end at "\\n" and are stripped as by `str.strip`, so "\\r\\n" works too. The published Chinese
+    vocabulary has a line with U+2028 alone, which becomes the token "".
 
     Args:
-        vocab_file: path; remote ones (`gs://...`) are read through `tf.io.gfile`.
-        required: tokens that must be there, such as `SPECIAL_TOKENS`.
+        vocab_file: local path, or a remote one (`gs://...`), read through `tf.io.gfile`.
+        required: tokens that the file must contain, such as `SPECIAL_TOKENS`.
 
     Returns:
         token -> id, in the order of the ids.
 
     Raises:
-        ValueError: a token stands on two lines, a required one on none, or the file is not UTF-8.
+        ValueError: a token is duplicated, a required one is missing, or the file is not UTF-8.
     """
     name = os.fspath(vocab_file)
     data = _read_bytes(name)
@@ -82,11 +82,11 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise ValueError(
-            f"{name}:{line}: a vocabulary must be UTF-8, but byte 0x{data[error.start]:02x} at "
-            f"offset {error.start} is not ({error.reason}). Save the file as UTF-8."
+            f"{name}:{line}: the vocabulary is not UTF-8: byte 0x{data[error.start]:02x} at "
+            f"offset {error.start} is invalid ({error.reason}). Save the file as UTF-8."
         ) from error
     lines = text.removeprefix("\ufeff").split("\n")
-    if not lines[-1]:  # what follows the last "\n" is no line
+    if not lines[-1]:  # the empty part after the last "\n"
         lines.pop()
     vocab: dict[str, int] = {}
     for index, content in enumerate(lines):
@@ -94,22 +94,21 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
         first = vocab.setdefault(token, index)
         if first != index:
             raise ValueError(
-                f"{name}:{index + 1}: the token {token!r} already stands on line {first + 1}, but "
-                "each token has one id. Remove the line if the checkpoint's word embeddings have "
-                "no row for it; otherwise put a placeholder such as [unused0] there."
+                f"{name}:{index + 1}: the token {token!r} duplicates line {first + 1}, but each "
+                "token has one id. If the checkpoint's word embeddings have no row for it, remove "
+                "the line. Otherwise replace it by a placeholder such as [unused0]."
             )
     missing = [token for token in required if token not in vocab]
     if missing:
         raise ValueError(
             f"{name} has {len(vocab)} tokens, but not {', '.join(missing)}, which the tokenizer "
-            "needs. A vocabulary holds one token per line; is this the `vocab.txt` that came with "
-            "the checkpoint?"
+            "needs. A vocabulary contains one token per line. Use the `vocab.txt` of the checkpoint."
         )
     return vocab
 
 
 def convert_by_vocab(vocab: Mapping[_Key, _Value], items: Iterable[_Key]) -> list[_Value]:
-    """`vocab[item]` for each item: tokens to ids, or ids to tokens with the inverse mapping.
+    """Return `vocab[item]` for each item: tokens to ids, or ids to tokens with the inverse mapping.
 
     Raises:
         KeyError: an item is not in `vocab`.
@@ -123,12 +122,12 @@ def convert_by_vocab(vocab: Mapping[_Key, _Value], items: Iterable[_Key]) -> lis
             remedy = (
                 "add it to the vocabulary file"
                 if item in SPECIAL_TOKENS
-                else "only tokens that `tokenize` returned with this vocabulary have an id"
+                else "convert only tokens that `tokenize` returned with this vocabulary"
             )
         else:
             what = f"The id {item!r} is not among the {len(vocab)} ids of the vocabulary"
-            remedy = f"ids go from 0 to {len(vocab) - 1}; do checkpoint and vocabulary match?"
-        raise KeyError(f"{what}; {remedy}") from error
+            remedy = f"ids are 0 to {len(vocab) - 1}, so use the checkpoint's own vocabulary"
+        raise KeyError(f"{what}: {remedy}") from error
 
 
 def convert_tokens_to_ids(vocab: Mapping[str, int], tokens: Iterable[str]) -> list[int]:
@@ -143,26 +142,25 @@ def convert_ids_to_tokens(inv_vocab: Mapping[int, str], ids: Iterable[int]) -> l
 
 
 def is_dropped(char: str) -> bool:
-    """Removed before anything else: U+0000, U+FFFD, and control and format characters."""
+    """Return whether cleaning removes `char`: U+0000, U+FFFD, control and format characters."""
     if char in "\t\n\r":
         return False
     return char in "\x00\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
 
 
 def is_whitespace(char: str) -> bool:
-    """Separates words. U+2028 and U+2029 do as well, since `str.split` sees them later."""
+    """Return whether `char` separates words. U+2028 and U+2029 do, as in `str.split`."""
     return char in " \t\n\r\u2028\u2029" or unicodedata.category(char) == "Zs"
 
 
 def is_punctuation(char: str) -> bool:
-    """Is a token of its own: Unicode punctuation, and ASCII symbols such as "$" and "^"."""
+    """Return whether `char` is punctuation in Unicode, or an ASCII symbol such as "$" or "^"."""
     if char.isascii():
         return char.isprintable() and not (char.isalnum() or char == " ")
     return unicodedata.category(char).startswith("P")
 
 
-# Blocks of ideographs. Hangul, Hiragana and Katakana are left out on purpose: they are letters that
-# form words.
+# Blocks of ideographs. Hangul, Hiragana and Katakana are omitted because they are letters of words.
 CHINESE_BLOCKS = (
     (0x4E00, 0x9FFF),
     (0x3400, 0x4DBF),
@@ -176,12 +174,12 @@ CHINESE_BLOCKS = (
 
 
 def is_chinese_char(code_point: int) -> bool:
-    """Is a word of its own, whatever stands next to it."""
+    """Return whether the character is an ideograph, which is always a separate word."""
     return any(first <= code_point <= last for first, last in CHINESE_BLOCKS)
 
 
 class _CleaningTable(dict):
-    """For `str.translate`: what a code point becomes before words are split; filled when asked."""
+    """Table for `str.translate` that cleans text before words are split. Filled on demand."""
 
     def __missing__(self, code_point: int) -> str | int | None:
         char = chr(code_point)
@@ -199,7 +197,7 @@ class _CleaningTable(dict):
 
 
 class _PunctuationTable(dict):
-    """For `str.translate`: spaces around punctuation."""
+    """Table for `str.translate` that puts spaces around punctuation."""
 
     def __missing__(self, code_point: int) -> str | int:
         char = chr(code_point)
@@ -208,7 +206,7 @@ class _PunctuationTable(dict):
 
 
 class _AccentTable(dict):
-    """For `str.translate` after NFD: non-spacing marks (Mn) go, everything else stays."""
+    """Table for `str.translate` after NFD that drops non-spacing marks (Mn)."""
 
     def __missing__(self, code_point: int) -> int | None:
         is_mark = unicodedata.category(chr(code_point)) == "Mn"
@@ -226,7 +224,7 @@ _ASCII_TOKENS = re.compile("[A-Za-z0-9]+|[!-~]").findall
 
 
 class BasicTokenizer:
-    """Text to words: clean, separate ideographs, lower-case, strip accents, split punctuation.
+    """Tokenizer of text to words: clean, separate ideographs, lower-case, split punctuation.
 
     Args:
         do_lower_case: lower-case and strip accents, as for the uncased models.
@@ -243,10 +241,9 @@ class BasicTokenizer:
         return list(chain.from_iterable(map(self._split_word, words)))
 
     def _split_word(self, word: str) -> list[str]:
-        """The tokens in a cleaned word that has no whitespace.
+        """Split a cleaned word without whitespace into tokens.
 
-        The unit is the word, since lower-casing depends on what stands around a letter:
-        "ΟΔΟΣ" ends in "ς", while "ΟΔΟΣ.Α" has "σ".
+        Lower-casing needs the whole word: "ΟΔΟΣ" ends in "ς", while "ΟΔΟΣ.Α" has "σ".
         """
         if self.do_lower_case:
             word = lower_and_strip_accents(word)
@@ -258,7 +255,7 @@ class BasicTokenizer:
 
 
 def lower_and_strip_accents(word: str) -> str:
-    """`word` as an uncased vocabulary has it: "Élan" -> "elan"."""
+    """Return `word` as in an uncased vocabulary: "Élan" -> "elan"."""
     word = word.lower()
     if word.isascii():
         return word
@@ -266,12 +263,12 @@ def lower_and_strip_accents(word: str) -> str:
 
 
 class WordpieceTokenizer:
-    """Words to word pieces, the longest that fits first, continuations marked by "##".
+    """Tokenizer of words to word pieces, longest match first. "##" marks continuations.
 
     Args:
-        vocab: the known pieces; must not change afterwards.
-        unk_token: stands for a word that the pieces do not cover.
-        max_input_chars_per_word: a longer word is `unk_token` as a whole.
+        vocab: the known pieces. Must not change afterwards.
+        unk_token: replaces a word that the pieces do not cover.
+        max_input_chars_per_word: longer words are `unk_token`.
 
     >>> vocab = {token: id for id, token in enumerate(["[UNK]", "un", "##aff", "##able"])}
     >>> WordpieceTokenizer(vocab).tokenize("unaffable affable")
@@ -315,21 +312,21 @@ class WordpieceTokenizer:
 
 
 class FullTokenizer:
-    """Text to word pieces and ids.
+    """Tokenizer of text to word pieces and ids.
 
     Args:
-        vocab_file: one token per line (`load_vocab`), or the tokens themselves in the order of their
-            ids; `[UNK]` must be among them.
+        vocab_file: file with one token per line (`load_vocab`), or the tokens in the order of their
+            ids. Must contain `[UNK]`.
         do_lower_case: as the checkpoint was trained (`interop.letter_case`).
         preserve_special_tokens: keep a literal [PAD], [UNK], [CLS], [SEP] or [MASK] in the text
-            whole, as filling in a mask needs. The reference takes them apart: "[ mask ]".
+            whole, as needed to fill in a mask. The reference splits them: "[ mask ]".
 
     Attributes:
         vocab: token -> id.
         inv_vocab: id -> token.
 
     Raises:
-        ValueError: the vocabulary has a fault (`load_vocab`).
+        ValueError: the vocabulary is invalid (`load_vocab`).
 
     >>> tokenizer = FullTokenizer(["[UNK]", "un", "##aff", "##able", "!"])
     >>> tokenizer.tokenize("Unaffable?!"), tokenizer.encode("Unaffable?!")
@@ -349,7 +346,7 @@ class FullTokenizer:
             self.vocab = {token: index for index, token in enumerate(vocab_file)}
             if "[UNK]" not in self.vocab or len(self.vocab) != len(vocab_file):
                 raise ValueError(
-                    f"The vocabulary of {len(vocab_file)} tokens has no [UNK], or one token twice."
+                    f"The vocabulary of {len(vocab_file)} tokens has no [UNK] or a duplicate token."
                 )
         self.inv_vocab = {index: token for token, index in self.vocab.items()}
         self.do_lower_case = do_lower_case
@@ -363,13 +360,13 @@ class FullTokenizer:
         """Return the tokenizer of a model folder or checkpoint.
 
         Args:
-            path: what `--init_checkpoint` may name; the weights are not read. The vocabulary is its
-                vocab.txt or tokenizer.json, and the case is what its files state, else the
-                vocabulary's.
-            **kwargs: `do_lower_case`, to overrule that; `preserve_special_tokens`.
+            path: any value of `--init_checkpoint`. The weights are not read. The vocabulary is
+                vocab.txt or tokenizer.json. The case is taken from its files, else from the
+                vocabulary.
+            **kwargs: `do_lower_case`, to override the case; `preserve_special_tokens`.
 
         Raises:
-            FileNotFoundError: there is no such folder.
+            FileNotFoundError: the folder does not exist.
             ValueError: it contains no vocabulary, or `do_lower_case` contradicts its files.
         """
         return import_module("bert_tf.interop.sidecar").read_tokenizer(path, cls, **kwargs)
@@ -387,9 +384,9 @@ class FullTokenizer:
         Args:
             texts: B texts; a single one is a batch of one.
             pairs: the second text of each pair, or None.
-            max_length: tokens of an example with [CLS] and [SEP]. Longer ones are truncated, the longer
-                text of a pair first. None truncates nothing.
-            pad_to_max_length: whether S is `max_length`. Default: the longest example of the batch.
+            max_length: tokens of an example with [CLS] and [SEP]. Longer examples are truncated, the
+                longer text of a pair first. None truncates nothing.
+            pad_to_max_length: set S to `max_length`. Default: the longest example of the batch.
 
         Returns:
             NumPy int32 [B, S]: `input_ids`; `input_mask`, 1 = real, 0 = padding; `segment_ids`, 0 =
@@ -397,8 +394,8 @@ class FullTokenizer:
 
         Raises:
             TypeError: a text is not a string.
-            ValueError: there are not as many `pairs` as `texts`, or `max_length` has no room for
-                [CLS] and [SEP].
+            ValueError: `pairs` and `texts` differ in number, or `max_length` has no room for [CLS]
+                and [SEP].
 
         >>> tokenizer = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "un", "##able", "dog"])
         >>> tokenizer(["Unable dog", "dog"])["input_ids"].tolist()
@@ -410,8 +407,8 @@ class FullTokenizer:
     def decode(self, ids: Iterable[Any], *, skip_special_tokens: bool = True) -> Any:
         """Return the text of ids, or a list of texts for a batch.
 
-        Word pieces are joined and words separated by spaces; case, accents and spacing that the
-        tokenizer removed do not come back.
+        Word pieces are joined, and words are separated by spaces. Case, accents and spacing that the
+        tokenizer removed stay lost.
 
         Args:
             ids: int [S] or [B, S]: lists, NumPy arrays or tensors.
@@ -431,7 +428,7 @@ class FullTokenizer:
         return " ".join(tokens).replace(" ##", "")
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        """The word pieces of `text`."""
+        """Return the word pieces of `text`."""
         pieces = []
         for part in self._parts(convert_to_unicode(text)):
             if self.preserve_special_tokens and part in SPECIAL_TOKENS:
@@ -442,13 +439,12 @@ class FullTokenizer:
         return pieces
 
     def encode(self, text: str | bytes) -> list[int]:
-        """The ids of `text`: `convert_tokens_to_ids(tokenize(text))`, several times as fast.
+        """Return `convert_tokens_to_ids(tokenize(text))`, several times as fast.
 
-        [CLS] and [SEP] are not added; `bert_tf.data.packing` does that.
+        [CLS] and [SEP] are not added; `bert_tf.data.packing` adds them.
 
         Raises:
-            KeyError: `preserve_special_tokens`, and a special token in `text` that the vocabulary
-                does not have.
+            KeyError: the vocabulary lacks a special token that `preserve_special_tokens` kept.
         """
         text = convert_to_unicode(text)
         if not self.preserve_special_tokens:
@@ -473,8 +469,8 @@ class FullTokenizer:
         return (text,)
 
     def _encode_plain(self, text: str) -> list[int]:
-        # Splitting first and cleaning word by word is the same as cleaning first, but for the
-        # controls that `str.split` takes for whitespace and cleaning drops: "a\x0bb" is one word.
+        # Splitting before cleaning gives the same words, except for controls that `str.split`
+        # treats as whitespace and cleaning drops: "a\x0bb" is one word.
         if not text.isprintable() and _WHITESPACE_THAT_IS_DROPPED.search(text):
             text = _WHITESPACE_THAT_IS_DROPPED.sub("", text)
         return list(chain.from_iterable(map(self._word_ids.__getitem__, text.split())))
@@ -508,13 +504,13 @@ class FullTokenizer:
 _SPECIAL_TOKEN = re.compile("(" + "|".join(map(re.escape, SPECIAL_TOKENS)) + ")")
 _WHITESPACE_THAT_IS_DROPPED = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 
-# 30 MB of English have 350,000 distinct words; a word and its ids take about 250 bytes.
+# 30 MB of English have 350,000 distinct words. A word and its ids take about 250 bytes.
 _MOST_KEPT_WORDS = 1 << 19
-_LONGEST_KEPT_WORD = 64  # characters; longer ones (addresses, unspaced scripts) seldom come back
+_LONGEST_KEPT_WORD = 64  # characters; longer ones (addresses, unspaced scripts) seldom recur
 
 
 class _WordCache(dict):
-    """word -> `compute(word)`, remembered until there are too many; then it starts anew."""
+    """Cache of word -> `compute(word)` that is cleared when full."""
 
     def __init__(self, compute: Callable[[str], tuple[int, ...]]):
         super().__init__()

@@ -129,7 +129,7 @@ def test_bytes_are_utf8_and_what_is_not_is_left_out(make_tokenizer):
     tokenizer = make_tokenizer(PIECES)
     assert tokenizer.tokenize(b"un\xff, wa") == ["un", ",", "wa"]
     assert tokenizer.encode(b"un\xff, wa") == [7, 10, 6]
-    with pytest.raises(ValueError, match=r"must be `str` or UTF-8 `bytes`, but this one is.*int"):
+    with pytest.raises(ValueError, match=r"`str` or UTF-8 `bytes`, but is .*int"):
         convert_to_unicode(5)
 
 
@@ -227,7 +227,7 @@ def test_lines_end_at_line_feeds_only(tmp_path):
 
 
 def test_a_token_on_two_lines_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match=r"vocab\.txt:3: the token 'a' already stands on line 1"):
+    with pytest.raises(ValueError, match=r"vocab\.txt:3: .*'a'.*line 1.*\[unused0\]"):
         load_vocab(vocab_file(tmp_path, "a\nb\na \n"))
 
 
@@ -249,11 +249,9 @@ def test_tokens_and_ids_out_of_the_vocabulary_are_named():
     vocab = {"[UNK]": 0, "a": 1}
     assert convert_tokens_to_ids(vocab, ["a", "[UNK]"]) == [1, 0]
     assert convert_ids_to_tokens({0: "[UNK]", 1: "a"}, (1, 1)) == ["a", "a"]
-    with pytest.raises(
-        KeyError, match="'b' is not in the vocabulary of 2 tokens; only tokens that"
-    ):
+    with pytest.raises(KeyError, match=r"'b' is not in the vocabulary of 2 tokens.*`tokenize`"):
         convert_tokens_to_ids(vocab, ["a", "b"])
-    with pytest.raises(KeyError, match=r"The id 7 is not among the 2 ids .* ids go from 0 to 1"):
+    with pytest.raises(KeyError, match=r"id 7 .*2 ids.* 0 to 1"):
         convert_ids_to_tokens({0: "[UNK]", 1: "a"}, [0, 7])
 
 
@@ -272,7 +270,7 @@ def test_a_vocabulary_without_a_file_gives_the_same_tokenizer(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("tokens", "problem"), [(["a", "b"], r"no \[UNK\]"), (["[UNK]", "a", "a"], "one token twice")]
+    ("tokens", "problem"), [(["a", "b"], r"no \[UNK\]"), (["[UNK]", "a", "a"], "duplicate")]
 )
 def test_a_vocabulary_without_a_file_is_checked_too(tokens, problem):
     with pytest.raises(ValueError, match=problem):

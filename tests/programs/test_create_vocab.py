@@ -156,7 +156,7 @@ def test_rows_are_kept_free_behind_mask(options):
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"model_size": "basic"}, "no BERT size named 'basic'; did you mean \"base\""),
+        ({"model_size": "basic"}, "BERT size 'basic'; did you mean \"base\""),
     ],
 )
 def test_options_are_checked_when_made(options, changes, message):
