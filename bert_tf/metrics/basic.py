@@ -1,4 +1,4 @@
-"""Official metrics, computed in NumPy over a whole evaluation set."""
+"""Metrics of classification and regression, computed in NumPy over a whole evaluation set."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Over the last axis, in float64."""
+    """Return log softmax over the last axis, in float64."""
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Over the last axis, in float64."""
+    """Return softmax over the last axis, in float64."""
     return np.exp(log_softmax(logits))
 
 
 def mean_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of -log softmax(logits)[label], in nats.
+    """Return the mean of -log softmax(logits)[label], in nats.
 
     Args:
         logits: float [examples, L].
@@ -29,14 +29,12 @@ def mean_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Share of examples whose prediction is the label."""
+    """Return the fraction of examples whose prediction equals the label."""
     return float((predictions == labels).mean())
 
 
 def f1(predictions: np.ndarray, labels: np.ndarray, positive: int = 1) -> float:
-    """Harmonic mean of precision and recall of the class `positive`; 0 where neither is defined.
-
-    The official metric of MRPC and QQP.
+    """Return F1 of the class `positive`, the metric of MRPC and QQP; 0 if undefined.
 
     >>> f1(np.array([1, 1, 0]), np.array([1, 0, 0]))
     0.6666666666666666
@@ -45,7 +43,7 @@ def f1(predictions: np.ndarray, labels: np.ndarray, positive: int = 1) -> float:
 
 
 def f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of `f1` over the classes that are predicted or are labels.
+    """Return the mean of `f1` over the classes that are predicted or are labels.
 
     Args:
         predictions, labels: int [examples].
@@ -55,9 +53,9 @@ def f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def matthews_correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Correlation of two sequences of classes, in [-1, 1]; 0 when one of them is constant.
+    """Return the correlation of two sequences of classes, in [-1, 1]; 0 if one is constant.
 
-    Of two classes it is the official metric of CoLA, of more its generalisation R_K.
+    The metric of CoLA (two classes), and its generalisation R_K to more classes.
 
     Source: Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient",
     2004, equation 8.
@@ -76,29 +74,29 @@ def matthews_correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def exact_match(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Share of examples all of whose labels are right.
+    """Return the fraction of examples whose labels are all right.
 
     Args:
-        predictions, labels: 0 and 1 in [examples, L].
+        predictions, labels: 0 or 1, [examples, L].
     """
     return float((predictions == labels).all(axis=1).mean())
 
 
 def multi_label_f1_micro(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """`f1` of all decisions together, [examples, L]."""
+    """Return `f1` of all decisions together, [examples, L]."""
     return _f1_of(predictions.ravel() == 1, labels.ravel() == 1)
 
 
 def multi_label_f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Mean over the labels of the `f1` of each, [examples, L]; 0 for one that never occurs."""
+    """Return the mean of each label's `f1`, [examples, L]; 0 for labels that never occur."""
     pairs = zip(predictions.T, labels.T, strict=True)
     return float(np.mean([_f1_of(predicted == 1, actual == 1) for predicted, actual in pairs]))
 
 
 def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Linear correlation of two sequences of numbers, in [-1, 1]; 0 when one of them is constant.
+    """Return the linear correlation of two sequences, in [-1, 1]; 0 if one is constant.
 
-    NaN if one of them has a NaN. With `spearman` the official metric of STS-B.
+    NaN if one contains a NaN. With `spearman`, the metric of STS-B.
     """
     p, a = (np.asarray(values, np.float64) for values in (predictions, labels))
     if np.isnan(p).any() or np.isnan(a).any():
@@ -111,38 +109,38 @@ def pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """`pearson` of the ranks; equal values share the mean of their ranks."""
+    """Return `pearson` of the ranks. Equal values get the mean of their ranks."""
     return pearson(_ranks(predictions), _ranks(labels))
 
 
 def mean_squared_error(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of (prediction - label) ** 2."""
+    """Return the mean of (prediction - label) ** 2."""
     return float(np.mean((predictions.astype(np.float64) - labels) ** 2))
 
 
 def mean_absolute_error(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of |prediction - label|, in the unit of the labels."""
+    """Return the mean of |prediction - label|, in the unit of the labels."""
     return float(np.mean(np.abs(predictions.astype(np.float64) - labels)))
 
 
 def mean_sigmoid_cross_entropy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Mean over all decisions of -log sigmoid(logit) where the label is 1, of -log(1 - ...) where 0.
+    """Return the mean of -log sigmoid(logit) for label 1 and of -log(1 - sigmoid(logit)) for 0.
 
     Args:
         logits: float [examples, L].
-        labels: 0 and 1 in [examples, L].
+        labels: 0 or 1, [examples, L].
     """
     z = logits.astype(np.float64)
     return float((np.logaddexp(0.0, z) - z * labels).mean())
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-logit)), in float64."""
+    """Return 1 / (1 + exp(-logit)), in float64."""
     return np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
 
 
 def _f1_of(predicted: np.ndarray, actual: np.ndarray) -> float:
-    """Of truth values: 0 where neither precision nor recall is defined."""
+    """Return F1 of boolean arrays; 0 if undefined."""
     both = int((predicted & actual).sum())
     total = int(predicted.sum()) + int(actual.sum())
     return 2.0 * both / total if total else 0.0
@@ -153,7 +151,7 @@ def _dot(first: list[int], second: list[int]) -> int:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """The rank of each value from 1; equal values have the mean of their ranks, a NaN has NaN."""
+    """Return ranks from 1. Equal values get the mean of their ranks, NaN gets NaN."""
     values = np.asarray(values, np.float64).ravel()
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
@@ -161,10 +159,10 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def largest_class(labels: np.ndarray) -> float:
-    """Return the accuracy of always answering the most frequent label.
+    """Return the accuracy of always predicting the most frequent label.
 
     Args:
-        labels: [N], or [N, L] with a row for each example.
+        labels: [N], or [N, L] with one row per example.
 
     >>> largest_class(np.array([0, 1, 1, 1]))
     0.75

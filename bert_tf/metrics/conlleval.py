@@ -1,13 +1,13 @@
-"""Scores of named entities as conlleval counts them, the script of the CoNLL shared tasks.
+"""Scores of named entities, counted as in conlleval, the script of the CoNLL shared tasks.
 
-An entity is right if its type, its first and its last word are right. The labels are those of IOB1,
-IOB2 or BIOES; no sequence of them is refused, since a model may predict any:
+An entity is correct if its type, first word and last word are. Labels are in IOB1, IOB2 or BIOES. Every
+sequence is valid, since a model may predict any:
 
     O  I-PER  I-PER  B-PER  I-LOC        ->  PER at words 1-2, PER at word 3, LOC at word 4
 
-Source: conlleval.pl (Erik Tjong Kim Sang, CoNLL-2000 to 2003). For IOB1 and IOB2 these are its numbers.
-The script has no S- and no rule for B-X after E-X, so it joins the entities of B-X E-X B-X E-X. Here S-X
-is an entity of one word, and B-X begins an entity after every label.
+Source: conlleval.pl (Erik Tjong Kim Sang, CoNLL-2000 to 2003), with equal scores for IOB1 and IOB2. The
+script has no S- and joins the entities of B-X E-X B-X E-X. Here S-X is an entity of one word, and B-X
+always begins an entity.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Entity(NamedTuple):
 
 @dataclass(frozen=True)
 class Counts:
-    """Of entities: of one type, or of all.
+    """Numbers of entities, of one type or in all.
 
     Args:
-        correct: predicted, and right.
-        predicted: by the model.
+        correct: predicted correctly.
+        predicted: predicted by the model.
         actual: in the data.
     """
 
@@ -42,12 +42,12 @@ class Counts:
 
     @property
     def precision(self) -> float:
-        """Share of the predicted that are right, 0 to 1; 0 where there are none."""
+        """Fraction of the predicted entities that are correct; 0 without any."""
         return self.correct / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
-        """Share of the actual that were found, 0 to 1; 0 where there are none."""
+        """Fraction of the actual entities that were predicted; 0 without any."""
         return self.correct / self.actual if self.actual else 0.0
 
     @property
@@ -59,13 +59,13 @@ class Counts:
 
 @dataclass(frozen=True)
 class Scores:
-    """What conlleval prints.
+    """Results of conlleval.
 
     Args:
         num_tokens: words.
-        num_correct_tokens: words whose label is right.
+        num_correct_tokens: words with the correct label.
         overall: entities of all types.
-        by_type: type -> its entities, in the order of the types' names.
+        by_type: type -> its entities, sorted by type.
     """
 
     num_tokens: int
@@ -75,20 +75,20 @@ class Scores:
 
     @property
     def accuracy(self) -> float:
-        """Share of the words whose label is right, 0 to 1."""
+        """Fraction of the words with the correct label, 0 to 1."""
         return self.num_correct_tokens / self.num_tokens if self.num_tokens else 0.0
 
     @property
     def f1_macro(self) -> float:
-        """Mean of the F1 of the types, 0 to 1."""
+        """Mean F1 of the types, 0 to 1."""
         return sum(counts.f1 for counts in self.by_type.values()) / max(1, len(self.by_type))
 
 
 def entities(labels: Sequence[str]) -> list[Entity]:
-    """The entities in the labels of one sentence.
+    """Return the entities in the labels of one sentence.
 
-    An entity begins at B and S; at I and E where no entity of the same type goes on. It ends before
-    the next begins, before O, and after E and S.
+    An entity begins at B and S, and at an I or E that continues no entity of its type. It ends before
+    the next entity, before O, and after E and S.
 
     >>> entities(["B-PER", "I-PER", "O", "I-LOC"])
     [Entity(type='PER', start=0, end=2), Entity(type='LOC', start=3, end=4)]
@@ -110,11 +110,11 @@ def entities(labels: Sequence[str]) -> list[Entity]:
 
 
 def conlleval(actual: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> Scores:
-    """Compares the labels of sentences.
+    """Return the scores of predicted labels.
 
     Args:
-        actual: of each sentence the labels in the data.
-        predicted: of each sentence the model's labels, as many.
+        actual: the labels of each sentence in the data.
+        predicted: the model's labels of the same words.
 
     >>> scores = conlleval([["B-PER", "I-PER", "O"]], [["B-PER", "O", "O"]])
     >>> scores.overall, round(scores.accuracy, 3)
@@ -144,9 +144,9 @@ def conlleval(actual: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]
 
 
 def as_entities(label: str) -> str:
-    """Return the label of an entity of one word, for labels of words such as parts of speech.
+    """Return a one-word entity for the label of a word, such as a part of speech.
 
-    With it `conlleval` counts each word, `by_type` is by label, and `f1_macro` the mean over labels.
+    With these, `conlleval` counts each word, and `by_type` and `f1_macro` are by label.
 
     >>> entities([as_entities(label) for label in ("NN", "I-X")])
     [Entity(type='NN', start=0, end=1), Entity(type='I-X', start=1, end=2)]
@@ -155,7 +155,7 @@ def as_entities(label: str) -> str:
 
 
 def word_report(scores: Scores) -> str:
-    """Return a line for all words and a line for each label, in per cent."""
+    """Return a report of labels of words, in percent: a summary and a line per label."""
     lines = [
         f"processed {scores.num_tokens} words; correct: {scores.num_correct_tokens}.",
         f"accuracy: {100 * scores.accuracy:6.2f}%; macro F1: {100 * scores.f1_macro:6.2f}",
@@ -164,7 +164,7 @@ def word_report(scores: Scores) -> str:
 
 
 def report(scores: Scores) -> str:
-    """The lines that conlleval.pl prints, in per cent."""
+    """Return the report of conlleval.pl, in percent."""
     overall = scores.overall
     lines = [
         f"processed {scores.num_tokens} tokens with {overall.actual} phrases; "

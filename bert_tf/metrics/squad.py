@@ -1,7 +1,6 @@
-"""The official metrics of SQuAD: exact match and F1, and the best threshold for "no answer".
+"""Official metrics of SQuAD: exact match, F1, and the best threshold for "no answer", in percent.
 
-Answers are compared by their words, without case, punctuation, articles and repeated spaces. Figures
-are in percent.
+Answers are compared by their words, without case, punctuation, articles and repeated spaces.
 
 Source: Rajpurkar et al. 2016 and 2018, evaluate-v1.1.py and evaluate-v2.0.py.
 """
@@ -18,12 +17,12 @@ from typing import NamedTuple
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
-Answers = Mapping[str, Sequence[str]]  # question -> what people answered
+Answers = Mapping[str, Sequence[str]]  # question -> the answers in the data
 Scorer = Callable[[str, str], float]
 
 
 def normalize_answer(text: str) -> str:
-    """An answer as it is compared.
+    """Return the form of an answer that is compared.
 
     >>> normalize_answer("The  Eiffel-Tower!")
     'eiffeltower'
@@ -33,12 +32,12 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(prediction: str, answer: str) -> float:
-    """1 where the two are the same once normalized, else 0."""
+    """Return 1 if both are the same after normalization, else 0."""
     return float(normalize_answer(prediction) == normalize_answer(answer))
 
 
 def f1(prediction: str, answer: str) -> float:
-    """Harmonic mean of precision and recall of the words; 1 if neither has any, 0 if one has none."""
+    """Return F1 of the normalized words; 1 if both texts are empty, 0 if one is."""
     predicted, actual = normalize_answer(prediction).split(), normalize_answer(answer).split()
     if not predicted or not actual:
         return float(predicted == actual)
@@ -50,19 +49,19 @@ def f1(prediction: str, answer: str) -> float:
 
 
 def best_score(scorer: Scorer, prediction: str, answers: Sequence[str]) -> float:
-    """The score of a prediction beside the answer that it is nearest to."""
+    """Return the score of a prediction for the answer that it matches best."""
     return max(scorer(prediction, answer) for answer in answers)
 
 
 class QuestionScore(NamedTuple):
-    """Of one question: 0 to 1."""
+    """Scores of one question, 0 to 1."""
 
     exact_match: float
     f1: float
 
 
 def scores_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, QuestionScore]:
-    """The scores of SQuAD 1.1 of each question; one without a prediction is wrong."""
+    """Return the SQuAD 1.1 scores of each question. A missing prediction is wrong."""
     return {
         name: QuestionScore(
             best_score(exact_match, predictions[name], texts),
@@ -75,7 +74,7 @@ def scores_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, Que
 
 
 def scores_v2(answers: Answers, predictions: Mapping[str, str]) -> dict[str, QuestionScore]:
-    """The scores of SQuAD 2.0 of each question, each of which has a prediction; "" is no answer."""
+    """Return the SQuAD 2.0 scores of each question. Every question needs a prediction; "" means none."""
     scores = {}
     for name, texts in answers.items():
         golds = [text for text in texts if normalize_answer(text)] or [""]
@@ -87,7 +86,7 @@ def scores_v2(answers: Answers, predictions: Mapping[str, str]) -> dict[str, Que
 
 
 def evaluate_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, float]:
-    """`exact_match` and `f1` of SQuAD 1.1; a question without a prediction counts as wrong."""
+    """Return `exact_match` and `f1` of SQuAD 1.1. A missing prediction is wrong."""
     scores = scores_v1(answers, predictions).values()
     return {
         name: _percent(sum(getattr(score, name) for score in scores), len(answers))
@@ -96,12 +95,12 @@ def evaluate_v1(answers: Answers, predictions: Mapping[str, str]) -> dict[str, f
 
 
 def _f1_of_version_1(prediction: str, answer: str) -> float:
-    """In 1.1 two answers of which nothing is left have nothing in common."""
+    """Return F1 as in 1.1, where two texts without words score 0."""
     return f1(prediction, answer) if normalize_answer(answer) else 0.0
 
 
 class Threshold(NamedTuple):
-    """The best that a threshold can reach: questions with higher odds of no answer get none."""
+    """Best score that a threshold can reach. Questions with higher odds of no answer get none."""
 
     score: float  # percent
     threshold: float
@@ -113,13 +112,13 @@ def evaluate_v2(
     best_answers: Mapping[str, str],
     null_odds: Mapping[str, float],
 ) -> dict[str, float]:
-    """The keys of evaluate-v2.0.py; `HasAns_...` and `NoAns_...` where there are such questions.
+    """Return the metrics of evaluate-v2.0.py; `HasAns_...` and `NoAns_...` if there are such questions.
 
     Args:
-        answers: an empty sequence is a question without an answer.
-        predictions: "" is no answer. One for each question.
-        best_answers: what would be answered if something had to be.
-        null_odds: how much better "no answer" is than that answer.
+        answers: an empty sequence marks a question without an answer.
+        predictions: one for each question; "" means no answer.
+        best_answers: the best answer that is not empty.
+        null_odds: score of "no answer" minus the score of that answer.
     """
     given, forced = scores_v2(answers, predictions), scores_v2(answers, best_answers)
     has_answer = {name: bool(texts) for name, texts in answers.items()}
@@ -147,13 +146,13 @@ def find_best_threshold(
     null_odds: Mapping[str, float],
     has_answer: Mapping[str, bool],
 ) -> Threshold:
-    """Goes from answering nothing to answering everything, in the order of rising odds of no answer.
+    """Return the threshold on `null_odds` with the best score, from answering nothing to everything.
+
+    If answering nothing is best, the threshold is below all odds. The official script returns 0.0
+    then, which would answer some questions.
 
     Args:
         scores: of `best_answers`, 0 to 1.
-
-    Where answering nothing is best the threshold lies below all odds; the official script says 0.0 then,
-    which would answer some.
     """
     names = sorted(null_odds, key=null_odds.__getitem__)
     score = best = float(sum(not has for has in has_answer.values()))
