@@ -1,4 +1,4 @@
-"""Activation functions by the names that `bert_config.json` uses."""
+"""Activation functions by their names in `bert_config.json`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from keras import ops
 
 
 def gelu(x):
-    """Gaussian error linear unit, tanh approximation: the reference's "gelu".
+    """Compute the reference's "gelu", the Gaussian error linear unit with the tanh approximation.
 
     0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
     """
@@ -16,7 +16,7 @@ def gelu(x):
 
 
 def gelu_erf(x):
-    """Gaussian error linear unit, exact: x Phi(x). Hugging Face calls this one "gelu"."""
+    """Compute the exact Gaussian error linear unit, x Phi(x): Hugging Face's "gelu"."""
     return ops.gelu(x, approximate=False)
 
 
@@ -34,5 +34,5 @@ _ACTIVATIONS = {
 
 
 def get_activation(name: str) -> Callable:
-    """The function for a `hidden_act` of `BertConfig`, which has checked the name."""
+    """Return the function for a `hidden_act` of `BertConfig`, which checked the name."""
     return _ACTIVATIONS[name]

@@ -20,16 +20,16 @@ MASKED_SCORE = -10000.0
 
 
 def attention_bias(mask, left_to_right=False):
-    """What is added to the attention scores: 0 where attention is allowed, else -10000.
+    """Return the bias of the attention scores: 0 where attention is allowed, else -10000.
+
+    -10000 is the reference's value. It keeps a completely masked row finite.
 
     Args:
         mask: [B, T] (1 = real token, 0 = padding), or [B, F, T] (1 = F may attend to T).
-        left_to_right: whether F may, besides, attend only to T <= F.
+        left_to_right: additionally restrict attention to T <= F.
 
     Returns:
         float32 [B, 1, 1, T] or [B, 1, F, T].
-
-    -10000 and not minus infinity, as in the reference: a row that is wholly masked stays finite.
     """
     mask = ops.cast(mask, "float32")
     mask = ops.expand_dims(
@@ -45,14 +45,13 @@ def attention_bias(mask, left_to_right=False):
 class SelfAttention(keras.layers.Layer):
     """softmax(Q K^T / sqrt(D) + bias) V, with dropout on the probabilities.
 
-    The three projections are one matrix product; their variables stay apart, under the reference's
-    names `query`, `key` and `value`, and are put side by side in every call (inference_layout.py does
-    it once).
+    The three projections are one matrix product. Their variables keep the reference's names `query`,
+    `key` and `value`. Every call concatenates them; inference_layout.py does so once.
 
     Source: google-research/bert, modeling.py, `attention_layer`.
     """
 
-    affine: Affine | None = None  # the three projections as one, in a model that only answers
+    affine: Affine | None = None  # the three projections as one, in inference models
 
     def __init__(self, config: BertConfig, name: str = "self", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -102,7 +101,7 @@ class SelfAttention(keras.layers.Layer):
         return ops.reshape(context, (batch, length, config.hidden_size)), probabilities
 
     def _project(self, flat, is_fused):
-        """[B*S, H] -> query, key and value side by side, [B*S, 3H]."""
+        """Return query, key and value side by side: [B*S, H] -> [B*S, 3H]."""
         if self.affine is not None:
             return self.affine(flat)
         projections = (self.query, self.key, self.value)

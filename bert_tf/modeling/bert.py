@@ -23,10 +23,10 @@ from bert_tf.tokenization import FullTokenizer
 
 
 class ConfiguredModel(keras.Model):
-    """A model made from one `BertConfig`, complete as soon as it is constructed.
+    """A model made from one `BertConfig`. Its variables exist on construction.
 
-    All shapes follow from the configuration, so the variables exist before the first call, and a
-    checkpoint can be loaded at once. The variables' paths are the reference's variable names.
+    A checkpoint can be loaded before the first call. The variables' paths are the reference's
+    variable names.
 
     Attributes:
         exported_inputs: name -> shape of the int32 inputs of an exported model.
@@ -43,10 +43,10 @@ class ConfiguredModel(keras.Model):
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **kwargs) -> ConfiguredModel:
-        """Return a model with the weights of any checkpoint that `--init_checkpoint` may name.
+        """Return a model with the weights of any checkpoint that `--init_checkpoint` accepts.
 
-        Parts that the checkpoint lacks, such as a new head, have random values. `load_report` of the
-        model lists what was loaded, what is new, and what was not used.
+        Parts that the checkpoint lacks, such as a new head, have random values. The model's
+        `load_report` lists loaded, new and unused variables.
 
         Args:
             path: a folder or checkpoint of google-research/bert, of bert_tf, of Hugging Face (also
@@ -55,7 +55,7 @@ class ConfiguredModel(keras.Model):
                 and `labels`: those of the checkpoint's head.
 
         Raises:
-            FileNotFoundError: there is no such checkpoint.
+            FileNotFoundError: the checkpoint does not exist.
             ValueError: its encoder does not fit, or it has no configuration.
         """
         return import_module("bert_tf.pretrained").from_pretrained(cls, path, **kwargs)
@@ -66,7 +66,7 @@ class ConfiguredModel(keras.Model):
         tokenizer: FullTokenizer | None = None,
         format: str = "huggingface",
     ) -> None:
-        """Write the model as a new folder, which appears whole or not at all.
+        """Write the model to a new folder, completely or not at all.
 
         Args:
             folder: must not exist, or be empty.
@@ -75,16 +75,16 @@ class ConfiguredModel(keras.Model):
                 (bert_model.ckpt, bert_config.json).
 
         Raises:
-            ValueError: the folder is not empty, or the format is unknown or cannot hold this model.
+            ValueError: the folder is not empty, or the format is unknown or cannot store this model.
         """
         import_module("bert_tf.pretrained").save_pretrained(self, folder, tokenizer, format)
 
     def export(
         self, filepath, format="tf_saved_model", verbose=None, input_signature=None, **kwargs
     ):
-        """Export the model as Keras does, by default for all of `exported_inputs`.
+        """Export the model as Keras does, by default with all of `exported_inputs`.
 
-        Outputs that are lists become numbered ones: `all_encoder_layers_0`, `all_encoder_layers_1`, ...
+        Lists of outputs are numbered: `all_encoder_layers_0`, `all_encoder_layers_1`, ...
         """
         model: keras.Model = self
         if input_signature is None:
@@ -135,25 +135,24 @@ class BertModel(ConfiguredModel):
         inputs: dict of int32 [B, S] tensors: `input_ids`; `input_mask` (1 = real, 0 = padding;
             default all 1), which may also be [B, F, T] (1 = position F may attend to T);
             `segment_ids` (0 = first sentence, 1 = second; default all 0). `attention_mask` and
-            `token_type_ids` are other names of `input_mask` and `segment_ids`. A packed batch
-            (data/sequence_packing.py) has [R, L] rows of several examples in `input_ids` and
-            `segment_ids`, and besides `position_ids` and `sequence_ids` [R, L], and
-            `packed_positions` and `input_mask` [B, S] of the examples. `embedding_output`, floats
-            [B, S, H], takes the place of the embeddings of `input_ids` and `segment_ids`: for gradients
-            by it.
+            `token_type_ids` are other names of `input_mask` and `segment_ids`.
+            `embedding_output`, floats [B, S, H], replaces the embeddings of `input_ids` and
+            `segment_ids`, for gradients with respect to it.
+            A packed batch (data/sequence_packing.py) has rows [R, L] of several examples in
+            `input_ids`, `segment_ids`, `position_ids` and `sequence_ids`. Its `packed_positions`
+            and `input_mask` are [B, S], by example.
         training: whether dropout is active.
 
     Returns:
-        dict: `sequence_output` [B, S, H] of the last layer, or of the BiLSTM on top of it, if the
-        configuration has one; `pooled_output` [B, H], the tanh layer on [CLS] (in a left-to-right
-        model without a BiLSTM on the last real token, the only one that has seen all the others);
-        `all_encoder_layers`, a list of [B, S, H] from the first layer to the last;
-        `embedding_output` [B, S, H]; with `output_attentions`, `attention_probs`, a list of
-        [B, N, F, T].
+        dict: `sequence_output` [B, S, H], of the last layer, or of the BiLSTM if there is one;
+        `pooled_output` [B, H], the tanh layer on [CLS]; `all_encoder_layers`, a list of [B, S, H]
+        from the first layer to the last; `embedding_output` [B, S, H]; with `output_attentions`,
+        `attention_probs`, a list of [B, N, F, T]. A left-to-right model without a BiLSTM pools its
+        last real token, the only one that attends to all others.
 
     Raises:
         TypeError: ids are not integers.
-        ValueError: an input is unknown or given twice, or S is beyond `max_position_embeddings`.
+        ValueError: an input is unknown or given twice, or S is above `max_position_embeddings`.
 
     Source: google-research/bert, modeling.py, `BertModel`.
     """
@@ -237,7 +236,7 @@ class BertModel(ConfiguredModel):
             hidden = all_encoder_layers[-1]
         for layer in self.bilstm:
             hidden = layer(hidden, mask=ops.greater(_real(input_mask), 0), training=training)
-        is_last = left_to_right and not self.bilstm  # a BiLSTM has read all wherever it is
+        is_last = left_to_right and not self.bilstm  # a BiLSTM reads everything at any position
         summary = _last_real(hidden, input_mask) if is_last else hidden[:, 0]
         outputs = {
             "sequence_output": hidden,
@@ -254,7 +253,7 @@ class BertModel(ConfiguredModel):
 
 
 def _numbered(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The outputs, with one name for each value of a list."""
+    """Return the outputs with one name for each value of a list."""
     found: dict[str, Any] = {}
     for name, value in outputs.items():
         if isinstance(value, list):
@@ -265,26 +264,26 @@ def _numbered(outputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _same_sequence(sequence_ids):
-    """int32 [R, L] (0 = padding) -> int32 [R, L, L], 1 where both are of one sequence."""
+    """Return 1 where both tokens are in one sequence: int32 [R, L] (0 = padding) -> [R, L, L]."""
     first, second = sequence_ids[:, :, None], sequence_ids[:, None, :]
     same = ops.logical_and(ops.equal(first, second), ops.greater(first, 0))
     return ops.cast(same, "int32")
 
 
 def _unpacked(rows, packed_positions):
-    """The vectors [R, L, H] of packed rows as examples, [B, S, H]; padding gets those of [CLS]."""
+    """Return vectors [R, L, H] of packed rows as examples, [B, S, H]. Padding gets those of [CLS]."""
     flat = ops.reshape(rows, (-1, rows.shape[-1]))
     return ops.take(flat, packed_positions, axis=0)
 
 
 def _real(input_mask):
-    """1 where a token is no padding, that is where any may attend to it: int32 [B, S]."""
+    """Return 1 for real tokens, which any token may attend to: int32 [B, S]."""
     mask = ops.cast(input_mask, "int32")
     return ops.max(mask, axis=1) if len(mask.shape) == 3 else mask
 
 
 def _last_real(hidden, input_mask):
-    """The vector of the last token that is no padding (that any may attend to), [B, H]."""
+    """Return the vector of the last real token, [B, H]."""
     mask = _real(input_mask)
     last = ops.max(mask * ops.arange(ops.shape(mask)[1], dtype="int32"), axis=1)
     return gather_positions(hidden, last[:, None])

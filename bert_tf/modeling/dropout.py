@@ -1,12 +1,12 @@
-"""Dropout whose mask is a function of (seed, layer, position), so that a step number is its state.
+"""Dropout whose mask is a function of (seed, layer, position), so that the step number is its state.
 
-In a training loop that knows its step, masks come from a counter-based hash:
+The training loop sets the seed, and a counter-based hash makes the masks:
 
     with dropout_seed(seed_of_this_step_and_replica):
         outputs = model(inputs, training=True)
 
-Nothing else has to be saved to resume exactly, replicas differ when their seeds differ, and two runs
-with one seed drop the same values. Outside such a scope (`Model.fit`) the layer is Keras' own Dropout.
+An exact resume needs no other state. Replicas differ if their seeds do, and runs with one seed drop
+the same values. Outside such a scope (`Model.fit`) the layer is Keras' Dropout.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import keras
 from keras import ops
 
 _GOLDEN_RATIO = 0x9E3779B1  # 2^32 divided by the golden ratio
-_SCOPE = threading.local()  # replicas of one step run in threads of their own
+_SCOPE = threading.local()  # the replicas of a step run in separate threads
 
 
 @contextlib.contextmanager
 def dropout_seed(seed) -> Iterator[None]:
-    """Dropout layers called inside draw their masks from `seed`.
+    """Make dropout layers that are called inside draw their masks from `seed`.
 
     Args:
         seed: uint32 scalar tensor (or int), different for each step and replica.
@@ -40,7 +40,7 @@ def dropout_seed(seed) -> Iterator[None]:
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Dropout(keras.layers.Dropout):
-    """Sets a share `rate` of the values to 0 and divides the rest by 1 - `rate`, in training only."""
+    """Layer that drops a fraction `rate` of the values in training and rescales the others."""
 
     def call(self, inputs, training=False):
         if getattr(_SCOPE, "seed", None) is None or not training or self.rate == 0:
@@ -48,20 +48,19 @@ class Dropout(keras.layers.Dropout):
         return _drop(inputs, self.key(), self.rate)
 
     def key(self):
-        """Of the mask that this layer has within `dropout_seed`, uint32 scalar."""
-        # The path tells layers apart and is the same in every process; a layer that nobody has built
-        # has only its name.
+        """Return the key of this layer's mask within `dropout_seed`, a uint32 scalar."""
+        # The path is unique and the same in every process. A layer that is not built has only a name.
         salt = zlib.crc32((self.path or self.name).encode())
         return mix(ops.bitwise_xor(ops.cast(_SCOPE.seed, "uint32"), _uint32(salt)))
 
 
 def fold_in(seed, number):
-    """A new uint32 seed from `seed` and `number`: step, replica or micro-batch."""
+    """Return a new uint32 seed from `seed` and `number`: step, replica or micro-batch."""
     return mix(ops.bitwise_xor(mix(ops.cast(seed, "uint32")), ops.cast(number, "uint32")))
 
 
 def mix(x):
-    """Bijective scrambling of uint32 values: each bit of the input changes half of the output.
+    """Scramble uint32 values bijectively: each input bit changes half of the output bits.
 
     The constants are those of MurmurHash3's 32-bit finalizer (public domain).
     """
@@ -77,13 +76,13 @@ def _uint32(value: int):
 
 
 def scaled_mask(shape, key, rate: float, dtype):
-    """0 where a value is dropped, else 1 / (1 - rate). Same shape for the same key: same mask."""
+    """Return 0 for dropped values, else 1 / (1 - rate). Key and shape determine the mask."""
     size = 1
     for length in shape:
         size = size * length
     position = ops.cast(ops.reshape(ops.arange(size, dtype="int32"), shape), "uint32")
-    # Every key has a stride of its own: with one for all, two masks could be shifted copies of each
-    # other. Then two rounds of a multiplication and a shift, since only the high bits are compared.
+    # Each key has its own stride. With one stride for all, two masks could be shifted copies of each
+    # other. Two rounds of shift and multiplication suffice because only the high bits are compared.
     stride = ops.bitwise_or(mix(ops.bitwise_xor(key, _uint32(_GOLDEN_RATIO))), _uint32(1))
     bits = position * stride + key
     bits = ops.bitwise_xor(bits, ops.right_shift(bits, _uint32(16))) * _uint32(0x7FEB352D)
@@ -99,13 +98,13 @@ def _plain_drop(x, key, rate: float):
 if keras.config.backend() == "tensorflow":
     import tensorflow as tf
 
-    # A dozen small operations over every element: one compiled pass instead of a dozen.
+    # One compiled pass over the elements instead of a dozen.
     _compiled_drop = tf.function(_plain_drop, jit_compile=True, autograph=False)
 
     def _drop(x, key, rate: float):
         @tf.custom_gradient
         def drop(x):
-            # Linear in x: the gradient is dropped like the values, from the key, not from memory.
+            # Dropout is linear in x. The key gives the gradient's mask, so no mask is kept.
             return _compiled_drop(x, key, rate), lambda upstream: _compiled_drop(
                 upstream, key, rate
             )

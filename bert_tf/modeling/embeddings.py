@@ -1,4 +1,4 @@
-"""Token, segment and position embeddings: their sum, normalised.
+"""Token, segment and position embeddings: their normalised sum.
 
 Shapes: B batch, S sequence, H hidden, V vocabulary.
 """
@@ -15,12 +15,12 @@ from bert_tf.modeling.inference_layout import LayerNorm
 
 
 def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
-    """Initializer of every kernel and table: normal, cut at two standard deviations."""
+    """Return the initializer of kernels and tables: normal, cut at two standard deviations."""
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
 def layer_norm(config: BertConfig, dtype) -> LayerNorm:
-    """LayerNorm over the last axis, computed in float32 under every precision."""
+    """Return a LayerNorm over the last axis, computed in float32 under every precision."""
     return LayerNorm(epsilon=config.layer_norm_eps, name="LayerNorm", dtype=dtype)
 
 
@@ -55,7 +55,7 @@ class Embeddings(keras.layers.Layer):
         )
 
     def call(self, input_ids, segment_ids, position_ids=None, training=False):
-        """int32 [B, S] each -> [B, S, H]; positions are 0, 1, 2, ... unless they are given."""
+        """int32 [B, S] each -> [B, S, H]. Default positions are 0, 1, 2, ..."""
         length = input_ids.shape[1]
         limit = self.config.max_position_embeddings
         if length is not None and length > limit:
@@ -67,7 +67,7 @@ class Embeddings(keras.layers.Layer):
         if training and fused.are_used():
             return self._fused(input_ids, segment_ids, position_ids)
         words = ops.take(ops.convert_to_tensor(self.word_embeddings), input_ids, axis=0)
-        # A product with a one-hot matrix: the table is tiny, and its gradient is then dense.
+        # A product with a one-hot matrix has a dense gradient, and the table is tiny.
         one_hot = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.compute_dtype)
         segments = ops.matmul(one_hot, self.token_type_embeddings)
         positions = ops.convert_to_tensor(self.position_embeddings)
@@ -95,5 +95,5 @@ class Embeddings(keras.layers.Layer):
 
 
 def _rows_of(table, ids, length):
-    """Rows of a table [M, H] for ids [B, S], or its first S rows."""
+    """Return rows of a table [M, H] for ids [B, S], or its first S rows without ids."""
     return table[:length] if ids is None else ops.take(table, ids, axis=0)

@@ -1,4 +1,4 @@
-"""The feature-based way: vectors of a frozen encoder, and a BiLSTM that is trained on them.
+"""Feature-based models: vectors of a frozen encoder, and a BiLSTM that is trained on them.
 
 Shapes: B batch, S sequence, H hidden, L labels.
 
@@ -18,8 +18,7 @@ from bert_tf.modeling.bert import BertModel, ConfiguredModel
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.inputs import checked_inputs
 
-# Choice of layers -> how many layers, counted from the last, the encoder must have. The names are the
-# rows of the paper's table 7.
+# Rows of the paper's table 7 -> number of layers that the encoder must have.
 FEATURE_LAYERS = {
     "embeddings": 0,
     "second_to_last_hidden": 2,
@@ -28,32 +27,28 @@ FEATURE_LAYERS = {
     "concat_last_four_hidden": 4,
     "weighted_sum_all_layers": 1,
 }
-BILSTM_UNITS = 768  # of each direction, in each of two layers; the paper's number
+BILSTM_UNITS = 768  # of each direction in each of two layers, as in the paper
 
 
 def check_feature_layers(name: str, num_hidden_layers: int) -> None:
-    """Refuses a choice of layers that an encoder does not have.
-
-    Raises:
-        ValueError: the choice is unknown, or there are too few layers.
-    """
+    """Raise ValueError if the choice of layers is unknown or the encoder has too few."""
     if name not in FEATURE_LAYERS:
         raise ValueError(
             f"`feature_layers` is {name!r}, but must be one of {', '.join(FEATURE_LAYERS)}."
         )
     if num_hidden_layers < FEATURE_LAYERS[name]:
         raise ValueError(
-            f"feature_layers={name} needs {FEATURE_LAYERS[name]} layers, but `num_hidden_layers` of "
-            f"the model is {num_hidden_layers}. Use last_hidden or weighted_sum_all_layers."
+            f"feature_layers={name} needs {FEATURE_LAYERS[name]} layers, but the model's "
+            f"`num_hidden_layers` is {num_hidden_layers}. Use last_hidden or weighted_sum_all_layers."
         )
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class LayerFeatures(keras.layers.Layer):
-    """The outputs of an encoder -> features of its tokens, [B, S, H], or [B, S, 4H] concatenated.
+    """Features of tokens from an encoder's outputs: [B, S, H], or [B, S, 4H] if concatenated.
 
     A weighted sum is gamma * sum(softmax(weights) * layers) with learned weights and gamma, as in ELMo
-    (Peters et al. 2018); the paper does not say which weights it means.
+    (Peters et al. 2018). The paper does not define its weights.
     """
 
     def __init__(self, feature_layers: str, num_hidden_layers: int, **kwargs):
@@ -89,17 +84,17 @@ class LayerFeatures(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertBiLstmForTokenClassification(ConfiguredModel):
-    """A label for each token, from a two-layer BiLSTM on features of an encoder that never changes.
+    """A label for each token, from a two-layer BiLSTM on features of a frozen encoder.
 
-    The encoder has no dropout and gets no gradients; all its variables are in checkpoints all the
-    same, so that the model is whole. The BiLSTM reads every piece, with [CLS] and [SEP].
+    The encoder has no dropout and gets no gradients. Checkpoints contain all its variables. The BiLSTM
+    reads every piece, with [CLS] and [SEP].
 
     Args:
         config: of the encoder.
         num_labels: L.
         feature_layers: one of `FEATURE_LAYERS`.
         units: of each direction of the BiLSTM.
-        dropout: share of the BiLSTM's outputs that is dropped in training; 0.1 as in the other heads.
+        dropout: fraction of the BiLSTM's outputs dropped in training; 0.1 as in the other heads.
 
     Outputs: `logits` [B, S, L].
     """
@@ -121,7 +116,7 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         self.features = LayerFeatures(
             feature_layers, config.num_hidden_layers, name="features", dtype=policy
         )
-        # Not "layer_0", which is what the encoder's first layer is called.
+        # Not "layer_0", the name of the encoder's first layer.
         self.bilstm = [
             keras.layers.Bidirectional(
                 keras.layers.LSTM(units, return_sequences=True, dtype=policy, name="lstm"),
@@ -136,7 +131,7 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         self.built = True
 
     def _build_parts(self) -> None:
-        """Here and not in `build`, which would put the model's name before the variables' paths."""
+        """Build the layers. In `build`, the variables' paths would begin with the model's name."""
         hidden_size = self.config.hidden_size
         is_concatenated = self.features.feature_layers == "concat_last_four_hidden"
         self.features.build()
@@ -174,5 +169,5 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects=None):
         model = super().from_config(config, custom_objects)
-        model.bert.trainable = False  # which setting `trainable` of the whole has undone
+        model.bert.trainable = False  # setting `trainable` of the whole model changed it
         return model

@@ -1,4 +1,4 @@
-"""How much a model computes, for figures of speed."""
+"""Floating-point operations of a model, for speed measurements."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from bert_tf.config import BertConfig
 
 
 def flops_per_token(config: BertConfig, length: int, predictions_per_token: float = 0.0) -> float:
-    """Floating-point operations of the matrix products for a token, forward and backward.
+    """Count the operations of the matrix products for one token, forward and backward.
 
-    Backward is counted as twice forward. Element-wise parts are not counted, as usual.
+    Backward counts twice forward. Element-wise operations are not counted, as usual.
 
     Args:
         config: architecture.
         length: tokens that a token attends to.
-        predictions_per_token: masked-LM predictions, as a share of the tokens; 0 without that head.
+        predictions_per_token: masked-LM predictions as a fraction of the tokens; 0 without that head.
 
     >>> base = BertConfig.from_name("base", vocab_size=30522)
     >>> round(flops_per_token(base, 128, 20 / 128) / 1e6)  # millions

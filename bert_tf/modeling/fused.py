@@ -1,16 +1,16 @@
-"""The element-wise parts of the encoder, each as one compiled function with a gradient of its own.
+"""Element-wise parts of the encoder, each as one compiled function with its own gradient.
 
-Between two matrix products BERT has many small operations on every element: bias, dropout, residual,
-LayerNorm; bias and GELU; scale, mask, softmax, dropout. TensorFlow runs them one by one, and on a CPU
-with fast bfloat16 products they take longer than the products. Here each chain is one XLA function
-that reads its inputs once; the products stay outside, because oneDNN runs them on AMX and XLA does not.
+Between matrix products BERT has chains of small operations on every element: bias, dropout, residual,
+LayerNorm; bias and GELU; scale, mask, softmax, dropout. TensorFlow runs them one by one. On a CPU with
+fast bfloat16 products they take longer than the products. Here each chain is one XLA function that
+reads its inputs once. The products stay outside because oneDNN runs them on AMX and XLA does not.
 
-The layers call these functions within `with fused_parts(True):`, which the training loop opens on
-CPUs. Elsewhere, and under every other backend, they compute the plain formulas: the same mathematics and
-the same dropout masks (dropout.py), so the numbers agree but for rounding.
+Layers call these functions within `with fused_parts(True):`, which the training loop opens on CPUs.
+Elsewhere, and under other backends, they compute the plain formulas with the same dropout masks
+(dropout.py). The results agree except for rounding.
 
-Shapes: R rows (B*S), H hidden, I intermediate, N heads, F and T positions. Everything is computed in
-float32 inside, whatever the dtype of inputs and outputs.
+Shapes: R rows (B*S), H hidden, I intermediate, N heads, F and T positions. The functions compute in
+float32 for any dtype of inputs and outputs.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from keras import ops
 
 from bert_tf.modeling.dropout import scaled_mask
 
-_SCOPE = threading.local()  # replicas of one step run in threads of their own
-ACTIVATIONS = ("gelu", "gelu_erf")  # those that `bias_activation` knows
+_SCOPE = threading.local()  # the replicas of a step run in separate threads
+ACTIVATIONS = ("gelu", "gelu_erf")  # supported by `bias_activation`
 _ON_TENSORFLOW = keras.config.backend() == "tensorflow"
 
 if _ON_TENSORFLOW:
@@ -36,9 +36,9 @@ if _ON_TENSORFLOW:
 
 @contextlib.contextmanager
 def fused_parts(used: bool) -> Iterator[None]:
-    """Whether layers called inside use the functions of this file.
+    """Make layers that are called inside use the functions of this file, if `used`.
 
-    It has no effect under other backends than TensorFlow, which have their own compiler.
+    Has no effect under backends other than TensorFlow, which have their own compiler.
     """
     previous = getattr(_SCOPE, "used", False)
     _SCOPE.used = used and _ON_TENSORFLOW
@@ -49,17 +49,17 @@ def fused_parts(used: bool) -> Iterator[None]:
 
 
 def are_used() -> bool:
-    """Whether the call is within `fused_parts(True)`."""
+    """Return whether the call is within `fused_parts(True)`."""
     return getattr(_SCOPE, "used", False)
 
 
 def float32(variable: keras.Variable):
-    """The value of a variable as it is stored; reading it in a layer would round it to bfloat16."""
+    """Return the stored value of a variable. Reading it in a layer would round it to bfloat16."""
     return tf.convert_to_tensor(variable._value)
 
 
 def _compiled(function: Callable) -> Callable:
-    """`function(*tensors, **constants)` as XLA code, one piece for each set of constants."""
+    """Compile `function(*tensors, **constants)` with XLA, once for each set of constants."""
     if not _ON_TENSORFLOW:
         return function
 
@@ -72,7 +72,7 @@ def _compiled(function: Callable) -> Callable:
 
 
 def bias_dropout_norm(inputs, bias, residual, gamma, beta, key, *, rate: float, epsilon: float):
-    """LayerNorm(residual + dropout(inputs + bias)).
+    """Compute LayerNorm(residual + dropout(inputs + bias)).
 
     Args:
         inputs: [R, H], a product.
@@ -80,12 +80,12 @@ def bias_dropout_norm(inputs, bias, residual, gamma, beta, key, *, rate: float, 
         residual: [R, H].
         gamma, beta: float32 [H], of LayerNorm.
         key: uint32 scalar, of the dropout mask.
-        rate: share of dropped values.
+        rate: fraction of dropped values.
         epsilon: of LayerNorm.
 
     Returns:
-        The result twice, [R, H] each. What follows has two consumers, a product and a residual; with a
-        tensor for each, their gradients are added in the compiled gradient instead of before it.
+        The result twice, [R, H] each: for the next product and for the residual. The compiled gradient
+        then adds their gradients.
     """
     constants = {"rate": rate, "epsilon": epsilon}
 
@@ -129,7 +129,7 @@ def _bias_dropout_norm_gradient(upstream, other_upstream, normal, scale, gamma, 
 
 
 def norm_dropout(inputs, gamma, beta, key, dtype: str, *, rate: float, epsilon: float):
-    """dropout(LayerNorm(inputs)), the end of the embeddings.
+    """Compute dropout(LayerNorm(inputs)), the end of the embeddings.
 
     Args:
         inputs: float32 [R, H].
@@ -170,14 +170,14 @@ def _norm_dropout_gradient(upstream, normal, scale, gamma, key, *, rate):
 
 
 def add_bias(inputs, bias):
-    """inputs + bias, for [R, O] and float32 [O]; the bias' gradient is summed in float32.
+    """Compute inputs + bias, for [R, O] and float32 [O].
 
-    With TensorFlow's own addition the sum over the rows is a slow operation of its own.
+    The bias' gradient is a compiled float32 sum, because TensorFlow's own sum over rows is slow.
     """
 
     @tf.custom_gradient
     def call(inputs, bias):
-        # A form that the runtime joins with the product before it.
+        # The runtime fuses this form with the product before it.
         outputs = tf.nn.bias_add(inputs, tf.cast(bias, inputs.dtype))
         return outputs, lambda upstream: (upstream, _sum_of_rows(upstream))
 
@@ -190,7 +190,7 @@ def _sum_of_rows(x):
 
 
 def bias_activation(inputs, bias, *, activation: str):
-    """activation(inputs + bias), for [R, I] and float32 [I].
+    """Compute activation(inputs + bias), for [R, I] and float32 [I].
 
     Args:
         activation: one of `ACTIVATIONS`, a `hidden_act` of `BertConfig`.
@@ -222,14 +222,14 @@ def _bias_activation_gradient(upstream, inputs, bias, *, activation):
 
 
 def masked_softmax_dropout(scores, bias, key, *, factor: float, rate: float):
-    """dropout(softmax(factor * scores + bias)).
+    """Compute dropout(softmax(factor * scores + bias)).
 
     Args:
         scores: [B, N, F, T].
         bias: [B, 1, 1 or F, T], 0 where attention is allowed; has no gradient.
         key: uint32 scalar, of the dropout mask.
         factor: 1 / sqrt(D).
-        rate: share of dropped values.
+        rate: fraction of dropped values.
 
     Returns:
         [B, N, F, T].
@@ -269,10 +269,10 @@ def _softmax_gradient(upstream, probabilities, key, *, factor, rate):
 
 
 class Logits(NamedTuple):
-    """Logits as a product [..., L] and the bias float32 [L] that is not yet added to it.
+    """Logits as a product [..., L] and a bias float32 [L] that is not yet added.
 
-    The scores over a vocabulary are the largest tensor of pre-training; so `cross_entropy` can read the
-    product once, in the precision in which it was written.
+    The scores over a vocabulary are the largest tensor of pre-training. `cross_entropy` reads the
+    product once, in its own precision.
     """
 
     product: Any
@@ -280,19 +280,19 @@ class Logits(NamedTuple):
 
 
 def tied_logits(hidden, table, bias) -> Logits:
-    """hidden [R, H] times table [L, H], and bias float32 [L]."""
+    """Return hidden [R, H] times table [L, H], and bias float32 [L], as `Logits`."""
     return Logits(tf.matmul(hidden, tf.cast(table, hidden.dtype), transpose_b=True), bias)
 
 
 def cross_entropy(logits: Logits, labels):
-    """-log softmax(logits)[label], and whether no other logit is larger.
+    """Compute -log softmax(logits)[label], and 1 where no other logit is larger, else 0.
 
     Args:
         logits: [..., L]
         labels: int32 [...].
 
     Returns:
-        float32 [...] and float32 [...] of 0 and 1, which has no gradient.
+        float32 [...] each. The second has no gradient.
     """
 
     @tf.custom_gradient
@@ -335,7 +335,7 @@ def _dropped(x, key, rate):
 
 
 def _normalised(x, epsilon):
-    """Rows with mean 0 and variance 1, and what they were multiplied by."""
+    """Return rows with mean 0 and variance 1, and their factors."""
     centred = x - _row_mean(x)
     scale = tf.math.rsqrt(_row_mean(tf.square(centred)) + epsilon)
     return centred * scale, scale
@@ -347,20 +347,20 @@ def _norm_gradient(upstream, normal, scale, gamma):
 
 
 def _row_mean(x):
-    """[R, H] -> [R, 1]; as a product, since XLA's sums over rows are slow on CPUs."""
+    """Compute row means, [R, H] -> [R, 1], as a product: XLA's sums over rows are slow on CPUs."""
     width = x.shape[-1]
     return tf.matmul(x, tf.ones([width, 1])) * (1.0 / width)
 
 
 def _gate(x, activation):
-    """What GELU multiplies x by: Phi(x), or its approximation with tanh."""
+    """Return the factor of x in GELU: Phi(x), or its approximation with tanh."""
     if activation == "gelu_erf":
         return 0.5 * (1.0 + tf.math.erf(x * 0.7071067811865476))
     return 0.5 * (1.0 + tf.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
 
 
 def _gate_slope(x, activation):
-    """Derivative of `_gate`."""
+    """Return the derivative of `_gate`."""
     if activation == "gelu_erf":
         return tf.exp(-0.5 * x * x) * 0.3989422804014327
     gate = _gate(x, activation)

@@ -1,9 +1,9 @@
-"""What stands on the encoder: one layer for each question that is asked of it.
+"""Heads on top of the encoder, one layer for each task type.
 
 Shapes: B batch, S sequence, H hidden, V vocabulary, P predictions, L labels.
 
-Every head's logits are float32. Weights are stored [out, in], under the reference's names: the
-classifier's at the root (`output_weights`, `output_bias`), the others below `cls/`.
+Logits are float32. Weights are stored [out, in], under the reference's names: the classifier's at the
+root (`output_weights`, `output_bias`), the others below `cls/`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from bert_tf.modeling.embeddings import layer_norm, truncated_normal
 
 
 class Head(keras.layers.Layer):
-    """A layer whose variables lie below `scope` and not below its own name.
+    """A layer whose variables' paths begin with `scope` instead of its own name.
 
-    The variables are made on construction, where no other name scope is open. `add_weight` would put
-    the layer's name into the path, so they are made directly.
+    The variables are made on construction, outside any other name scope. They are made directly
+    because `add_weight` would put the layer's name into the path.
     """
 
     scope = ""
@@ -53,7 +53,7 @@ class Head(keras.layers.Layer):
         return keras.Variable(initializer, shape=shape, dtype=self.variable_dtype, name=name)
 
     def project(self, hidden):
-        """[..., H] -> float32 [..., num_outputs]."""
+        """Return the logits: [..., H] -> float32 [..., num_outputs]."""
         logits = ops.matmul(hidden, ops.transpose(ops.convert_to_tensor(self.output_weights)))
         return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
 
@@ -89,7 +89,7 @@ class ClassificationHead(Head):
     pooled_output [B, H] -> [B, L] for sentences and pairs (L = 1 for regression and for the score of
     one choice); sequence_output [B, S, H] -> [B, S, L] for tokens.
 
-    The dropout share is 0.1 whatever the configuration says, as in the reference's run_classifier.py.
+    The dropout rate is 0.1 in any configuration, as in the reference's run_classifier.py.
     """
 
     def __init__(self, config: BertConfig, num_labels: int, dropout: float = 0.1, **kwargs):
@@ -102,9 +102,9 @@ class ClassificationHead(Head):
 
 
 class MaskedLMHead(Head):
-    """Vectors at the masked positions -> scores over the vocabulary.
+    """Scores over the vocabulary at the masked positions.
 
-    dense, activation, LayerNorm, then a product with the word embeddings themselves ("tied").
+    dense, activation, LayerNorm, then a product with the ("tied") word embeddings.
 
     Source: google-research/bert, run_pretraining.py, `get_masked_lm_output`.
     """
@@ -149,7 +149,7 @@ class MaskedLMHead(Head):
 
 
 def gather_positions(sequence, positions):
-    """The vectors of `sequence` [B, S, H] at `positions` int32 [B, P] -> [B*P, H]."""
+    """Return the vectors of `sequence` [B, S, H] at `positions` int32 [B, P], as [B*P, H]."""
     batch, length, width = ops.shape(sequence)
     first = ops.arange(batch, dtype="int32")[:, None] * length  # row of each example's position 0
     flat = ops.reshape(ops.cast(positions, "int32") + first, (-1,))

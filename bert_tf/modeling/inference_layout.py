@@ -1,15 +1,13 @@
-"""Keras' Dense and LayerNormalization, with a second form for models that only answer.
+"""Keras' Dense and LayerNormalization, with a second variable layout for inference.
 
-`prepare_to_answer` gives a model that form. It computes the same, but the variables are laid out as the
-runtime wants them:
+`prepare_to_answer` changes a model to that layout. It computes the same, but faster:
 
-* the kernels of query, key and value are one variable, and not put side by side in every call;
-* for TensorFlow on a CPU, in bfloat16, kernels are [out, in], which oneDNN packs faster for AMX (a
-  product of 32 rows takes 0.66 of the time). In float32 packing them takes longer (1.6 to 2.2 times the
-  whole time of one short text);
-* there LayerNorm is written as one batch normalization over the rows, of which TensorFlow's optimizer
-  makes one oneDNN operation (a tenth of the time at 4,096 rows). Without oneDNN it is computed as it
-  stands.
+* The kernels of query, key and value are one variable instead of concatenated in every call.
+* For TensorFlow on a CPU in bfloat16, kernels are [out, in], which oneDNN packs faster for AMX. A
+  product of 32 rows takes 0.66 of the time. In float32 packing takes longer (1.6 to 2.2 times the whole
+  time of one short text).
+* On such a CPU LayerNorm is one batch normalization over the rows. TensorFlow's optimizer makes it
+  one oneDNN operation (a tenth of the time at 4,096 rows), if there is oneDNN.
 
 Shapes: R rows (B*S), H hidden.
 """
@@ -27,37 +25,33 @@ from keras import ops
 if keras.config.backend() == "tensorflow":
     import tensorflow as tf
 
-# TensorFlow's: whether oneDNN packs each kernel once, instead of in every product. It is read when the
-# first product is computed.
+# TensorFlow's variable to make oneDNN pack each kernel once instead of in every product. It is read
+# when the first product is computed.
 _KEEP_KERNELS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 
 
 def keep_packed_kernels() -> None:
-    """For a process in which no weight changes; that one does would not be seen.
+    """Let oneDNN keep packed kernels, for a process whose weights never change.
 
-    Who has set the environment variable has the last word.
+    A value that the user set in the environment is kept. Later changes of weights have no effect.
     """
     os.environ.setdefault(_KEEP_KERNELS, "1")
 
 
 def refuse_kept_kernels() -> None:
-    """For a process in which weights change.
-
-    Raises:
-        ValueError: the environment says that they do not.
-    """
+    """Raise ValueError if the environment keeps packed kernels, for a process that trains."""
     value = os.environ.get(_KEEP_KERNELS, "")
     if value.lower() not in ("", "0", "false"):
         raise ValueError(
-            f"The environment variable {_KEEP_KERNELS} is {value!r}: TensorFlow would go on computing "
-            "with the first weights while they are trained. It is for processes that only answer "
-            f"(docs/serving.md). Run `unset {_KEEP_KERNELS}` before this one."
+            f"The environment variable {_KEEP_KERNELS} is {value!r}, so TensorFlow would keep using the "
+            "initial weights during training. It is for inference only (docs/serving.md). "
+            f"Run `unset {_KEEP_KERNELS}` first."
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """x W + b, for kernels [in, out], or [out, in] if `transposed`."""
+    """x W + b with a kernel [in, out], or [out, in] if `transposed`."""
 
     kernel: keras.Variable
     bias: keras.Variable
@@ -71,7 +65,7 @@ class Affine:
 
 
 class Dense(keras.layers.Dense):
-    """Keras' own, until `affine` is set; then with that product, of [R, in]."""
+    """Keras' Dense, computed by `affine` on [R, in] once that is set."""
 
     affine: Affine | None = None
 
@@ -82,7 +76,7 @@ class Dense(keras.layers.Dense):
 
 
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras' own over the last axis, until `in_one_operation` is set."""
+    """Keras' LayerNormalization over the last axis, in one operation if `in_one_operation` is set."""
 
     in_one_operation = False
 
@@ -107,10 +101,10 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 def in_shape_of(example, inputs):
-    """`inputs` reshaped like `example`, so that TensorFlow knows that their shapes are equal.
+    """Reshape `inputs` like `example`, so that TensorFlow infers that their shapes are equal.
 
-    It joins a sum with the product before it only where it knows that, and a number of rows that is
-    found out twice, or taken from a shape as a number, counts as two numbers.
+    Only then it fuses a sum with the product before it. Numbers of rows that are computed separately
+    count as different.
     """
     if keras.config.backend() == "tensorflow":
         return tf.reshape(inputs, tf.shape(example))
@@ -118,15 +112,15 @@ def in_shape_of(example, inputs):
 
 
 def prepare_to_answer(model: keras.Model, *, for_onednn: bool) -> list[keras.Variable]:
-    """Changes a model so that it answers faster; it is neither to be trained nor to be saved any more.
+    """Change a model for faster inference. It can no longer be trained or saved.
 
     Args:
         model: a BERT with or without a head.
-        for_onednn: whether TensorFlow will run it on a CPU in bfloat16; else only query, key and value
-            are joined, which every runtime can use.
+        for_onednn: whether TensorFlow will run it on a CPU in bfloat16. Otherwise only query, key and
+            value are joined, which helps every runtime.
 
     Returns:
-        The variables that it computes with from now on.
+        The variables that the model now uses.
     """
     bert = getattr(model, "bert", model)
     replaced: set[int] = set()
@@ -153,7 +147,7 @@ def prepare_to_answer(model: keras.Model, *, for_onednn: bool) -> list[keras.Var
 
 
 def _joined(layers: Sequence[keras.layers.Dense], transposed: bool) -> Affine:
-    """The products of these layers side by side."""
+    """Return the products of these layers as one."""
     kernel = ops.concatenate([layer.kernel.value for layer in layers], axis=1)
     bias = ops.concatenate([layer.bias.value for layer in layers], axis=0)
     names = [layer.path.split("/")[-1] for layer in layers]

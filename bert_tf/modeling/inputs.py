@@ -1,4 +1,4 @@
-"""Names and types of the models' inputs, checked in one place."""
+"""Checks of the names and types of the models' inputs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _FLOATS = ("embedding_output",)
 def checked_inputs(
     inputs: Mapping[str, Any], *more: str, optional: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Return the inputs as tensors under our names, without those that are None.
+    """Return the inputs as tensors under our names, without None values.
 
     Args:
         inputs: dict of tensors under the names of `ENCODER_INPUTS` or `OTHER_NAMES`.
-        more: names of required inputs besides `input_ids`.
-        optional: names of other inputs.
+        more: names of required inputs other than `input_ids`.
+        optional: names of optional inputs.
 
     Raises:
         TypeError: the inputs are not a dict, or ids are not integers.
@@ -44,21 +44,21 @@ def checked_inputs(
         if ours not in known:
             others = " and ".join(f"{other} (= {our})" for other, our in OTHER_NAMES.items())
             raise ValueError(
-                f"{name!r} is not an input of this model. Its inputs are {', '.join(known)}; it also "
-                f"takes {others}. Remove {name!r} or correct its name."
+                f"{name!r} is not an input of this model. Its inputs are {', '.join(known)}, "
+                f"{others}. Remove {name!r} or correct its name."
             )
         if value is None:
             continue
         if ours in found:
             other = next(other for other, our in OTHER_NAMES.items() if our == ours)
             raise ValueError(
-                f"`{other}` and `{ours}` are two names of one input, and both are given. Pass one."
+                f"`{other}` and `{ours}` are the same input, but both were given. Pass one."
             )
         found[ours] = _checked_type(name, ours, value)
     for name in ("input_ids", *more):
         if name not in found:
             raise ValueError(
-                f"The inputs have no `{name}`, which this model needs; they have "
+                f"The inputs have no `{name}`, which this model needs. They have "
                 f"{', '.join(map(str, inputs)) or 'nothing'}."
             )
     return found
@@ -68,7 +68,7 @@ def _checked_type(name: str, ours: str, value: Any) -> Any:
     tensor = ops.convert_to_tensor(value)
     dtype = keras.backend.standardize_dtype(tensor.dtype)
     is_integer = "int" in dtype or (dtype == "bool" and ours == "input_mask")
-    # Before `fit` on several devices Keras computes shapes, with float32 for every input.
+    # Before `fit` on several devices Keras infers shapes with float32 for every input.
     if ours not in _FLOATS and not is_integer and not in_symbolic_scope():
         raise TypeError(
             f'`{name}` is {dtype}, but must be integers. Cast it to int32, or pass dtype="int32" '

@@ -1,7 +1,7 @@
-"""The encoder with a head for each task, as Keras models: dict of tensors in, dict of logits out.
+"""Keras models of the encoder with a head for each task: dict of tensors in, dict of logits out.
 
-Shapes: B batch, S sequence, V vocabulary, P predictions, L labels, K choices. The inputs are those of
-`BertModel`; every output is float32.
+Shapes: B batch, S sequence, V vocabulary, P predictions, L labels, K choices. Inputs as in `BertModel`.
+Outputs are float32.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from bert_tf.modeling.inputs import checked_inputs
 class BertForPreTraining(ConfiguredModel):
     """Masked language model and next-sentence prediction.
 
-    In a left-to-right model (`attention_direction` of the configuration) a masked word is predicted at
-    its own position from the words before it. The paper's left-to-right model predicts every word; here
-    the data and the share that is predicted stay the same, so that only the context differs.
+    A left-to-right model (`attention_direction` of the configuration) predicts a masked word at its
+    position from the words before it. The paper's left-to-right model predicts every word. Here the
+    data and the predicted fraction stay the same, so that only the context differs.
 
     Inputs: those of `BertModel` and `masked_lm_positions`, int32 [B, P].
     Outputs: `masked_lm_logits` [B, P, V]; `next_sentence_logits` [B, 2] (0 = is next, 1 = random).
@@ -89,10 +89,10 @@ class BertForMaskedLM(ConfiguredModel):
 
 
 class _LabeledModel(ConfiguredModel):
-    """Shared by the models with a choice of labels.
+    """Base of the models with a choice of labels.
 
     Args:
-        num_labels: L; 1 for a number. Default: as many as `labels`.
+        num_labels: L; 1 for a number. Default: the number of `labels`.
         labels: names of the outputs, in their order.
     """
 
@@ -147,7 +147,7 @@ class BertForTokenClassification(_LabeledModel):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertForMultipleChoice(_LabeledModel):
-    """A score for each of K choices; each choice is a sequence of its own.
+    """A score for each of K choices. Each choice is a separate sequence.
 
     Inputs: `input_ids`, `input_mask`, `segment_ids`, int32 [B, K, S].
     Outputs: `logits` [B, K].
@@ -173,7 +173,7 @@ class BertForMultipleChoice(_LabeledModel):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertForQuestionAnswering(ConfiguredModel):
-    """Where in the sequence an answer starts and ends.
+    """Start and end of an answer in the sequence.
 
     Outputs: `start_logits` [B, S]; `end_logits` [B, S].
     """

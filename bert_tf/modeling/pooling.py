@@ -1,4 +1,4 @@
-"""One vector for a sentence, from the encoder's outputs.
+"""Sentence embeddings from the encoder's outputs.
 
 Shapes: B batch, S sequence, H hidden.
 """
@@ -10,37 +10,33 @@ from typing import Any
 
 from keras import ops
 
-# Name -> how many layers, counted from the last, the encoder must have.
+# Name -> number of last layers that it uses.
 POOLINGS = {"mean": 1, "cls": 1, "pooled": 1, "concat_last_four": 4}
 
 
 def check_pooling(pooling: str, num_hidden_layers: int) -> None:
-    """Refuses a way of pooling that an encoder cannot do.
-
-    Raises:
-        ValueError: the name is unknown, or there are too few layers.
-    """
+    """Raise ValueError if the pooling is unknown or the encoder has too few layers."""
     if pooling not in POOLINGS:
         raise ValueError(f"`pooling` is {pooling!r}, but must be one of {', '.join(POOLINGS)}.")
     if num_hidden_layers < POOLINGS[pooling]:
         raise ValueError(
-            f"pooling={pooling} needs {POOLINGS[pooling]} layers, but `num_hidden_layers` of the "
-            f"model is {num_hidden_layers}. Use pooling=mean."
+            f"pooling={pooling} needs {POOLINGS[pooling]} layers, but the model's "
+            f"`num_hidden_layers` is {num_hidden_layers}. Use pooling=mean."
         )
 
 
 def sentence_embedding(outputs: Mapping[str, Any], input_mask, pooling: str):
-    """The embedding of each sequence.
+    """Return the embedding of each sequence.
 
     Args:
         outputs: of `BertModel`.
         input_mask: int32 [B, S], 1 = real.
-        pooling: "mean" of the last layer over the real tokens, [CLS] and [SEP] among them, as
-            sentence-transformers takes it; "cls", the last layer at [CLS]; "pooled", the tanh layer on
-            it; "concat_last_four", the means of the last four layers, one after the other.
+        pooling: "mean", of the last layer over the real tokens with [CLS] and [SEP], as in
+            sentence-transformers; "cls", the last layer at [CLS]; "pooled", the tanh layer on
+            it; "concat_last_four", the concatenated means of the last four layers.
 
     Returns:
-        float32 [B, H], or [B, 4 * H] of "concat_last_four".
+        float32 [B, H], or [B, 4 * H] for "concat_last_four".
     """
     if pooling == "pooled":
         return ops.cast(outputs["pooled_output"], "float32")

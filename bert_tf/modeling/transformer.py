@@ -1,4 +1,4 @@
-"""One block of the encoder: attention and feed-forward, each with a residual and LayerNorm after it.
+"""One block of the encoder: attention and feed-forward, each followed by residual and LayerNorm.
 
 Shapes: B batch, S sequence, H hidden, I intermediate.
 """
@@ -19,7 +19,7 @@ from bert_tf.modeling.inference_layout import Dense, in_shape_of
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class ResidualOutput(keras.layers.Layer):
-    """LayerNorm(residual + dropout(dense(x))): the end of both halves of a block."""
+    """LayerNorm(residual + dropout(dense(x))), the end of both halves of a block."""
 
     def __init__(self, config: BertConfig, input_size: int, name: str = "output", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -91,7 +91,7 @@ class TransformerBlock(keras.layers.Layer):
         """[B, S, H] and float32 [B, 1, 1 or S, S] -> [B, S, H], attention probabilities."""
         shape = ops.shape(hidden)
         context, probabilities = self.self_attention(hidden, bias, training=training)
-        # From here on a position is a row: the products on [B*S, H] are the ones that fuse.
+        # Positions become rows because products on [B*S, H] fuse.
         hidden = ops.reshape(hidden, (-1, self.config.hidden_size))
         context = in_shape_of(hidden, context)
         attended, residual = self.attention_output(context, hidden, training=training)
@@ -100,7 +100,7 @@ class TransformerBlock(keras.layers.Layer):
         return ops.reshape(outputs, shape), probabilities
 
     def _intermediate(self, attended, training):
-        """[B*S, H] -> [B*S, I]."""
+        """Compute the feed-forward activation: [B*S, H] -> [B*S, I]."""
         activation = self.config.hidden_act
         if not (training and fused.are_used() and activation in fused.ACTIVATIONS):
             return self.intermediate(attended)

@@ -82,7 +82,7 @@ def test_a_weighted_sum_is_gamma_times_the_softmax_of_its_weights():
 @pytest.mark.parametrize(
     "name, num_layers, message",
     [
-        ("concat_last_four_hidden", 3, "needs 4 layers, but `num_hidden_layers` of the model is 3"),
+        ("concat_last_four_hidden", 3, r"needs 4 layers.* 3\. Use last_hidden"),
         ("second_to_last_hidden", 1, "needs 2 layers"),
         ("first_hidden", 12, "must be one of embeddings, "),
     ],
