@@ -1,6 +1,6 @@
-"""What the tokenization rules say about each code point, as tables for a TensorFlow graph.
+"""Tokenization rules of each code point, as tables for a TensorFlow graph.
 
-Made from Python's `unicodedata`, the same source that `bert_tf.tokenization` asks.
+Made from Python's `unicodedata`, which `bert_tf.tokenization` uses too.
 """
 
 from __future__ import annotations
@@ -15,22 +15,21 @@ import tensorflow as tf
 
 from bert_tf.tokenization import is_chinese_char, is_dropped, is_punctuation, is_whitespace
 
-# A code point in the graph carries what the rules say about it in the bits above its value. After
-# the first look-up the value is that of the cleaned (and lower-cased, decomposed) character, and 0
-# means: nothing is left of it.
+# In the graph the bits above a code point's value are its properties. After the first look-up the
+# value is the cleaned (and lower-cased, decomposed) character, or 0 if it was dropped.
 CODE_POINT = (1 << 21) - 1
 SEPARATOR = 1 << 21  # whitespace
-ALONE = 1 << 22  # a word of its own: punctuation, an ideograph
-MARK = 1 << 23  # Mn of combining class 0: dropped late, for it limits the reordering of NFD
-MORE = 1 << 24  # further characters come from the same one
+ALONE = 1 << 22  # a separate word: punctuation, an ideograph
+MARK = 1 << 23  # Mn of combining class 0: dropped late because it limits the reordering of NFD
+MORE = 1 << 24  # the same character yields more characters
 ORDER_SHIFT = 25  # 0, or the rank of its combining class
 
 CAPITAL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C2
-NEITHER, CASED, IGNORABLE = 0, 1, 2  # what a neighbour means to a capital sigma
+NEITHER, CASED, IGNORABLE = 0, 1, 2  # role of a capital sigma's neighbour
 
 
 class CodePointTable:
-    """int32 for each of the 0x110000 code points, in pages of 256 of which few are distinct."""
+    """int32 for each of the 0x110000 code points, in pages of 256, few of which are distinct."""
 
     def __init__(self, values: np.ndarray):
         pages, self._page = np.unique(values.reshape(-1, 256), axis=0, return_inverse=True)
@@ -43,11 +42,11 @@ class CodePointTable:
 
 
 class Rules(NamedTuple):
-    """What the tokenization rules say about each code point.
+    """Tokenization rules of each code point.
 
-    first_offset: add it to get the first character that comes from this one, with its bits.
-    further: the other characters that come from it, with their bits; 0 where there is none.
-    sigma_context: `NEITHER`, `CASED` or `IGNORABLE`; no table if nothing is lower-cased.
+    first_offset: difference to the first resulting character, with its bits.
+    further: the other resulting characters with their bits, or 0.
+    sigma_context: `NEITHER`, `CASED` or `IGNORABLE`; None without lower-casing.
     """
 
     first_offset: CodePointTable
@@ -57,7 +56,7 @@ class Rules(NamedTuple):
 
 @functools.cache
 def word_breaks() -> CodePointTable:
-    """`SEPARATOR` for whitespace, `ALONE` for punctuation and ideographs, 0 for all other characters."""
+    """Return `SEPARATOR` for whitespace, `ALONE` for punctuation and ideographs, else 0."""
 
     def kind(char: str) -> int:
         if is_whitespace(char):
@@ -69,7 +68,7 @@ def word_breaks() -> CodePointTable:
 
 @functools.cache
 def accents() -> CodePointTable:
-    """1 for what is stripped with the accents."""
+    """Return 1 for characters that are stripped as accents."""
     marks = [unicodedata.category(chr(code_point)) == "Mn" for code_point in range(0x110000)]
     return CodePointTable(np.array(marks, np.int32))
 
@@ -77,13 +76,13 @@ def accents() -> CodePointTable:
 @functools.cache
 def rules(do_lower_case: bool) -> Rules:
     code_points = np.arange(0x110000, dtype=np.int32)
-    images = {}  # of the code points that do not simply become themselves
+    images = {}  # of the code points that change
     sigma_context = np.full_like(code_points, NEITHER)
     rank = _ranks_of_combining_classes()
     for code_point in range(0x110000):
         char = chr(code_point)
         if unicodedata.category(char) in ("Cn", "Co", "Cs") and not is_chinese_char(code_point):
-            continue  # no other rule is about unassigned and private code points
+            continue  # no other rule applies to unassigned and private code points
         image = _image(char, do_lower_case, rank)
         if image != [code_point]:
             images[code_point] = image
@@ -104,14 +103,14 @@ def rules(do_lower_case: bool) -> Rules:
 
 
 def _ranks_of_combining_classes() -> dict[int, int]:
-    """Combining class of characters that are not dropped as accents -> 0, 1, 2, ... (3 bits)."""
+    """Rank the combining classes of characters that are not dropped as accents, from 0 (3 bits)."""
     chars = map(chr, range(0x110000))
     classes = {unicodedata.combining(c) for c in chars if unicodedata.category(c) != "Mn"}
     return {combining_class: rank for rank, combining_class in enumerate(sorted(classes))}
 
 
 def _image(char: str, do_lower_case: bool, rank: Mapping[int, int]) -> list[int]:
-    """What comes from a character, with the bits."""
+    """Return the characters that result from one, with the bits."""
     if is_dropped(char):
         return []
     if is_whitespace(char):
@@ -135,9 +134,9 @@ def _image(char: str, do_lower_case: bool, rank: Mapping[int, int]) -> list[int]
 
 
 def _sigma_context(char: str) -> int:
-    """What `str.lower` takes `char` for, found by asking it."""
+    """Return the role of `char` next to a sigma, found by calling `str.lower`."""
     if is_dropped(char):
-        return IGNORABLE  # it is gone by then
+        return IGNORABLE  # it was removed before
     if is_whitespace(char) or is_chinese_char(ord(char)):
         return NEITHER  # the word ends here
     if not f"A{char}Σ".lower().endswith("ς"):

@@ -1,6 +1,6 @@
-"""`packing.pack` as TensorFlow operations on whole batches, for models that take raw text.
+"""`packing.pack` as TensorFlow operations on batches, for models that take raw text.
 
-Only slicing, masks and ragged concatenation: operations that TF Serving carries.
+Uses only operations of TF Serving: slicing, masks and ragged concatenation.
 
 Shapes: B batch, S longest sequence of the batch.
 """
@@ -20,14 +20,14 @@ def pack_ragged(
     pad_id: int = 0,
     length_step: int = 1,
 ) -> dict[str, tf.Tensor]:
-    """Sentences or pairs, cut to fit, with [CLS], [SEP] and padding to the batch's longest.
+    """Truncate sentences or pairs, add [CLS] and [SEP], and pad to the longest of the batch.
 
     Args:
         ids_a: int32 [B, None], the first (or only) sentences.
-        ids_b: int32 [B, None], the second ones, or None; an empty row is a single sentence.
-        max_seq_length: tokens with [CLS] and [SEP]; longer inputs lose tokens as in `pack`.
-        length_step: S is the next multiple of this (or `max_seq_length`), so that there are fewer
-            different ones.
+        ids_b: int32 [B, None], the second ones, or None. An empty row marks a single sentence.
+        max_seq_length: tokens with [CLS] and [SEP]. Longer inputs are truncated as in `pack`.
+        length_step: S is rounded up to a multiple of this (at most `max_seq_length`), for fewer
+            different shapes.
 
     Returns:
         `input_ids`, `input_mask`, `segment_ids`, int32 [B, S].
@@ -38,8 +38,8 @@ def pack_ragged(
     num_special = 2 if ids_b is None else 3
     if max_seq_length < num_special:
         raise ValueError(
-            f"`max_seq_length` is {max_seq_length}, but [CLS] and [SEP] alone take {num_special}. "
-            "Use a larger `max_seq_length`."
+            f"`max_seq_length` is {max_seq_length}, but [CLS] and [SEP] need {num_special}. "
+            "Use a larger max_seq_length."
         )
     batch = ids_a.nrows(out_type=tf.int64)
     cls = tf.fill([batch, 1], tf.cast(cls_id, tf.int32))
@@ -50,15 +50,15 @@ def pack_ragged(
     else:
         has_b = tf.cast(ids_b.row_lengths() > 0, tf.int64)
         room = max_seq_length - 2 - has_b
-        # Half of the room each, and what one does not need goes to the other (packing.truncate_pair).
+        # Half of the room each. One sentence gets what the other does not need (truncate_pair).
         keep_b = tf.minimum(ids_b.row_lengths(), tf.maximum(room // 2, room - ids_a.row_lengths()))
         first = tf.concat([cls, first_values(ids_a, room - keep_b), sep], axis=1)
-        # A second sentence that lost all its tokens gets no [SEP] either.
+        # A second sentence that lost all its tokens gets no [SEP].
         closing = tf.RaggedTensor.from_tensor(sep, lengths=tf.cast(keep_b > 0, tf.int64))
         second = tf.concat([first_values(ids_b, keep_b), closing], axis=1)
     rows = tf.concat([first, second], axis=1)
     segments = tf.concat([tf.zeros_like(first), tf.ones_like(second)], axis=1)
-    # A batch without rows has a position all the same, for the layers that look at the first one.
+    # A batch without rows still has a position, because layers read the first one.
     longest = tf.maximum(rows.bounding_shape(axis=1, out_type=tf.int64), 1)
     shape = [-1, tf.minimum(-(-longest // length_step) * length_step, max_seq_length)]
     return {
@@ -69,7 +69,7 @@ def pack_ragged(
 
 
 def first_values(ids: tf.RaggedTensor, length) -> tf.RaggedTensor:
-    """The first `length` (a number, or int64 [B]) values of each row."""
+    """Return the first `length` (a number, or int64 [B]) values of each row."""
     lengths = tf.minimum(ids.row_lengths(), tf.cast(length, tf.int64))
     position = tf.ragged.range(ids.row_lengths()).flat_values
     kept = position < tf.gather(lengths, ids.value_rowids())

@@ -1,12 +1,10 @@
-"""FullTokenizer as TensorFlow operations: for tf.data and for SavedModels that take raw text.
+"""FullTokenizer as TensorFlow operations, for tf.data and for SavedModels that take raw text.
 
-tensorflow-text's own BERT tokenizers split differently from the one that the checkpoints were
-trained with (they case-fold, and their Unicode tables are not Python's). Here a text becomes a
-vector of code points, and everything that the rules say about a character is looked up in a table
-made from Python's `unicodedata`, the same source that `bert_tf.tokenization` asks. Only the last
-step, the longest match, is tensorflow-text's: bytes against a trie, which knows no Unicode.
+tensorflow-text's own BERT tokenizers split differently from the checkpoints' tokenizer: they case-fold,
+and their Unicode tables are not Python's. Here a text becomes a vector of code points. Tables made from
+Python's `unicodedata` give their properties. Only the longest match is tensorflow-text's, on bytes.
 
-Letters in the comments: B texts, C code points, L letters (what words consist of), W words.
+Shapes: B texts, C code points, L letters (parts of words), W words.
 """
 
 from __future__ import annotations
@@ -34,24 +32,22 @@ from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD
 
 _MAX_WORD_BYTES = 4 * MAX_INPUT_CHARS_PER_WORD
 _MAX_TRIE_BYTES = 256  # of a token without "##": tensorflow-text, fast_wordpiece_tokenizer_utils.h
-_TOO_LONG = "x" * (_MAX_WORD_BYTES + 1)  # what the trie takes for [UNK] in any vocabulary
+_TOO_LONG = "x" * (_MAX_WORD_BYTES + 1)  # the trie returns [UNK] in any vocabulary
 
 
 class GraphTokenizer(tf.Module):
-    """Texts to ids, equal to `FullTokenizer.encode` on every text that is valid UTF-8.
+    """Tokenizer of texts to ids, equal to `FullTokenizer.encode` on every valid UTF-8 text.
 
-    Bytes that are not UTF-8 are dropped, as `convert_to_unicode` does. Two things differ from
-    `FullTokenizer`: a special token in the text is always taken apart (`preserve_special_tokens` is
-    not offered), and a `str` with lone surrogates cannot reach a string tensor at all. The Unicode
-    version is the one of the Python that made the object, also after saving and loading.
+    Bytes that are not UTF-8 are dropped. Special tokens in the text are always split, and string
+    tensors cannot contain lone surrogates. The Unicode version is that of the Python that made the
+    object, also after saving and loading.
 
-    A SavedModel that holds this object loads in a process that has imported `tensorflow_text`,
-    which registers one operation (`FastWordpieceTokenizeWithOffsets`); bert_tf is not needed.
+    A SavedModel with this object loads in any process that has imported `tensorflow_text`, which
+    registers one operation (`FastWordpieceTokenizeWithOffsets`). bert_tf is not needed.
 
     Args:
-        vocab: token -> id, or the tokens in the order of their ids; [UNK] is among them.
+        vocab: token -> id, or the tokens in the order of their ids. Must contain [UNK].
         do_lower_case: lower-case and strip accents, as for the uncased models.
-        name: of the module.
 
     Raises:
         ValueError: `vocab` has no [UNK], or two tokens with one id.
@@ -80,15 +76,8 @@ class GraphTokenizer(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")], autograph=False)
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """The ids of each text, without [CLS] and [SEP].
-
-        Args:
-            texts: string [B], UTF-8.
-
-        Returns:
-            int32 ragged [B, None].
-        """
-        with tf.device("/CPU:0"):  # the tables are next to the string operations
+        """Return the ids of each text, without [CLS] and [SEP]: string [B] -> int32 ragged [B, None]."""
+        with tf.device("/CPU:0"):  # like the string operations
             _, words = self._words(texts)
             pieces = self._trie.tokenize(_as_strings(words.letters))  # int32 ragged [W, None]
             return _by_text(pieces.values, pieces.row_splits, words)
@@ -97,7 +86,7 @@ class GraphTokenizer(tf.Module):
     def with_offsets(
         self, texts: tf.Tensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """The ids of each text, and where each piece stands in it: `span_windows.piece_offsets`.
+        """Return the ids of each text and the offsets of its pieces (`span_windows.piece_offsets`).
 
         Returns:
             ids int32, starts and ends int64 (in characters), each ragged [B, None].
@@ -107,7 +96,7 @@ class GraphTokenizer(tf.Module):
             pieces, starts, ends = self._trie.tokenize_with_offsets(_as_strings(words.letters))
             first, last = _letters_of(words.letters, pieces.row_splits, starts.values, ends.values)
             start, end = tf.gather(words.source, first), tf.gather(words.source, last) + 1
-            if self.do_lower_case:  # accents that are stripped belong to the letter before them
+            if self.do_lower_case:  # stripped accents belong to the letter before them
                 unmarked = tf.where(characters.accents().look_up(decoded.values) == 0)[:, 0]
                 end = tf.gather(unmarked, tf.searchsorted(unmarked, end, out_type=tf.int64))
             ids = _by_text(pieces.values, pieces.row_splits, words)
@@ -115,9 +104,9 @@ class GraphTokenizer(tf.Module):
             return ids, ids.with_values(start - text_start), ids.with_values(end - text_start)
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, GraphWords]:
-        """The code points of the texts, each with a space behind it, and the words in them."""
-        # Bytes that are not UTF-8 become U+FFFD, which is dropped. The space ends the last word of a
-        # text, for the texts are one vector from here on.
+        """Return the code points of the texts, each with a space after it, and their words."""
+        # Bytes that are not UTF-8 become U+FFFD, which is dropped. The texts become one vector, so a
+        # space ends the last word of each.
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
         chars, ends = decoded.values, decoded.row_splits[1:] - 1  # int32 [C], int64 [B]
         chars, ends, source = _normalize(chars, ends, characters.rules(self.do_lower_case))
@@ -125,7 +114,7 @@ class GraphTokenizer(tf.Module):
 
 
 def _by_text(values: tf.Tensor, row_splits: tf.Tensor, words: GraphWords) -> tf.RaggedTensor:
-    """What is said of pieces, word by word, as one row for each text."""
+    """Regroup values of pieces from rows of words to rows of texts."""
     splits = tf.gather(row_splits, words.splits)
     return tf.RaggedTensor.from_row_splits(values, splits, validate=False)
 
@@ -133,7 +122,7 @@ def _by_text(values: tf.Tensor, row_splits: tf.Tensor, words: GraphWords) -> tf.
 def _letters_of(
     letters: tf.RaggedTensor, row_splits: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The first and the last letter of each piece, int64, from its bytes in its word."""
+    """Return the first and the last letter of each piece, int64, from its bytes in its word."""
     sizes = 1 + tf.add_n(
         [tf.cast(letters.values >= least, tf.int64) for least in (0x80, 0x800, 0x10000)]
     )
@@ -141,7 +130,7 @@ def _letters_of(
     word_starts = tf.gather(bytes_before, letters.row_splits)  # [W + 1]
     word = tf.RaggedTensor.from_row_splits(starts, row_splits, validate=False).value_rowids()
     start = tf.gather(word_starts, word) + starts
-    # A word that is too long was given to the trie as another one.
+    # The trie saw a placeholder for a word that is too long.
     end = tf.minimum(tf.gather(word_starts, word) + ends, tf.gather(word_starts, word + 1))
     first = tf.searchsorted(bytes_before, start, out_type=tf.int64)
     last = tf.searchsorted(bytes_before, end, out_type=tf.int64) - 1
@@ -151,16 +140,14 @@ def _letters_of(
 def _normalize(
     chars: tf.Tensor, ends: tf.Tensor, rules: Rules
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Clean, and lower-case, decompose and strip where the rules are the uncased ones.
+    """Clean the text. Under uncased rules, also lower-case, decompose and strip accents.
 
     Args:
-        chars: int32 [C], code points as they came.
-        ends: int64 [B], where the space behind each text is in `chars`.
-        rules: the tables.
+        chars: int32 [C], original code points.
+        ends: int64 [B], indexes in `chars` of the space after each text.
 
     Returns:
-        int32 [C'], code points with the bits above; int64 [B], where the ends are in it; and int64
-        [C'], which of `chars` each came from.
+        int32 [C'], code points with bits; int64 [B], the new `ends`; int64 [C'], origins in `chars`.
     """
     context = rules.sigma_context
     if context is not None:
@@ -182,10 +169,10 @@ def _normalize(
     chars, source = tf.cond(_has_bit(first, MORE), kept_and_expanded, kept)
     ends = tf.searchsorted(source, ends, out_type=tf.int64)
     if rules.sigma_context is None:
-        return chars, ends, source  # only what is lower-cased is decomposed
+        return chars, ends, source  # cased text is not decomposed
 
     order = tf.bitwise.right_shift(chars, ORDER_SHIFT)
-    # Where letters came from is not reordered: those that change places are next to each other.
+    # `source` is not reordered because characters that change places are neighbours.
     chars = _if_any((order[:-1] > order[1:]) & (order[1:] > 0), _reordered, chars)
 
     def without_marks() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -197,10 +184,10 @@ def _normalize(
 
 
 def _lower_final_sigmas(chars: tf.Tensor, sigma_context: CodePointTable) -> tf.Tensor:
-    """Σ becomes ς at the end of a word; the look-up turns every other Σ into σ.
+    """Replace Σ by ς at the end of a word. The look-up turns every other Σ into σ.
 
-    "End" as in `str.lower` (Unicode, Final_Sigma): the next character before it, case-ignorable
-    ones apart, is cased, and the next one behind it is not.
+    The end is that of `str.lower` (Unicode, Final_Sigma): the character before is cased, and the one
+    after is not. Case-ignorable characters are skipped.
     """
     context = sigma_context.look_up(chars)
     position = tf.where(context != IGNORABLE)[:, 0]
@@ -214,7 +201,7 @@ def _lower_final_sigmas(chars: tf.Tensor, sigma_context: CodePointTable) -> tf.T
 def _if_any(
     condition: tf.Tensor, function: Callable[[tf.Tensor], tf.Tensor], value: tf.Tensor
 ) -> tf.Tensor:
-    """`function(value)` if any element of `condition` holds, else `value`: rare cases cost nothing."""
+    """Return `function(value)` if any element of `condition` is true, else `value`."""
     return tf.cond(tf.reduce_any(condition), lambda: function(value), lambda: value)
 
 
@@ -223,7 +210,7 @@ def _has_bit(chars: tf.Tensor, bit: int) -> tf.Tensor:
 
 
 def _reordered(chars: tf.Tensor) -> tf.Tensor:
-    """Sorts each run of combining characters by class, equal ones as they stood (NFD)."""
+    """Sort each run of combining characters by class, stably (NFD)."""
     order = tf.cast(tf.bitwise.right_shift(chars, ORDER_SHIFT), tf.int64)
     run = tf.cumsum(tf.cast(order == 0, tf.int64))  # each character of class 0 begins one
     key = run * (1 << (31 - ORDER_SHIFT)) + order
@@ -231,7 +218,7 @@ def _reordered(chars: tf.Tensor) -> tf.Tensor:
 
 
 def _as_strings(letters: tf.RaggedTensor) -> tf.Tensor:
-    """Words [W] as the trie takes them."""
+    """Return words [W] as input of the trie."""
     return tf.where(
         letters.row_lengths() > MAX_INPUT_CHARS_PER_WORD,
         _TOO_LONG,
@@ -240,32 +227,31 @@ def _as_strings(letters: tf.RaggedTensor) -> tf.Tensor:
 
 
 def _trie_tokens(vocab: Mapping[str, int] | Sequence[str]) -> list[str]:
-    """The tokens in the order of their ids, with a placeholder for what no word can match.
+    """Return the tokens in the order of their ids, with placeholders for tokens that match no word.
 
-    The trie refuses or misreads some tokens: "" and "##" (both in the published Chinese
-    vocabulary), those with U+0000, those longer than a word can be, and ids without a token. A
-    placeholder has spaces in it, and words have none.
+    The trie rejects or misreads "" and "##" (both in the published Chinese vocabulary), U+0000,
+    overlong tokens and unused ids. Placeholders contain spaces, which words do not.
     """
     if not isinstance(vocab, Mapping):
         repeated = [token for token, count in collections.Counter(vocab).items() if count > 1]
         if repeated:
             raise ValueError(
-                f"The token {repeated[0]!r} stands more than once in the vocabulary, but each token "
-                "has one id. `load_vocab` names the lines."
+                f"The vocabulary contains the token {repeated[0]!r} more than once, but each token "
+                "has one id. `load_vocab` reports the lines."
             )
         vocab = {token: index for index, token in enumerate(vocab)}
     token_of: dict[int, str] = {}
     for token, index in vocab.items():
         if index < 0 or index in token_of:
             raise ValueError(
-                f"The token {token!r} has the id {index}, but ids start at 0, and each belongs to one "
-                f"token only{f' (this one to {token_of[index]!r})' if index in token_of else ''}."
+                f"The token {token!r} has the id {index}, but ids start at 0 and are unique"
+                f"{f' ({token_of[index]!r} has it too)' if index in token_of else ''}."
             )
         token_of[index] = token
     if "[UNK]" not in vocab:
         raise ValueError(
             f"The vocabulary has {len(vocab)} tokens, but not [UNK], which the tokenizer needs for "
-            "words that the others do not cover."
+            "unknown words."
         )
     tokens = [token_of.get(index, "") for index in range(max(token_of) + 1)]
     for index, token in enumerate(tokens):
@@ -275,6 +261,6 @@ def _trie_tokens(vocab: Mapping[str, int] | Sequence[str]) -> list[str]:
         elif len(letters.encode()) > _MAX_TRIE_BYTES:
             raise ValueError(
                 f"The token {token!r} has {len(letters.encode())} bytes in UTF-8, but tensorflow-text "
-                f"takes {_MAX_TRIE_BYTES} at most. Only `FullTokenizer` can use this vocabulary."
+                f"accepts at most {_MAX_TRIE_BYTES}. Only `FullTokenizer` can use this vocabulary."
             )
     return tokens

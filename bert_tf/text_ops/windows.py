@@ -1,7 +1,8 @@
-"""Windows of long texts as TensorFlow operations: of documents (`packing.pack_windows`), and of passages
-with questions (`span_windows`), where logits become spans.
+"""Windows of long texts as TensorFlow operations, and answer spans from logits.
 
-Shapes: B questions, W windows of all of them, S longest window, T tokens of all passages, K
+Windows are of documents (`packing.pack_windows`) or of passages with questions (`span_windows`).
+
+Shapes: B questions, W windows in all, S longest window, T tokens of all passages, K
 `max_answer_length`.
 """
 
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf.text_ops.packing import first_values, pack_ragged
 
-_NEVER = -1e30  # the score of what cannot be an answer
+_NEVER = -1e30  # score of impossible answers
 
 
 def graph_document_windows(
@@ -25,13 +26,13 @@ def graph_document_windows(
     cls_id: int,
     sep_id: int,
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """As `packing.pack_windows`, of a whole batch.
+    """Make the windows of `packing.pack_windows` for a batch.
 
     Args:
-        ids_a, ids_b: int32 ragged [B, None]; of single sentences `ids_b` is None.
+        ids_a, ids_b: int32 ragged [B, None]; for single sentences `ids_b` is omitted (None).
 
     Returns:
-        `input_ids`, `input_mask`, `segment_ids`, int32 [W, S], and int64 [B], windows of each text.
+        `input_ids`, `input_mask`, `segment_ids`, int32 [W, S]; and int64 [B], windows per text.
     """
     lengths_a = ids_a.row_lengths()
     lengths_b = tf.zeros_like(lengths_a) if ids_b is None else ids_b.row_lengths()
@@ -63,13 +64,13 @@ def graph_document_windows(
 
 
 class GraphWindows(NamedTuple):
-    """The windows of some questions.
+    """Windows of questions.
 
     inputs: `input_ids`, `input_mask`, `segment_ids`, int32 [W, S].
-    counts: int64 [B], windows of each question.
+    counts: int64 [B], windows per question.
     offset: int64 [W], position of a window's first passage token.
-    first_token: int64 [W], which token of all passages that is.
-    is_max_context: bool [W, S], where an answer may begin.
+    first_token: int64 [W], index of that token in all passages.
+    is_max_context: bool [W, S], positions where an answer may begin.
     is_passage: bool [W, S].
     """
 
@@ -91,10 +92,9 @@ def graph_windows(
     cls_id: int,
     sep_id: int,
 ) -> GraphWindows:
-    """As `span_windows.make_windows`; an empty passage has one window without a token of it.
+    """Make the windows of `span_windows.make_windows` for int32 ragged [B, None] ids.
 
-    Args:
-        query_ids, passage_ids: int32 ragged [B, None].
+    An empty passage has one window.
     """
     query_ids = first_values(query_ids, max_query_length)
     num_tokens = passage_ids.row_lengths()
@@ -120,7 +120,7 @@ def graph_windows(
     )  # [W, S], in the window's part of the passage
     is_passage = (place >= 0) & (place < length[:, None])
     context = tf.minimum(place, length[:, None] - 1 - place)
-    # Of equals the first window wins; nothing else differs by so little.
+    # The first of equal windows wins. Other scores differ by more.
     score = tf.cast(context, tf.float64) + 0.01 * tf.cast(length, tf.float64)[:, None]
     score -= 1e-9 * tf.cast(tf.range(tf.size(owner)), tf.float64)[:, None]
     where = tf.where(is_passage)
@@ -133,11 +133,11 @@ def graph_windows(
 
 
 class GraphSpans(NamedTuple):
-    """The best answer to each question.
+    """Best answer to each question.
 
-    start, end: int64 [B], tokens of all passages, both inside; of no meaning where nothing can be one.
-    score: float32 [B], sum of both logits; -1e30 or less where nothing can be an answer.
-    null_score: float32 [B], that of no answer.
+    start, end: int64 [B], first and last token of all passages; undefined without a possible answer.
+    score: float32 [B], sum of both logits; -1e30 or less without a possible answer.
+    null_score: float32 [B], score of "no answer".
     """
 
     start: tf.Tensor
@@ -154,12 +154,12 @@ def best_spans(
     n_best_size: int,
     max_answer_length: int,
 ) -> GraphSpans:
-    """As the first of `tasks.answers`, from float32 logits [W, S]."""
+    """Return the answers of `answer_decoding.predict_answer`, from float32 logits [W, S]."""
     is_real = windows.inputs["input_mask"] > 0
     starts = _among_best(start_logits, is_real, n_best_size, windows.is_max_context)
     ends = _among_best(end_logits, is_real, n_best_size, windows.is_passage)
     padded = tf.pad(ends, [[0, 0], [0, max_answer_length - 1]], constant_values=_NEVER)
-    ahead = tf.signal.frame(padded, max_answer_length, 1)  # [W, S, K], ends from each start on
+    ahead = tf.signal.frame(padded, max_answer_length, 1)  # [W, S, K], ends at or after each start
     length = tf.argmax(ahead, axis=-1)
     scores = starts + tf.reduce_max(ahead, axis=-1)  # [W, S]
     position = tf.argmax(scores, axis=-1)  # [W]
@@ -168,7 +168,7 @@ def best_spans(
     end = start + tf.gather(length, position, batch_dims=1)
 
     by_question = tf.RaggedTensor.from_row_lengths(score, windows.counts, validate=False)
-    most = tf.maximum(by_question.bounding_shape(axis=1, out_type=tf.int64), 1)  # of no question: 1
+    most = tf.maximum(by_question.bounding_shape(axis=1, out_type=tf.int64), 1)  # no question: 1
     window = tf.argmax(by_question.to_tensor(4 * _NEVER, shape=[-1, most]), axis=-1)
     window += by_question.row_starts()
     null = by_question.with_values(start_logits[:, 0] + end_logits[:, 0])
@@ -183,7 +183,7 @@ def best_spans(
 def _among_best(
     logits: tf.Tensor, is_real: tf.Tensor, n_best_size: int, allowed: tf.Tensor
 ) -> tf.Tensor:
-    """The logits that are allowed and among the best of their window; the others are `_NEVER`."""
+    """Set all logits to `_NEVER` unless allowed and among the best of their window."""
     logits = tf.where(is_real, tf.cast(logits, tf.float32), _NEVER)
     count = tf.minimum(n_best_size, tf.shape(logits)[1])
     least = tf.math.top_k(logits, count).values[:, -1:]

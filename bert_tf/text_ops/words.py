@@ -1,7 +1,7 @@
-"""Words of texts as TensorFlow operations: where they stand, and windows of them.
+"""Words of texts, their positions and windows, as TensorFlow operations.
 
-Shapes: B texts, C code points, L letters (what words consist of), N words of all texts, P pieces, W
-windows of all texts, S longest window.
+Shapes: B texts, C code points, L letters (parts of words), P pieces, S longest window. N words and W
+windows are of all texts.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from bert_tf.text_ops.characters import ALONE, CODE_POINT, SEPARATOR, word_break
 
 
 class GraphWords(NamedTuple):
-    """The words of some texts, one after the other.
+    """Words of texts, in order.
 
     letters: int32 ragged [N, None], code points.
-    source: int64 [L], which code point of the texts each letter came from.
-    splits: int64 [B + 1], how many words there are before each text.
+    source: int64 [L], index of each letter's code point in the texts.
+    splits: int64 [B + 1], number of words before each text.
     """
 
     letters: tf.RaggedTensor
@@ -27,13 +27,13 @@ class GraphWords(NamedTuple):
 
 
 def split_letters(chars: tf.Tensor, ends: tf.Tensor, source: tf.Tensor) -> GraphWords:
-    """The words in code points.
+    """Split code points into words.
 
     Args:
-        chars: int32 [C], code points with the bits `SEPARATOR` and `ALONE` (characters.py); a
-            separator is behind each text.
-        ends: int64 [B], where those separators are in `chars`.
-        source: int64 [C], which code point of the texts each came from.
+        chars: int32 [C], code points with the bits `SEPARATOR` and `ALONE` (characters.py). A
+            separator follows each text.
+        ends: int64 [B], indexes of those separators in `chars`.
+        source: int64 [C], index of each code point in the texts.
     """
     is_separator = tf.bitwise.bitwise_and(chars, SEPARATOR) != 0
     breaks = tf.bitwise.bitwise_and(chars, SEPARATOR | ALONE) != 0
@@ -48,10 +48,10 @@ def split_letters(chars: tf.Tensor, ends: tf.Tensor, source: tf.Tensor) -> Graph
 
 
 class PlacedWords(NamedTuple):
-    """Words of texts, and where they stand.
+    """Words of texts, with positions.
 
     words: string ragged [B, None].
-    starts, ends: int64 [N], in characters of the text that each word is of.
+    starts, ends: int64 [N], in characters of the word's text.
     """
 
     words: tf.RaggedTensor
@@ -60,10 +60,7 @@ class PlacedWords(NamedTuple):
 
 
 def split_words(texts: tf.Tensor) -> PlacedWords:
-    """As `word_offsets.split_words`, of texts string [B] in UTF-8.
-
-    Bytes that are not UTF-8 count as U+FFFD.
-    """
+    """Split texts, string [B], as `word_windows.split_words` does. Invalid UTF-8 counts as U+FFFD."""
     with tf.device("/CPU:0"):
         decoded = tf.strings.unicode_decode(tf.strings.join([texts, " "]), "UTF-8")
         chars = tf.bitwise.bitwise_or(decoded.values, word_breaks().look_up(decoded.values))
@@ -78,11 +75,11 @@ def split_words(texts: tf.Tensor) -> PlacedWords:
 
 
 class WordWindows(NamedTuple):
-    """The windows of some texts.
+    """Windows of texts.
 
     pieces: int32 ragged [W, None].
-    window: int64 [N], in which window each word is predicted.
-    position: int64 [N], which of that window's pieces is its first.
+    window: int64 [N], window in which each word is predicted.
+    position: int64 [N], index of the word's first piece in that window.
     """
 
     pieces: tf.RaggedTensor
@@ -93,23 +90,23 @@ class WordWindows(NamedTuple):
 def graph_word_windows(
     pieces: tf.RaggedTensor, splits: tf.Tensor, max_tokens: int, stride: int | None = None
 ) -> WordWindows:
-    """As `word_windows.word_windows`; a text without words has one window without any.
+    """Make the windows of `word_windows.word_windows`. A text without words has one empty window.
 
     Args:
-        pieces: int32 ragged [N, None], of each word 1 to `max_tokens`.
-        splits: int64 [B + 1], how many words there are before each text.
-        max_tokens: pieces that a window holds.
-        stride: pieces between the beginnings of windows; default: half a window.
+        pieces: int32 ragged [N, None], 1 to `max_tokens` for each word.
+        splits: int64 [B + 1], number of words before each text.
+        max_tokens: pieces per window.
+        stride: pieces between the starts of windows. Default: half a window.
     """
     stride = max(1, max_tokens // 2) if stride is None else stride
-    offsets = pieces.row_splits  # pieces before each word, and in all
+    offsets = pieces.row_splits  # pieces before each word, and the total
     first_word, last_word = splits[:-1], splits[1:]
     starts, ends, is_window = _window_bounds(offsets, first_word, last_word, max_tokens, stride)
     counts = tf.reduce_sum(tf.cast(is_window, tf.int64), axis=1)
     owner = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)  # int64 [W]
     starts, ends = tf.boolean_mask(starts, is_window), tf.boolean_mask(ends, is_window)
 
-    # Two windows share their overlap half and half; the first and the last have what is left.
+    # Two windows share their overlap equally. The first and the last get the rest.
     both = tf.gather(offsets, starts[1:]) + tf.gather(offsets, ends[:-1])
     middle = _first_at_least(2 * offsets, both)
     same_text = tf.equal(owner[1:], owner[:-1])
@@ -124,13 +121,13 @@ def graph_word_windows(
 
 
 def _window_bounds(offsets, first_word, last_word, max_tokens: int, stride: int):
-    """(start, end) of the windows as words, int64 [B, most windows], and which of them there are."""
+    """Return starts and ends of windows in words, int64 [B, most windows], and a mask of them."""
 
     def step(number, start, is_open, starts, ends, are_windows):
         piece = tf.gather(offsets, start)
         total = tf.gather(offsets, last_word)
         is_last = total - piece <= max_tokens
-        # The last one goes as far to the left as fits.
+        # The last window begins as far left as fits.
         leftmost = tf.maximum(first_word, _first_at_least(offsets, total - max_tokens))
         end = tf.where(is_last, last_word, _first_at_least(offsets, piece + max_tokens + 1) - 1)
         starts = starts.write(number, tf.where(is_last, leftmost, start))
@@ -146,7 +143,7 @@ def _window_bounds(offsets, first_word, last_word, max_tokens: int, stride: int)
         for dtype in (tf.int64, tf.int64, tf.bool)
     ]
     state = (0, first_word, tf.ones_like(first_word, tf.bool), *arrays)
-    state = tf.while_loop(  # once at least, for arrays cannot be empty
+    state = tf.while_loop(  # at least once, because arrays cannot be empty
         lambda number, _, is_open, *__: tf.equal(number, 0) | tf.reduce_any(is_open), step, state
     )
     batch = tf.size(first_word)
@@ -154,5 +151,5 @@ def _window_bounds(offsets, first_word, last_word, max_tokens: int, stride: int)
 
 
 def _first_at_least(values: tf.Tensor, least: tf.Tensor) -> tf.Tensor:
-    """`bisect_left`."""
+    """Return `bisect_left` of each value."""
     return tf.searchsorted(values, least, out_type=tf.int64)

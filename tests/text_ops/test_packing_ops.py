@@ -94,7 +94,7 @@ def test_an_empty_batch_stays_empty():
 
 @pytest.mark.parametrize("rows_b, max_seq_length, room", [(None, 1, 2), ([[8]], 2, 3)])
 def test_a_length_without_room_for_the_special_tokens_is_refused(rows_b, max_seq_length, room):
-    message = f"`max_seq_length` is {max_seq_length}, but .* alone take {room}"
+    message = f"`max_seq_length` is {max_seq_length}, but .* {room}\\. Use"
     ids_b = None if rows_b is None else ragged(rows_b)
     with pytest.raises(ValueError, match=message):
         pack_ragged(ragged([[7]]), ids_b, max_seq_length=max_seq_length, cls_id=CLS, sep_id=SEP)

@@ -121,10 +121,10 @@ def test_tokens_that_no_word_can_match_do_no_harm():
     "vocab, message",
     [
         (["a", "b"], r"vocabulary has 2 tokens, but not \[UNK\]"),
-        (["[UNK]", "b", "b"], r"'b' stands more than once .* `load_vocab` names the lines"),
-        ({"[UNK]": 0, "a": 1, "b": 1}, r"'b' has the id 1, .* one token only \(this one to 'a'\)"),
+        (["[UNK]", "b", "b"], r"'b' more than once.*`load_vocab`"),
+        ({"[UNK]": 0, "a": 1, "b": 1}, r"'b' has the id 1, .*'a' has it too"),
         ({"[UNK]": -1}, r"'\[UNK\]' has the id -1, but ids start at 0"),
-        (["[UNK]", "##" + "ก" * 86], r"has 258 bytes in UTF-8, but tensorflow-text takes 256"),
+        (["[UNK]", "##" + "ก" * 86], r"has 258 bytes.* 256.*`FullTokenizer`"),
     ],
 )
 def test_faulty_vocabularies_are_refused(vocab, message):
