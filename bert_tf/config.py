@@ -213,8 +213,6 @@ class BertConfig:
         """Return a size of the reference: tiny, mini, small, medium, base or large.
 
         Args:
-            name: one of the six sizes.
-            vocab_size: V.
             **changes: fields that differ from that size.
         """
         if name not in _SIZES:

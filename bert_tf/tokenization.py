@@ -317,7 +317,7 @@ class FullTokenizer:
     Args:
         vocab_file: file with one token per line (`load_vocab`), or the tokens in the order of their
             ids. Must contain `[UNK]`.
-        do_lower_case: as the checkpoint was trained (`interop.letter_case`).
+        do_lower_case: as the checkpoint was trained (`interop.sidecar.find_case`).
         preserve_special_tokens: keep a literal [PAD], [UNK], [CLS], [SEP] or [MASK] in the text
             whole, as needed to fill in a mask. The reference splits them: "[ mask ]".
 

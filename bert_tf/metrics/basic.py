@@ -43,11 +43,7 @@ def f1(predictions: np.ndarray, labels: np.ndarray, positive: int = 1) -> float:
 
 
 def f1_macro(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return the mean of `f1` over the classes that are predicted or are labels.
-
-    Args:
-        predictions, labels: int [examples].
-    """
+    """Return the mean of `f1` over the classes that occur in either argument, int [examples]."""
     classes = np.union1d(predictions, labels)
     return float(np.mean([f1(predictions, labels, positive=index) for index in classes]))
 
@@ -74,11 +70,7 @@ def matthews_correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def exact_match(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Return the fraction of examples whose labels are all right.
-
-    Args:
-        predictions, labels: 0 or 1, [examples, L].
-    """
+    """Return the fraction of examples whose labels (0 or 1, [examples, L]) are all right."""
     return float((predictions == labels).all(axis=1).mean())
 
 

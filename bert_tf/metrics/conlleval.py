@@ -110,11 +110,7 @@ def entities(labels: Sequence[str]) -> list[Entity]:
 
 
 def conlleval(actual: Iterable[Sequence[str]], predicted: Iterable[Sequence[str]]) -> Scores:
-    """Return the scores of predicted labels.
-
-    Args:
-        actual: the labels of each sentence in the data.
-        predicted: the model's labels of the same words.
+    """Return the scores of predicted labels, sentence by sentence.
 
     >>> scores = conlleval([["B-PER", "I-PER", "O"]], [["B-PER", "O", "O"]])
     >>> scores.overall, round(scores.accuracy, 3)

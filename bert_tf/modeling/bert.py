@@ -132,11 +132,13 @@ class BertModel(ConfiguredModel):
         **kwargs: `dtype`, a Keras precision policy such as "mixed_bfloat16".
 
     Call arguments:
-        inputs: dict of int32 [B, S] tensors: `input_ids`; `input_mask` (1 = real, 0 = padding;
-            default all 1), which may also be [B, F, T] (1 = position F may attend to T);
-            `segment_ids` (0 = first sentence, 1 = second; default all 0). `attention_mask` and
-            `token_type_ids` are other names of `input_mask` and `segment_ids`.
-            `embedding_output`, floats [B, S, H], replaces the embeddings of `input_ids` and
+        inputs: dict of tensors, int32 [B, S] unless stated otherwise.
+            `input_ids`: the tokens.
+            `input_mask`: 1 = real, 0 = padding. Default: all 1. May also be [B, F, T], 1 = position
+            F may attend to T. Other name: `attention_mask`.
+            `segment_ids`: 0 = first sentence, 1 = second. Default: all 0. Other name:
+            `token_type_ids`.
+            `embedding_output`: floats [B, S, H] instead of the embeddings of `input_ids` and
             `segment_ids`, for gradients with respect to it.
             A packed batch (data/sequence_packing.py) has rows [R, L] of several examples in
             `input_ids`, `segment_ids`, `position_ids` and `sequence_ids`. Its `packed_positions`
@@ -144,11 +146,13 @@ class BertModel(ConfiguredModel):
         training: whether dropout is active.
 
     Returns:
-        dict: `sequence_output` [B, S, H], of the last layer, or of the BiLSTM if there is one;
-        `pooled_output` [B, H], the tanh layer on [CLS]; `all_encoder_layers`, a list of [B, S, H]
-        from the first layer to the last; `embedding_output` [B, S, H]; with `output_attentions`,
-        `attention_probs`, a list of [B, N, F, T]. A left-to-right model without a BiLSTM pools its
-        last real token, the only one that attends to all others.
+        dict of tensors.
+        `sequence_output` [B, S, H]: the last layer, or the BiLSTM on it if there is one.
+        `pooled_output` [B, H]: the tanh layer on [CLS]. A left-to-right model without a BiLSTM pools
+        its last real token, the only one that attends to all others.
+        `all_encoder_layers`: list of [B, S, H], from the first layer to the last.
+        `embedding_output` [B, S, H].
+        `attention_probs`: list of [B, N, F, T], with `output_attentions`.
 
     Raises:
         TypeError: ids are not integers.

@@ -11,7 +11,6 @@ def flops_per_token(config: BertConfig, length: int, predictions_per_token: floa
     Backward counts twice forward. Element-wise operations are not counted, as usual.
 
     Args:
-        config: architecture.
         length: tokens that a token attends to.
         predictions_per_token: masked-LM predictions as a fraction of the tokens; 0 without that head.
 

@@ -75,13 +75,10 @@ def bias_dropout_norm(inputs, bias, residual, gamma, beta, key, *, rate: float, 
     """Compute LayerNorm(residual + dropout(inputs + bias)).
 
     Args:
-        inputs: [R, H], a product.
-        bias: float32 [H].
-        residual: [R, H].
-        gamma, beta: float32 [H], of LayerNorm.
+        inputs, residual: [R, H].
+        bias, gamma, beta: float32 [H].
         key: uint32 scalar, of the dropout mask.
         rate: fraction of dropped values.
-        epsilon: of LayerNorm.
 
     Returns:
         The result twice, [R, H] each: for the next product and for the residual. The compiled gradient
@@ -135,10 +132,7 @@ def norm_dropout(inputs, gamma, beta, key, dtype: str, *, rate: float, epsilon: 
         inputs: float32 [R, H].
         gamma, beta: float32 [H].
         key: uint32 scalar, of the dropout mask.
-        dtype: of the result.
-
-    Returns:
-        [R, H].
+        dtype: of the result, [R, H].
     """
 
     @tf.custom_gradient
@@ -190,11 +184,7 @@ def _sum_of_rows(x):
 
 
 def bias_activation(inputs, bias, *, activation: str):
-    """Compute activation(inputs + bias), for [R, I] and float32 [I].
-
-    Args:
-        activation: one of `ACTIVATIONS`, a `hidden_act` of `BertConfig`.
-    """
+    """Compute activation(inputs + bias), for [R, I], float32 [I] and one of `ACTIVATIONS`."""
 
     @tf.custom_gradient
     def call(inputs, bias):
@@ -225,14 +215,11 @@ def masked_softmax_dropout(scores, bias, key, *, factor: float, rate: float):
     """Compute dropout(softmax(factor * scores + bias)).
 
     Args:
-        scores: [B, N, F, T].
+        scores: [B, N, F, T], like the result.
         bias: [B, 1, 1 or F, T], 0 where attention is allowed; has no gradient.
         key: uint32 scalar, of the dropout mask.
         factor: 1 / sqrt(D).
         rate: fraction of dropped values.
-
-    Returns:
-        [B, N, F, T].
     """
 
     @tf.custom_gradient
@@ -287,12 +274,7 @@ def tied_logits(hidden, table, bias) -> Logits:
 def cross_entropy(logits: Logits, labels):
     """Compute -log softmax(logits)[label], and 1 where no other logit is larger, else 0.
 
-    Args:
-        logits: [..., L]
-        labels: int32 [...].
-
-    Returns:
-        float32 [...] each. The second has no gradient.
+    For logits [..., L] and int32 labels [...] both are float32 [...]. The second has no gradient.
     """
 
     @tf.custom_gradient

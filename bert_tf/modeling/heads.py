@@ -84,12 +84,10 @@ class SpanHead(Head):
 
 
 class ClassificationHead(Head):
-    """Dropout and one linear layer.
+    """Dropout and one linear layer, for vectors of sequences or tokens: [..., H] -> [..., L].
 
-    pooled_output [B, H] -> [B, L] for sentences and pairs (L = 1 for regression and for the score of
-    one choice); sequence_output [B, S, H] -> [B, S, L] for tokens.
-
-    The dropout rate is 0.1 in any configuration, as in the reference's run_classifier.py.
+    L is 1 for regression and for the score of one choice. The dropout rate is 0.1 in any configuration,
+    as in the reference's run_classifier.py.
     """
 
     def __init__(self, config: BertConfig, num_labels: int, dropout: float = 0.1, **kwargs):

@@ -101,11 +101,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 def in_shape_of(example, inputs):
-    """Reshape `inputs` like `example`, so that TensorFlow infers that their shapes are equal.
-
-    Only then it fuses a sum with the product before it. Numbers of rows that are computed separately
-    count as different.
-    """
+    """Reshape `inputs` like `example`, so that TensorFlow infers equal shapes and fuses their sum."""
     if keras.config.backend() == "tensorflow":
         return tf.reshape(inputs, tf.shape(example))
     return ops.reshape(inputs, ops.shape(example))

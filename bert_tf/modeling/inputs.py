@@ -24,7 +24,6 @@ def checked_inputs(
     """Return the inputs as tensors under our names, without None values.
 
     Args:
-        inputs: dict of tensors under the names of `ENCODER_INPUTS` or `OTHER_NAMES`.
         more: names of required inputs other than `input_ids`.
         optional: names of optional inputs.
 

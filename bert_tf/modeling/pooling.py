@@ -31,9 +31,9 @@ def sentence_embedding(outputs: Mapping[str, Any], input_mask, pooling: str):
     Args:
         outputs: of `BertModel`.
         input_mask: int32 [B, S], 1 = real.
-        pooling: "mean", of the last layer over the real tokens with [CLS] and [SEP], as in
-            sentence-transformers; "cls", the last layer at [CLS]; "pooled", the tanh layer on
-            it; "concat_last_four", the concatenated means of the last four layers.
+        pooling: "cls": the last layer at [CLS]. "pooled": the tanh layer on it. "mean": the mean of
+            the last layer over real tokens with [CLS] and [SEP], as in sentence-transformers.
+            "concat_last_four": the concatenated means of the last four layers.
 
     Returns:
         float32 [B, H], or [B, 4 * H] for "concat_last_four".
