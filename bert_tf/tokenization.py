@@ -34,11 +34,7 @@ _Value = TypeVar("_Value")
 
 
 def convert_to_unicode(text: str | bytes) -> str:
-    """Return `text` as `str`. Bytes are decoded as UTF-8, without invalid bytes.
-
-    Raises:
-        ValueError: `text` is neither `str` nor `bytes`.
-    """
+    """Return `text` as `str`. Bytes are decoded as UTF-8, without invalid bytes."""
     if isinstance(text, str):
         return text
     if isinstance(text, bytes):
@@ -108,11 +104,7 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
 
 
 def convert_by_vocab(vocab: Mapping[_Key, _Value], items: Iterable[_Key]) -> list[_Value]:
-    """Return `vocab[item]` for each item: tokens to ids, or ids to tokens with the inverse mapping.
-
-    Raises:
-        KeyError: an item is not in `vocab`.
-    """
+    """Return `vocab[item]` for each item, tokens or ids. Raise KeyError if one is unknown."""
     try:
         return [vocab[item] for item in items]
     except KeyError as error:
@@ -322,8 +314,7 @@ class FullTokenizer:
             whole, as needed to fill in a mask. The reference splits them: "[ mask ]".
 
     Attributes:
-        vocab: token -> id.
-        inv_vocab: id -> token.
+        vocab, inv_vocab: token -> id, and id -> token.
 
     Raises:
         ValueError: the vocabulary is invalid (`load_vocab`).
@@ -469,8 +460,8 @@ class FullTokenizer:
         return (text,)
 
     def _encode_plain(self, text: str) -> list[int]:
-        # Splitting before cleaning gives the same words, except for controls that `str.split`
-        # treats as whitespace and cleaning drops: "a\x0bb" is one word.
+        # Splitting before cleaning gives the same words, except at controls that `str.split` treats
+        # as whitespace. Cleaning drops these: "a\x0bb" is one word.
         if not text.isprintable() and _WHITESPACE_THAT_IS_DROPPED.search(text):
             text = _WHITESPACE_THAT_IS_DROPPED.sub("", text)
         return list(chain.from_iterable(map(self._word_ids.__getitem__, text.split())))

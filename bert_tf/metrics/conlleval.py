@@ -28,17 +28,11 @@ class Entity(NamedTuple):
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of entities, of one type or in all.
+    """Numbers of entities, of one type or in all."""
 
-    Args:
-        correct: predicted correctly.
-        predicted: predicted by the model.
-        actual: in the data.
-    """
-
-    correct: int
-    predicted: int
-    actual: int
+    correct: int  # predicted correctly
+    predicted: int  # by the model
+    actual: int  # in the data
 
     @property
     def precision(self) -> float:
@@ -59,19 +53,12 @@ class Counts:
 
 @dataclass(frozen=True)
 class Scores:
-    """Results of conlleval.
+    """Results of conlleval."""
 
-    Args:
-        num_tokens: words.
-        num_correct_tokens: words with the correct label.
-        overall: entities of all types.
-        by_type: type -> its entities, sorted by type.
-    """
-
-    num_tokens: int
-    num_correct_tokens: int
-    overall: Counts
-    by_type: Mapping[str, Counts]
+    num_tokens: int  # words
+    num_correct_tokens: int  # words with the correct label
+    overall: Counts  # of all types
+    by_type: Mapping[str, Counts]  # sorted by type
 
     @property
     def accuracy(self) -> float:

@@ -42,16 +42,11 @@ class CodePointTable:
 
 
 class Rules(NamedTuple):
-    """Tokenization rules of each code point.
+    """Tokenization rules of each code point."""
 
-    first_offset: difference to the first resulting character, with its bits.
-    further: the other resulting characters with their bits, or 0.
-    sigma_context: `NEITHER`, `CASED` or `IGNORABLE`; None without lower-casing.
-    """
-
-    first_offset: CodePointTable
-    further: tuple[CodePointTable, ...]
-    sigma_context: CodePointTable | None
+    first_offset: CodePointTable  # difference to the first resulting character, with its bits
+    further: tuple[CodePointTable, ...]  # the other resulting characters with their bits, or 0
+    sigma_context: CodePointTable | None  # NEITHER, CASED or IGNORABLE; None without lower-casing
 
 
 @functools.cache

@@ -64,22 +64,14 @@ def graph_document_windows(
 
 
 class GraphWindows(NamedTuple):
-    """Windows of questions.
+    """Windows of questions."""
 
-    inputs: `input_ids`, `input_mask`, `segment_ids`, int32 [W, S].
-    counts: int64 [B], windows per question.
-    offset: int64 [W], position of a window's first passage token.
-    first_token: int64 [W], index of that token in all passages.
-    is_max_context: bool [W, S], positions where an answer may begin.
-    is_passage: bool [W, S].
-    """
-
-    inputs: dict[str, tf.Tensor]
-    counts: tf.Tensor
-    offset: tf.Tensor
-    first_token: tf.Tensor
-    is_max_context: tf.Tensor
-    is_passage: tf.Tensor
+    inputs: dict[str, tf.Tensor]  # `input_ids`, `input_mask`, `segment_ids`, int32 [W, S]
+    counts: tf.Tensor  # int64 [B], windows per question
+    offset: tf.Tensor  # int64 [W], position of a window's first passage token
+    first_token: tf.Tensor  # int64 [W], index of that token in all passages
+    is_max_context: tf.Tensor  # bool [W, S], positions where an answer may begin
+    is_passage: tf.Tensor  # bool [W, S]
 
 
 def graph_windows(
@@ -133,17 +125,12 @@ def graph_windows(
 
 
 class GraphSpans(NamedTuple):
-    """Best answer to each question.
+    """Best answer to each question. `start` and `end` are undefined without a possible answer."""
 
-    start, end: int64 [B], first and last token of all passages; undefined without a possible answer.
-    score: float32 [B], sum of both logits; -1e30 or less without a possible answer.
-    null_score: float32 [B], score of "no answer".
-    """
-
-    start: tf.Tensor
-    end: tf.Tensor
-    score: tf.Tensor
-    null_score: tf.Tensor
+    start: tf.Tensor  # int64 [B], first token, in all passages
+    end: tf.Tensor  # int64 [B], last token
+    score: tf.Tensor  # float32 [B], sum of both logits; -1e30 or less without a possible answer
+    null_score: tf.Tensor  # float32 [B], score of "no answer"
 
 
 def best_spans(

@@ -14,16 +14,11 @@ from bert_tf.text_ops.characters import ALONE, CODE_POINT, SEPARATOR, word_break
 
 
 class GraphWords(NamedTuple):
-    """Words of texts, in order.
+    """Words of texts, in order."""
 
-    letters: int32 ragged [N, None], code points.
-    source: int64 [L], index of each letter's code point in the texts.
-    splits: int64 [B + 1], number of words before each text.
-    """
-
-    letters: tf.RaggedTensor
-    source: tf.Tensor
-    splits: tf.Tensor
+    letters: tf.RaggedTensor  # int32 [N, None], code points
+    source: tf.Tensor  # int64 [L], index of each letter's code point in the texts
+    splits: tf.Tensor  # int64 [B + 1], number of words before each text
 
 
 def split_letters(chars: tf.Tensor, ends: tf.Tensor, source: tf.Tensor) -> GraphWords:
@@ -48,14 +43,10 @@ def split_letters(chars: tf.Tensor, ends: tf.Tensor, source: tf.Tensor) -> Graph
 
 
 class PlacedWords(NamedTuple):
-    """Words of texts, with positions.
+    """Words of texts, with positions."""
 
-    words: string ragged [B, None].
-    starts, ends: int64 [N], in characters of the word's text.
-    """
-
-    words: tf.RaggedTensor
-    starts: tf.Tensor
+    words: tf.RaggedTensor  # string [B, None]
+    starts: tf.Tensor  # int64 [N], in characters of the word's text
     ends: tf.Tensor
 
 
@@ -75,16 +66,11 @@ def split_words(texts: tf.Tensor) -> PlacedWords:
 
 
 class WordWindows(NamedTuple):
-    """Windows of texts.
+    """Windows of texts."""
 
-    pieces: int32 ragged [W, None].
-    window: int64 [N], window in which each word is predicted.
-    position: int64 [N], index of the word's first piece in that window.
-    """
-
-    pieces: tf.RaggedTensor
-    window: tf.Tensor
-    position: tf.Tensor
+    pieces: tf.RaggedTensor  # int32 [W, None]
+    window: tf.Tensor  # int64 [N], window in which each word is predicted
+    position: tf.Tensor  # int64 [N], index of the word's first piece in that window
 
 
 def graph_word_windows(
