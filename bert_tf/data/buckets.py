@@ -1,9 +1,9 @@
-"""Batches of examples of similar length, so that short ones do not pay for the padding of long ones.
+"""Batches of examples of similar length, to save padding.
 
 The stream of records is cut into pools of some tens of batches. Each pool is sorted by length and cut
-into batches, which then come in random order (or, for a model that only looks, from short to long).
-A batch is a function of the stream, the seed and its number alone, and the batches of a pool are
-exactly its records: so a resumed run finds its place by arithmetic.
+into batches. Their order is random in training, else from short to long. A batch depends only on the
+stream, the seed and its number. The batches of a pool contain exactly its records, so a resumed run can
+compute its position.
 
     pool      7  3  9  3  8  4      lengths of six records, batches of two
     sorted    3  3 | 4  7 | 8  9
@@ -20,30 +20,30 @@ import tensorflow as tf
 
 from bert_tf.data.features import FeatureSpec
 
-# The feature of a batch that says where its examples stood in the stream, from 0; int32 [B].
+# Feature with the positions of a batch's examples in the stream, from 0; int32 [B].
 RECORD_NUMBER = "record_number"
 
 _POOL_BATCHES = 50
 _POOL_RECORDS = 16_384  # at most, unless a batch alone has more; about 1 kB each
-_MOST_LENGTHS = 32  # different S: a compiled step is compiled for each
+_MOST_LENGTHS = 32  # different S, each of which needs a compilation
 
 
 def pool_batches(batch_size: int, num_records: int) -> int:
-    """Batches of a pool: never more than an epoch has, or an example would meet itself in a batch.
+    """Return the batches of a pool: at most an epoch, or a batch could contain an example twice.
 
     Args:
-        num_records: of the data set; a lower bound of `most_pool_records` is enough.
+        num_records: of the data set. Above `most_pool_records` any value gives the same result.
     """
     return max(1, min(_POOL_BATCHES, _POOL_RECORDS // batch_size, num_records // batch_size))
 
 
 def most_pool_records(batch_size: int) -> int:
-    """Beyond so many records `pool_batches` does not depend on their number."""
+    """Return the number of records above which `pool_batches` is constant."""
     return max(_POOL_BATCHES * batch_size, batch_size)
 
 
 def length_step(max_seq_length: int) -> int:
-    """What the length of a batch is a multiple of (or it is `max_seq_length`): 8, or more for long S.
+    """Return the step of batch lengths: 8, or more for long S. A batch can also have `max_seq_length`.
 
     >>> [length_step(length) for length in (128, 384, 512)]
     [8, 16, 16]
@@ -52,13 +52,9 @@ def length_step(max_seq_length: int) -> int:
 
 
 def used_lengths(input_mask: tf.Tensor) -> tf.Tensor:
-    """The position after the last real token of each example, wherever padding stands.
+    """Return the position after the last real token of each example: int [N, ..., S] -> int32 [N].
 
-    Args:
-        input_mask: int [N, ..., S], 1 = real. With K choices the longest counts.
-
-    Returns:
-        int32 [N].
+    The mask is 1 for real tokens. Padding may be anywhere. The longest of K choices counts.
     """
     length = input_mask.shape[-1]
     ends = tf.cast(input_mask, tf.int32) * tf.range(1, length + 1)
@@ -66,7 +62,7 @@ def used_lengths(input_mask: tf.Tensor) -> tf.Tensor:
 
 
 def length_reader(specs: Sequence[FeatureSpec]) -> Callable[[tf.Tensor], tf.Tensor]:
-    """A function from serialized examples, string [N], to `used_lengths`.
+    """Return a function from serialized examples, string [N], to `used_lengths`.
 
     Raises:
         ValueError: the records have no `input_mask`.
@@ -74,7 +70,7 @@ def length_reader(specs: Sequence[FeatureSpec]) -> Callable[[tf.Tensor], tf.Tens
     masks = [spec for spec in specs if spec.name == "input_mask"]
     if not masks:
         raise ValueError(
-            "Batches by length need the feature `input_mask`, but the records have only "
+            "Batches by length need the feature `input_mask`, but the records contain only "
             f"{', '.join(spec.name for spec in specs)}."
         )
     schema = {"input_mask": tf.io.FixedLenFeature(masks[0].shape, tf.int64)}
@@ -84,16 +80,15 @@ def length_reader(specs: Sequence[FeatureSpec]) -> Callable[[tf.Tensor], tf.Tens
 def order_of_pool(
     lengths: tf.Tensor, batch_size: int, step: int, seed: tf.Tensor | None
 ) -> tf.Tensor:
-    """Which record stands where after sorting, cutting into batches and shuffling those.
+    """Return the order of a pool's records: sorted by length, with shuffled batches.
 
-    Records whose lengths round up to the same multiple of `step` stay in the order they came in,
-    which is random in training: nothing is gained by sorting them further.
+    Records whose lengths round up to the same multiple of `step` keep their order, which is random in
+    training.
 
     Args:
         lengths: int32 [N].
-        batch_size: B; a last, smaller batch stays the last.
-        step: of `length_step`.
-        seed: int [2], of the order of the batches; None for short to long.
+        batch_size: B. A last, smaller batch stays the last.
+        seed: int [2], for the order of the batches; None for short to long.
 
     Returns:
         int32 [N], a permutation.
@@ -116,14 +111,12 @@ def in_buckets(
     first_pool: int,
     seed: int | None,
 ) -> tf.data.Dataset:
-    """The records in the order in which `.batch(batch_size)` makes batches of similar length.
+    """Reorder records so that `.batch(batch_size)` makes batches of similar length.
 
     Args:
-        records: serialized examples, from the first record of pool `first_pool` on.
-        specs: what they hold.
-        batches_per_pool: of `pool_batches`.
+        records: serialized examples, beginning with pool `first_pool`.
         first_pool: number of the first pool in the whole stream.
-        seed: of the order of the batches; None for short to long within each pool.
+        seed: for the order of the batches; None for short to long within each pool.
 
     Returns:
         Dataset of (serialized example, int64 number in the stream).

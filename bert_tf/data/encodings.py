@@ -1,4 +1,4 @@
-"""Files that are not UTF-8: decode UTF-16 with a byte order mark, reject workbooks."""
+"""Files that are not UTF-8: UTF-16 and UTF-32 with a byte order mark, and workbooks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _WIDE_ENCODINGS = {
-    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark it begins with
+    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is a prefix of it
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
@@ -24,7 +24,7 @@ def refuse_workbook(file: str, stream: Any) -> None:
 
 def workbook_error(file: str) -> ValueError:
     return ValueError(
-        f"{file} is a workbook of a spreadsheet program or a zip archive, but must be a text file. "
+        f"{file} is a spreadsheet workbook or a zip archive, but must be a text file. "
         "Export the table as CSV (UTF-8), or unpack the archive."
     )
 
@@ -42,8 +42,8 @@ def wide_lines(file: str, stream: Any, encoding: str, errors: str) -> Iterator[s
             yield line.removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{file} begins with the byte order mark of {encoding}, but cannot be decoded as that "
-            f"({error}). It may have been cut off; copy it again."
+            f"{file} begins with the byte order mark of {encoding}, but cannot be decoded "
+            f"({error}). It may be truncated. Copy it again."
         ) from error
     finally:
-        text.detach()  # which would close standard input
+        text.detach()  # `text` would close standard input

@@ -1,11 +1,13 @@
-"""FeatureSpec: one declaration of a tensor, and the views that are derived from it.
+"""FeatureSpec, one declaration of a tensor, and the views derived from it.
 
-The views: a serialized `tf.train.Example` (`encode_example`; many at once without TensorFlow:
-`example_bytes.encode_columns`), the parser of a batch of them (`parse_examples`), Keras inputs
-(`keras_inputs`), the `(x, y, sample_weight)` of `Model.fit` (`split`), the batch without needless
-padding (`trim_padding`), and the all-zero example that fills a last batch (`zeros`).
+* `encode_example`, in bulk `encode_examples`: a serialized `tf.train.Example`
+* `parse_examples`: the parser of a batch
+* `keras_inputs`: Keras inputs
+* `split`: `(x, y, sample_weight)` for `Model.fit`
+* `trim_padding`: a batch without needless padding
+* `zeros`: the all-zero example that fills a last batch
 
-Shape letters: B batch, S sequence, P predictions, K choices.
+Shapes: B batch, S sequence, P predictions, K choices.
 """
 
 from __future__ import annotations
@@ -24,8 +26,7 @@ if TYPE_CHECKING:
 DTYPES = ("int32", "float32")
 ROLES = ("input", "label", "weight", "id")
 
-# The features with a value for each token, whose last axis is S. Their shape would not tell them:
-# P predictions may be as many as S tokens.
+# Features with a value for each token, whose last axis is S. The shape is ambiguous if P equals S.
 SEQUENCE_FEATURES = ("input_ids", "input_mask", "segment_ids")
 
 
@@ -35,16 +36,16 @@ class FeatureSpec:
 
     Args:
         name: key in the record, name of the Keras input and of the argument, e.g. "input_ids".
-        shape: of one example, without the batch: `(S,)`, `(K, S)`, or `()` for a single number
-            (the reference writes that as a list of one value; the bytes are the same).
-        dtype: "int32" or "float32", inside the model. Records hold int64 or float32.
-        role: "input" (goes into the model), "label" (goes into a loss), "weight" (of a loss) or
-            "id" (travels along, e.g. `unique_ids`).
+        shape: of one example, without the batch: `(S,)`, `(K, S)`, or `()` for a single number. The
+            reference writes that as a list of one value, with the same bytes.
+        dtype: "int32" or "float32" in the model. Records contain int64 or float32.
+        role: "input" (of the model), "label" (of a loss), "weight" (of a loss) or "id" (only passed
+            along, e.g. `unique_ids`).
         output: name of the model's output that a label or weight belongs to. A weight without one,
             such as `is_real_example`, belongs to every output.
 
     Raises:
-        ValueError: a field has a value outside these rules.
+        ValueError: a field is invalid.
 
     >>> FeatureSpec("input_ids", (128,))
     FeatureSpec(name='input_ids', shape=(128,), dtype='int32', role='input', output=None)
@@ -58,12 +59,12 @@ class FeatureSpec:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise ValueError(f"`name` of a FeatureSpec is {self.name!r}, but must be a text.")
+            raise ValueError(f"`name` of a FeatureSpec is {self.name!r}, but must be a string.")
         sizes = self.shape if isinstance(self.shape, tuple) else (None,)
         if not all(isinstance(size, int) and size >= 1 for size in sizes):
             raise ValueError(
                 f"`shape` of feature `{self.name}` is {self.shape!r}, but must be a tuple of whole "
-                "numbers of 1 or more; () is a single number."
+                "numbers of 1 or more. () is a single number."
             )
         if self.dtype not in DTYPES:
             raise ValueError(
@@ -77,24 +78,24 @@ class FeatureSpec:
             )
         if self.role == "label" and not self.output:
             raise ValueError(
-                f"Label `{self.name}` has no `output`: name the model's output it belongs to."
+                f"Label `{self.name}` has no `output`. Name the model's output that it belongs to."
             )
         if self.role in ("input", "id") and self.output is not None:
             raise ValueError(
-                f"`output` of feature `{self.name}` is {self.output!r}, but only a label or a "
-                f"weight has one, not an {self.role!r}."
+                f"`output` of feature `{self.name}` is {self.output!r}, but must be None with "
+                f"role {self.role!r}. Only labels and weights have an output."
             )
 
 
 def check_specs(specs: Sequence[FeatureSpec]) -> None:
-    """Refuses declarations that contradict each other.
+    """Raise unless the declarations are consistent.
 
     Raises:
-        ValueError: there are none, two share a name, two labels share an output, or a weight
-            belongs to an output without a label.
+        ValueError: `specs` is empty, a name is repeated, an output has two labels, or a weight's
+            output has no label.
     """
     if not specs:
-        raise ValueError("There are no features: give at least one FeatureSpec.")
+        raise ValueError("`specs` is empty. Pass at least one FeatureSpec.")
     names: set[str] = set()
     outputs: dict[str | None, str] = {}
     for spec in specs:
@@ -105,7 +106,7 @@ def check_specs(specs: Sequence[FeatureSpec]) -> None:
             if spec.output in outputs:
                 raise ValueError(
                     f"Labels `{outputs[spec.output]}` and `{spec.name}` both belong to output "
-                    f"{spec.output!r}; an output has one label."
+                    f"{spec.output!r}, but an output has one label."
                 )
             outputs[spec.output] = spec.name
     for spec in specs:
@@ -116,15 +117,13 @@ def check_specs(specs: Sequence[FeatureSpec]) -> None:
 
 
 def encode_example(specs: Sequence[FeatureSpec], values: Mapping[str, Any]) -> bytes:
-    """One example as a serialized `tf.train.Example`.
+    """Return one example as a serialized `tf.train.Example`.
+
+    Features are int64_list for "int32" and float_list for "float32".
 
     Args:
-        specs: what the example consists of.
-        values: name -> number, list or array of the spec's shape (whole numbers within int32 for
-            "int32"). Exactly the names of `specs`.
-
-    Returns:
-        Serialized example: int64_list for "int32", float_list for "float32".
+        values: name -> number, list or array of the spec's shape, within int32 for "int32". Exactly
+            the names of `specs`.
 
     Raises:
         ValueError: a value is missing, unknown, of another length, or not a number of that dtype.
@@ -144,20 +143,36 @@ def encode_example(specs: Sequence[FeatureSpec], values: Mapping[str, Any]) -> b
     if len(values) != len(specs):
         unknown = sorted(set(values) - {spec.name for spec in specs})
         raise ValueError(
-            f"The example has `{'`, `'.join(unknown)}`, which no FeatureSpec declares; declared "
+            f"The example has `{'`, `'.join(unknown)}`, which no FeatureSpec declares. Declared "
             f"are {', '.join(spec.name for spec in specs)}."
         )
     return example.SerializeToString()
 
 
+def encode_examples(specs: Sequence[FeatureSpec], columns: Mapping[str, np.ndarray]) -> list[bytes]:
+    """Return `encode_example` of many examples, many times as fast.
+
+    Args:
+        columns: name -> array [N, *shape], floats or integers of 0 or more, checked by the caller.
+            Exactly the names of `specs`.
+
+    Raises:
+        ValueError: the names are not those of `specs`.
+    """
+    if {spec.name for spec in specs} != set(columns):
+        raise ValueError(f"The columns are {', '.join(columns)}, but must be the names of `specs`.")
+    return encode_columns(
+        {spec.name: columns[spec.name].astype(spec.dtype, copy=False) for spec in specs}
+    )
+
+
 def parse_examples(
     specs: Sequence[FeatureSpec],
 ) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-    """The inverse of `encode_example` on batches, for `Dataset.map`.
+    """Return the inverse of `encode_example` on batches, for `Dataset.map`.
 
-    Returns:
-        Function from serialized examples, string [B], to a dict with one tensor [B, *shape] of the
-        spec's dtype per feature. Features of the record that no spec declares are ignored.
+    It maps string [B] to a dict of tensors [B, *shape] of the specs' dtypes. Undeclared features of the
+    records are ignored.
     """
     check_specs(specs)
     wire = {"int32": tf.int64, "float32": tf.float32}
@@ -171,7 +186,7 @@ def parse_examples(
 
 
 def keras_inputs(specs: Sequence[FeatureSpec]) -> dict[str, keras.KerasTensor]:
-    """One `keras.Input` per feature of the role "input", under the feature's name."""
+    """Return one `keras.Input` per feature of the role "input", by name."""
     import keras
 
     check_specs(specs)
@@ -185,19 +200,18 @@ def keras_inputs(specs: Sequence[FeatureSpec]) -> dict[str, keras.KerasTensor]:
 def split(
     specs: Sequence[FeatureSpec], features: Mapping[str, tf.Tensor]
 ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """A batch as `Model.fit` takes it.
+    """Split a batch into the arguments of `Model.fit`.
 
     Args:
-        specs: the declarations.
-        features: name -> tensor [B, *shape], as `parse_examples` makes them.
+        features: name -> tensor [B, *shape], as from `parse_examples`.
 
     Returns:
         x: name -> tensor, of the inputs.
         y: output -> label.
-        sample_weight: output -> float32, for every output and of the loss's shape, as Keras demands:
-            the label's shape where labels are class numbers (int32), [B] where a label is a vector
-            of float32. Weights of one output are multiplied, so an example with
-            `is_real_example` 0 weighs nothing anywhere; ones where there is no weight.
+        sample_weight: output -> float32, product of the output's weights, or ones. Every output has
+            one, because Keras requires it. The shape is the label's for int32 labels (class
+            numbers) and [B] for float32 labels (vectors). An example with `is_real_example` 0 has
+            weight 0 everywhere.
     """
     x = {spec.name: features[spec.name] for spec in specs if spec.role == "input"}
     labels = [spec for spec in specs if spec.role == "label"]
@@ -219,20 +233,18 @@ def split(
 def trim_padding(
     features: Mapping[str, tf.Tensor], specs: Sequence[FeatureSpec], multiple: int = 8
 ) -> dict[str, tf.Tensor]:
-    """A batch cut to its longest example, since padding cannot be seen and costs as much as text.
+    """Cut a batch to its longest example, because padding costs as much as text.
 
     Args:
         features: name -> tensor [B, *shape], with `input_mask` (1 = real, 0 = padding).
-        specs: the declarations.
-        multiple: the new length is the least multiple of this that holds the longest example (or
-            the whole length), so that there are few different shapes.
+        multiple: the new length is rounded up to a multiple of this (at most S), for few shapes.
 
     Returns:
         The same features; those of `SEQUENCE_FEATURES` are [B, ..., S'] with 1 <= S' <= S.
     """
     (mask,) = (spec for spec in specs if spec.name == "input_mask")
     length = mask.shape[-1]
-    # The position after the last real token, wherever padding stands.
+    # The position after the last real token. Padding may be anywhere.
     used = tf.reduce_max(features["input_mask"] * tf.range(1, length + 1))
     length = tf.minimum(-(-tf.maximum(used, 1) // multiple) * multiple, length)
     trimmed = {
@@ -244,13 +256,13 @@ def trim_padding(
 
 
 def zeros(specs: Sequence[FeatureSpec]) -> dict[str, np.ndarray]:
-    """The example that fills a last batch: every feature zero, so `is_real_example` is 0 too."""
+    """Return the example that fills a last batch: all features are zero, also `is_real_example`."""
     return {spec.name: np.zeros(spec.shape, spec.dtype) for spec in specs}
 
 
 def _flat_list(spec: FeatureSpec, value: Any) -> list:
-    """`value` as a flat list, after a look at its shape."""
-    if isinstance(value, (list, tuple)) and len(spec.shape) == 1:  # the common case, and quick
+    """Return `value` as a flat list, or raise if its shape is wrong."""
+    if isinstance(value, (list, tuple)) and len(spec.shape) == 1:  # the common case, fast
         found: tuple[int, ...] = (len(value),)
         flat: Any = value
     else:
@@ -265,7 +277,7 @@ def _flat_list(spec: FeatureSpec, value: Any) -> list:
         flat = tensor.ravel().tolist()
     if found != spec.shape:
         raise ValueError(
-            f"Feature `{spec.name}` has shape {list(found)}, but its FeatureSpec says "
+            f"Feature `{spec.name}` has shape {list(found)}, but its FeatureSpec has "
             f"{list(spec.shape)}."
         )
     return flat
@@ -273,11 +285,11 @@ def _flat_list(spec: FeatureSpec, value: Any) -> list:
 
 def _check_int32(spec: FeatureSpec, flat: Sequence) -> None:
     try:
-        array("i", flat)  # refuses in one pass what is no whole number or beyond int32
+        array("i", flat)  # raises unless all are integers within int32
     except (TypeError, OverflowError) as error:
         culprit = next(number for number in flat if not _is_int32(number))
         raise ValueError(
-            f"Feature `{spec.name}` holds {culprit!r}, but must hold whole numbers between "
+            f"Feature `{spec.name}` contains {culprit!r}, but must contain whole numbers between "
             "-2147483648 and 2147483647 (int32)."
         ) from error
 
@@ -295,17 +307,19 @@ def _check_float32(spec: FeatureSpec, flat: Sequence) -> None:
         with np.errstate(over="ignore"):
             numbers = np.asarray(flat, np.float32)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"Feature `{spec.name}` holds {flat!r}, but must hold numbers.") from error
+        raise ValueError(
+            f"Feature `{spec.name}` contains {flat!r}, but must contain numbers."
+        ) from error
     finite = np.isfinite(numbers)
     if numbers.ndim != 1 or not finite.all():
         culprit = flat[int(np.argmin(finite))] if numbers.ndim == 1 else flat
         raise ValueError(
-            f"Feature `{spec.name}` holds {culprit!r}, but must hold finite numbers within float32."
+            f"Feature `{spec.name}` contains {culprit!r}, but must contain finite float32 numbers."
         )
 
 
 def _product(weights: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Product of tensors [B, ...], the shorter ones extended by axes of 1 at the end."""
+    """Multiply tensors [B, ...], extending lower ranks by axes of 1 at the end."""
     rank = max(weight.shape.rank for weight in weights)
     product = 1.0
     for weight in weights:

@@ -1,4 +1,4 @@
-"""Files by their names, and files that appear whole or not at all."""
+"""File names and globs, and files and folders that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ TEMPORARY_SUFFIX = ".tmp"
 
 
 class MissingFileError(ValueError):
-    """No file matches a glob.
-
-    Args:
-        glob: as it is written in the flag.
-    """
+    """No file matches a glob."""
 
     def __init__(self, glob: str) -> None:
         super().__init__(f"No file matches {glob!r} (in the folder {os.getcwd()}).")
@@ -27,24 +23,24 @@ class MissingFileError(ValueError):
 
 
 def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
-    """The files that a flag such as `--input_file` names.
+    """Return the files of a flag such as `--input_file`.
 
     Args:
         pattern_list: comma-separated globs, as in the reference.
-        folders: whether a folder stands for all files in it and below, as for a corpus.
+        folders: accept folders, as for a corpus: all files in and below them.
 
     Returns:
-        Paths: the globs in their order, sorted within each. Unfinished files (".tmp") are left out,
-        and in folders hidden ones (".name").
+        Paths in the order of the globs, sorted within each. Unfinished files (".tmp") and hidden
+        files (".name") in folders are left out.
 
     Raises:
-        ValueError: a glob matches no file, or names a folder where that is not allowed.
+        ValueError: a glob matches no file, or matches a folder without `folders`.
     """
     files = []
     for pattern in filter(None, (part.strip() for part in pattern_list.split(","))):
         if tf.io.gfile.isdir(pattern):
             if not folders:
-                raise ValueError(f"{pattern!r} is a folder; name its files, e.g. '{pattern}/*'.")
+                raise ValueError(f"{pattern!r} is a folder. Name its files, e.g. '{pattern}/*'.")
             matches = _files_below(pattern)
         else:
             matches = tf.io.gfile.glob(pattern)
@@ -53,7 +49,7 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
             raise MissingFileError(pattern)
         files.extend(sorted(matches))
     if not files:
-        raise ValueError(f"No file is named in {pattern_list!r}: give a comma list of globs.")
+        raise ValueError(f"{pattern_list!r} names no file. Pass a comma-separated list of globs.")
     return files
 
 
@@ -68,11 +64,11 @@ def _files_below(folder: str) -> list[str]:
 
 @contextmanager
 def whole_file(path: str | os.PathLike) -> Iterator[str]:
-    """Yield the name under which to write a file, which gets its own name if the block ends well.
+    """Yield a temporary name for a file, and rename it to `path` if the block succeeds.
 
-    That name is `path` + ".tmp" in the same folder, which is made if missing. A symbolic link is
-    followed: its target is replaced. A replaced file passes its permissions on. A device or a pipe
-    is written directly, so `path` itself is yielded. Remote paths go through `tf.io.gfile`.
+    That name is `path` + ".tmp" in the same folder, which is made if missing. The target of a symbolic
+    link is replaced. A replaced file passes its permissions on. A device or a pipe is written directly,
+    so `path` itself is yielded. Remote paths go through `tf.io.gfile`.
     """
     path = os.fspath(path)
     if _is_stream(path):
@@ -94,7 +90,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[str]:
 
 
 def _is_stream(path: str) -> bool:
-    """Return whether `path` is a device, a pipe, or a file that is open, such as /dev/stdout."""
+    """Return whether `path` is a device, a pipe, or an open file such as /dev/stdout."""
     if not os.path.exists(path) or os.path.isdir(path):
         return False
     if not stat.S_ISREG(os.stat(path).st_mode):
@@ -108,58 +104,53 @@ def _is_stream(path: str) -> bool:
 
 
 def remove_file(path: str) -> None:
-    """Remove a file, unless it is a device, a pipe or a link: those are written into again."""
+    """Remove a file unless it is a device, a pipe or a link, which are reused."""
     if not os.path.islink(path) and not _is_stream(path):
         tf.io.gfile.remove(path)
 
 
 @contextmanager
 def open_whole(path: str | os.PathLike) -> Iterator[TextIO]:
-    """Opens a UTF-8 text file for writing; it gets its name as `whole_file` says."""
+    """Open a UTF-8 text file for writing through `whole_file`."""
     with whole_file(path) as name:
-        # Appending keeps what others wrote into the file behind /dev/stdout.
+        # Appending keeps the contents of a file that is /dev/stdout.
         mode = "a" if name == os.fspath(path) else "w"
         with tf.io.gfile.GFile(name, mode) as file:
-            file.write("")  # otherwise no file is made where nothing is written
+            file.write("")  # makes the file even if nothing else is written
             yield file
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    """Writes a whole text file."""
     with open_whole(path) as file:
         file.write(text)
 
 
 def check_writable(output_dir: str) -> None:
-    """Makes the folder. What cannot be written in the end is found out before the long work.
-
-    Raises:
-        ValueError: no file can be written there.
-    """
+    """Make the folder, and raise ValueError before the long work if no file can be written there."""
     probe = os.path.join(output_dir, f".writable{TEMPORARY_SUFFIX}")
     try:
         write_text(probe, "")
         tf.io.gfile.remove(probe)
     except (OSError, tf.errors.OpError) as error:
         raise ValueError(
-            f"Nothing can be written into output_dir={output_dir} ({error}). Use a folder that may be "
-            "written, on a disk that is not full."
+            f"Cannot write into output_dir={output_dir} ({error}). Use a writable folder on a disk "
+            "that is not full."
         ) from error
 
 
 @contextmanager
 def new_folder(folder: str, name: str) -> Iterator[str]:
-    """Yield an empty folder under a temporary name, which gets its own name if the block ends well.
+    """Yield an empty temporary folder, and rename it to `folder` if the block succeeds.
 
-    That name is `folder` + ".tmp". If the block ends with an exception, that folder is removed. If
-    `folder` is a symbolic link, its target is replaced.
+    The temporary name is `folder` + ".tmp". An exception removes it. The target of a symbolic link is
+    replaced.
 
     Args:
         folder: must not exist, or be empty.
         name: of the parameter or flag, for messages.
 
     Raises:
-        ValueError: as `check_new_folder`.
+        ValueError: as in `check_new_folder`.
     """
     check_new_folder(folder, name)
     target = os.path.realpath(folder) if os.path.islink(folder) else folder.rstrip("/")
@@ -180,13 +171,10 @@ def new_folder(folder: str, name: str) -> Iterator[str]:
 
 
 def check_new_folder(folder: str, name: str) -> None:
-    """Raise unless a folder can be made there, so that nothing is overwritten.
+    """Raise ValueError if `folder` is a file or not empty, so that nothing is overwritten.
 
     Args:
         name: of the parameter or flag, for the message.
-
-    Raises:
-        ValueError: `folder` is a file, or a folder that is not empty.
     """
     if not tf.io.gfile.exists(folder):
         return

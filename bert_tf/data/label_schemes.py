@@ -1,9 +1,9 @@
-"""How labels of words mark entities: IOB1, IOB2, BIOES.
+"""Schemes of labels that mark entities: IOB1, IOB2, BIOES.
 
 words    John    Smith   Ann     lives  in  New     York
-iob1     I-PER   I-PER   B-PER   O      O   I-LOC   I-LOC     B- only where another of its type ends
+iob1     I-PER   I-PER   B-PER   O      O   I-LOC   I-LOC     B- only after another of its type
 iob2     B-PER   I-PER   B-PER   O      O   B-LOC   I-LOC     B- at each beginning
-bioes    B-PER   E-PER   S-PER   O      O   B-LOC   E-LOC     E- at each end, S- where both
+bioes    B-PER   E-PER   S-PER   O      O   B-LOC   E-LOC     E- at each end, S- at both
 
 The scheme `words` is for labels that mark no entities, such as parts of speech:
 
@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-# scheme -> its prefixes, in the order of the model's outputs.
+# Scheme -> its prefixes, in the order of the model's outputs.
 PREFIXES = {"iob2": "BI", "iob1": "IB", "bioes": "BIES"}
 SCHEMES = tuple(PREFIXES)
 WORDS = "words"
 OUTSIDE = "O"
-_ONLY_INSIDE = {"iob2": "I", "iob1": "B"}  # only directly behind an entity of the same type
+_ONLY_INSIDE = {"iob2": "I", "iob1": "B"}  # only directly after an entity of the same type
 
 
 def is_label(text: str) -> bool:
-    """Whether `text` is O, or one of B I E S with a type behind it.
+    """Return whether `text` is O, or B, I, E or S with a type, such as B-PER.
 
     >>> [is_label(text) for text in ("O", "B-PER", "I-creative-work", "B-", "NN", "o")]
     [True, True, True, False, False, False]
@@ -33,12 +33,12 @@ def is_label(text: str) -> bool:
 
 
 def entity_type(label: str) -> str:
-    """What stands behind the prefix; nothing for O."""
+    """Return the part after the prefix; "" for O."""
     return label.partition("-")[2]
 
 
 def marks_entities(labels: Collection[str]) -> bool:
-    """Return whether labels mark entities: one begins with B- or I-, or all are O, S- or E- labels.
+    """Return whether labels mark entities: B- or I- occurs, or all are O, S- or E-.
 
     >>> [marks_entities(labels) for labels in (["B-PER", "NN"], ["O"], ["NN", "O"])]
     [True, True, False]
@@ -47,7 +47,7 @@ def marks_entities(labels: Collection[str]) -> bool:
 
 
 def breaks(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
-    """Where the labels of a sentence are not as the scheme says: (index, why).
+    """Yield the violations of the scheme in the labels of a sentence, as (index, reason).
 
     >>> list(breaks(["O", "I-PER"], "iob2"))
     [(1, 'I-PER after O')]
@@ -59,7 +59,7 @@ def breaks(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
         start, end = label[0], before[0]
         same_type = entity_type(before) == entity_type(label)
         if start not in PREFIXES[scheme] + OUTSIDE:
-            yield index, f"{label} is no label of {scheme}"
+            yield index, f"{label} is not a label of {scheme}"
         elif start == _ONLY_INSIDE.get(scheme) and not same_type:
             yield index, f"{label} after {before}"
         elif scheme == "bioes":
@@ -71,9 +71,9 @@ def breaks(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
 
 
 def find_scheme(sentences: Iterable[Sequence[str]]) -> str:
-    """The scheme that the fewest labels break; iob2 where several are as good.
+    """Return the scheme with the fewest violations, or `WORDS` if the labels mark no entities.
 
-    Returns `WORDS` if the labels mark no entities.
+    Ties go to iob2.
     """
     sentences = list(sentences)
     if not marks_entities({label for labels in sentences for label in labels}):
@@ -85,9 +85,7 @@ def find_scheme(sentences: Iterable[Sequence[str]]) -> str:
 
 
 def complete_labels(labels: Iterable[str], scheme: str) -> tuple[str, ...]:
-    """O and every label of the scheme for each type that occurs, so that none is missing by chance.
-
-    Labels of words are returned sorted.
+    """Return O and every label of the scheme for each type that occurs. Labels of words are sorted.
 
     >>> complete_labels(["B-PER", "O", "B-LOC", "I-LOC"], "iob2")
     ('O', 'B-LOC', 'I-LOC', 'B-PER', 'I-PER')

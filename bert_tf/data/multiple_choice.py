@@ -1,13 +1,13 @@
-"""Multiple-choice sets -> a text and its possible continuations or answers.
+"""Readers of multiple-choice data: a text and its possible continuations or answers.
 
     SWAG       .csv with a header: sent1, sent2, ending0, ending1, ..., label (from 0)
-    ARC        .csv without a header: question, choices, key ("A".. or "1"..); empty choices are none
+    ARC        .csv without a header: question, choices, key ("A".. or "1"..); empty choices are ignored
                .jsonl: {"question": {"stem": s, "choices": [{"text": t, "label": "A"}, ...]},
                         "answerKey": "A"}
     RACE       a folder of its .txt files, one JSON object each: article, questions, options, answers
     others     .jsonl: {"text_a": s, "choices": [t, ...], "label": 0}; HellaSwag's ctx_a, ctx_b, endings
 
-Every reader yields `Question`s: a first text that all choices share, and a second text for each.
+Every `Question` has a first text that all choices share, and a second text for each choice.
 """
 
 from __future__ import annotations
@@ -29,37 +29,29 @@ _LABEL_COLUMNS = ("label", "answer", "answerkey")
 
 @dataclass(frozen=True)
 class Question:
-    """One example.
+    """One example."""
 
-    Args:
-        guid: names it, for the predictions.
-        text_a: what all choices share: the first sentence, the question, or the article.
-        choices: the second text of each choice, one or more.
-        label: index of the right one; None where it is not known.
-        origin: "file:line", for messages.
-    """
-
-    guid: str
-    text_a: str
-    choices: tuple[str, ...]
-    label: int | None
-    origin: str
+    guid: str  # its name in the predictions
+    text_a: str  # shared by all choices: the first sentence, the question, or the article
+    choices: tuple[str, ...]  # the second text of each choice, one or more
+    label: int | None  # index of the correct choice; None if unknown
+    origin: str  # "file:line", for messages
 
 
 class BadQuestion(ValueError):
-    """A row that is no question: too few choices, or an answer that is none of them."""
+    """An invalid row, for example with too few choices or an answer that is not among them."""
 
 
 def read_questions(path: str, bad: list[str] | None = None) -> list[Question]:
-    """The questions of a file, or of a folder in RACE's layout.
+    """Return the questions of a file, or of a folder in RACE's layout.
 
     Args:
         path: ends in .csv or .jsonl, or is a folder.
-        bad: where to note rows that are no questions, which are then left out; None raises.
+        bad: list that gets the messages of invalid rows, which are left out. None raises.
 
     Raises:
-        ValueError: the file is of no such kind, is empty, or (without `bad`) has a bad row; the message
-            says where, and how many there are.
+        ValueError: the format is unknown, the file is empty, or (without `bad`) rows are invalid. The
+            message has their number and the first ones.
     """
     if tf.io.gfile.isdir(path):
         rows = _race_folder(path)
@@ -69,8 +61,8 @@ def read_questions(path: str, bad: list[str] | None = None) -> list[Question]:
         rows = (row for values in read_table(path) for row in _json_rows(values))
     else:
         raise ValueError(
-            f"{path}: the kind of data cannot be told from the name: .csv (SWAG, ARC), .jsonl, or a "
-            "folder of RACE."
+            f"{path}: unknown format. The name must end in .csv (SWAG, ARC) or .jsonl, or be a folder "
+            "of RACE."
         )
     questions, problems = [], []
     for row in rows:
@@ -82,39 +74,39 @@ def read_questions(path: str, bad: list[str] | None = None) -> list[Question]:
         bad.extend(problems)
     elif problems:
         raise ValueError(
-            f"{len(problems)} of {len(problems) + len(questions)} rows are no questions: "
-            f"{'; '.join(problems[:3])}. Mend them, or leave them out with skip_bad_rows."
+            f"{len(problems)} of {len(problems) + len(questions)} rows are invalid: "
+            f"{'; '.join(problems[:3])}. Fix them, or leave them out with skip_bad_rows."
         )
     if not questions:
-        raise ValueError(f"There is no question in {path}.")
+        raise ValueError(f"{path} contains no question.")
     return questions
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A question before it is checked; `keys` are the names of the choices in the file."""
+    """An unchecked question."""
 
     guid: str
     text_a: Any
     choices: Sequence[Any]
-    keys: Sequence[str]
-    key: Any  # None where the file has no answers
+    keys: Sequence[str]  # names of the choices in the file
+    key: Any  # None if the file has no answers
     origin: str
 
 
 def _question(row: _Row) -> Question:
     for text in (row.text_a, *row.choices):
         if not isinstance(text, str):
-            raise BadQuestion(f"{row.origin}: {text!r} is no text")
+            raise BadQuestion(f"{row.origin}: {text!r} is not a string")
     if not row.text_a.strip():
         raise BadQuestion(f"{row.origin}: the question is empty")
     real = [(k, text) for k, text in zip(row.keys, row.choices, strict=True) if text.strip()]
     if len(real) < 2:
-        raise BadQuestion(f"{row.origin}: there are {len(real)} choices, but must be 2 or more")
+        raise BadQuestion(f"{row.origin}: found {len(real)} choices, but 2 or more are needed")
     label = None
     if row.key is not None:
         keys = [key for key, _ in real]
-        # "1" is written for "A" in some of ARC.
+        # Some of ARC's keys are "1" instead of "A".
         wanted = str(row.key).strip()
         if wanted not in keys and wanted.isdecimal() and keys[0] == "A":
             wanted = dict(enumerate(string.ascii_uppercase, 1)).get(int(wanted), wanted)
@@ -141,8 +133,9 @@ def _csv_rows(path: str) -> Iterator[_Row]:
         columns = _header_columns(first, names)
     elif len(first) < 4:
         raise ValueError(
-            f"{first.place}: found {len(first)} columns, but a file without a header has the question, "
-            f"two or more choices and the key of the answer. The row is {','.join(first)[:80]!r}."
+            f"{first.place}: found {len(first)} columns, but 4 or more are needed without a header: "
+            "question, choices and answer key. "
+            f"The row is {','.join(first)[:80]!r}."
         )
     else:
         yield _headless_row(first)
@@ -157,7 +150,7 @@ def _csv_rows(path: str) -> Iterator[_Row]:
 
 @dataclass(frozen=True)
 class _HeaderColumns:
-    """Indexes of columns; `label` is None in a test set."""
+    """Indexes of columns, without `label` in a test set."""
 
     text_a: int
     beginning: int | None  # of every choice: SWAG's sent2
@@ -172,8 +165,8 @@ def _header_columns(header: Row, names: Sequence[str]) -> _HeaderColumns:
     choices = [index for index, wanted in enumerate(is_choice) if wanted]
     if text_a is None or len(choices) < 2:
         raise ValueError(
-            f"{header.place}: the header must name sent1 (or text_a, question), sent2 if there is one, "
-            f"ending0, ending1, ... (or choice0, ...) and label, but it is {','.join(header)[:120]!r}."
+            f"{header.place}: the header is {','.join(header)[:120]!r}, but must name sent1 (or text_a, "
+            "question), optionally sent2, ending0, ending1, ... (or choice0, ...) and label."
         )
     beginning = names.index("sent2") if "sent2" in names else None
     return _HeaderColumns(text_a, beginning, choices, label)
@@ -202,7 +195,7 @@ def _headless_row(row: Row) -> _Row:
 
 
 def _json_rows(values: TableRow | Mapping[str, Any], origin: str = "") -> Iterator[_Row]:
-    """One object: one question, or the questions of an article."""
+    """Yield the question of an object, or the questions of an article."""
     origin = origin or str(getattr(values, "place", ""))
     guid = str(values.get("id", values.get("ind", origin)))
     if "article" in values:
@@ -226,14 +219,14 @@ def _json_rows(values: TableRow | Mapping[str, Any], origin: str = "") -> Iterat
 
 
 def _choices(choices: Any, origin: str) -> tuple[Sequence[Any], Sequence[str]]:
-    """Texts and keys, from [text, ...], [{"text", "label"}, ...] or {"text": [...], "label": [...]}."""
+    """Return texts and keys of [text, ...], [{"text", "label"}, ...] or {"text": [], "label": []}."""
     if isinstance(choices, Mapping):
         texts, labels = _list(choices, "text", origin), _list(choices, "label", origin)
         _refuse_other_numbers(origin, {"texts": texts, "labels": labels})
         return texts, [str(label) for label in labels]
     if not isinstance(choices, Sequence) or isinstance(choices, str):
         raise ValueError(
-            f'{origin}: "choices" is {choices!r}, but must be a list of texts, or of objects with '
+            f'{origin}: "choices" is {choices!r}, but must be a list of strings, or of objects with '
             '"text" and "label".'
         )
     if choices and all(isinstance(choice, Mapping) for choice in choices):
@@ -253,14 +246,14 @@ def _race_rows(values: Mapping[str, Any], guid: str, origin: str) -> Iterator[_R
     )
     for index, (question, choices, key) in enumerate(zip(questions, options, answers, strict=True)):
         if not isinstance(choices, list):
-            raise ValueError(f"{origin}: {choices!r} stands where a list of options must be.")
+            raise ValueError(f"{origin}: the options are {choices!r}, but must be a list.")
         texts = [_filled(question, choice) for choice in choices]
         keys = string.ascii_uppercase[: len(texts)]
         yield _Row(f"{guid}-{index}", values["article"], texts, keys, key, f"{origin} #{index}")
 
 
 def _list(values: Mapping[str, Any], name: str, origin: str) -> list[Any]:
-    """What stands under a name, which must be a list; empty where nothing does."""
+    """Return the list under a name, or an empty one. Raise if it is not a list."""
     found = values.get(name, [])
     if not isinstance(found, list):
         raise ValueError(f'{origin}: "{name}" is {found!r}, but must be a list.')
@@ -270,31 +263,33 @@ def _list(values: Mapping[str, Any], name: str, origin: str) -> list[Any]:
 def _refuse_other_numbers(origin: str, lists: Mapping[str, Sequence[Any]]) -> None:
     if len({len(items) for items in lists.values()}) > 1:
         counts = ", ".join(f"{len(items)} {name}" for name, items in lists.items())
-        raise ValueError(f"{origin}: there are {counts}, but must be as many of each.")
+        raise ValueError(f"{origin}: found {counts}, but their numbers must be equal.")
 
 
 def _filled(question: Any, choice: Any) -> Any:
-    """A blank takes the choice; a question stands before it.
+    """Put the choice into the blank of a question, or after the question.
 
     >>> _filled("The dog is _ .", "old"), _filled("Who barked?", "the dog")
     ('The dog is old .', 'Who barked? the dog')
     """
     if not (isinstance(question, str) and isinstance(choice, str)):
-        return None  # which is refused as no text
+        return None  # rejected later as not a string
     return question.replace("_", choice, 1) if "_" in question else f"{question} {choice}"
 
 
 def _race_folder(folder: str) -> Iterator[_Row]:
     files = [file for file in expand_files(folder, folders=True) if file.endswith(".txt")]
     if not files:
-        raise ValueError(f"{folder} has no .txt file, as RACE has in train/high and train/middle.")
+        raise ValueError(
+            f"{folder} has no .txt file. RACE has them in train/high and train/middle."
+        )
     for file in files:
         try:
             values = parse_json("\n".join(read_lines(file)))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{file}:{error.lineno}: no JSON ({error.msg}).") from error
+            raise ValueError(f"{file}:{error.lineno}: invalid JSON ({error.msg}).") from error
         if not isinstance(values, dict) or "article" not in values:
-            raise ValueError(f'{file}: expected a JSON object with "article", as in RACE.')
+            raise ValueError(f'{file}: must contain a JSON object with "article", as in RACE.')
         yield from _json_rows(values, origin=file)
 
 

@@ -1,11 +1,10 @@
-"""Sentences to model inputs: truncate, put [CLS] and [SEP] in, pad. The only place that does so.
+"""Model inputs from sentences: truncate, add [CLS] and [SEP], pad. The only place that does so.
 
     tokens       [CLS] the dog barked [SEP] it was loud [SEP] [PAD]
     input_mask     1    1   1    1      1    1  1   1     1     0
     segment_ids    0    0   0    0      0    1  1   1     1     0
 
-Tokens are integers in all bulk work; what neither packs nor encodes treats them as opaque, so that
-strings do as well. S is `max_seq_length`.
+Tokens are integers in bulk work. Functions that do not encode accept strings too. S is `max_seq_length`.
 
 Source: google-research/bert, run_classifier.py, `convert_single_example` and `_truncate_seq_pair`;
 create_pretraining_data.py, `truncate_seq_pair`.
@@ -24,7 +23,7 @@ from bert_tf.tokenization import FullTokenizer
 
 Token = TypeVar("Token")
 Tokens = TypeVar("Tokens", list, array)
-# Ids of the first sentence, and of the second; of a single sentence the second is empty.
+# Ids of the first and the second sentence. The second is empty for a single sentence.
 Pair = tuple[Sequence[int], Sequence[int]]
 
 
@@ -45,13 +44,12 @@ def pack(
     sep_id: int,
     pad_id: int = 0,
 ) -> PackedSequence:
-    """One sentence or a pair, cut to fit, with [CLS], [SEP] and padding.
+    """Truncate a sentence or a pair, add [CLS] and [SEP], and pad.
 
     Args:
         ids_a: the first (or only) sentence.
-        ids_b: the second; None or empty for a single sentence, which then has one [SEP] only.
+        ids_b: the second. None or empty for a single sentence, which gets one [SEP].
         max_seq_length: S, tokens with [CLS], [SEP] and padding.
-        cls_id, sep_id, pad_id: ids of [CLS], [SEP] and [PAD].
 
     Raises:
         ValueError: `max_seq_length` has no room for [CLS] and [SEP].
@@ -78,7 +76,7 @@ def pack_batch_of_texts(
 ) -> dict[str, np.ndarray]:
     """Return the inputs of a batch of texts; see `FullTokenizer.__call__`."""
     if not isinstance(texts, Iterable):
-        raise TypeError(f"`texts` must be strings, but is of type {type(texts).__name__}.")
+        raise TypeError(f"`texts` must be strings, but has the type {type(texts).__name__}.")
     texts = [texts] if isinstance(texts, (str, bytes)) else list(texts)
     pairs = [pairs] if isinstance(pairs, (str, bytes)) else pairs
     seconds = [""] * len(texts) if pairs is None else list(pairs)
@@ -89,7 +87,7 @@ def pack_batch_of_texts(
         for index, found in enumerate(values):
             if not isinstance(found, (str, bytes)):
                 kind = type(found).__name__
-                raise TypeError(f"`{name}[{index}]` must be a string, but is of type {kind}.")
+                raise TypeError(f"`{name}[{index}]` must be a string, but has the type {kind}.")
     if pad_to_max_length and max_length is None:
         raise ValueError("`pad_to_max_length` needs a `max_length`.")
     ids = [(tokenizer.encode(a), tokenizer.encode(b)) for a, b in zip(texts, seconds, strict=True)]
@@ -112,14 +110,7 @@ def pack_batch_of_texts(
 def pack_all(
     pairs: Sequence[Pair], *, max_seq_length: int, cls_id: int, sep_id: int
 ) -> dict[str, np.ndarray]:
-    """What `pack` makes of each pair, many times as fast.
-
-    Args:
-        pairs: (ids_a, ids_b); ids_b is empty for a single sentence.
-
-    Returns:
-        The fields of `PackedSequence`, each as int32 [pairs, S].
-    """
+    """Return the fields of `pack` for all pairs, each int32 [pairs, S], many times as fast."""
     flat: list[int] = []
     lengths, starts_of_b = [], []
     for ids_a, ids_b in pairs:
@@ -138,13 +129,13 @@ def pack_all(
 
 
 def _truncated(ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int) -> Pair:
-    """The pair, cut so that it and its special tokens fit."""
+    """Truncate a pair so that it fits with its special tokens."""
     num_special = 3 if ids_b else 2
     max_tokens = max_seq_length - num_special
     if max_tokens < 0:
         raise ValueError(
-            f"`max_seq_length` is {max_seq_length}, but [CLS] and [SEP] alone take {num_special}. "
-            "Use a larger `max_seq_length`."
+            f"`max_seq_length` is {max_seq_length}, but [CLS] and [SEP] need {num_special}. "
+            "Use a larger max_seq_length."
         )
     return truncate_pair(ids_a, ids_b, max_tokens)
 
@@ -152,7 +143,7 @@ def _truncated(ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int) 
 def pack_texts(
     tokenizer: FullTokenizer, text_a: str, text_b: str | None, max_seq_length: int
 ) -> PackedSequence:
-    """`pack` of a text, or of a pair of texts."""
+    """Return `pack` of a text or a pair of texts."""
     cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
     return pack(
         tokenizer.encode(text_a),
@@ -172,7 +163,7 @@ def pack_windows(
     cls_id: int,
     sep_id: int,
 ) -> list[PackedSequence]:
-    """A long sentence or pair as several inputs that overlap: `window_pairs`, packed."""
+    """Split a long sentence or pair by `window_pairs`, and pack the parts."""
     return [
         pack(a, b, max_seq_length=max_seq_length, cls_id=cls_id, sep_id=sep_id)
         for a, b in window_pairs(ids_a, ids_b or (), max_seq_length, doc_stride)
@@ -182,10 +173,10 @@ def pack_windows(
 def window_pairs(
     ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, doc_stride: int
 ) -> list[Pair]:
-    """A long sentence or pair as several that overlap and fit, so that nothing is cut off.
+    """Split a long sentence or pair into overlapping ones that fit, without truncation.
 
-    Of a pair the longer one slides, and the other is whole in every window, or what fits into half of
-    the room. What is short enough stays as it is.
+    The longer sentence of a pair slides. Every window contains the shorter one, truncated to half of
+    the room if needed. Inputs that fit stay unchanged.
 
     Args:
         doc_stride: tokens from the start of one window to the start of the next.
@@ -201,9 +192,9 @@ def window_pairs(
 
 
 def sliding_windows(num_tokens: int, size: int, stride: int) -> list[tuple[int, int]]:
-    """(start, end) of windows of at most `size` tokens, one every `stride`, until all are covered.
+    """Return (start, end) of windows of at most `size` tokens that cover all, one every `stride`.
 
-    A stride beyond `size` counts as `size`: no token is left out. Without tokens there is one empty
+    A stride above `size` counts as `size`, so no token is left out. Without tokens there is one empty
     window.
 
     Raises:
@@ -216,7 +207,7 @@ def sliding_windows(num_tokens: int, size: int, stride: int) -> list[tuple[int, 
     """
     if size < 1 or stride < 1:
         raise ValueError(
-            f"Windows of {size} tokens, one every {stride}: both must be 1 or more. Use a larger "
+            f"Windows have {size} tokens, one every {stride}, but both must be 1 or more. Use a larger "
             "max_seq_length or doc_stride."
         )
     windows = [(0, min(size, num_tokens))]
@@ -229,13 +220,13 @@ def sliding_windows(num_tokens: int, size: int, stride: int) -> list[tuple[int, 
 def truncate_pair(
     tokens_a: Sequence[Token], tokens_b: Sequence[Token], max_tokens: int
 ) -> tuple[Sequence[Token], Sequence[Token]]:
-    """The pair cut to `max_tokens` in all: the longer gives up its last token first, B when equal.
+    """Truncate a pair to `max_tokens` in all. The longer one loses its last token first, B if equal.
 
     >>> truncate_pair(["a", "b", "c"], ["x"], max_tokens=3)
     (['a', 'b'], ['x'])
     """
-    # Token by token this ends with both at half (B the smaller half), or with one that is shorter
-    # than that still whole and the other with the rest.
+    # Token by token this ends with both at half (B the smaller half). A shorter one stays whole, and
+    # the other gets the rest.
     length_b = min(len(tokens_b), max(max_tokens // 2, max_tokens - len(tokens_a)))
     return tokens_a[: max_tokens - length_b], tokens_b[:length_b]
 
@@ -243,10 +234,10 @@ def truncate_pair(
 def truncate_pair_at_random(
     tokens_a: Tokens, tokens_b: Tokens, max_tokens: int, rng: RandomWords
 ) -> tuple[Tokens, Tokens]:
-    """As `truncate_pair`, but each token goes from the front or the back, with probability 0.5 each.
+    """Truncate as `truncate_pair`, but remove each token from the front or back with probability 0.5.
 
-    Pre-training data is cut in this way, so that sentence ends are not always what is lost. Draws
-    one `rng.random()` for each token that goes.
+    Used for pre-training data, to not always lose the ends of sentences. Draws one `rng.random()` per
+    removed token.
     """
     start_a, end_a = 0, len(tokens_a)
     start_b, end_b = 0, len(tokens_b)
@@ -270,11 +261,9 @@ def truncate_pair_at_random(
 def add_special_tokens(
     tokens_a: Tokens, tokens_b: Tokens | None, *, cls: Tokens, sep: Tokens
 ) -> Tokens:
-    """[CLS] A [SEP], then B [SEP] unless B is empty: not padded.
+    """Return [CLS] A [SEP], then B [SEP] unless B is empty, without padding.
 
-    Args:
-        tokens_a, tokens_b: lists, or arrays of integers.
-        cls, sep: [CLS] and [SEP], each as a list or array of one token.
+    All arguments are lists, or arrays of integers; `cls` and `sep` contain one token.
     """
     if not tokens_b:
         return cls + tokens_a + sep
@@ -282,5 +271,5 @@ def add_special_tokens(
 
 
 def pad(values: Sequence[Any], length: int, value: Any = 0) -> list[Any]:
-    """`values`, followed by as many `value` as make `length`."""
+    """Return `values`, padded to `length` by `value`."""
     return [*values, *[value] * (length - len(values))]

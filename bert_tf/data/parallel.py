@@ -1,4 +1,4 @@
-"""A function over many parts of work, in this process or in several, with the results in order."""
+"""Parallel map over parts of work, in this process or in several, with results in order."""
 
 from __future__ import annotations
 
@@ -23,28 +23,22 @@ from bert_tf.quiet import import_tensorflow
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-Send = Callable[[Any], None]
-
-_AHEAD = 4  # parts per worker that are under way or done and not yet asked for
-_SECONDS_BETWEEN_LOOKS = 0.2  # at the messages of workers
-_REMEDY = "Use fewer num_workers."
+_AHEAD = 4  # parts per worker that are running, or done and not yet consumed
 
 
 def map_in_order(
     function: Callable[[Part], Result], parts: Iterable[Part], num_workers: int
 ) -> Iterator[Result]:
-    """`function` of each part, in the order of the parts, whatever the number of workers.
+    """Yield `function(part)` in the order of the parts, for any number of workers.
 
     Args:
-        function: can be pickled; it is sent to each worker once. Each imports the module that it is
-            from, which takes seconds if that imports TensorFlow. Not from the program itself
-            (`__main__`), which workers do not import.
-        parts: can be pickled; taken as they are needed.
-        num_workers: processes; 1 is this one. They end with this process, however it ends, and
-            when a part fails or no more results are taken.
+        function: picklable, sent to each worker once. Workers import its module, which takes seconds
+            if that imports TensorFlow. They cannot import `__main__`.
+        parts: picklable, consumed as needed.
+        num_workers: processes; 1 is this one.
 
     Raises:
-        Exception: what `function` raised.
+        Exception: raised by `function`.
         RuntimeError: a worker was killed, for example because memory ran out.
     """
     if num_workers <= 1:
@@ -118,10 +112,7 @@ def _run_pool(
 
 @contextmanager
 def _main_not_imported() -> Iterator[None]:
-    """Processes that begin here do not import the program that began them, and with it TensorFlow.
-
-    multiprocessing looks up what `__main__` is, to import it again.
-    """
+    """Hide `__main__`, which multiprocessing would import in new processes, with TensorFlow."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -131,20 +122,26 @@ def _main_not_imported() -> Iterator[None]:
 
 
 def usable_cores() -> int:
-    """Processor cores that this process may use."""
+    """Return the number of processor cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS and Windows do not say
+    except AttributeError:  # missing on macOS and Windows
         return os.cpu_count() or 1
 
 
-_function: Any = None  # of a worker, once `_start` has it
-_send: Send | None = None  # of a worker of `map_as_done`
+messages: Any = None  # in a worker, the queue for its reports
 
 
-def _start(pickled: bytes, messages: Any) -> None:
-    """In a worker: leave Ctrl-C to the first process, end when that ends, and load the function."""
-    global _function, _send
+def start_worker(queue: Any) -> None:
+    """Set up a worker that needs TensorFlow: keep the queue for reports, and import it quietly."""
+    global messages
+    messages = queue
+    end_with_parent()
+    import_tensorflow(find_devices=False)
+
+
+def end_with_parent() -> None:
+    """Make a worker ignore Ctrl-C and exit whenever the first process ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if messages is not None:
@@ -157,6 +154,15 @@ def _end_with_parent() -> None:
     if (parent := multiprocessing.parent_process()) is not None:
         wait_for_process([parent.sentinel])
         os._exit(1)
+
+
+_function: Any = None  # in a worker, set by `_keep`
+
+
+def _keep(function: Callable[[Any], Any]) -> None:
+    global _function
+    end_with_parent()
+    _function = function
 
 
 def _call(part: Any) -> Any:

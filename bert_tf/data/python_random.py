@@ -1,13 +1,13 @@
-"""`random.Random`, draw for draw, several times as fast.
+"""Equivalent of `random.Random`, draw for draw, several times as fast.
 
-Python's generator makes 32-bit words, and each of its methods is a rule for what to do with the next
-few of them. Here the words are taken in bulk, and the rules are applied in place:
+Python's generator makes 32-bit words, and each of its methods consumes the next few. Here the words
+are generated in bulk, and the methods' rules are applied in place:
 
     random()        two words: 27 bits of the first and 26 of the second make 53 bits
-    randrange(n)    the upper bits of a word, as many as n has, until they are below n
+    randrange(n)    the upper `n.bit_length()` bits of a word, repeated until they are below n
     shuffle(x)      for i from the end to 1: swap x[i] with x[randrange(i + 1)]
 
-So one seed gives what `random.Random(seed)` gives, which is what the reference draws from.
+A seed gives the draws of `random.Random(seed)`, as in the reference.
 
 Source: the Python library's `random.py` (3.2 and later) and `_randommodule.c`.
 """
@@ -28,15 +28,15 @@ _WORDS_AT_ONCE = 1 << 14
 
 
 class RandomWords:
-    """The methods of `random.Random(seed)` that data generation needs, with its results.
+    """Methods of `random.Random(seed)` for data generation, with equal results.
 
     Args:
         seed: any whole number.
 
     Attributes:
         words: some words of the generator, in order.
-        at: the next of them to be used. A loop that has no time for method calls takes words itself:
-            it calls `reserve` first, and moves `at` behind what it took.
+        at: index of the next word. A fast loop can consume words directly: it calls `reserve` first,
+            and then advances `at`.
 
     >>> RandomWords(5).randrange(100) == random.Random(5).randrange(100)
     True
@@ -46,11 +46,11 @@ class RandomWords:
         self._rng = random.Random(seed)
         self.words = array("I")
         self.at = 0
-        self._digits: dict[int, Sequence[int]] = {}  # number of bits -> that many of each word
+        self._digits: dict[int, Sequence[int]] = {}  # number of bits -> upper bits of each word
         self.reserve(1)
 
     def reserve(self, number: int) -> None:
-        """Makes sure that `number` words lie in `words` from `at` on."""
+        """Generate words until `words` has at least `number` from `at`."""
         if len(self.words) - self.at < number:
             bits = self._rng.getrandbits(32 * (number + _WORDS_AT_ONCE))
             new = bits.to_bytes(4 * (number + _WORDS_AT_ONCE), sys.byteorder)
@@ -63,7 +63,7 @@ class RandomWords:
             self._digits = {}
 
     def random(self) -> float:
-        """From 0 to 1, 1 excluded."""
+        """Draw a float from 0 to 1, 1 excluded."""
         at = self.at
         if at + 2 > len(self.words):
             self.reserve(2)
@@ -73,7 +73,7 @@ class RandomWords:
         return (first >> 5 << 26 | second >> 6) / 9007199254740992.0
 
     def randrange(self, n: int) -> int:
-        """From 0 to n - 1; n is at most 2^32 - 1."""
+        """Draw an integer from 0 to n - 1; n is at most 2^32 - 1."""
         shift = 32 - n.bit_length()
         while True:
             if self.at == len(self.words):
@@ -84,37 +84,37 @@ class RandomWords:
                 return number
 
     def randint(self, first: int, last: int) -> int:
-        """From `first` to `last`, both included."""
+        """Draw an integer from `first` to `last`, both included."""
         return first + self.randrange(last - first + 1)
 
     def coins(self, number: int) -> array:
-        """As many draws of `random()`: each is below 2^31 where `random()` is below 0.5."""
+        """Draw `random()` `number` times. Values below 2^31 correspond to results below 0.5."""
         self.reserve(2 * number)
         start, self.at = self.at, self.at + 2 * number
         return self.words[start : self.at : 2]
 
     def shuffle(self, items: MutableSequence, keep: int | None = None) -> None:
-        """Shuffles in place.
+        """Shuffle in place.
 
         Args:
             items: fewer than 2^32.
-            keep: how many of the first items are wanted; the rest is left in disorder, which is
-                quicker, though the same words are drawn. None means all.
+            keep: number of first items that are used. The others stay undefined, which is faster but
+                draws the same words. None means all.
         """
         keep = len(items) if keep is None else max(keep, 1)
-        last = len(items) - 1  # items behind it are done
+        last = len(items) - 1  # items after it are done
         while last > 0:
             bits, end = _same_bits(last)
             if last >= keep:
                 end = max(end, keep)
-            # The words cut to so many bits: small numbers, which Python need not make.
+            # The words cut to `bits`: small numbers, which Python need not allocate.
             digits = self._digits.get(bits) or self._cut(bits)
             others: Any = iter(digits)
             others.__setstate__(self.at)
             if last >= keep:
                 for other in others:
                     if other <= last:
-                        items[other] = items[last]  # what goes to `last` is not wanted
+                        items[other] = items[last]  # the item for `last` is not used
                         last -= 1
                         if last < end:
                             break
@@ -130,7 +130,7 @@ class RandomWords:
                 self.reserve(1)
 
     def _cut(self, bits: int) -> Sequence[int]:
-        """The upper `bits` of every word."""
+        """Return the upper `bits` of every word."""
         cut = np.frombuffer(self.words, np.uint32) >> np.uint32(32 - bits)
         digits = cut.astype(np.uint8).tobytes() if bits <= 8 else cut.tolist()
         self._digits[bits] = digits
@@ -138,9 +138,9 @@ class RandomWords:
 
 
 class Threshold(NamedTuple):
-    """`random() < probability`, said of the two words of the draw.
+    """`random() < probability` as a condition on the two words of the draw.
 
-    It holds where first < low, or first < high and second < rest.
+    True if first < low, or first < high and second < rest.
     """
 
     low: int
@@ -149,13 +149,13 @@ class Threshold(NamedTuple):
 
     @classmethod
     def of(cls, probability: float) -> Threshold:
-        """Args: probability: from 0 to 1."""
+        """Return the condition of a probability from 0 to 1."""
         upper, lower = divmod(math.ceil(probability * 9007199254740992.0), 1 << 26)
         return cls(upper << 5, upper + 1 << 5, lower << 6)
 
 
 @functools.cache
 def _same_bits(last: int) -> tuple[int, int]:
-    """The bits of `randrange(last + 1)`, and down to which `last` they are as many."""
+    """Return the number of bits of `randrange(last + 1)`, and the lowest `last` with the same."""
     bits = (last + 1).bit_length()
     return bits, max((1 << (bits - 1)) - 1, 1)

@@ -1,12 +1,11 @@
-"""SQuAD's JSON, 1.1 and 2.0: questions, each with the passage that it is asked of.
+"""SQuAD's JSON, 1.1 and 2.0: questions with their passages.
 
     {"data": [{"paragraphs": [{
         "context": "Denver beat Carolina.",
         "qas": [{"id": "q1", "question": "Who won?", "is_impossible": false,
                  "answers": [{"text": "Denver", "answer_start": 0}]}]}]}]}
 
-`is_impossible` is of 2.0, where `answers` may be empty. Without `answers` it is not known what is right,
-as in a test set.
+`is_impossible` exists only in 2.0, where `answers` may be empty. Test sets may have no `answers`.
 
 Source: google-research/bert, run_squad.py, `read_squad_examples`.
 """
@@ -24,15 +23,15 @@ from typing import Any, NamedTuple
 from bert_tf.config import parse_json
 from bert_tf.data.readers import open_binary
 
-# What separates words is narrower here than in the tokenizer; a no-break space, for one, does not.
+# Fewer characters separate words than in the tokenizer. A no-break space, for example, does not.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
 
-# Characters by which `answer_start` may be wrong where the answer stands that near.
+# Characters by which `answer_start` may be wrong.
 _LARGEST_SHIFT = 2
 
 
 class SquadAnswer(NamedTuple):
-    """An answer, and where in the passage it begins (characters from 0)."""
+    """An answer, and its start in the passage (characters from 0)."""
 
     text: str
     start: int
@@ -40,7 +39,7 @@ class SquadAnswer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Passage:
-    """A text that questions are asked of, and its words: what stands between whitespace."""
+    """A text with questions, and its words, separated by whitespace."""
 
     text: str
 
@@ -51,22 +50,22 @@ class Passage:
 
     @cached_property
     def word_starts(self) -> list[int]:
-        """Where each word begins, in characters."""
+        """Start of each word, in characters."""
         return [match.start() for match in _WORD.finditer(self.text)]
 
     def word_at(self, character: int) -> int:
-        """The word that a character is in; for whitespace the word before, or the first."""
+        """Return the index of the word at a character; at whitespace, the word before or the first."""
         return max(0, bisect_right(self.word_starts, character) - 1)
 
     def words_of(self, answer: SquadAnswer) -> tuple[int, int]:
-        """The first and the last word that an answer stands in."""
+        """Return the indexes of the first and the last word of an answer."""
         end = answer.start + len(answer.text)
         return self.word_at(answer.start), self.word_at(end - 1)
 
     def located(self, answer: SquadAnswer) -> SquadAnswer:
         """Return the occurrence of an answer in its words that is nearest to `answer.start`.
 
-        Returns `answer` itself if it begins exactly there, or if its words do not contain it.
+        Return `answer` itself if it begins exactly there, or if its words do not contain it.
         """
         if self.text.startswith(answer.text, answer.start):
             return answer
@@ -80,27 +79,18 @@ class Passage:
 
 @dataclass(frozen=True)
 class SquadExample:
-    """One question.
+    """One question."""
 
-    Args:
-        qas_id: its name, under which the prediction files have it.
-        question_text: as it stands in the file.
-        passage: shared by the questions that are asked of it.
-        answers: what people answered; empty where there is no answer, None where it is not said.
-        is_impossible: whether the file says that there is no answer.
-        place: where it stands in the file, for messages.
-    """
-
-    qas_id: str
+    qas_id: str  # its name in the prediction files
     question_text: str
-    passage: Passage
-    answers: tuple[SquadAnswer, ...] | None = None
-    is_impossible: bool = False
-    place: str = ""
+    passage: Passage  # shared by its questions
+    answers: tuple[SquadAnswer, ...] | None = None  # empty without an answer, None if unknown
+    is_impossible: bool = False  # whether the file marks it as having no answer
+    place: str = ""  # position in the file, for messages
 
 
 class TrainingExample(NamedTuple):
-    """A question and the answer to learn; None where there is none."""
+    """A question and the answer to learn, None if it has no answer."""
 
     example: SquadExample
     answer: SquadAnswer | None
@@ -108,7 +98,7 @@ class TrainingExample(NamedTuple):
 
 @dataclass
 class Findings:
-    """Questions that are not as they should be: what is the matter -> their names, in order."""
+    """Malformed questions: problem -> their names, in order."""
 
     questions: dict[str, list[str]] = field(default_factory=dict)
 
@@ -116,7 +106,7 @@ class Findings:
         self.questions.setdefault(matter, []).append(qas_id)
 
     def describe(self, most_named: int | None = 5) -> list[str]:
-        """A line for each matter: how many questions, and the names of the first `most_named`."""
+        """Return a line per problem: the number of questions, and the first `most_named` names."""
         lines = []
         for matter, names in self.questions.items():
             shown = ", ".join(names[:most_named])
@@ -126,25 +116,25 @@ class Findings:
 
 
 def read_squad(path: str | os.PathLike) -> list[SquadExample]:
-    """The questions of a file, in their order; plain or gzip, local or remote.
+    """Return the questions of a file, plain or gzip, local or remote.
 
     Raises:
-        ValueError: the file is no JSON in UTF-8, something is missing or of another type, or two
-            questions have one id. The message says where, such as `data[0].paragraphs[3].qas[1]`.
+        ValueError: the file is not JSON in UTF-8, a value is missing or invalid, or an id is repeated.
+            The message has the place, such as `data[0].paragraphs[3].qas[1]`.
     """
     file = os.fspath(path)
     with open_binary(file) as stream:
         try:
             values = parse_json(stream.read().decode("utf-8-sig"))
         except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
-            raise ValueError(f"{file}: this is not JSON in UTF-8: {error}") from error
+            raise ValueError(f"{file}: not JSON in UTF-8: {error}") from error
     examples = []
     for entry, place in _items(values, "data", file):
         for paragraph, at in _items(entry, "paragraphs", place):
             passage = Passage(_value(paragraph, "context", str, at))
             examples += [_example(qa, passage, where) for qa, where in _items(paragraph, "qas", at)]
     if not examples:
-        raise ValueError(f"{file}: there is no question in it.")
+        raise ValueError(f"{file}: no question found.")
     _refuse_repeated_names(examples)
     return examples
 
@@ -164,21 +154,21 @@ def _example(qa: Any, passage: Passage, place: str) -> SquadExample:
 
 
 def _items(values: Any, key: str, place: str) -> list[tuple[Any, str]]:
-    """(value, its place) of each item of a list."""
+    """Return (value, place) of each item of a list."""
     separator = ": " if key == "data" else "."
     items = _value(values, key, list, place)
     return [(item, f"{place}{separator}{key}[{index}]") for index, item in enumerate(items)]
 
 
-_JSON_NAMES = {str: "a text", int: "a whole number", bool: "true or false", list: "a list"}
+_JSON_NAMES = {str: "a string", int: "a whole number", bool: "true or false", list: "a list"}
 
 
 def _value(values: Any, key: str, kind: type, place: str) -> Any:
     if not isinstance(values, dict):
-        raise ValueError(f"{place}: a JSON object was expected, but it is {str(values)[:60]!r}.")
+        raise ValueError(f"{place}: must be a JSON object, but is {str(values)[:60]!r}.")
     if key not in values:
         raise ValueError(
-            f'{place}: there is no "{key}"; it has {", ".join(values) or "nothing"}. The file must be '
+            f'{place}: "{key}" is missing; found {", ".join(values) or "nothing"}. The file must be '
             "in SQuAD's format."
         )
     value = values[key]
@@ -194,8 +184,8 @@ def _refuse_repeated_names(examples: Iterable[SquadExample]) -> None:
     for example in examples:
         if example.qas_id in places:
             raise ValueError(
-                f"{example.place}: {places[example.qas_id]} has the same id, so that one of them "
-                "would be lost from predictions.json. Give each question an id of its own."
+                f"{example.place}: {places[example.qas_id]} has the same id, so predictions.json "
+                "would lose one of them. Give each question a unique id."
             )
         places[example.qas_id] = example.place
 
@@ -203,18 +193,18 @@ def _refuse_repeated_names(examples: Iterable[SquadExample]) -> None:
 def examples_to_train(
     examples: Sequence[SquadExample], version_2_with_negative: bool, findings: Findings
 ) -> list[TrainingExample]:
-    """The questions that can be learned from, each with its answer found in the passage.
+    """Return the questions that can be learned, each with its answer located in the passage.
 
-    An answer need not begin exactly at `answer_start`: as in the reference it is enough that the words
-    there hold it, and where they do not, it may stand up to two characters beside.
+    As in the reference, the words at `answer_start` only need to contain the answer. If they do not,
+    `answer_start` may be wrong by up to two characters.
 
     Args:
         version_2_with_negative: whether a question may have no answer.
-        findings: takes what was left out, and what was mended.
+        findings: gets the questions that were left out or corrected.
 
     Raises:
-        ValueError: questions have no answer, and `version_2_with_negative` is False; or it is not
-            said what is right.
+        ValueError: questions have no answer, and `version_2_with_negative` is False; or a question has
+            neither answers nor `is_impossible`.
     """
     if not version_2_with_negative:
         _refuse_unanswerable(examples)
@@ -235,7 +225,7 @@ def examples_to_train(
             findings.add("are left out, because their passage is empty", example.qas_id)
             continue
         if not example.question_text.strip():
-            findings.add("are empty texts", example.qas_id)
+            findings.add("have an empty text", example.qas_id)
         chosen.append(TrainingExample(example, answer))
     return chosen
 
@@ -244,13 +234,13 @@ def _refuse_unanswerable(examples: Sequence[SquadExample]) -> None:
     without = [example for example in examples if example.is_impossible]
     if without:
         raise ValueError(
-            f"{without[0].place}: the question has no answer, and neither have {len(without) - 1} "
-            "others. For SQuAD 2.0 give version_2_with_negative."
+            f"{without[0].place}: the question has no answer, and {len(without) - 1} others have none "
+            "either. For SQuAD 2.0 use version_2_with_negative."
         )
 
 
 def _find_answer(example: SquadExample, findings: Findings) -> SquadAnswer | None:
-    """Where the first answer stands; None, and a finding, where it does not."""
+    """Return the first answer at its place in the passage; None and a finding if not found."""
     answers = example.answers or ()
     answer, text = answers[0], example.passage.text
     if len(answers) > 1:

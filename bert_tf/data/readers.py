@@ -1,13 +1,13 @@
-"""Files people have -> lines and rows. Every error says file and line.
+"""Readers of lines and rows. Every error names file and line.
 
     read_lines       one text per line
     read_tsv         GLUE's layout: tab-separated, no quoting, columns by number
     read_csv         comma-separated, quoted, columns by number
-    read_table       one's own TSV, CSV or JSON lines: columns by name (or by number, without a header)
+    read_table       the user's TSV, CSV or JSON lines, columns by name (or number, without a header)
 
-All files are UTF-8, with or without a byte order mark, or UTF-16 with one; with "\\n" or "\\r\\n" at
-the ends of lines, plain or gzip, local or remote (`tf.io.gfile`). "-" is standard input, whose lines
-are given as they arrive, with U+FFFD for what is not UTF-8.
+Files are UTF-8, with or without a byte order mark, or UTF-16 with one. Lines end with "\\n" or "\\r\\n".
+Files may be plain or gzip, local or remote (`tf.io.gfile`). "-" is standard input, whose lines are read
+as they arrive, with U+FFFD for bytes that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _BUFFER_SIZE = 1 << 20
 
 
 def place_of(file: str, line: int) -> str:
-    """ "file:line", for error messages."""
+    """Return "file:line" for error messages."""
     return f"{'standard input' if file == STANDARD_INPUT else file}:{line}"
 
 
 class Row(list):
-    """The columns of one row of a TSV or CSV file, as text, and where they stand."""
+    """Columns of one row of a TSV or CSV file, as strings, with file and line."""
 
     def __init__(self, columns: Iterable[str], file: str, line: int) -> None:
         super().__init__(columns)
@@ -64,9 +64,9 @@ class Row(list):
 
 
 class TableRow(dict):
-    """One row of a table with a header, name -> value, and where it stands.
+    """One row of a table with a header, name -> value, with file and line.
 
-    A column that is not there is a ValueError that names the columns that are.
+    A missing column raises ValueError with the names of the columns.
     """
 
     def __init__(self, columns: dict[str, Any], file: str, line: int) -> None:
@@ -83,25 +83,23 @@ class TableRow(dict):
         close = difflib.get_close_matches(column, list(self), n=1)
         suggestion = f'; did you mean "{close[0]}"?' if close else "."
         raise ValueError(
-            f"{self.place}: there is no column {column!r}{suggestion} "
-            f"The columns are {', '.join(self)}."
+            f"{self.place}: no column {column!r}{suggestion} The columns are {', '.join(self)}."
         )
 
 
 def read_lines(
     path: str | os.PathLike, errors: str = "strict", *, start: int = 0, end: int | None = None
 ) -> Iterator[str]:
-    """The lines of a text file, without their ends.
+    """Yield the lines of a text file, without their ends.
 
     Args:
-        path: of the file.
-        errors: "strict", or "replace" to put U+FFFD where the file is not UTF-8.
-        start, end: bytes of the (uncompressed) file between which to read; both are where a line
-            begins. None means the end of the file.
+        errors: "strict", or "replace" for U+FFFD instead of bytes that are not UTF-8.
+        start, end: byte range of the (uncompressed) file to read, at starts of lines. None means the
+            end of the file.
 
     Raises:
-        ValueError: a line is not UTF-8; the message has line and byte offset. Or the file is a
-            workbook of a spreadsheet program.
+        ValueError: a line is not UTF-8 (the message has line and byte offset), or the file is a
+            spreadsheet workbook.
     """
     file = os.fspath(path)
     errors = "replace" if file == STANDARD_INPUT else errors
@@ -120,9 +118,9 @@ def read_lines(
             except UnicodeDecodeError as error:
                 encoding = "utf-16" if line.startswith(codecs.BOM_UTF16_LE) else "latin1"
                 raise ValueError(
-                    f"{file}:{_line_number(file, offset)}: a text must be UTF-8, but byte "
+                    f"{file}:{_line_number(file, offset)}: not UTF-8: byte "
                     f"0x{line[error.start]:02x} at offset {offset + error.start} of the file is "
-                    f"not ({error.reason}). Convert it, for example: iconv -f {encoding} -t utf8 {file}"
+                    f"invalid ({error.reason}). Convert the file: iconv -f {encoding} -t utf8 {file}"
                 ) from error
             if offset == 0:
                 text = text.removeprefix("\ufeff")
@@ -133,7 +131,7 @@ def read_lines(
 
 
 def count_lines(files: Iterable[str]) -> int:
-    """How many lines `read_lines` gives of all files; reads them once."""
+    """Count the lines that `read_lines` yields for all files."""
     total = 0
     for file in files:
         last = b"\n"
@@ -149,7 +147,7 @@ def count_lines(files: Iterable[str]) -> int:
 
 
 def _line_number(file: str, offset: int) -> int:
-    """The line that begins at a byte of the file, counted from 1."""
+    """Return the number of the line that begins at a byte of the file, from 1."""
     number = 1
     with open_binary(file) as stream:
         while offset > 0 and (block := stream.read(min(offset, _BUFFER_SIZE))):
@@ -159,12 +157,11 @@ def _line_number(file: str, offset: int) -> int:
 
 
 def read_tsv(path: str | os.PathLike, *, quoted: bool = False) -> Iterator[Row]:
-    """Rows of a tab-separated file, header included if there is one. Empty lines are left out.
+    """Yield the rows of a tab-separated file, with the header. Empty lines are skipped.
 
     Args:
-        path: of the file.
-        quoted: whether '"' may enclose a column, as in CSV. False is right for GLUE, where '"' is
-            a character like any other.
+        quoted: whether '"' may enclose a column, as in CSV. In GLUE it may not: '"' is an ordinary
+            character.
 
     Source: google-research/bert, run_classifier.py, `DataProcessor._read_tsv`.
     """
@@ -172,7 +169,7 @@ def read_tsv(path: str | os.PathLike, *, quoted: bool = False) -> Iterator[Row]:
 
 
 def read_csv(path: str | os.PathLike) -> Iterator[Row]:
-    """Rows of a comma-separated file, header included if there is one; '"' may enclose a column."""
+    """Yield the rows of a comma-separated file, with the header. '"' may enclose a column."""
     yield from _delimited_rows(os.fspath(path), ",", quoted=True)
 
 
@@ -184,26 +181,23 @@ def read_table(
     header: bool = True,
     separator: str | None = None,
 ) -> Iterator[TableRow]:
-    """Rows of a table whose columns have names. Empty lines are left out.
+    """Yield the rows of a table whose columns have names. Empty lines are skipped.
+
+    Values are strings in TSV and CSV, JSON values otherwise.
 
     Args:
-        path: of the file.
         format: "tsv" or "csv", whose first line names the columns, or "jsonl", one JSON object per
-            line. By the file's name if None.
-        quoted: whether '"' may enclose a column, which may then hold separators and line ends. If
-            None: for CSV, not for TSV.
+            line. None infers it from the file name.
+        quoted: whether '"' may enclose a column, which may then contain separators and line ends.
+            None means for CSV, not for TSV.
         header: whether the first line of TSV and CSV names the columns. Otherwise their names are
             "0", "1" and so on.
-        separator: of the columns, a character or one of SEPARATORS; None: a comma in CSV, a tab in
-            TSV.
-
-    Yields:
-        The rows: text in TSV and CSV, what JSON says otherwise.
+        separator: of the columns, a character or one of SEPARATORS. None means a comma in CSV and a
+            tab in TSV.
 
     Raises:
-        ValueError: the format is unknown, there is no header, a name stands in it twice, or a row
-            has another number of columns or is no JSON object. Or the header seems to have another
-            separator.
+        ValueError: the format is unknown, the header is missing, invalid or has another separator, or a
+            row does not fit.
     """
     file = os.fspath(path)
     format = _table_format(file) if format is None else format
@@ -213,7 +207,7 @@ def read_table(
     if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or format == "jsonl"):
         raise ValueError(
             f"column_separator is {separator!r}, but must be one character or one of "
-            f"{', '.join(SEPARATORS)}, of a table in TSV or CSV; {file} is read as {format}."
+            f"{', '.join(SEPARATORS)}, for TSV or CSV. The format of {file} is {format}."
         )
     if format == "jsonl":
         return _json_rows(file)
@@ -228,7 +222,7 @@ def read_table(
 
 
 def _with_checked_header(lines: Iterator[str], file: str, delimiter: str) -> Iterator[str]:
-    """Yield all lines; raise if the first one has another separator in place of `delimiter`."""
+    """Yield all lines; raise if the first one has another separator instead of `delimiter`."""
     first = next(lines, None)
     if first is None:
         return
@@ -236,16 +230,16 @@ def _with_checked_header(lines: Iterator[str], file: str, delimiter: str) -> Ite
     if delimiter not in first and SEPARATORS[found] in first:
         own = next(name for name, character in SEPARATORS.items() if character == delimiter)
         raise ValueError(
-            f"{file}: the first line names the columns, but has no {delimiter!r} in it. It begins "
-            f"{first[:60]!r}, so the columns seem to be separated by {SEPARATORS[found]!r}: give "
-            f"column_separator={found}. For a table of one column give column_separator={own}."
+            f"{file}: the first line names the columns, but contains no {delimiter!r}. It begins "
+            f"{first[:60]!r}. If {SEPARATORS[found]!r} separates the columns, use "
+            f"column_separator={found}. For a table of one column use column_separator={own}."
         )
     yield from chain([first], lines)
 
 
 @contextmanager
 def open_binary(file: str) -> Iterator[BinaryIO]:
-    """The bytes of a file, buffered, decompressed if it is gzip (recognised by its content).
+    """Open a file as a buffered binary stream, decompressed if its content is gzip.
 
     Raises:
         ValueError: the gzip data are damaged.
@@ -260,8 +254,8 @@ def open_binary(file: str) -> Iterator[BinaryIO]:
             yield _decompressed(io.BufferedReader(raw, _BUFFER_SIZE))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(
-            f"{file} begins as a gzip file does, but cannot be decompressed ({error}). It may have been "
-            "cut off; copy it again."
+            f"{file} begins like a gzip file, but cannot be decompressed ({error}). It may be "
+            "truncated. Copy it again."
         ) from error
 
 
@@ -272,7 +266,7 @@ def _decompressed(stream: Any) -> BinaryIO:
 
 
 class _RemoteFile(io.RawIOBase):
-    """A GFile as Python's buffered reader wants it. (GFile's own lines leave out every "\\r".)"""
+    """Adapter of a GFile for Python's buffered reader. (GFile's own lines lose every "\\r".)"""
 
     def __init__(self, opened: tf.io.gfile.GFile) -> None:
         self._opened = opened
@@ -305,8 +299,7 @@ def _delimited_rows(
             if line:
                 yield Row(line.split(delimiter), file, number)
         return
-    # The default limit of 131,072 characters per column is for all of Python, and documents of that
-    # length exist.
+    # Documents can exceed Python's default limit of 131,072 characters per column.
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True)
     number = 1
@@ -317,8 +310,8 @@ def _delimited_rows(
             number = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            f"{place_of(file, number)}: {error}. If quotation marks in this file are ordinary "
-            "characters, read it without quoting."
+            f"{place_of(file, number)}: {error}. If quotation marks are ordinary characters here, read "
+            "the file without quoting."
         ) from error
 
 
@@ -338,8 +331,8 @@ def _named_rows(
     for column in header:
         if header.count(column) > 1 or not column:
             raise ValueError(
-                f"{header.place}: the first line names the columns, but {column!r} stands "
-                f"{header.count(column)} times in it. It begins {_beginning(header, delimiter)!r}."
+                f"{header.place}: the first line must name each column once, but contains {column!r} "
+                f"{header.count(column)} times. It begins {_beginning(header, delimiter)!r}."
             )
     for row in rows:
         if len(row) != len(header):
@@ -351,7 +344,7 @@ def _named_rows(
 
 
 def _without_empty_columns(rows: Iterator[Row], header: Row) -> Iterator[Row]:
-    """Remove empty columns at the end of a header, as spreadsheets write them, and of the rows."""
+    """Remove the empty last columns that spreadsheets write, from header and rows."""
     width = len(header)
     while header and not header[-1].strip():
         header.pop()
@@ -374,12 +367,12 @@ def _json_rows(file: str) -> Iterator[TableRow]:
             values = parse_json(line)
         except json.JSONDecodeError as error:
             raise ValueError(
-                f"{place_of(file, number)}: no JSON ({error}). Each line must be one JSON "
-                f"object; the line begins {line[:60]!r}."
+                f"{place_of(file, number)}: invalid JSON ({error}). Each line must be one JSON object. "
+                f"The line begins {line[:60]!r}."
             ) from error
         if not isinstance(values, dict):
             raise ValueError(
-                f"{place_of(file, number)}: expected a JSON object with a value per column, but found "
+                f"{place_of(file, number)}: must be a JSON object with a value per column, but is "
                 f"{line[:60]!r}."
             )
         yield TableRow(values, file, number)
@@ -391,8 +384,8 @@ def _table_format(file: str) -> str:
         raise workbook_error(file)
     if suffix not in TABLE_FORMATS:
         raise ValueError(
-            f"{file}: the format cannot be told from the name, which should end in "
-            f".{', .'.join(TABLE_FORMATS)}. Rename the file or give its format."
+            f"{file}: unknown format. The name should end in .{', .'.join(TABLE_FORMATS)}. Rename the "
+            "file or pass its format."
         )
     return suffix
 

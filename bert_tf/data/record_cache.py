@@ -1,7 +1,7 @@
-"""Record files of examples: made by several processes, and made once for the same content.
+"""Record files of examples, written by several processes and reused for the same content.
 
-Beside `train.tf_record` lies `train.tf_record.json` with a key, a hash of all that the records depend
-on. Where the key is the same, the file is used as it is.
+`train.tf_record.json` contains a hash of everything that the records in `train.tf_record` depend on.
+The file is reused if the hash is the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHUNK_SIZE = 1000  # examples that become records at once
 
 
 def chunks_of(examples: Sequence[Part], size: int | None = None) -> Iterator[Sequence[Part]]:
-    """`size` (default: CHUNK_SIZE) at a time, in their order."""
+    """Yield the examples in chunks of `size` (default: CHUNK_SIZE)."""
     size = size or CHUNK_SIZE
     for start in range(0, len(examples), size):
         yield examples[start : start + size]
@@ -42,17 +42,13 @@ def write_parts(
     parts: Iterable[Part],
     num_workers: int = 1,
 ) -> tuple[int, int]:
-    """Writes a TFRecord file, which is the same for any number of workers.
+    """Write a TFRecord file. Return the number of records, and the sum of `make`'s numbers.
+
+    Any number of workers writes the same file.
 
     Args:
-        path: of the file.
-        specs: what a record holds.
-        make: a part of the examples -> their serialized records, and a number to be added up.
-        parts: in the order of the file; for several workers they and `make` can be pickled.
-        num_workers: processes that make records.
-
-    Returns:
-        The number of records, and the sum of the numbers.
+        make: part of the examples -> their serialized records, and a number.
+        parts: in the order of the file. Several workers need picklable parts and `make`.
     """
     total = 0
     with RecordWriter(path, specs) as writer:
@@ -64,11 +60,11 @@ def write_parts(
 
 
 def content_key(tokenizer: FullTokenizer, settings: Any, rows: Iterable[Any]) -> str:
-    """A hash of all that records depend on: the tokenizer, settings, examples, and this package.
+    """Return a hash of everything that records depend on, with the version of this package.
 
     Args:
-        settings: of the task; JSON can hold them.
-        rows: what of each example goes into its records, in their order; JSON can hold each.
+        settings: of the task, as JSON values.
+        rows: for each example in order, the values in its records, as JSON values.
     """
     vocabulary = list(tokenizer.vocab.items())
     about = [__version__, settings, tokenizer.do_lower_case, vocabulary]
@@ -79,22 +75,18 @@ def content_key(tokenizer: FullTokenizer, settings: Any, rows: Iterable[Any]) ->
 
 
 def make_once(path: str, key: str, write: Callable[[str], int]) -> int:
-    """Makes a record file unless it is there already.
+    """Write a record file unless it exists with the same key. Return the number of records.
 
     Args:
-        path: of the file.
-        key: of its content. Another one means that the file is written anew.
+        key: hash of its content.
         write: path -> number of records written.
-
-    Returns:
-        The number of records.
     """
     note = f"{path}.json"
     found = _read_note(path, note)
     if found is not None and found["key"] == key:
         logger.info("Using the %d records of %s", found["num_records"], path)
         return found["num_records"]
-    if tf.io.gfile.exists(note):  # so that it never speaks of another file
+    if tf.io.gfile.exists(note):  # or it could describe another file
         tf.io.gfile.remove(note)
     num_records = write(path)
     logger.info("Wrote %d records to %s", num_records, path)
@@ -104,7 +96,7 @@ def make_once(path: str, key: str, write: Callable[[str], int]) -> int:
 
 
 def _read_note(path: str, note: str) -> dict | None:
-    """What the note says; None where there is none, or it does not fit the file."""
+    """Return the note; None if it is missing or does not fit the file."""
     if not tf.io.gfile.exists(path) or not tf.io.gfile.exists(note):
         return None
     with tf.io.gfile.GFile(note) as file:

@@ -1,8 +1,7 @@
-"""Plain values of examples -> serialized records, without TensorFlow.
+"""Serialized records from plain values of examples, without TensorFlow.
 
-Importing TensorFlow takes seconds; other processes, which make records side by side, are spared it. A
-task (tasks/) says what an example is and what its records hold; its maker here does the work, many
-examples at a time.
+Worker processes make records in parallel, and importing TensorFlow would take them seconds. Tasks
+(tasks/) define examples and records. Their makers here process many examples at a time.
 
 Shapes: S sequence, W words.
 """
@@ -32,20 +31,14 @@ NUM_SPECIAL_TOKENS = 2  # [CLS] and [SEP], of a single sentence
 
 @dataclass(frozen=True)
 class RecordMaker:
-    """What all have in common.
-
-    Args:
-        tokenizer: of the model.
-        max_seq_length: S.
-        names: of the features in a record, in their order.
-    """
+    """Base of the record makers."""
 
     tokenizer: FullTokenizer
-    max_seq_length: int
-    names: tuple[str, ...]
+    max_seq_length: int  # S
+    names: tuple[str, ...]  # features of a record, in order
 
     def _place(self) -> dict[str, int]:
-        """What `packing` wants to know."""
+        """Return the arguments of `packing`'s functions."""
         cls_id, sep_id = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
         return {"max_seq_length": self.max_seq_length, "cls_id": cls_id, "sep_id": sep_id}
 
@@ -64,18 +57,13 @@ class SentenceRow(NamedTuple):
 
 @dataclass(frozen=True)
 class SentenceRecords(RecordMaker):
-    """Records of single sentences and pairs.
+    """Records of single sentences and pairs."""
 
-    Args:
-        doc_stride: tokens between the windows of what is long; None: it is cut.
-        label_dtype: "int32" or "float32".
-    """
-
-    doc_stride: int | None = None
-    label_dtype: str = "int32"
+    doc_stride: int | None = None  # tokens between windows of long examples; None truncates them
+    label_dtype: str = "int32"  # or "float32"
 
     def __call__(self, rows: Sequence[SentenceRow]) -> tuple[list[bytes], int]:
-        """The records, and how many of the examples were cut."""
+        """Return the records, and the number of truncated examples."""
         pairs: list[Pair] = []
         labels, numbers, num_cut = [], [], 0
         for row in rows:
@@ -91,12 +79,11 @@ class SentenceRecords(RecordMaker):
         return self._encode(columns), num_cut
 
     def count(self, text_a: str, text_b: str | None) -> int:
-        """How many records an example makes."""
+        """Return the number of records of an example."""
         return len(self._pairs(text_a, text_b)[0])
 
     def sequences(self, text_a: str, text_b: str | None) -> tuple[list[PackedSequence], bool]:
-        """The inputs of an example (one, unless it is long and windows are asked for), and whether
-        something of it was cut off."""
+        """Return the inputs of an example (several for windows), and whether it was truncated."""
         pairs, is_cut = self._pairs(text_a, text_b)
         place = self._place()
         return [pack(ids_a, ids_b, **place) for ids_a, ids_b in pairs], is_cut
@@ -111,7 +98,7 @@ class SentenceRecords(RecordMaker):
 
 
 class ChoiceRow(NamedTuple):
-    """A text, and what may go with it."""
+    """A text and its choices."""
 
     text_a: str
     choices: Sequence[str]
@@ -120,16 +107,12 @@ class ChoiceRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ChoiceRecords(RecordMaker):
-    """Records of questions with choices.
+    """Records of questions with choices."""
 
-    Args:
-        num_choices: K; a question has as many or fewer.
-    """
-
-    num_choices: int = 2
+    num_choices: int = 2  # K, the most choices of a question
 
     def __call__(self, rows: Sequence[ChoiceRow]) -> tuple[list[bytes], int]:
-        """The records, and how many of their sequences are full."""
+        """Return the records, and the number of their sequences without padding."""
         encode = self.tokenizer.encode
         pairs: list[Pair] = []
         is_choice = np.zeros((len(rows), self.num_choices), bool)
@@ -155,32 +138,28 @@ class LabelledWord(NamedTuple):
     starts_sentence: bool
 
 
-LabelledSentence = tuple[Sequence[str], Sequence[int]]  # its words, and the label of each
-Document = Sequence[LabelledSentence]  # what is cut into windows as one; perhaps a single sentence
+LabelledSentence = tuple[Sequence[str], Sequence[int]]  # words, and the label of each
+Document = Sequence[LabelledSentence]  # cut into windows as a whole; may be a single sentence
 
 
 @dataclass(frozen=True)
 class WordRecords(RecordMaker):
-    """Records of words with a label each: windows of documents.
+    """Records of labelled words: windows of documents."""
 
-    Args:
-        doc_stride: pieces between windows; None for half of what a window holds.
-    """
-
-    doc_stride: int | None = None
+    doc_stride: int | None = None  # pieces between windows; None for half a window
 
     def __call__(self, documents: Sequence[Document]) -> tuple[list[bytes], int]:
-        """The records, and 0."""
+        """Return the records, and 0."""
         rows = [row for document in documents for row in self.rows(document)]
         columns = {name: np.array([row[name] for row in rows]) for name in self.names}
         return self._encode(columns), 0
 
     def count(self, document: Document) -> int:
-        """How many records a document makes."""
+        """Return the number of records of a document."""
         return len(self._windows(self._words(document)))
 
     def rows(self, document: Document) -> Iterator[dict[str, Any]]:
-        """Its windows, as values of the features."""
+        """Yield the windows of a document, as values of the features."""
         words = self._words(document)
         room = self.max_seq_length - NUM_SPECIAL_TOKENS
         for window in self._windows(words):
@@ -212,7 +191,7 @@ class WordRecords(RecordMaker):
 
 
 class WindowRow(NamedTuple):
-    """A question, and a part of its passage."""
+    """A question and a part of its passage."""
 
     unique_id: int
     query_ids: Sequence[int]
@@ -227,7 +206,7 @@ class WindowRecords(RecordMaker):
     """Records of windows of passages."""
 
     def __call__(self, rows: Sequence[WindowRow]) -> tuple[list[bytes], int]:
-        """The records, and 0."""
+        """Return the records, and 0."""
         columns = pack_all([(row.query_ids, row.passage_ids) for row in rows], **self._place())
         columns["unique_ids"] = np.array([row.unique_id for row in rows], np.int32)
         columns["start_positions"] = np.array([row.start for row in rows], np.int32)
@@ -237,5 +216,5 @@ class WindowRecords(RecordMaker):
 
 
 def pieces_of_texts(tokenizer: FullTokenizer, texts: Sequence[Sequence[str]]) -> list[WordPieces]:
-    """The pieces of texts that are given as words."""
+    """Return the pieces of texts, given as words."""
     return [word_pieces(tokenizer, words) for words in texts]

@@ -1,4 +1,4 @@
-"""In which order the records of a set of files are read, epoch by epoch."""
+"""Order of the records of a set of files in each epoch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-# Files read in turn when shuffling; the reference has min(4, number of files) too.
+# Files read in turn when shuffling: min(4, number of files), as in the reference.
 _FILES_AT_ONCE = 4
 
 
@@ -18,9 +18,9 @@ def epochs_of(
     shuffle_buffer: int,
     names_only: bool = False,
 ) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Number of an epoch -> its serialized examples, or the names of their files.
+    """Return a function from an epoch to its serialized examples, or to the names of their files.
 
-    The order depends on seed and epoch alone.
+    The order depends only on seed and epoch.
     """
     files_at_once = min(_FILES_AT_ONCE, len(files))
 
@@ -32,8 +32,8 @@ def epochs_of(
         named = tf.data.Dataset.from_tensor_slices((files, compressions))
         if not shuffle:
             return named.flat_map(records_of)
-        if not tf.executing_eagerly():  # always, but for tf.data's debug mode
-            tf.random.set_seed(1)  # of this function's graph: hides the caller's global seed
+        if not tf.executing_eagerly():  # always, except in tf.data's debug mode
+            tf.random.set_seed(1)  # of this function's graph; hides the caller's global seed
         seeds = tf.random.experimental.stateless_split([tf.cast(seed, tf.int64), epoch], 2)
         seeds = tf.cast(seeds[:, 0], tf.int64)
         return (

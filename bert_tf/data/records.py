@@ -1,7 +1,7 @@
-"""TFRecord files: written whole or not at all, read as a resumable `tf.data.Dataset`.
+"""TFRecord files: written completely or not at all, read as a resumable `tf.data.Dataset`.
 
-A TFRecord file is a row of [length uint64][checksum][data][checksum]; the data are serialized
-`tf.train.Example`s as `features.encode_example` makes them.
+A TFRecord file is a sequence of [length uint64][checksum][data][checksum]. The data are serialized
+`tf.train.Example`s from `features.encode_example`.
 """
 
 from __future__ import annotations
@@ -23,24 +23,22 @@ from bert_tf.data.record_order import epochs_of
 
 COMPRESSIONS = (None, "GZIP")
 
-# Records (serialized, about 1 kB each) among which the next one is drawn. The reference has 100.
+# Records (serialized, about 1 kB each) from which the next one is drawn. The reference has 100.
 SHUFFLE_BUFFER = 10_000
 
 _LENGTH = struct.Struct("<Q")
 _HEADER_SIZE = 12
 _LARGEST_RECORD = 2**31  # bytes; a protocol buffer cannot be larger
-_CHECKED_RECORDS = 100  # of each file, for ids that the model does not have
+_CHECKED_RECORDS = 100  # per file, for ids that the model does not have
 
 
 class RecordWriter:
-    """Writes one TFRecord file; a context manager.
+    """Context manager that writes one TFRecord file.
 
-    The file appears under its name only when the block ends without an exception, as
-    `files.whole_file` says.
+    The file gets its name only if the block ends without an exception (`files.whole_file`).
 
     Args:
-        path: of the file; remote paths go through `tf.io.gfile`.
-        specs: what an example consists of.
+        path: local, or remote through `tf.io.gfile`.
         compression: None or "GZIP".
 
     >>> with RecordWriter("train.tf_record", specs) as writer:   # doctest: +SKIP
@@ -60,11 +58,11 @@ class RecordWriter:
         self.specs = tuple(specs)
         self.compression = compression
         self.count = 0  # examples written
-        self._writer: Any = None  # a tf.io.TFRecordWriter while it is open
+        self._writer: Any = None  # a tf.io.TFRecordWriter while open
 
     def __enter__(self) -> RecordWriter:
         if tf.io.gfile.isdir(self.path):
-            raise ValueError(f"{self.path} is a folder, but must be the name of a new file in one.")
+            raise ValueError(f"{self.path} is a folder, but must be a file. Name a file in it.")
         with ExitStack() as stack:
             name = stack.enter_context(whole_file(self.path))
             writer = tf.io.TFRecordWriter(name, self.compression)
@@ -73,19 +71,19 @@ class RecordWriter:
         return self
 
     def write(self, values: Mapping[str, Any]) -> None:
-        """Appends one example; `values` as in `features.encode_example`."""
+        """Append one example, with `values` as in `features.encode_example`."""
         self._check_is_open()
         self.write_serialized(encode_example(self.specs, values))
 
     def write_serialized(self, record: bytes) -> None:
-        """Appends one example, as `example_bytes.encode_columns` makes it."""
+        """Append one example from `features.encode_examples`."""
         self._check_is_open()
         self._writer.write(record)
         self.count += 1
 
     def _check_is_open(self) -> None:
         if self._writer is None:
-            raise ValueError(f"{self.path} is not open: write inside `with RecordWriter(...)`.")
+            raise ValueError(f"{self.path} is not open. Write inside `with RecordWriter(...)`.")
 
     def __exit__(self, *error) -> None:
         self._writer = None
@@ -93,10 +91,10 @@ class RecordWriter:
 
 
 def count_records(files: Sequence[str], limit: int | None = None) -> int:
-    """Number of records in `files`, without parsing them; counting ends at `limit`.
+    """Count the records in `files` without parsing them, up to `limit`.
 
     Raises:
-        ValueError: a file is truncated or no TFRecord file; the message names it.
+        ValueError: a file is truncated or not a TFRecord file. The message names it.
     """
     return sum(
         1 for _ in islice((record for file in files for record in _raw_records(file)), limit)
@@ -108,18 +106,15 @@ def check_records(
     specs: Sequence[FeatureSpec],
     id_limits: Mapping[str, int] | None = None,
 ) -> None:
-    """Looks at the first records of each file, before a model is built on them.
+    """Check the first records of each file before a model is built on them.
 
     Args:
-        files: TFRecord files.
-        specs: what the first record of each must hold.
-        id_limits: feature -> number of ids there are; looked for in the first hundred records. A GPU
-            would give zeros or NaN for an id beyond them.
+        id_limits: feature -> number of valid ids, checked in the first hundred records. A GPU would
+            return zeros or NaN for invalid ids.
 
     Raises:
-        ValueError: a record lacks a feature, or has another length or type than its spec, or an id
-            beyond the limit; all files are empty; a file is damaged. The message names file,
-            feature, what was found, what was expected, and the remedy.
+        ValueError: a feature or id does not fit, all files are empty, or one is damaged. The message
+            names file, feature, found and expected values, and the remedy.
     """
     check_specs(specs)
     empty = True
@@ -131,11 +126,11 @@ def check_records(
             _check_ids(f"record {number} of {file}", record, id_limits or {})
             empty = False
     if empty:
-        raise ValueError(f"There is no record in {_few(files)}.")
+        raise ValueError(f"{_few(files)} contains no record.")
 
 
 def feature_names(file: str) -> set[str]:
-    """What the first record of a file holds; nothing where there is no record.
+    """Return the features of a file's first record; an empty set for an empty file.
 
     Raises:
         ValueError: the file is damaged.
@@ -159,30 +154,30 @@ def read_records(
     shuffle_buffer: int = SHUFFLE_BUFFER,
     by_length: bool = False,
 ) -> tf.data.Dataset:
-    """Batches of examples. Every iteration over the result gives the same batches.
+    """Return a dataset of batches. Every iteration over it gives the same batches.
 
     Args:
         files: TFRecord files, plain or GZIP; see `files.expand_files`.
-        specs: what to parse; other features of the records are ignored.
+        specs: features to parse. Others are ignored.
         batch_size: B, examples per batch.
-        shuffle: files in random order, four at a time, and examples drawn from a buffer; another
-            order in each epoch. Otherwise the order of the files.
-        seed: of the order; the same seed gives the same batches, whatever `tf.random.set_seed`.
-        repeat: epochs without end; a batch may hold the end of one epoch and the start of the next,
-            as in the reference.
+        shuffle: read files in random order, four at a time, and draw examples from a buffer. Each
+            epoch has another order. Otherwise keep the order of the files.
+        seed: of the order. `tf.random.set_seed` has no effect on it.
+        repeat: repeat epochs without end. A batch may contain the end of one epoch and the start of
+            the next, as in the reference.
         drop_remainder: drop the last, smaller batch.
-        skip_batches: batches to leave out: the result is the tail of the whole stream, so a run
-            that took n batches goes on with `skip_batches=n`.
-        shuffle_buffer: number of serialized records in the buffer.
-        by_length: examples of similar length share a batch (buckets.py). With `shuffle` the batches
-            are in random order; without, from short to long, and the feature
-            `buckets.RECORD_NUMBER` says where each example stands in the files.
+        skip_batches: first batches of the stream to leave out. A run resumes after n batches with
+            `skip_batches=n`.
+        shuffle_buffer: records in the buffer.
+        by_length: batch examples of similar length (buckets.py). With `shuffle` the batches are in
+            random order. Otherwise they go from short to long, with the feature
+            `buckets.RECORD_NUMBER`, each example's position in the files.
 
     Returns:
         Dataset of dicts name -> tensor [B, *shape], of known cardinality.
 
     Raises:
-        ValueError: as `check_records`, which is called here.
+        ValueError: as in `check_records`, which is called here.
     """
     for name, value, least in (
         ("batch_size", batch_size, 1),
@@ -195,7 +190,7 @@ def read_records(
     check_records(files, specs)
     compressions = [_compression(file) for file in files]
     num_records = count_records(files) if skip_batches or not repeat else 0  # 0: not counted
-    # Of a pool the whole is read before a part of it can be left out.
+    # A whole pool must be read before a part of it can be skipped.
     pool = 1
     if by_length:
         pool = buckets.pool_batches(
@@ -207,7 +202,7 @@ def read_records(
     epoch_records = epochs_of(files, compressions, shuffle, seed, shuffle_buffer)
 
     if repeat:
-        # Whole epochs that lie behind are never opened.
+        # Skipped epochs are never opened.
         first_epoch = 0
         if skip_records:
             first_epoch, skip_records = divmod(skip_records, num_records)
@@ -241,8 +236,8 @@ def read_records(
         .prefetch(tf.data.AUTOTUNE)
     )
     options = tf.data.Options()
-    # Several hosts read the same batches and take their share of each; files cannot be dealt out
-    # because an epoch is made inside `flat_map`.
+    # All hosts read the same batches, and each takes its part. Files cannot be distributed because
+    # epochs are made inside `flat_map`.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return dataset.with_options(options)
 
@@ -256,9 +251,9 @@ def files_of_batch(
     by_length: bool = False,
     shuffle_buffer: int = SHUFFLE_BUFFER,
 ) -> list[str]:
-    """The files that batch `number` (from 0) of `read_records` came from, shuffled and repeated.
+    """Return the files of batch `number` (from 0) of shuffled and repeated `read_records`.
 
-    With `by_length`, those of the whole pool that the batch was chosen from.
+    With `by_length`, return the files of the batch's whole pool.
     """
     files = list(files)
     compressions = [_compression(file) for file in files]
@@ -273,11 +268,11 @@ def files_of_batch(
 
 @contextmanager
 def naming_damaged_file(files: Sequence[str]) -> Iterator[None]:
-    """Wrap iteration over `read_records` in this: TensorFlow's errors do not say which file.
+    """Name the file in errors of iteration over `read_records`, which TensorFlow's errors do not.
 
     Raises:
-        ValueError: instead of `tf.errors.DataLossError`, with file and record number; and where a
-            record cannot be parsed, with the files.
+        ValueError: a record cannot be read (the message has file and record number) or parsed (the
+            message has the files).
     """
     try:
         yield
@@ -290,7 +285,7 @@ def naming_damaged_file(files: Sequence[str]) -> Iterator[None]:
             except tf.errors.DataLossError:
                 raise ValueError(
                     f"{file} is damaged: record {number + 1} cannot be read "
-                    "(cut off, or its checksum does not fit). Write the file again."
+                    "(truncated, or its checksum does not fit). Write the file again."
                 ) from error
         raise
     except tf.errors.InvalidArgumentError as error:
@@ -298,22 +293,22 @@ def naming_damaged_file(files: Sequence[str]) -> Iterator[None]:
             raise
         what = error.message.split("Name: ")[-1].split("\n")[0]
         raise ValueError(
-            f"A record in {_few(files)} is not what its first one is ({what}). Write the files again."
+            f"A record in {_few(files)} differs from the first one ({what}). Write the files again."
         ) from error
 
 
-# What TensorFlow's parser of examples says, and hardly anything else.
+# Words of errors from TensorFlow's parser of examples.
 _PARSER_WORDS = ("Could not parse example", "Name: <unknown>")
 
 
 def _compression(file: str) -> str:
-    """ "GZIP" or "", by the first bytes."""
+    """Return "GZIP" or "", by the first bytes."""
     with tf.io.gfile.GFile(file, "rb") as stream:
         return "GZIP" if stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC else ""
 
 
 def _raw_records(file: str) -> Iterator[bytes]:
-    """Data of the records of one file; lengths are checked, checksums are not."""
+    """Yield the data of a file's records. Check lengths, but not checksums."""
     limit = _LARGEST_RECORD if _compression(file) else tf.io.gfile.stat(file).length
     number = 1
     with open_binary(file) as stream:
@@ -322,8 +317,8 @@ def _raw_records(file: str) -> Iterator[bytes]:
                 length = _LENGTH.unpack_from(header)[0] if len(header) == _HEADER_SIZE else 0
                 if length > limit:
                     raise ValueError(
-                        f"{file} is not a TFRecord file or is damaged: record {number} would be "
-                        f"{length} bytes long."
+                        f"{file} is not a TFRecord file, or is damaged: record {number} would have "
+                        f"{length} bytes."
                     )
                 data = stream.read(length + 4)
                 if len(header) < _HEADER_SIZE or len(data) < length + 4:
@@ -332,15 +327,15 @@ def _raw_records(file: str) -> Iterator[bytes]:
                 number += 1
         except EOFError as error:  # gzip raises it as well
             raise ValueError(
-                f"{file} is truncated: record {number} is cut off. Write the file again."
+                f"{file} is truncated at record {number}. Write the file again."
             ) from error
 
 
 def _features(record: bytes, place: str) -> Mapping[str, Any]:
-    """The features of a serialized example, by name."""
+    """Return the features of a serialized example, by name."""
     try:
         return tf.train.Example.FromString(record).features.feature
-    except Exception as error:  # DecodeError, whose home differs between protobuf versions
+    except Exception as error:  # DecodeError, whose module differs between protobuf versions
         raise ValueError(
             f"{place} is not a tf.train.Example. Write the file with create_pretraining_data or the "
             "script of the task."
@@ -380,9 +375,8 @@ def _check_ids(place: str, record: bytes, id_limits: Mapping[str, int]) -> None:
         beyond = [number for number in features[name].int64_list.value if not 0 <= number < limit]
         if beyond:
             raise ValueError(
-                f"`{name}` is {beyond[0]} in {place}, but the model has only the ids 0 to {limit - 1}. "
-                "Records and model belong together: give the bert_config_file of the vocabulary "
-                "that the records were made with."
+                f"`{name}` is {beyond[0]} in {place}, but the model's ids are 0 to {limit - 1}. "
+                "Use the bert_config_file of the vocabulary that the records were made with."
             )
 
 

@@ -1,4 +1,4 @@
-"""Several short examples in one row, because padding is the largest waste there is.
+"""Packing of several short examples into one row, to save padding.
 
     examples              rows of 8             sequence_ids        position_ids
     a a a . . . . .       b b b b b b c c       1 1 1 1 1 1 2 2     0 1 2 3 4 5 0 1
@@ -6,9 +6,9 @@
     c c . . . . . .
     d d . . . . . .
 
-A token attends to its own sequence only and counts its positions from its own start, so nothing that an
-example gives depends on what shares its row. The encoder runs over rows; `packed_positions` says where
-each token of each example stands in them, and the heads and losses see examples as ever.
+A token attends to its own sequence only, and positions count from the start of the sequence. So the
+outputs of an example do not depend on the rest of its row. The encoder runs over rows. Heads and losses
+get examples as usual, because `packed_positions` maps their tokens to rows.
 
 Shapes: B examples, S their length, R rows, L length of a row.
 """
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-# What a packed batch has besides the features of its examples; all go into the model.
+# Additional features of a packed batch, all inputs of the model.
 PACKED_FEATURES = ("position_ids", "sequence_ids", "packed_positions")
 _ROW_FEATURES = ("input_ids", "segment_ids", "position_ids", "sequence_ids")
 
@@ -28,19 +28,19 @@ _ROW_FEATURES = ("input_ids", "segment_ids", "position_ids", "sequence_ids")
 def pack_batch(
     features: Mapping[str, tf.Tensor], row_length: int, parts: int = 1
 ) -> dict[str, tf.Tensor]:
-    """A batch of examples as rows.
+    """Pack a batch of examples into rows.
 
     Args:
-        features: name -> tensor [B, ...], with `input_ids`, `input_mask` (1 = real, 0 = padding, after
-            all that is real) and `segment_ids`, each int32 [B, S].
+        features: name -> tensor [B, ...], with `input_ids`, `input_mask` (1 = real, 0 = padding, at the
+            end) and `segment_ids`, each int32 [B, S].
         row_length: L, at least the length of the longest example.
-        parts: the batch is cut into so many equal parts, each packed for itself and into the same
-            number of rows: for replicas, each of which gets one.
+        parts: number of equal parts of the batch, one per replica. Each is packed separately, into the
+            same number of rows.
 
     Returns:
-        The features, with int32 `input_ids`, `segment_ids`, `position_ids` and `sequence_ids` (0 =
-        padding, n = n-th example of the row), each [R, L], and `packed_positions` [B, S], the place of a
-        token in the rows of its part laid end to end; for padding the place of the first token.
+        The features, with int32 [R, L] `input_ids`, `segment_ids`, `position_ids`, `sequence_ids` (0 =
+        padding, n = n-th example of the row). `packed_positions` [B, S] are positions in the
+        concatenated rows of the part. Padding has that of the example's first token.
     """
     names = ("input_ids", "input_mask", "segment_ids")
     rows, positions = tf.numpy_function(
@@ -56,23 +56,23 @@ def pack_batch(
 
 
 def _pack(input_ids, input_mask, segment_ids, *, row_length: int, parts: int):
-    """int32 [4, R, L] and [B, S]; see `pack_batch`."""
+    """Return int32 [4, R, L] and [B, S]; see `pack_batch`."""
     lengths = np.maximum(input_mask.sum(axis=1), 1)
     if lengths.max() > row_length:
         raise ValueError(
-            f"An example has {lengths.max()} tokens, but a packed row only {row_length}."
+            f"An example has {lengths.max()} tokens, but a packed row has only {row_length}."
         )
     size = len(lengths) // parts
     if size * parts != len(lengths):
         raise ValueError(
-            f"A batch of {len(lengths)} examples cannot be packed for {parts} replicas: its size must "
-            "be a multiple of their number. Change train_batch_size."
+            f"The batch has {len(lengths)} examples, but must have a multiple of {parts}, the number of "
+            "replicas. Change train_batch_size."
         )
     plans = [
         first_fit(lengths[start : start + size], row_length)
         for start in range(0, len(lengths), size)
     ]
-    # Few different numbers of rows, since a compiled step is compiled for each.
+    # Few different numbers of rows, because each needs a compilation.
     multiple = max(1, size // 16)
     num_rows = -(-max(map(len, plans)) // multiple) * multiple
     rows = np.zeros((len(_ROW_FEATURES), parts * num_rows, row_length), np.int32)
@@ -96,7 +96,7 @@ def _pack(input_ids, input_mask, segment_ids, *, row_length: int, parts: int):
 
 
 def first_fit(lengths: Sequence[int], row_length: int) -> list[list[int]]:
-    """Which examples share a row: the longest first, each into the first row that has room.
+    """Return the examples of each row: longest first, each in the first row with room.
 
     >>> first_fit([3, 6, 2, 2], 8)
     [[1, 2], [0, 3]]

@@ -1,11 +1,11 @@
-"""A long passage in windows that fit the model, and the way from tokens back to characters.
+"""Windows of a long passage that fit the model, and the characters of their tokens.
 
     question: who won ?                           passage: denver beat carolina in the final
     [CLS] who won ? [SEP] denver beat carolina [SEP]
     [CLS] who won ? [SEP] carolina in the final [SEP]          doc_stride = 2, passage tokens 3 to 4
 
-A token of the passage may be in several windows. It has "max context" in the one where the smaller of
-its left and its right context is largest, and an answer may begin only there.
+A token of the passage may be in several windows. It has "max context" in the window where the smaller of
+its left and right context is largest. An answer may begin only there.
 
 Source: google-research/bert, run_squad.py, `convert_examples_to_features`, `_improve_answer_span`,
 `_check_is_max_context`.
@@ -29,7 +29,7 @@ FIRST_UNIQUE_ID = 1_000_000_000
 
 
 class TokenSpan(NamedTuple):
-    """Word pieces of a passage, from the first to the last, both inside."""
+    """First and last word piece of a part of a passage."""
 
     start: int
     end: int
@@ -37,25 +37,18 @@ class TokenSpan(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TokenizedPassage:
-    """A passage as word pieces.
-
-    Args:
-        passage: the text.
-        ids: of the word pieces, which are made word by word.
-        word_of: the word that each piece is of.
-        first_piece: of each word; a word that the tokenizer drops has that of the next.
-    """
+    """A passage as word pieces."""
 
     passage: Passage
-    ids: list[int]
-    word_of: list[int]
-    first_piece: list[int]
+    ids: list[int]  # of the word pieces, word by word
+    word_of: list[int]  # the word of each piece
+    first_piece: list[int]  # of each word; a word that the tokenizer drops has that of the next
 
     def span_of(self, answer: SquadAnswer, answer_ids: Sequence[int]) -> TokenSpan | None:
-        """The pieces of an answer; None where the tokenizer leaves nothing of it.
+        """Return the pieces of an answer; None if the tokenizer drops all of it.
 
-        First all pieces of its words ("(1895-1943)."), then within them, if they are there, exactly
-        those of the answer ("1895").
+        These are exactly the answer's pieces ("1895"), or else all pieces of its words
+        ("(1895-1943).").
 
         Args:
             answer_ids: the word pieces of the answer's text.
@@ -86,7 +79,7 @@ class TokenizedPassage:
         return TokenSpan(pieces[0], pieces[-1]) if pieces else None
 
     def characters(self, span: TokenSpan, tokenizer: FullTokenizer) -> tuple[int, int]:
-        """Where pieces stand in the text: the answer is `text[start:end]`."""
+        """Return the position of pieces in the text, which is `text[start:end]`."""
         (start, _), (_, end) = (
             self._piece_characters(piece, tokenizer) for piece in (span.start, span.end)
         )
@@ -101,16 +94,15 @@ class TokenizedPassage:
 
 
 def tokenize_passage(passage: Passage, tokenizer: FullTokenizer) -> TokenizedPassage:
-    """The word pieces of a passage, word by word."""
+    """Split a passage into word pieces, word by word."""
     return TokenizedPassage(passage, *word_pieces(tokenizer, passage.words))
 
 
 def piece_offsets(tokenizer: FullTokenizer, text: str) -> list[tuple[int, int]]:
-    """Where each word piece of `text` stands in it, as (start, end) in characters.
+    """Return (start, end) of each word piece of `text`, in characters.
 
-    The pieces hold what is left of the characters after cleaning, lower-casing and decomposing, one
-    after the other; how much is left of a character does not depend on its neighbours. Marks that the
-    tokenizer strips belong to the letter before them.
+    Pieces consist of cleaned, lower-cased and decomposed characters, whose lengths do not depend on
+    their neighbours. Marks that the tokenizer strips belong to the letter before them.
 
     >>> piece_offsets(FullTokenizer(["[UNK]", "el", "##an", "!"]), "Élan!")
     [(0, 2), (2, 4), (4, 5)]
@@ -123,7 +115,7 @@ def piece_offsets(tokenizer: FullTokenizer, text: str) -> list[tuple[int, int]]:
         pieces = wordpiece.tokenize(word)
         for index, piece in enumerate(pieces):
             length = len(piece) - (2 if index else 0)
-            if piece == wordpiece.unk_token:  # stands for the whole word
+            if piece == wordpiece.unk_token:  # replaces the whole word
                 length = len(word)
             start, end = origin[position], origin[position + length - 1] + 1
             while end < len(text) and not lengths[end] and unicodedata.category(text[end]) == "Mn":
@@ -141,12 +133,9 @@ class Span(NamedTuple):
 
 
 def passage_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[Span]:
-    """Parts of a passage that cover it, each `doc_stride` after the one before.
+    """Return parts of a passage that cover it, one every `doc_stride` tokens.
 
-    Args:
-        num_tokens: of the passage; without any there is no window.
-        max_tokens: of a window.
-        doc_stride: tokens; windows that would leave some out begin at the end of the one before.
+    A stride above `max_tokens` counts as `max_tokens`. An empty passage has no parts.
 
     Raises:
         ValueError: `max_tokens` or `doc_stride` is below 1.
@@ -159,10 +148,10 @@ def passage_spans(num_tokens: int, max_tokens: int, doc_stride: int) -> list[Spa
 
 
 def max_context(spans: Sequence[Span], num_tokens: int) -> list[np.ndarray]:
-    """Which tokens have their max context in which window: bool [length] for each window.
+    """Return for each window a mask of the tokens that have their max context there, bool [length].
 
-    The context of a token in a window is min(tokens to its left, tokens to its right) + 0.01 * length of
-    the window; of equals the first wins.
+    The context in a window is min(tokens to the left, tokens to the right) + 0.01 * window length. The
+    first of equal windows wins.
     """
     best = np.full(num_tokens, -1.0)
     owner = np.zeros(num_tokens, np.int64)
@@ -178,25 +167,15 @@ def max_context(spans: Sequence[Span], num_tokens: int) -> list[np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """One input of the model: a question and a part of its passage.
+    """One input of the model: a question and a part of its passage."""
 
-    Args:
-        unique_id: names it in records and results.
-        example_index: which question it is of.
-        query_ids: the question's tokens.
-        passage: whose tokens `span` are in it.
-        is_max_context: bool [span.length].
-        answer: to the question, wherever in the passage it stands; None where there is none or it is
-            not known.
-    """
-
-    unique_id: int
-    example_index: int
-    query_ids: Sequence[int]
-    passage: TokenizedPassage
-    span: Span
-    is_max_context: np.ndarray
-    answer: TokenSpan | None = None
+    unique_id: int  # its name in records and results
+    example_index: int  # of its question
+    query_ids: Sequence[int]  # the question's tokens
+    passage: TokenizedPassage  # the whole passage
+    span: Span  # tokens of the passage in this window
+    is_max_context: np.ndarray  # bool [span.length]
+    answer: TokenSpan | None = None  # anywhere in the passage; None if missing or unknown
 
     @property
     def offset(self) -> int:
@@ -205,12 +184,12 @@ class Window:
 
     @property
     def num_tokens(self) -> int:
-        """With [CLS] and [SEP], without padding."""
+        """Number of tokens with [CLS] and [SEP], without padding."""
         return self.offset + self.span.length + 1
 
     @property
     def answer_positions(self) -> tuple[int, int]:
-        """Where the answer begins and ends in the input; (0, 0), [CLS], if it is not wholly there."""
+        """First and last position of the answer in the input; (0, 0), [CLS], unless it is all there."""
         if self.answer is None:
             return 0, 0
         start, end = (token - self.span.start for token in self.answer)
@@ -219,17 +198,17 @@ class Window:
         return start + self.offset, end + self.offset
 
     def passage_token(self, position: int) -> int:
-        """The token of the passage that stands at a position of the input."""
+        """Return the index of the passage's token at a position of the input."""
         return self.span.start + position - self.offset
 
     @property
     def passage_ids(self) -> list[int]:
-        """The part of the passage that is in it."""
+        """Ids of the passage's tokens in this window."""
         start, length = self.span
         return self.passage.ids[start : start + length]
 
     def pack(self, max_seq_length: int, cls_id: int, sep_id: int) -> PackedSequence:
-        """The input itself."""
+        """Return the model's input."""
         return pack(
             self.query_ids,
             self.passage_ids,
@@ -249,11 +228,11 @@ def make_windows(
     example_index: int = 0,
     first_unique_id: int = FIRST_UNIQUE_ID,
 ) -> Iterator[Window]:
-    """The windows of one question; none for an empty passage.
+    """Yield the windows of one question. An empty passage has none.
 
     Args:
-        query_ids: already cut to --max_query_length.
-        answer: tokens of the passage, where there is one to learn.
+        query_ids: already truncated to --max_query_length.
+        answer: tokens of the passage, if there is an answer to learn.
     """
     num_tokens = len(passage.ids)
     spans = passage_spans(num_tokens, max_seq_length - len(query_ids) - 3, doc_stride)

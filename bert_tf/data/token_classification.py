@@ -1,4 +1,4 @@
-"""CoNLL columns -> sentences of labelled words, and back with other labels.
+"""Reader of labelled words in CoNLL columns, and writer of the same files with other labels.
 
     -DOCSTART- -X- -X- O          a new document begins (optional)
 
@@ -7,8 +7,8 @@
 
     Peter NNP B-NP B-PER          an empty line after each sentence
 
-Columns are separated by tabs, or by spaces where the first row has no tab. Files are read as in
-data/readers.py; errors say file:line and show the row.
+Tabs separate columns, or spaces if the first row has no tab. Files are read as in data/readers.py.
+Errors contain file:line and the row.
 """
 
 from __future__ import annotations
@@ -22,49 +22,36 @@ from bert_tf.data.label_schemes import WORDS, is_label, marks_entities
 from bert_tf.data.readers import read_lines
 
 DOCSTART = "-DOCSTART-"
-# No sentence has as many words: of CoNLL-2003's the longest has 124. A file that is one sentence of
-# more has lost its empty lines.
+# The longest sentence of CoNLL-2003 has 124 words. A file with one longer sentence has lost its empty
+# lines.
 _MOST_WORDS_WITHOUT_EMPTY_LINE = 500
 
 
 @dataclass(frozen=True)
 class Sentence:
-    """Words, and where they stand.
+    """Labelled words and their place in a file. Each word is on its own line."""
 
-    Args:
-        words: one or more.
-        labels: as many; None where they are not known.
-        document: how many -DOCSTART- lines stand before it; 0 throughout in a file without.
-        file, line: of the first word, counted from 1; the others are on the lines that follow.
-    """
-
-    words: tuple[str, ...]
-    labels: tuple[str, ...] | None
-    document: int
+    words: tuple[str, ...]  # one or more
+    labels: tuple[str, ...] | None  # one per word; None if unknown
+    document: int  # number of -DOCSTART- lines before it
     file: str
-    line: int
+    line: int  # of the first word, from 1
 
     def place(self, index: int) -> str:
-        """ "file:line" of a word, for messages."""
+        """Return "file:line" of a word, for messages."""
         return f"{self.file}:{self.line + index}"
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column holds what, counted from 1.
+    """Column layout of a file, counted from 1."""
 
-    Args:
-        word: column of the word.
-        label: column of the label; None means the last.
-        labelled: whether the file has labels; None means if it has more than one column.
-    """
-
-    word: int = 1
-    label: int | None = None
-    labelled: bool | None = None
+    word: int = 1  # column of the word
+    label: int | None = None  # column of the label; None means the last
+    labelled: bool | None = None  # None means yes if the file has more than one column
 
     def label_index(self, num_columns: int) -> int | None:
-        """Index of the label in a row of so many columns, from 0; None for a file without labels."""
+        """Return the index of the label in a row, from 0; None for a file without labels."""
         labelled = num_columns > 1 if self.labelled is None else self.labelled
         if not labelled:
             return None
@@ -74,16 +61,14 @@ class Columns:
 def read_conll(
     path: str, columns: Columns = Columns(), label_scheme: str = "auto"
 ) -> list[Sentence]:
-    """The sentences of a file.
+    """Return the sentences of a file.
 
     Args:
-        label_scheme: `WORDS` for labels of any form; "auto" too, if none of the file marks an entity;
-            a scheme of entities.
+        label_scheme: a scheme of entities, or `WORDS` for labels of any form. "auto" accepts any form
+            if no label marks an entity.
 
     Raises:
-        ValueError: a row has another number of columns than the first, or no word or label; a label
-            marks no entity though it must; there is no word, no such column, or no empty line in a
-            long file.
+        ValueError: a row or label is invalid, or the file is empty, or long without an empty line.
     """
     sentences: list[Sentence] = []
     rows: list[list[str]] = []
@@ -111,14 +96,14 @@ def read_conll(
         if len(cells) != num_columns:
             raise ValueError(
                 f"{path}:{number}: found {len(cells)} columns, but the first row has {num_columns}. "
-                f"The row is {''.join(row)[:80]!r}; an empty line ends a sentence."
+                f"The row is {''.join(row)[:80]!r}. An empty line ends a sentence."
             )
         if not rows:
             start = number
         rows.append(cells)
     end_sentence()
     if not sentences:
-        raise ValueError(f"{path} is empty: there is no word in it.")
+        raise ValueError(f"{path} contains no word.")
     if not has_empty_line and len(sentences[-1].words) > _MOST_WORDS_WITHOUT_EMPTY_LINE:
         raise ValueError(
             f"{path} has no empty line, so it would be one sentence of "
@@ -137,9 +122,9 @@ def _check_entity_labels(sentences: Iterable[Sentence], may_be_words: bool) -> N
         for index, label in enumerate(sentence.labels or ()):
             if not is_label(label):
                 raise ValueError(
-                    f"{sentence.place(index)}: the label is {label!r}, but must be O, or B-, I-, E- or "
-                    f"S- and a type, as in B-PER. The word is {sentence.words[index]!r}. "
-                    "label_column sets the column of the labels, and label_scheme=words takes "
+                    f"{sentence.place(index)}: the label is {label!r}, but must be O, or a type after "
+                    f"B-, I-, E- or S-, as in B-PER. The word is {sentence.words[index]!r}. "
+                    "label_column sets the column of the labels, and label_scheme=words accepts "
                     "labels of any form."
                 )
 
@@ -147,16 +132,15 @@ def _check_entity_labels(sentences: Iterable[Sentence], may_be_words: bool) -> N
 def relabelled_lines(
     path: str, labels: Iterable[str], columns: Columns, *, append: bool = False
 ) -> Iterator[str]:
-    """The lines of a file that `read_conll` has read, with other labels.
+    """Yield the lines of a file that `read_conll` has read, with other labels.
 
     Args:
         labels: one for each word of the file, in order.
-        append: add a column, instead of putting the labels into the column of the labels. A file
-            without labels gets a column in any case. -DOCSTART- is left out then, so that the lines are
-            what conlleval takes.
+        append: add a column of labels and leave out -DOCSTART-, as input of conlleval. Otherwise the
+            labels replace the file's. A file without labels always gets a new column.
 
     Raises:
-        ValueError: there are not as many labels as words.
+        ValueError: the numbers of labels and words differ.
     """
     labels, target, separator = iter(labels), None, None
     for row in _rows(path):
@@ -169,7 +153,7 @@ def relabelled_lines(
             continue
         label = next(labels, None)
         if label is None:
-            raise ValueError(f"{path} has more words than there are labels. Has it been changed?")
+            raise ValueError(f"{path} has more words than labels were given. Was the file changed?")
         if separator is None:
             separator = row[1] if len(row) > 1 else "\t"
             target = None if append else columns.label_index(len(row[::2]))
@@ -179,11 +163,11 @@ def relabelled_lines(
             row[2 * target] = label
         yield "".join(row)
     if any(True for _ in islice(labels, 1)):
-        raise ValueError(f"{path} has fewer words than there are labels. Has it been changed?")
+        raise ValueError(f"{path} has fewer words than labels were given. Was the file changed?")
 
 
 def _rows(path: str) -> Iterator[list[str] | None]:
-    """Of each line the columns with the separators between them; None for an empty line."""
+    """Yield each line's columns with the separators between them; None for an empty line."""
     split = None
     for line in read_lines(path):
         if not line.strip(" \t"):
@@ -198,7 +182,7 @@ def _check_columns(columns: Columns, num_columns: int, place: str, row: list[str
     label = columns.label_index(num_columns)
     if columns.labelled and num_columns == 1:
         raise ValueError(
-            f"{place}: found one column, but a word and its label are needed, separated by a tab or "
+            f"{place}: found one column, but a row needs a word and its label, separated by a tab or "
             f"spaces. The row is {''.join(row)[:80]!r}."
         )
     for flag, index in (("word_column", columns.word - 1), ("label_column", label)):

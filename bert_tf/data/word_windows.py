@@ -1,8 +1,7 @@
-"""Texts whose words are known -> windows that fit the model, in which every word is predicted once.
+"""Windows of words that fit the model, in which every word is predicted once.
 
-A sentence that fits is one window. Of a longer text (a long sentence, or a whole document as the
-context of its sentences) overlapping windows are made, and each word is predicted in the window in
-which it has the most context on its poorer side:
+A sentence that fits is one window. A longer text (a long sentence, or a whole document as context)
+has overlapping windows. Each word is predicted in the window with the most context on its shorter side:
 
     words       a b c d e f g h i j
     window 1    a b c d e f             predicted: a b c d
@@ -22,10 +21,7 @@ from bert_tf.tokenization import FullTokenizer, is_chinese_char, is_punctuation,
 
 
 class Window(NamedTuple):
-    """Some words of a text, by their indexes: those from `start` to `end` - 1.
-
-    Of these, the ones from `first` to `last` - 1 are predicted here.
-    """
+    """Words `start` to `end` - 1 of a text, of which `first` to `last` - 1 are predicted here."""
 
     start: int
     end: int
@@ -43,15 +39,15 @@ class PackedWords(NamedTuple):
 def word_windows(
     lengths: Sequence[int], max_tokens: int, stride: int | None = None
 ) -> list[Window]:
-    """The windows of a text.
+    """Return the windows of a text.
 
     Args:
         lengths: pieces of each word, 1 to `max_tokens`.
-        max_tokens: pieces that a window holds.
-        stride: pieces between the beginnings of windows, 1 to `max_tokens`; default: half a window.
+        max_tokens: pieces per window.
+        stride: pieces between the starts of windows, 1 to `max_tokens`. Default: half a window.
 
     Raises:
-        ValueError: a length or the stride is not within these.
+        ValueError: a length or the stride is out of range.
 
     >>> word_windows([1] * 10, max_tokens=6, stride=2)
     [Window(start=0, end=6, first=0, last=4), Window(start=2, end=8, first=4, last=6), \
@@ -66,18 +62,18 @@ Window(start=4, end=10, first=6, last=10)]
             raise ValueError(
                 f"`{name}` is {least} to {most}, but must be from 1 to `max_tokens` = {max_tokens}."
             )
-    offsets = [0, *accumulate(lengths)]  # pieces before each word, and in all
+    offsets = [0, *accumulate(lengths)]  # pieces before each word, and the total
     num_words, total = len(lengths), offsets[-1]
     bounds = []  # (start, end) of each window
     start = 0
     while True:
-        if total - offsets[start] <= max_tokens:  # the last one: as far to the left as fits
+        if total - offsets[start] <= max_tokens:  # the last window begins as far left as fits
             bounds.append((bisect_left(offsets, total - max_tokens), num_words))
             break
         end = bisect_left(offsets, offsets[start] + max_tokens + 1) - 1
         bounds.append((start, end))
         start = min(end, max(start + 1, bisect_left(offsets, offsets[start] + stride)))
-    # Two windows share their overlap half and half.
+    # Two windows share their overlap equally.
     borders = [0]
     for (_, end), (start, _) in pairwise(bounds):
         middle = bisect_left(offsets, (offsets[start] + offsets[end]) / 2)
@@ -93,25 +89,24 @@ Window(start=4, end=10, first=6, last=10)]
 def encode_words(
     tokenizer: FullTokenizer, words: Sequence[str], max_pieces: int
 ) -> list[list[int]]:
-    """The ids of each word, at least one: a word of which nothing is left is [UNK].
+    """Return the first `max_pieces` ids of each word, at least one.
 
-    (Nothing is left of one that consists of marks, controls or joiners alone.) Of a word with more
-    than `max_pieces` the first ones are taken.
+    A word that the tokenizer drops (only marks, controls or joiners) becomes [UNK].
     """
     (unk_id,) = tokenizer.convert_tokens_to_ids(["[UNK]"])
     return [tokenizer.encode(word)[:max_pieces] or [unk_id] for word in words]
 
 
 class WordPieces(NamedTuple):
-    """The pieces of a text that were made word by word."""
+    """Pieces of a text, made word by word."""
 
     ids: list[int]
-    word_of: list[int]  # the word that each piece is of
+    word_of: list[int]  # the word of each piece
     first_piece: list[int]  # of each word; a word that the tokenizer drops has that of the next
 
 
 def word_pieces(tokenizer: FullTokenizer, words: Sequence[str]) -> WordPieces:
-    """The pieces of a text's words."""
+    """Return the pieces of a text's words."""
     ids: list[int] = []
     word_of: list[int] = []
     first_piece = []
@@ -126,7 +121,7 @@ def word_pieces(tokenizer: FullTokenizer, words: Sequence[str]) -> WordPieces:
 def pack_words(
     words: Sequence[Sequence[int]], *, max_seq_length: int, cls_id: int, sep_id: int
 ) -> PackedWords:
-    """[CLS] words [SEP] and padding.
+    """Pack words as [CLS] words [SEP], with padding.
 
     Raises:
         ValueError: they do not fit.
@@ -145,14 +140,14 @@ def pack_words(
 
 
 class WordSpan(NamedTuple):
-    """The characters from `start` to `end` - 1 of a text."""
+    """Characters `start` to `end` - 1 of a text."""
 
     start: int
     end: int
 
 
 def split_words(text: str) -> list[WordSpan]:
-    """The words of a text, in order.
+    """Return the words of a text, in order.
 
     >>> [text[start:end] for text in ["In New York, 東京."] for start, end in split_words(text)]
     ['In', 'New', 'York', ',', '東', '京', '.']

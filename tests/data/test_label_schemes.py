@@ -38,7 +38,7 @@ def test_a_few_slips_do_not_hide_the_scheme():
         ("iob2", "O I-PER", [(1, "I-PER after O")]),
         ("iob2", "B-PER I-LOC", [(1, "I-LOC after B-PER")]),
         ("iob2", "I-PER", [(0, "I-PER after O")]),
-        ("iob2", "B-PER E-PER", [(1, "E-PER is no label of iob2")]),
+        ("iob2", "B-PER E-PER", [(1, "E-PER is not a label of iob2")]),
         ("iob1", "O B-PER", [(1, "B-PER after O")]),
         ("iob1", "I-LOC B-PER", [(1, "B-PER after I-LOC")]),
         ("bioes", "B-PER O", [(1, "O after B-PER")]),

@@ -1,4 +1,4 @@
-"""Multiple-choice sets: SWAG, ARC, RACE and JSON lines, and rows that are no questions."""
+"""Multiple-choice sets: SWAG, ARC, RACE and JSON lines, and invalid rows."""
 
 import json
 from pathlib import Path
@@ -145,7 +145,7 @@ def test_race_as_json_lines_is_the_same(written):
 # ----------------------------------------------------------------------------------------- bad input
 
 BAD_ROWS = [
-    ("What?,up,down,,,A\nWhy?,,,,,3\n", r"1 of 2 rows .*a.csv:2: there are 0 choices"),
+    ("What?,up,down,,,A\nWhy?,,,,,3\n", r"1 of 2 rows .*a.csv:2: found 0 choices"),
     (
         "What?,up,down,,,A\nWhy?,so,no,,,E\n",
         r"a.csv:2: the answer is 'E', but the choices are A, B",
@@ -155,7 +155,7 @@ BAD_ROWS = [
         r"a.csv:2: the answer is '3', but the choices are A, B",
     ),
     ("What?,up,down,,,A\n ,so,no,,,A\n", r"a.csv:2: the question is empty"),
-    ("What?,up,down,,,A\nWhy?,so,,,,A\n", r"a.csv:2: there are 1 choices, but must be 2 or more"),
+    ("What?,up,down,,,A\nWhy?,so,,,,A\n", r"a.csv:2: found 1 choices, but 2"),
 ]
 
 
@@ -175,7 +175,7 @@ def test_or_it_is_left_out_and_noted(written, text, _):
 
 def test_a_choice_that_is_no_text_is_a_bad_row(written):
     line = {"text_a": "What?", "choices": ["up", 3], "label": 0}
-    with pytest.raises(ValueError, match=r"a.jsonl:1: 3 is no text"):
+    with pytest.raises(ValueError, match=r"a.jsonl:1: 3 is not a string"):
         read_questions(written([line], "a.jsonl"))
 
 
@@ -183,17 +183,17 @@ def test_a_choice_that_is_no_text_is_a_bad_row(written):
     "text, name, message",
     [
         ("", "a.csv", r"a.csv is empty"),
-        ("\n", "a.jsonl", r"no question in .*a.jsonl"),
-        ("x", "a.txt", r"a.txt: the kind of data cannot be told"),
+        ("\n", "a.jsonl", r"a.jsonl contains no question"),
+        ("x", "a.txt", r"a.txt: .*\.csv .*\.jsonl"),
         ("What?,up,A\n", "a.csv", r"a.csv:1: found 3 columns"),
         ("What?,up,down,A\nWhy?,so,A\n", "a.csv", r"a.csv:2: found 3 columns, but the first .* 4"),
-        ("q,ending0,label\nWhat?,up,0\n", "a.csv", r"a.csv:1: the header must name sent1"),
+        ("q,ending0,label\nWhat?,up,0\n", "a.csv", r"a.csv:1: the header is .*sent1"),
         ('{"text_a": "What?", "label": 0}\n', "a.jsonl", r'a.jsonl:1: "choices" is None'),
-        ('{"text_a": "What?"\n', "a.jsonl", r"a.jsonl:1: no JSON"),
+        ('{"text_a": "What?"\n', "a.jsonl", r"a.jsonl:1: .*JSON"),
         (
             json.dumps({**RACE, "answers": ["A"]}) + "\n",
             "a.jsonl",
-            r"a.jsonl:1: there are 2 questions, 2 lists of options, 1 answers",
+            r"a.jsonl:1: found 2 questions, 2 lists of options, 1 answers",
         ),
     ],
 )
@@ -203,7 +203,7 @@ def test_a_file_of_another_kind_is_an_error_that_says_where(written, text, name,
 
 
 @pytest.mark.parametrize(
-    "text, message", [("{\n", r"1.txt:\d: no JSON"), ("[]", r"1.txt: expected a JSON object")]
+    "text, message", [("{\n", r"1.txt:\d: .*JSON"), ("[]", r"1.txt: .*JSON object")]
 )
 def test_an_article_of_race_that_is_none_is_named(written, tmp_path, text, message):
     written(text, "dev/1.txt")

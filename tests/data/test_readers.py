@@ -111,7 +111,7 @@ def test_quoted_columns_may_hold_tabs_and_line_ends(file):
 
 
 def test_an_open_quotation_mark_is_named_by_the_line_where_it_opens(file):
-    with pytest.raises(ValueError, match=r"rows\.tsv:2: .*read it without quoting"):
+    with pytest.raises(ValueError, match=r"rows\.tsv:2: .*without quoting"):
         list(read_tsv(file('a\tb\nc\t"d\ne\tf\n'), quoted=True))
 
 
@@ -166,11 +166,11 @@ def test_a_column_that_is_not_there_is_named_beside_those_that_are(file):
     "name, content, message",
     [
         ("t.tsv", "", r"t\.tsv is empty"),
-        ("t.tsv", "a\tb\ta\n", r"t\.tsv:1: .*'a' stands 2 times"),
-        ("t.csv", "a,,b\n", r"t\.csv:1: .*'' stands 1 times"),
-        ("t.jsonl", '{"a": 1}\n{"a": \n', r"t\.jsonl:2: no JSON .*begins '{\"a\": '"),
-        ("t.jsonl", "[1, 2]\n", r"t\.jsonl:1: expected a JSON object"),
-        ("t.txt", "a\n", r"t\.txt: the format cannot be told from the name"),
+        ("t.tsv", "a\tb\ta\n", r"t\.tsv:1: .*'a' 2 times"),
+        ("t.csv", "a,,b\n", r"t\.csv:1: .*'' 1 times"),
+        ("t.jsonl", '{"a": 1}\n{"a": \n', r"t\.jsonl:2: .*JSON .*begins '{\"a\": '"),
+        ("t.jsonl", "[1, 2]\n", r"t\.jsonl:1: .*JSON object"),
+        ("t.txt", "a\n", r"t\.txt: .*\.tsv, \.csv, \.jsonl"),
     ],
 )
 def test_a_table_that_is_none_is_refused(file, name, content, message):
@@ -242,7 +242,7 @@ def test_a_single_column_is_a_table_too(file):
     path = file("text\nso, so; yes\n", "t.tsv")
     assert [dict(row) for row in read_table(path)] == [{"text": "so, so; yes"}]
     path = file("a,b\n1,2\n", "t.tsv")
-    with pytest.raises(ValueError, match=r"of one column give .*column_separator=tab"):
+    with pytest.raises(ValueError, match="of one column use column_separator=tab"):
         list(read_table(path))
     assert [dict(row) for row in read_table(path, separator="tab")] == [{"a,b": "1,2"}]
 

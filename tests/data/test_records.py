@@ -203,14 +203,14 @@ def test_ids_that_the_model_does_not_have_are_refused_in_any_of_the_first_record
     file = write(tmp_path / "a", [3, 7, 5])
     check_records([file], SPECS, id_limits={"input_ids": 8})
     check_records([file], SPECS)
-    message = r"`input_ids` is 7 in record 2 of .*, but the model has only the ids 0 to 6"
+    message = r"`input_ids` is 7 in record 2 of .* ids are 0 to 6"
     with pytest.raises(ValueError, match=message):
         check_records([file], SPECS, id_limits={"input_ids": 7})
 
 
 def test_files_without_any_record_are_refused(tmp_path):
     empty = [write(tmp_path / str(i), []) for i in range(4)]
-    with pytest.raises(ValueError, match=r"There is no record in .* and 1 more"):
+    with pytest.raises(ValueError, match=r" and 1 more contains no record"):
         stream(empty)
 
 

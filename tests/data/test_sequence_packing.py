@@ -69,12 +69,12 @@ def test_no_row_is_fuller_than_it_may_be_and_no_example_is_left_out():
 
 
 def test_an_example_that_is_longer_than_a_row_is_refused():
-    with pytest.raises(Exception, match="An example has 12 tokens, but a packed row only 8"):
+    with pytest.raises(Exception, match="An example has 12 tokens, but a packed row has only 8"):
         packed(examples(LENGTHS), row_length=8)
 
 
 def test_a_batch_that_cannot_be_dealt_out_evenly_is_refused():
-    with pytest.raises(Exception, match="A batch of 8 examples cannot be packed for 3 replicas"):
+    with pytest.raises(Exception, match=r"8 examples.* 3.*--train_batch_size"):
         packed(examples(LENGTHS), parts=3)
 
 

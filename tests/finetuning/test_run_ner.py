@@ -290,7 +290,7 @@ def changed(conll_folder, tmp_path, **files):
 @pytest.mark.parametrize(
     "files, changes, message",
     [
-        ({"train": ""}, {}, r"train.txt is empty"),
+        ({"train": ""}, {}, r"train.txt contains no word"),
         ({"valid": "a x O\nb O\n"}, {}, r"valid.txt:2: found 2 columns, .* 'b O'"),
         (
             {"valid": "a x O\n\nb x B-Z\n"},

@@ -208,7 +208,7 @@ def test_a_pattern_without_files_is_named(tmp_path):
 def test_text_that_is_not_utf8_is_named_with_file_and_byte_offset(tmp_path, data, offset):
     with pytest.raises(
         ValueError,
-        match=rf"bad\.txt:\d+: a text must be UTF-8, but byte 0x\w\w at offset {offset} of "
+        match=rf"bad\.txt:\d+: .*UTF-8: byte 0x\w\w at offset {offset} of "
         r".*errors=replace",
     ):
         run_with(tmp_path, {"good.txt": "the dog\n", "bad.txt": data})
@@ -271,7 +271,7 @@ def test_an_input_file_is_never_overwritten(tmp_path):
 
 
 def test_an_error_leaves_no_record_behind(tmp_path):
-    with pytest.raises(ValueError, match="must be UTF-8"):
+    with pytest.raises(ValueError, match="not UTF-8"):
         run_with(tmp_path, {"bad.txt": b"the dog\n\xff"})
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["data.tf_record.manifest.json"]
 

@@ -108,7 +108,7 @@ def test_bytes_that_are_not_utf8_are_left_out_when_asked(options, tmp_path, capl
 def test_a_file_that_was_cut_off_is_named_without_a_flag_that_would_not_help(options, tmp_path):
     data = (tmp_path / "b.txt").read_bytes()
     (tmp_path / "b.txt").write_bytes(data[:-4])
-    with pytest.raises(ValueError, match=r"b\.txt begins as a gzip file does, .* copy it again\.$"):
+    with pytest.raises(ValueError, match=r"b\.txt .*gzip.* Copy it again\.$"):
         create_vocab(dataclasses.replace(options, do_lower_case=False))
 
 
@@ -130,7 +130,7 @@ def test_a_line_of_a_megabyte_is_counted_with_a_warning(options, tmp_path, caplo
 @pytest.mark.parametrize("output_dir", ["a.txt", "a.txt/vocab"])
 def test_a_folder_that_cannot_be_written_to_is_found_before_the_work(options, tmp_path, output_dir):
     (tmp_path / "a.txt").write_bytes(b"\xff")  # would be the next error
-    message = "Nothing can be written into .*output_dir="
+    message = "Cannot write into output_dir="
     with pytest.raises(ValueError, match=message):
         create_vocab(dataclasses.replace(options, output_dir=str(tmp_path / output_dir)))
 
@@ -138,7 +138,7 @@ def test_a_folder_that_cannot_be_written_to_is_found_before_the_work(options, tm
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_without_the_right_to_write_is_refused(options, tmp_path):
     (tmp_path / "locked").mkdir(mode=0o500)
-    with pytest.raises(ValueError, match="Nothing can be written into"):
+    with pytest.raises(ValueError, match="Cannot write into"):
         create_vocab(dataclasses.replace(options, output_dir=str(tmp_path / "locked")))
 
 

@@ -172,7 +172,7 @@ def test_a_missing_input_file_is_named_before_the_model_is_loaded():
 def test_text_that_is_not_utf_8_in_a_file_is_named_by_line(exported, tmp_path):
     (tmp_path / "latin.txt").write_bytes(b"cat\nd\xe9j\xe0\n")
     options = {"input_file": str(tmp_path / "latin.txt"), "output_file": str(tmp_path / "o.jsonl")}
-    with pytest.raises(ValueError, match=r"latin.txt:2: a text must be UTF-8"):
+    with pytest.raises(ValueError, match=r"latin.txt:2: .*UTF-8"):
         predict(PredictionOptions(model_dir=str(exported.single), **options))
     assert not (tmp_path / "o.jsonl").exists()
 

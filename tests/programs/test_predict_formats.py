@@ -214,8 +214,8 @@ def test_a_text_of_a_hundred_thousand_characters_is_answered(run):
     "name, content, message",
     [
         ("in.tsv", "text\tx\nthe cat\n", r"in.tsv:2: found 1 columns, but 2 are expected"),
-        ("in.jsonl", '{"text": "a"}\n{"text": \n', r"in.jsonl:2: no JSON"),
-        ("in.jsonl", '{"text": "a"}\n{"txt": "b"}\n', r"in.jsonl:2: there is no column 'text'"),
+        ("in.jsonl", '{"text": "a"}\n{"text": \n', r"in.jsonl:2: .*JSON"),
+        ("in.jsonl", '{"text": "a"}\n{"txt": "b"}\n', r"in.jsonl:2: .*column 'text'"),
         ("in.jsonl", '{"text": 3}\n', r"in.jsonl:1: column 'text' holds 3, but must hold a text"),
         ("in.csv", 'text\n"the cat\n', r"in.csv:2: "),
         (
@@ -223,7 +223,7 @@ def test_a_text_of_a_hundred_thousand_characters_is_answered(run):
             "a,b\nx,y\n",
             r"in.csv:2: no column is called text_a or text or .* Name it with",
         ),
-        ("in.txt", b"cat\nd\xe9j\xe0\n", r"in.txt:2: a text must be UTF-8"),
+        ("in.txt", b"cat\nd\xe9j\xe0\n", r"in.txt:2: .*UTF-8"),
     ],
 )
 def test_a_file_that_is_not_as_its_format_says_is_named_by_line(

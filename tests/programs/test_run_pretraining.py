@@ -295,7 +295,7 @@ def test_ids_that_the_model_does_not_have_are_refused_before_anything_is_written
     options, toy_text, tmp_path
 ):
     small = changed_config(toy_text, tmp_path / "small.json", vocab_size=102)
-    message = r"`input_ids` is \d+ in record 1 of .*train.tf_record, .* only the ids 0 to 101"
+    message = r"`input_ids` is \d+ in record 1 of .*train.tf_record, .* ids are 0 to 101"
     with pytest.raises(ValueError, match=message):
         run_pretraining(dataclasses.replace(options, bert_config_file=small))
     assert not Path(options.output_dir).exists()

@@ -183,7 +183,7 @@ def test_a_batch_that_is_larger_than_the_data_set_is_refused(options):
 def test_an_output_folder_that_cannot_be_written_is_refused_before_training(options, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     inside = str(tmp_path / "file" / "output")
-    with pytest.raises(ValueError, match=rf"Nothing can be written into .*output_dir={inside}"):
+    with pytest.raises(ValueError, match=f"output_dir={inside} "):
         run_pretraining(dataclasses.replace(options, output_dir=inside))
 
 

@@ -53,7 +53,7 @@ def test_a_table_is_read_lazily(tmp_path):
 def test_a_missing_column_is_an_error_that_names_those_there_are(tmp_path, column):
     path = write(tmp_path / "t.tsv", "text\tlabel\nHello.\tx\n")
     columns = {"text_a": "text", column: "lable"}
-    with pytest.raises(ValueError, match=r"t.tsv:2: there is no column 'lable'.*did you mean") as e:
+    with pytest.raises(ValueError, match=r"t.tsv:2: .*column 'lable'.*did you mean") as e:
         list(read_examples(path, **columns))
     assert "text, label" in str(e.value)
 
@@ -140,9 +140,7 @@ def test_without_a_header_columns_are_called_by_their_numbers(tmp_path):
 
 def test_without_a_header_a_name_is_refused_with_the_numbers(tmp_path):
     path = write(tmp_path / "t.csv", "a,b\n")
-    with pytest.raises(
-        ValueError, match=r"t.csv:1: there is no column 'text'\. The columns are 0, 1"
-    ):
+    with pytest.raises(ValueError, match=r"t.csv:1: .*column 'text'\. The columns are 0, 1"):
         list(read_examples(path, header=False))
 
 
