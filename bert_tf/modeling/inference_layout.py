@@ -101,7 +101,8 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 def in_shape_of(example, inputs):
-    """Reshape `inputs` like `example`, so that TensorFlow infers equal shapes and fuses their sum."""
+    """Reshape `inputs` like `example`, so that TensorFlow can fuse their sum with a product."""
+    # It fuses equal shapes only, and numbers of rows that are computed separately count as different.
     if keras.config.backend() == "tensorflow":
         return tf.reshape(inputs, tf.shape(example))
     return ops.reshape(inputs, ops.shape(example))
