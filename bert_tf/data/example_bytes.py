@@ -1,6 +1,6 @@
-"""Serialized `tf.train.Example`s from columns of numbers, without TensorFlow.
+"""Columns of numbers -> serialized `tf.train.Example`s, without TensorFlow.
 
-The bytes equal those of TensorFlow's classes except for the order of the features.
+The bytes are those that TensorFlow's own classes give, but for the order of the features.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 
 
 def encode_columns(columns: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Return N serialized examples.
+    """N examples.
 
     Args:
-        columns: name -> array [N, ...]. Floats are stored as float_list. Integers must be 0 or more,
-            and are stored as int64_list.
+        columns: name -> array [N, ...]. Floats are stored as float_list; whole numbers, which must be 0
+            or more, as int64_list.
 
     Raises:
-        ValueError: an integer is negative.
+        ValueError: a number is negative.
     """
     parts: list[list[bytes]] = []  # of each feature, the bytes of every example
     for name, values in columns.items():
@@ -35,7 +35,7 @@ def encode_columns(columns: Mapping[str, np.ndarray]) -> list[bytes]:
 
 
 class _Headers(dict):
-    """Length of a payload -> bytes before it in an entry of the map in Features."""
+    """Length of a payload -> what stands before it: an entry of the map in Features."""
 
     def __init__(self, name: bytes, is_float: bool):
         super().__init__()
@@ -52,8 +52,8 @@ class _Headers(dict):
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _varint(number: int) -> bytes:
-    """Encode seven bits per byte, lowest first. All bytes but the last have the upper bit set."""
+def varint(number: int) -> bytes:
+    """Seven bits per byte, the lowest first; all bytes but the last have the upper bit set."""
     result = bytearray()
     while number > 0x7F:
         result.append(number & 0x7F | 0x80)
@@ -67,14 +67,14 @@ def _float_payloads(column: np.ndarray) -> list[bytes]:
 
 
 def _varint_payloads(column: np.ndarray) -> list[bytes]:
-    """Encode each row as consecutive varints."""
+    """Each row as varints, one after the other."""
     if not column.size:
         return []
     if column.min() < 0:
-        raise ValueError("`encode_columns` rejects negative numbers. Use `encode_example`.")
+        raise ValueError("`encode_columns` takes no negative numbers; use `encode_example`.")
     if column.max() < 0x80:
         return [row.tobytes() for row in column.astype(np.uint8)]
-    # One word per number, with seven bits in each byte. Its lowest bytes are written.
+    # Seven bits into each byte of one word per number, of which the lowest bytes are written.
     size = -(-int(column.max()).bit_length() // 7)  # bytes of the largest number
     word = np.dtype("<u4") if size <= 4 else np.dtype("<u8")
     numbers: Any = column.astype(word)

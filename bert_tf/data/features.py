@@ -1,6 +1,6 @@
 """FeatureSpec, one declaration of a tensor, and the views derived from it.
 
-* `encode_example`, in bulk `encode_examples`: a serialized `tf.train.Example`
+* `encode_example`, in bulk `example_bytes.encode_columns`: a serialized `tf.train.Example`
 * `parse_examples`: the parser of a batch
 * `keras_inputs`: Keras inputs
 * `split`: `(x, y, sample_weight)` for `Model.fit`
@@ -147,23 +147,6 @@ def encode_example(specs: Sequence[FeatureSpec], values: Mapping[str, Any]) -> b
             f"are {', '.join(spec.name for spec in specs)}."
         )
     return example.SerializeToString()
-
-
-def encode_examples(specs: Sequence[FeatureSpec], columns: Mapping[str, np.ndarray]) -> list[bytes]:
-    """Return `encode_example` of many examples, many times as fast.
-
-    Args:
-        columns: name -> array [N, *shape], floats or integers of 0 or more, checked by the caller.
-            Exactly the names of `specs`.
-
-    Raises:
-        ValueError: the names are not those of `specs`.
-    """
-    if {spec.name for spec in specs} != set(columns):
-        raise ValueError(f"The columns are {', '.join(columns)}, but must be the names of `specs`.")
-    return encode_columns(
-        {spec.name: columns[spec.name].astype(spec.dtype, copy=False) for spec in specs}
-    )
 
 
 def parse_examples(

@@ -1,4 +1,4 @@
-"""Parallel map over parts of work, in this process or in several, with results in order."""
+"""A function over many parts of work, in this process or in several, with the results in order."""
 
 from __future__ import annotations
 
@@ -23,22 +23,28 @@ from bert_tf.quiet import import_tensorflow
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-_AHEAD = 4  # parts per worker that are running, or done and not yet consumed
+Send = Callable[[Any], None]
+
+_AHEAD = 4  # parts per worker that are under way or done and not yet asked for
+_SECONDS_BETWEEN_LOOKS = 0.2  # at the messages of workers
+_REMEDY = "Use fewer num_workers."
 
 
 def map_in_order(
     function: Callable[[Part], Result], parts: Iterable[Part], num_workers: int
 ) -> Iterator[Result]:
-    """Yield `function(part)` in the order of the parts, for any number of workers.
+    """`function` of each part, in the order of the parts, whatever the number of workers.
 
     Args:
-        function: picklable, sent to each worker once. Workers import its module, which takes seconds
-            if that imports TensorFlow. They cannot import `__main__`.
-        parts: picklable, consumed as needed.
-        num_workers: processes; 1 is this one.
+        function: can be pickled; it is sent to each worker once. Each imports the module that it is
+            from, which takes seconds if that imports TensorFlow. Not from the program itself
+            (`__main__`), which workers do not import.
+        parts: can be pickled; taken as they are needed.
+        num_workers: processes; 1 is this one. They end with this process, however it ends, and
+            when a part fails or no more results are taken.
 
     Raises:
-        Exception: raised by `function`.
+        Exception: what `function` raised.
         RuntimeError: a worker was killed, for example because memory ran out.
     """
     if num_workers <= 1:
@@ -112,7 +118,10 @@ def _run_pool(
 
 @contextmanager
 def _main_not_imported() -> Iterator[None]:
-    """Hide `__main__`, which multiprocessing would import in new processes, with TensorFlow."""
+    """Processes that begin here do not import the program that began them, and with it TensorFlow.
+
+    multiprocessing looks up what `__main__` is, to import it again.
+    """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
     try:
@@ -122,26 +131,20 @@ def _main_not_imported() -> Iterator[None]:
 
 
 def usable_cores() -> int:
-    """Return the number of processor cores that this process may use."""
+    """Processor cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # missing on macOS and Windows
+    except AttributeError:  # macOS and Windows do not say
         return os.cpu_count() or 1
 
 
-messages: Any = None  # in a worker, the queue for its reports
+_function: Any = None  # of a worker, once `_start` has it
+_send: Send | None = None  # of a worker of `map_as_done`
 
 
-def start_worker(queue: Any) -> None:
-    """Set up a worker that needs TensorFlow: keep the queue for reports, and import it quietly."""
-    global messages
-    messages = queue
-    end_with_parent()
-    import_tensorflow(find_devices=False)
-
-
-def end_with_parent() -> None:
-    """Make a worker ignore Ctrl-C and exit whenever the first process ends."""
+def _start(pickled: bytes, messages: Any) -> None:
+    """In a worker: leave Ctrl-C to the first process, end when that ends, and load the function."""
+    global _function, _send
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if messages is not None:
@@ -154,15 +157,6 @@ def _end_with_parent() -> None:
     if (parent := multiprocessing.parent_process()) is not None:
         wait_for_process([parent.sentinel])
         os._exit(1)
-
-
-_function: Any = None  # in a worker, set by `_keep`
-
-
-def _keep(function: Callable[[Any], Any]) -> None:
-    global _function
-    end_with_parent()
-    _function = function
 
 
 def _call(part: Any) -> Any:

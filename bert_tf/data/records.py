@@ -76,7 +76,7 @@ class RecordWriter:
         self.write_serialized(encode_example(self.specs, values))
 
     def write_serialized(self, record: bytes) -> None:
-        """Append one example from `features.encode_examples`."""
+        """Append one example from `example_bytes.encode_columns`."""
         self._check_is_open()
         self._writer.write(record)
         self.count += 1

@@ -433,9 +433,7 @@ def test_a_pre_trained_model_is_not_evaluated_as_a_classifier(
     flags = {"task_name": "MRPC", "data_dir": str(mrpc_folder)}
     with pytest.raises(ValueError, match=r"has no output_weights, output_bias, .* Train first"):
         run_classifier(evaluation(tmp_path, init_checkpoint=without_task, **flags))
-    message = (
-        r"a model for pretraining, but this program is for classification. Use .*do_train"
-    )
+    message = r"a model for pretraining, but this program is for classification. Use .*do_train"
     with pytest.raises(ValueError, match=message):
         run_classifier(evaluation(tmp_path, init_checkpoint=str(pretrained), **flags))
 
