@@ -1,4 +1,4 @@
-"""A function over many parts of work, in this process or in several, with the results in order."""
+"""A function over many parts of work, in this process or in several."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 Send = Callable[[Any], None]
 
-_AHEAD = 4  # parts per worker that are under way or done and not yet asked for
+_AHEAD = 4  # parts per worker whose results are not taken yet
 _SECONDS_BETWEEN_LOOKS = 0.2  # at the messages of workers
 _REMEDY = "Use fewer num_workers."
 
@@ -33,18 +33,18 @@ _REMEDY = "Use fewer num_workers."
 def map_in_order(
     function: Callable[[Part], Result], parts: Iterable[Part], num_workers: int
 ) -> Iterator[Result]:
-    """`function` of each part, in the order of the parts, whatever the number of workers.
+    """Yield `function` of each part, in the order of the parts for any number of workers.
 
     Args:
-        function: can be pickled; it is sent to each worker once. Each imports the module that it is
-            from, which takes seconds if that imports TensorFlow. Not from the program itself
-            (`__main__`), which workers do not import.
-        parts: can be pickled; taken as they are needed.
-        num_workers: processes; 1 is this one. They end with this process, however it ends, and
-            when a part fails or no more results are taken.
+        function: picklable; sent to each worker once. Each worker imports its module, which takes
+            seconds if that imports TensorFlow. Workers do not import the program (`__main__`), so
+            the function must not be from there.
+        parts: picklable; taken when they are needed.
+        num_workers: processes; 1 is this one. They end when this process ends for any reason, when a
+            part fails, and when no more results are taken.
 
     Raises:
-        Exception: what `function` raised.
+        Exception: an exception of `function`.
         RuntimeError: a worker was killed, for example because memory ran out.
     """
     if num_workers <= 1:
@@ -59,11 +59,11 @@ def map_as_done(
     on_message: Send,
     remedy: str = _REMEDY,
 ) -> Iterator[Result]:
-    """As `map_in_order`, with results as they come, messages, and TensorFlow in the workers.
+    """Yield `function` of each part as soon as it is done, with messages from the workers.
 
     Args:
-        function: of a part and a function that sends a message (it can be pickled) to this process.
-            TensorFlow is loaded first, without the messages of its start.
+        function: takes a part and a function that sends a picklable message to this process. Workers
+            import TensorFlow first, without the messages of its start.
         parts: as in `map_in_order`.
         num_workers: as in `map_in_order`.
         on_message: called in this process with each message.
@@ -81,7 +81,7 @@ def map_as_done(
 def _run_pool(
     function: Callable, parts: Iterable, num_workers: int, on_message: Send | None, remedy: str
 ) -> Iterator:
-    """The results of the workers: in order without `on_message`, else as they come."""
+    """Yield the results of the workers: in order without `on_message`, else as soon as done."""
     context = multiprocessing.get_context("spawn")  # TensorFlow does not survive a fork
     messages: Any = context.Queue() if on_message else None
     with _main_not_imported():
@@ -118,9 +118,9 @@ def _run_pool(
 
 @contextmanager
 def _main_not_imported() -> Iterator[None]:
-    """Processes that begin here do not import the program that began them, and with it TensorFlow.
+    """Keep processes that start here from importing the program, and with it TensorFlow.
 
-    multiprocessing looks up what `__main__` is, to import it again.
+    multiprocessing looks up `__main__` to import it again.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -131,19 +131,19 @@ def _main_not_imported() -> Iterator[None]:
 
 
 def usable_cores() -> int:
-    """Processor cores that this process may use."""
+    """Return the number of processor cores that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
-    except AttributeError:  # macOS and Windows do not say
+    except AttributeError:  # not on macOS and Windows
         return os.cpu_count() or 1
 
 
-_function: Any = None  # of a worker, once `_start` has it
+_function: Any = None  # of a worker, set by `_start`
 _send: Send | None = None  # of a worker of `map_as_done`
 
 
 def _start(pickled: bytes, messages: Any) -> None:
-    """In a worker: leave Ctrl-C to the first process, end when that ends, and load the function."""
+    """Start a worker: leave Ctrl-C to the parent, end with the parent, load the function."""
     global _function, _send
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -1,9 +1,9 @@
 """A corpus of any size as groups of documents, each of which fits into memory.
 
-A corpus is text files, one sentence per line, an empty line between documents; as in the reference,
-the end of a file ends no document. Up to a number of bytes it is one group. A larger one is cut at
-ends of documents into groups of about the same size; what the groups are depends on the files and on
-that number alone.
+A corpus is text files with one sentence per line and an empty line between documents. The end of a
+file does not end a document, as in the reference. A corpus of at most `max_group_bytes` is one group.
+A larger one is cut at ends of documents into groups of about the same size. The groups depend only on
+the files and on that number.
 
     a.txt                    b.txt
     ├──────────────┬─────────┼────┬──────────────┤
@@ -24,10 +24,10 @@ _BLOCK = 1 << 20
 
 
 class TextRange(NamedTuple):
-    """Some lines of a file."""
+    """Consecutive lines of a file."""
 
     file: str
-    start: int  # bytes of the uncompressed file, where a line begins
+    start: int  # byte of the uncompressed file at which a line begins
     end: int
 
 
@@ -35,15 +35,15 @@ Group = tuple[TextRange, ...]
 
 
 def plan_groups(files: Sequence[str], max_group_bytes: int) -> list[Group]:
-    """The groups of a corpus.
+    """Return the groups of a corpus.
 
     Args:
         files: plain or gzip.
-        max_group_bytes: of uncompressed text; a group is larger only by the rest of its last
+        max_group_bytes: bytes of uncompressed text. A group exceeds it only by the rest of its last
             document.
 
     Returns:
-        At least one group. All their ranges together are the corpus, in order.
+        At least one group. Their ranges together are the corpus, in order.
 
     Raises:
         ValueError: `max_group_bytes` is below 1.
@@ -59,12 +59,12 @@ def plan_groups(files: Sequence[str], max_group_bytes: int) -> list[Group]:
 
 
 def group_size(group: Group) -> int:
-    """Bytes of uncompressed text."""
+    """Return the bytes of uncompressed text."""
     return sum(part.end - part.start for part in group)
 
 
 def group_lines(group: Group, errors: str = "strict") -> Iterator[str]:
-    """The lines of a group, stripped as in the reference; an empty one ends a document.
+    """Yield the lines of a group, stripped as in the reference. An empty line ends a document.
 
     Args:
         group: of `plan_groups`.
@@ -72,12 +72,12 @@ def group_lines(group: Group, errors: str = "strict") -> Iterator[str]:
     """
     for part in group:
         for line in read_lines(part.file, errors, start=part.start, end=part.end):
-            # TensorFlow's line reader, which the reference uses, leaves out every carriage return.
+            # The reference uses TensorFlow's line reader, which drops every carriage return.
             yield line.replace("\r", "").strip()
 
 
 def _text_size(file: str) -> int:
-    """Bytes of a file, uncompressed."""
+    """Return the bytes of a file, uncompressed."""
     with tf.io.gfile.GFile(file, "rb") as stream:
         compressed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
     if not compressed:
@@ -87,7 +87,7 @@ def _text_size(file: str) -> int:
 
 
 def _next_cut(files: Sequence[str], sizes: Sequence[int], target: int) -> int:
-    """The end of the first empty line that begins behind byte `target` of the whole corpus."""
+    """Return the end of the first empty line that begins after byte `target` of the corpus."""
     before = 0
     for file, size in zip(files, sizes, strict=True):
         if before + size > target:
@@ -105,7 +105,7 @@ def _next_cut(files: Sequence[str], sizes: Sequence[int], target: int) -> int:
 
 
 def _ranges(files: Sequence[str], sizes: Sequence[int], start: int, end: int) -> Group:
-    """The part of the corpus from byte `start` to byte `end`."""
+    """Return the part of the corpus from byte `start` to byte `end`."""
     result = []
     before = 0
     for file, size in zip(files, sizes, strict=True):

@@ -1,7 +1,7 @@
-"""The record of a pre-training instance, and millions of instances on their way into records.
+"""The record of a pre-training instance, and the rows that hold instances until they are written.
 
-An instance waits in a row of integers until all are made and shuffled, because the reference shuffles
-at the end. Rows are short, go to a temporary file when there are many, and become records in bulk.
+An instance is a row of integers until all are made and shuffled, because the reference shuffles at the
+end. Rows are short. Many rows go to a temporary file. Rows become records in bulk.
 
 Shapes: N instances, S `max_seq_length`, P `max_predictions_per_seq`.
 """
@@ -21,26 +21,26 @@ from bert_tf.data.example_bytes import encode_columns
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.python_random import RandomWords
 
-# Bytes of rows that stay in memory; more go to a temporary file.
+# Bytes of rows kept in memory. More go to a temporary file.
 KEPT_IN_MEMORY = 256 << 20
 _ROWS_AT_ONCE = 1024
 
-# What a row begins with: numbers of tokens, of tokens up to the first [SEP], and of predictions, and
-# the label. Then S token ids, P positions, P original ids.
+# A row begins with the number of tokens, of tokens up to the first [SEP], and of predictions, and with
+# the label. S token ids, P positions and P original ids follow.
 _HEAD = 4
 
 
 def pretraining_features(
     max_seq_length: int, max_predictions_per_seq: int, objective: str = "mlm_nsp"
 ) -> tuple[FeatureSpec, ...]:
-    """The record of a pre-training instance, under the reference's names.
+    """Return the features of a pre-training instance, with the reference's names.
 
     `masked_lm_weights` is 1 for a prediction and 0 for padding; `next_sentence_labels` is 0 if B
-    follows A and 1 if B is random (or, with `mlm_sop`, stands before A).
+    follows A and 1 if B is random (or, with `mlm_sop`, precedes A).
 
     Args:
         max_seq_length: S.
-        max_predictions_per_seq: P; 0 for records without masks, to be masked while training.
+        max_predictions_per_seq: P; 0 for records without masks, which are masked in training.
         objective: `mlm` has no `next_sentence_labels`.
     """
     sequence, predictions = (max_seq_length,), (max_predictions_per_seq,)
@@ -64,13 +64,13 @@ def pretraining_features(
 
 
 class InstanceRows:
-    """Instances that wait to be written.
+    """Instances to be written.
 
     Args:
         specs: of `pretraining_features`.
-        id_mask: bits of a token id that go into the record; the others were for the masker.
+        id_mask: bits of a token id that go into the record; only the masker uses the others.
         typecode: of the arrays that token ids come in: "H" (two bytes) or "i" (four).
-        kept_in_memory: bytes; rows beyond go to a temporary file in the folder of `tempfile`
+        kept_in_memory: bytes. More rows go to a temporary file in the folder of `tempfile`
             (environment variable TMPDIR).
     """
 
@@ -104,7 +104,7 @@ class InstanceRows:
         positions: Sequence[int] = (),
         masked_lm_ids: Sequence[int] = (),
     ) -> None:
-        """Adds an instance.
+        """Append an instance.
 
         Args:
             token_ids: as the model sees them, with [CLS] and [SEP], not padded.
@@ -126,7 +126,7 @@ class InstanceRows:
             self._spill()
 
     def shuffled(self, rng: RandomWords) -> Iterator[np.ndarray]:
-        """Rows [up to 1024, ...] in the order of `rng.shuffle` of a list of the instances."""
+        """Yield rows [up to 1024, ...] in the order of `rng.shuffle` of a list of the instances."""
         order = array("I", range(self._count))
         rng.shuffle(order)
         if self._file is not None:
@@ -135,7 +135,7 @@ class InstanceRows:
             yield self._gather(order[start : start + _ROWS_AT_ONCE])
 
     def columns(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """The features of some rows: name -> array [rows, *shape]."""
+        """Return the features of some rows: name -> array [rows, *shape]."""
         head, token_ids = rows[:, :_HEAD], rows[:, _HEAD : _HEAD + self._length]
         positions, masked_lm_ids = np.split(rows[:, _HEAD + self._length :], 2, axis=1)
         num_tokens, first_segment, num_predictions, labels = (
@@ -156,11 +156,11 @@ class InstanceRows:
         return {spec.name: columns[spec.name] for spec in self._specs}
 
     def records(self, rows: np.ndarray) -> list[bytes]:
-        """Some rows as serialized examples."""
-        return encode_columns(self.columns(rows))
+        """Return some rows as serialized examples."""
+        return encode_examples(self._specs, self.columns(rows))
 
     def close(self) -> None:
-        """Removes the temporary file."""
+        """Remove the temporary file."""
         if self._file is not None:
             self._file.close()
 

@@ -1,4 +1,4 @@
-"""What an uncased vocabulary does to a text besides lower-casing it."""
+"""Letters that an uncased vocabulary changes beyond lower-casing them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ logger = logging.getLogger(__name__)
 
 _LONGEST_WORD = 20
 _SAMPLE_FILES, _SAMPLE_LINES, _SAMPLE_LENGTH = 20, 200, 1_000
-_WORTH_SAYING = 0.01  # of all letters; a sample of English Wikipedia has less, of Korean 93 %
+_WORTH_A_WARNING = 0.01  # of all letters; a sample of English Wikipedia has less, of Korean 93 %
 
 
 class LostLetters(NamedTuple):
-    """Letters that are not the same any more when accents are stripped."""
+    """Letters that change when accents are stripped."""
 
     share: float  # of all letters and marks (0-1)
-    script: str  # whose letters most of them are, as Unicode calls it: "Hangul", "Latin"
-    word: str  # the most frequent word with one, lower-cased; of a long one a part
-    stripped: str  # what becomes of it; its letters stand apart if they are more than before
+    script: str  # the most frequent one among them, with its Unicode name: "Hangul", "Latin"
+    word: str  # the most frequent word with one, lower-cased; only a part of a long word
+    stripped: str  # the word without accents; letters are spaced if there are more than before
 
     def __str__(self) -> str:
         return (
@@ -35,10 +35,10 @@ class LostLetters(NamedTuple):
 
 
 def find_lost_letters(lines: Iterable[str]) -> LostLetters | None:
-    """Which letters an uncased vocabulary changes beyond their case; None if it changes none.
+    """Return the letters that an uncased vocabulary changes beyond their case, if any.
 
     Args:
-        lines: some of the text.
+        lines: a sample of the text.
 
     >>> print(find_lost_letters(["Ça va", "été ou hiver"]))
     21% of its letters (Latin) are changed: 'ça' becomes 'ca'
@@ -73,9 +73,9 @@ def find_lost_letters(lines: Iterable[str]) -> LostLetters | None:
 
 
 def warn_of_lost_letters(files: Sequence[str]) -> None:
-    """Says so when an uncased vocabulary would change more of a corpus than its case.
+    """Warn if an uncased vocabulary would change more of a corpus than its case.
 
-    It looks at the beginnings of up to 20 files.
+    The sample is the first lines of up to 20 files.
     """
     sample = files[:: -(-len(files) // _SAMPLE_FILES)]
     lines = (
@@ -84,11 +84,11 @@ def warn_of_lost_letters(files: Sequence[str]) -> None:
         for line in islice(read_lines(file, "replace"), _SAMPLE_LINES)
     )
     lost = find_lost_letters(lines)
-    if lost and lost.share >= _WORTH_SAYING:
+    if lost and lost.share >= _WORTH_A_WARNING:
         logger.warning(
             "--do_lower_case does more than lower-case this text: it strips accents (Unicode NFD), and "
-            "%s. Words that differ only in this become one word, and answers come back in such "
-            "letters. To keep them, learn the vocabulary with --do_lower_case=False; the folder "
-            "of the vocabulary remembers it.",
+            "%s. Words that differ only in accents become one word, and answers contain the changed "
+            "letters. To keep the letters, learn the vocabulary with --do_lower_case=False. The folder "
+            "of the vocabulary stores this choice.",
             lost,
         )

@@ -1,7 +1,6 @@
 """One group of documents to its record files: the unit of work of `create_pretraining_data`.
 
-A group is what the reference's script would make of these documents alone, with the group's seed.
-Workers and Beam get nothing but groups.
+The records equal those that the reference's script makes of these documents alone with the group's seed.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ from bert_tf.tokenization import CHINESE_BLOCKS, FullTokenizer, is_chinese_char
 
 logger = logging.getLogger(__name__)
 
-# A token that continues a word of a segmented text, though it has no "##": set in its id until the
-# record is written.
+# Bit in the id of a token without "##" that continues a word of a segmented text. The record does not
+# contain it.
 _CONTINUES = 1 << 28
 
-# Share of the work done, instances made so far.
+# Fraction of the work done, instances made so far.
 OnProgress = Callable[[float, int], None]
 
 
 @dataclass(frozen=True)
 class GroupJob:
-    """A group and where it goes."""
+    """A group and its output files."""
 
     number: int
     seed: int
@@ -54,14 +53,14 @@ class GroupJob:
 
 @dataclass(frozen=True)
 class GroupResult:
-    """What became of a group."""
+    """A finished group."""
 
     done: DoneGroup
     logged: tuple[str, ...]  # the first instances, in words
 
 
 def group_seed(random_seed: int, number: int, num_groups: int) -> int:
-    """The seed of a group: the run's own if there is only one, else one made of it and the number."""
+    """Return the seed of a group: that of the run for a single group, else a hash with the number."""
     if num_groups == 1:
         return random_seed
     digest = hashlib.sha256(f"{random_seed}:{number}".encode()).digest()
@@ -70,7 +69,7 @@ def group_seed(random_seed: int, number: int, num_groups: int) -> int:
 
 @functools.lru_cache(maxsize=1)
 def load_tokenizer(vocab_file: str, do_lower_case: bool) -> FullTokenizer:
-    """One for all groups of a process, with the words it remembers."""
+    """Load the tokenizer once per process, so that groups share its cache of words."""
     tokenizer = FullTokenizer(vocab_file, do_lower_case=do_lower_case)
     try:
         check_vocabulary(tokenizer.vocab)
@@ -82,7 +81,7 @@ def load_tokenizer(vocab_file: str, do_lower_case: bool) -> FullTokenizer:
 def make_group(
     job: GroupJob, settings: RecordSettings, on_progress: OnProgress | None = None
 ) -> GroupResult:
-    """Reads a group and writes its files.
+    """Read a group and write its files.
 
     Raises:
         ValueError: the text is not UTF-8 (the message has file, line and byte offset), or the
@@ -95,7 +94,7 @@ def make_group(
     )
     compression = "GZIP" if settings.gzip_compress else None
     with ExitStack() as stack:
-        # Opened before the long work: a folder that cannot be written to is found out at once.
+        # Opened before the long work, so that a folder without write access fails at once.
         writers = [
             stack.enter_context(RecordWriter(file, specs, compression)) for file in job.output_files
         ]
@@ -129,7 +128,7 @@ def make_group(
 def read_documents(
     group: Group, tokenizer: FullTokenizer, settings: RecordSettings
 ) -> list[Document]:
-    """The documents of a group, in order; those without tokens are dropped."""
+    """Return the documents of a group in order, without those that have no tokens."""
     encode = _segmented_encoder(tokenizer) if settings.segmented_text else tokenizer.encode
     new_document = functools.partial(Document, typecode=id_typecode(tokenizer, settings))
     documents = [new_document()]
@@ -144,7 +143,7 @@ def read_documents(
 
 
 def id_typecode(tokenizer: FullTokenizer, settings: RecordSettings) -> str:
-    """Of the arrays that hold token ids: two bytes where that is enough."""
+    """Return the typecode of arrays of token ids: two bytes if that is enough."""
     short = max(tokenizer.vocab.values()) < 1 << 16 and not settings.segmented_text
     return "H" if short and settings.max_seq_length < 1 << 16 else "i"
 
@@ -164,7 +163,7 @@ def _make_instances(
     rng: RandomWords,
     work: _Work,
 ) -> None:
-    """Fills `rows`: each sequence is masked before the next one is drawn, as in the reference."""
+    """Fill `rows`. Mask each sequence before drawing the next one, as in the reference."""
     mask = make_masker(tokenizer, settings) if settings.max_predictions_per_seq else None
     typecode = id_typecode(tokenizer, settings)
     cls, sep = (array(typecode, [tokenizer.vocab[token]]) for token in ("[CLS]", "[SEP]"))
@@ -196,7 +195,7 @@ def _write_instances(
     rng: RandomWords,
     work: _Work,
 ) -> tuple[Counts, list[str]]:
-    """Deals the instances out to the files, one each in turn; the first are put into words."""
+    """Deal the instances out to the files, one each in turn, and describe the first ones."""
     logged: list[str] = []
     counts, number = Counts(), 0
     for batch in rows.shuffled(rng):
@@ -220,7 +219,7 @@ def _write_instances(
 
 
 def _in_words(values: dict, tokenizer: FullTokenizer) -> str:
-    """An instance as the reference logs it."""
+    """Format an instance like the reference's log."""
     token_ids = values["input_ids"][: values["input_mask"].sum()].tolist()
     lines = ["*** Example ***", f"tokens: {' '.join(tokenizer.convert_ids_to_tokens(token_ids))}"]
     for name, value in values.items():
@@ -244,8 +243,10 @@ _CHINESE_RUN = re.compile("([" + "".join(f"{chr(a)}-{chr(b)}" for a, b in CHINES
 
 
 def _segmented_encoder(tokenizer: FullTokenizer) -> Callable[[str], list[int]]:
-    """Ids of a text whose Chinese words stand between spaces; all but the first character of a
-    word are marked as continuing it. English and other words are as ever."""
+    """Return a function of a text with spaces between Chinese words to its ids.
+
+    All but the first character of a Chinese word are marked as continuing it.
+    """
 
     def encode(text: str) -> list[int]:
         ids: list[int] = []
@@ -261,7 +262,7 @@ def _segmented_encoder(tokenizer: FullTokenizer) -> Callable[[str], list[int]]:
 
 
 class _Work:
-    """Adds up how much of a group is done: reading once, then making and writing each copy."""
+    """Progress of a group: reading once, then making and writing each copy."""
 
     def __init__(self, dupe_factor: int, on_progress: OnProgress | None):
         self._report = on_progress or (lambda share, instances: None)

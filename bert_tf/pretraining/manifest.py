@@ -1,9 +1,8 @@
-"""`<output>.manifest.json`: what a set of record files is, and how far it has come.
+"""`<output>.manifest.json`: description and progress of a set of record files.
 
-It lies beside the files that `create_pretraining_data` writes, names them relative to itself (so that
-the folder can be moved), and says how they were made, group by group. While data are being made it
-lists the groups that are done; a run that was killed goes on with the others. Whoever reads the files
-compares them with it.
+`create_pretraining_data` writes it next to its record files. It names them relative to itself, so that
+the folder can be moved. It lists the groups that are done, so that a run that was killed resumes with
+the others. Readers of the files compare them with it.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from bert_tf.config import parse_json
 from bert_tf.data.files import expand_files, write_text
 
 SUFFIX = ".manifest.json"
-FORMAT = 1  # rises when the same flags make other records
+FORMAT = 1  # raised when the same flags make other records
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What was read and written."""
+    """Numbers of things read and written."""
 
     documents: int = 0
     sentences: int = 0
@@ -40,7 +39,7 @@ class Counts:
         return Counts(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
 
     def shares(self, max_seq_length: int) -> dict[str, float]:
-        """Figures that show at a glance whether the data are as they should be."""
+        """Return fractions and means that summarize the data."""
         instances = self.instances or 1
         return {
             "random_next_share": self.random_next / instances,
@@ -53,7 +52,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Shard:
-    """One file; its name is relative to the folder of the manifest."""
+    """One file, named relative to the folder of the manifest."""
 
     file: str
     records: int
@@ -73,14 +72,14 @@ class DoneGroup:
 
 @dataclass
 class Manifest:
-    """How a set of record files was made.
+    """Description of a set of record files.
 
     Args:
-        flags: that decide what the records are.
+        flags: the settings that decide the records.
         input: file, size and time of last change of each input.
         vocabulary: file, sha256, size.
-        num_groups: how many there will be.
-        groups: those that are done, by number.
+        num_groups: number of groups of the finished set.
+        groups: the groups that are done, by number.
     """
 
     flags: dict[str, Any]
@@ -104,7 +103,7 @@ class Manifest:
         return [shard for _, group in sorted(self.groups.items()) for shard in group.shards]
 
     def differences(self, other: Manifest) -> list[str]:
-        """What makes the records of `other` different ones: a line each."""
+        """Return a line for each difference that changes the records of `other`."""
         found = []
         if self.format != other.format:
             found.append(f"format: {self.format} there, {other.format} now")
@@ -119,7 +118,7 @@ class Manifest:
         return sorted(found)
 
     def write(self, path: str) -> None:
-        """Writes the file, whole or not at all."""
+        """Write the file, whole or not at all."""
         values = {
             "complete": self.is_complete,
             "totals": {**asdict(self.counts), **self.counts.shares(self.flags["max_seq_length"])},
@@ -133,29 +132,27 @@ _PLAIN_FIELDS = ("format", "version", "flags", "input", "vocabulary", "num_group
 
 
 def manifest_path(output_file: str) -> str:
-    """Where the manifest of a set lies whose (first) --output_file this is."""
+    """Return the path of the manifest of a set from its (first) --output_file."""
     return output_file + SUFFIX
 
 
 def expand_record_files(pattern_list: str) -> list[str]:
-    """`expand_files` for records: a manifest beside them, which `train.tf_record*` matches, is none.
+    """Return the files of `expand_files` without manifests, which `train.tf_record*` matches too.
 
     Raises:
         ValueError: a glob matches nothing, or there are only manifests.
     """
     files = [file for file in expand_files(pattern_list) if not file.endswith(SUFFIX)]
     if not files:
-        raise ValueError(
-            f"{pattern_list!r} matches no records, only what describes them ({SUFFIX})."
-        )
+        raise ValueError(f"{pattern_list!r} matches no records, only manifests (*{SUFFIX}).")
     return files
 
 
 def read_manifest(path: str) -> Manifest | None:
-    """The manifest, or None if there is none.
+    """Return the manifest, or None if the file does not exist.
 
     Raises:
-        ValueError: it is damaged.
+        ValueError: the file is damaged.
     """
     if not tf.io.gfile.exists(path):
         return None
@@ -174,7 +171,7 @@ def read_manifest(path: str) -> Manifest | None:
 
 
 def _check_types(plain: Mapping[str, Any], groups: Sequence[DoneGroup]) -> None:
-    """What others rely on, so that a damaged manifest is known where it is read."""
+    """Raise TypeError if a value that other modules use has a wrong type."""
     flags, vocabulary, lists = plain["flags"], plain["vocabulary"], [plain["input"]]
     numbers = [plain["num_groups"], vocabulary["size"], flags["max_seq_length"]]
     names = [vocabulary["sha256"]]
@@ -187,39 +184,39 @@ def _check_types(plain: Mapping[str, Any], groups: Sequence[DoneGroup]) -> None:
     for values, kind in ((numbers, int), (names, str), (lists, list)):
         for value in values:
             if not isinstance(value, kind):
-                raise TypeError(f"{value!r} stands where {kind.__name__} is wanted")
+                raise TypeError(f"{value!r} is not of type {kind.__name__}")
 
 
 def group_from_json(values: Mapping[str, Any]) -> DoneGroup:
-    """The inverse of `dataclasses.asdict`."""
+    """Return the group that `dataclasses.asdict` made these values of."""
     shards = [Shard(**shard) for shard in values["shards"]]
     return DoneGroup(**{**values, "shards": shards, "counts": Counts(**values["counts"])})
 
 
 def is_whole(folder: str, shard: Shard) -> bool:
-    """Whether a file is there and of the size that was written."""
+    """Return True if a file exists and has the size that was written."""
     path = os.path.join(folder, shard.file)
     return tf.io.gfile.exists(path) and tf.io.gfile.stat(path).length == shard.bytes
 
 
 def check_record_sets(files: Sequence[str], limits: Mapping[str, tuple[str, int]]) -> None:
-    """Refuses record files that disagree with their manifests; files without one pass.
+    """Raise if record files disagree with their manifests. Files without a manifest pass.
 
     Args:
-        files: record files, perhaps of several sets, perhaps a part of a set.
-        limits: what the run expects: name of a flag in the manifest, or "vocab_size" -> where the
-            run has its value from, the value.
+        files: record files of one or more sets, or a part of a set.
+        limits: expected values: name of a flag in the manifest or "vocab_size" -> the origin of the
+            value in this run, the value.
 
     Raises:
-        ValueError: a set is not finished, a file is missing or of another size, or was made with
-            other settings. The message names the file and the remedy.
+        ValueError: a set is not finished, a file is missing or has another size, or the settings
+            differ. The message names the file and the remedy.
     """
     for path, manifest in manifests_of(files).items():
         _check_set(path, manifest, limits)
 
 
 def manifests_of(files: Sequence[str]) -> dict[str, Manifest]:
-    """The manifests that name one of `files`, by their paths."""
+    """Return the manifests that name one of `files`, by their paths."""
     found = {}
     for folder in sorted({os.path.dirname(file) for file in files}):
         here = {os.path.basename(file) for file in files if os.path.dirname(file) == folder}
@@ -231,7 +228,7 @@ def manifests_of(files: Sequence[str]) -> dict[str, Manifest]:
 
 
 def _check_set(path: str, manifest: Manifest, limits: Mapping[str, tuple[str, int]]) -> None:
-    remedy = "Run the create_pretraining_data command that made it once more; it goes on."
+    remedy = "Run its create_pretraining_data command once more; the command resumes."
     if not manifest.is_complete:
         raise ValueError(
             f"{path}: only {len(manifest.groups)} of {manifest.num_groups} groups are written, so "
@@ -241,7 +238,7 @@ def _check_set(path: str, manifest: Manifest, limits: Mapping[str, tuple[str, in
         if not is_whole(os.path.dirname(path), shard):
             raise ValueError(
                 f"{os.path.join(os.path.dirname(path), shard.file)} is missing or does not have the "
-                f"{shard.bytes} bytes that {path} says. {remedy}"
+                f"{shard.bytes} bytes noted in {path}. {remedy}"
             )
     for name, (origin, expected) in limits.items():
         found = manifest.vocabulary["size"] if name == "vocab_size" else manifest.flags[name]

@@ -1,6 +1,6 @@
-"""Which tokens the masked language model has to predict, and what it sees in their place.
+"""Tokens that the masked language model predicts, and their replacements in its input.
 
-Of all pieces but [CLS] and [SEP], about `masked_lm_prob` are chosen. The model sees [MASK] for
+About `masked_lm_prob` of all pieces except [CLS] and [SEP] are chosen. The model sees [MASK] for
 80 % of them, a random entry of the vocabulary for 10 %, and the piece itself for 10 %.
 
     token_ids            [CLS] my dog  is hairy [SEP]
@@ -8,15 +8,15 @@ Of all pieces but [CLS] and [SEP], about `masked_lm_prob` are chosen. The model 
     masked_lm_positions                    4
     masked_lm_ids                        hairy
 
-What is chosen together:
+Units that are chosen together:
 
     a piece              the paper's first models
     a whole word         a first piece and the "##" that follow (`do_whole_word_mask`)
     an n-gram            1 to n neighbours of either kind, shorter ones more often (`max_ngram_size`)
-    a span               1 to 10 whole words, replaced all in the same way (`span_masking`)
+    a span               1 to 10 whole words, all replaced in the same way (`span_masking`)
 
-Pieces and whole words are drawn as often and in the same order as in the reference, so that one seed
-gives the reference's masks.
+Pieces and whole words use the same random draws as the reference, so that one seed gives the reference's
+masks.
 
 Source: Devlin et al. 2019, section 3.1 and appendix A.1; google-research/bert,
 create_pretraining_data.py, `create_masked_lm_predictions`. Spans: Joshi et al. 2020 (SpanBERT).
@@ -42,7 +42,7 @@ _POSITIONS = list(range(1 << 12))
 
 
 class MaskedTokens(NamedTuple):
-    """A sequence as the model sees it, and what it has to find out. Nothing is padded."""
+    """The model's input and its targets, without padding."""
 
     token_ids: array
     masked_lm_positions: list[int]  # ascending, from 0 = [CLS]
@@ -53,11 +53,12 @@ class Masker:
     """Masks token sequences of one vocabulary.
 
     Args:
-        vocab: token -> id, in file order; random words are drawn from all of its entries.
-        settings: with `max_predictions_per_seq`; `segmented_text` has no effect here. Runs of k are
-            k times rarer than runs of 1, up to `max_ngram_size`. The lengths of spans are geometric
-            with mean 3.8 up to `LONGEST_SPAN`.
-        continuations: ids that continue a word; those of the `##` pieces unless given.
+        vocab: token -> id, in file order. Random words are drawn from all entries.
+        settings: with `max_predictions_per_seq`; `segmented_text` has no effect here. The reference
+            has neither n-grams nor spans. Runs of k are k times rarer than runs of 1, up to
+            `max_ngram_size`. A span becomes all [MASK], all random words, or stays. The lengths of
+            spans are geometric with mean 3.8 up to `LONGEST_SPAN`.
+        continuations: ids that continue a word. Default: those of the `##` pieces.
 
     Attributes:
         cls_id, sep_id: ids of [CLS] and [SEP], which are never masked.
@@ -92,7 +93,7 @@ class Masker:
         self._mask_token_prob = settings.mask_token_prob
         self._is_mask = Threshold.of(settings.mask_token_prob)
         self._share_kept = _share_kept(*mixture)
-        # Cumulative shares of the lengths 1, 2, ...; None where only single units are masked.
+        # Cumulative fractions of the lengths 1, 2, ...; None if only single units are masked.
         weights = None
         if settings.span_masking:
             weights = [(1 - _SPAN_ENDS) ** k for k in range(LONGEST_SPAN)]
@@ -101,12 +102,12 @@ class Masker:
         self._length_shares = weights and [w / sum(weights) for w in accumulate(weights)]
 
     def __call__(self, token_ids: array, end_a: int, rng: RandomWords) -> MaskedTokens:
-        """Masks one sequence.
+        """Mask one sequence.
 
         Args:
             token_ids: [CLS] A [SEP] B [SEP], or [CLS] A [SEP], without padding.
             end_a: position of the first [SEP].
-            rng: shuffles the candidates, then decides what stands in for each chosen piece.
+            rng: shuffles the candidates, then draws the replacement of each chosen piece.
         """
         num_to_predict = min(
             self._max_predictions, max(1, round(len(token_ids) * self._masked_lm_prob))
@@ -129,7 +130,7 @@ class Masker:
         words = self._group_words(token_ids, candidates)
         rng.shuffle(words)
         positions: list[int] = []
-        for word in words:  # a word that would be too much is left out; a shorter one may still fit
+        for word in words:  # skip a word that is too long, because a shorter one may still fit
             if len(positions) + len(word) <= num_to_predict:
                 positions += word
                 if len(positions) == num_to_predict:
@@ -144,7 +145,7 @@ class Masker:
         num_to_predict: int,
         rng: RandomWords,
     ) -> list[list[int]]:
-        """Runs of neighbouring words (or pieces) in one sentence of the pair, as positions."""
+        """Choose runs of neighbouring words (or pieces) in one sentence of the pair; positions."""
         units = [[position] for position in candidates]
         if self._whole_words:
             units = self._group_words(token_ids, candidates)
@@ -172,10 +173,10 @@ class Masker:
         return runs
 
     def _group_words(self, token_ids: Sequence[int], candidates: list[int]) -> list[list[int]]:
-        """Candidate positions, a list for each word: its first piece and those that continue it.
+        """Group candidate positions by word: its first piece and those that continue it.
 
-        As in the reference, `##` pieces at the front of B, whose word was cut off by truncation,
-        count as pieces of the last word of A.
+        If truncation cut a word at the front of B, its `##` pieces belong to the last word of A, as
+        in the reference.
         """
         continuations = self._continuations
         words: list[list[int]] = []
@@ -187,14 +188,14 @@ class Masker:
         return words
 
     def _replace(self, token_ids: array, positions: list[int], rng: RandomWords) -> MaskedTokens:
-        """Puts in what the model sees. `positions` are in the order of the draws; sorts them."""
+        """Replace pieces one by one. Sort `positions`, which come in the order of the draws."""
         masked = token_ids[:]
         mask_id, (low, high, rest) = self._mask_id, self._is_mask
         rng.reserve(2 * len(positions))
         words, at = rng.words, rng.at
-        left = 2 * len(positions)  # words that are needed at least
+        left = 2 * len(positions)  # least number of words needed
         for position in positions:
-            # `random() < mask_token_prob`; this is the loop that runs most often.
+            # `random() < mask_token_prob`, inlined because this loop runs most often.
             first = words[at]
             at += 2
             if first < low or (first < high and words[at - 1] < rest):
@@ -211,7 +212,7 @@ class Masker:
     def _replace_units(
         self, token_ids: array, units: list[list[int]], rng: RandomWords
     ) -> MaskedTokens:
-        """As `_replace`, with one decision for all positions of a unit."""
+        """Replace pieces like `_replace`, with one decision for all positions of a unit."""
         masked = token_ids[:]
         for unit in units:
             if rng.random() < self._mask_token_prob:
@@ -231,12 +232,12 @@ class Masker:
 
 
 def continuation_ids(vocab: Mapping[str, int]) -> frozenset[int]:
-    """The ids of the `##` pieces."""
+    """Return the ids of the `##` pieces."""
     return frozenset(index for token, index in vocab.items() if token.startswith("##"))
 
 
 def check_vocabulary(vocab: Mapping[str, int]) -> None:
-    """Refuses a vocabulary with which no pre-training data can be made."""
+    """Raise ValueError if the vocabulary lacks a token that masking needs."""
     missing = [token for token in ("[CLS]", "[SEP]", "[MASK]") if token not in vocab]
     if missing:
         raise ValueError(
@@ -246,7 +247,7 @@ def check_vocabulary(vocab: Mapping[str, int]) -> None:
 
 
 def check_mixture(mask_token_prob: float, random_token_prob: float) -> None:
-    """Refuses shares that are none."""
+    """Raise ValueError unless both are probabilities that sum to at most 1."""
     for name, value in (
         ("mask_token_prob", mask_token_prob),
         ("random_token_prob", random_token_prob),
@@ -256,16 +257,16 @@ def check_mixture(mask_token_prob: float, random_token_prob: float) -> None:
     if _exact(mask_token_prob) + _exact(random_token_prob) > 1:
         raise ValueError(
             f"`mask_token_prob` is {mask_token_prob} and `random_token_prob` {random_token_prob}, "
-            "more than 1 together. What they leave over is the share that stays as it is."
+            "more than 1 together. The rest is the fraction of pieces that stay unchanged."
         )
 
 
 def _share_kept(mask_token_prob: float, random_token_prob: float) -> float:
-    """Of the pieces that are not replaced by [MASK], the share that stays: 0.5 for 0.8 and 0.1."""
+    """Return the fraction kept of the pieces that do not become [MASK]: 0.5 for 0.8 and 0.1."""
     others = 1 - _exact(mask_token_prob)
     return float((others - _exact(random_token_prob)) / others) if others else 0.0
 
 
 def _exact(value: float) -> Fraction:
-    """The number that was written down: a tenth for 0.1."""
+    """Return the number as it is written: a tenth for 0.1."""
     return Fraction(repr(float(value)))

@@ -1,15 +1,15 @@
 """Masks that are new in every epoch, as TensorFlow operations on a batch of unmasked records.
 
-`create_pretraining_data --masking=none` writes records without masks; here a batch of them becomes
-what a batch of masked records is: the same features, of the same shapes and dtypes.
+`create_pretraining_data --masking=none` writes records without masks. This module adds the masks to a
+batch of them: the same features as in masked records, with the same shapes and dtypes.
 
-The rules are those of masking.py (pieces and whole words); the draws are others. They are a function
-of (seed, number of the batch) alone, so that a run which goes on after an interruption sees the masks
-of one that was never interrupted, and two runs with one seed see the same.
+The rules are those of masking.py (pieces and whole words), with other random draws. The draws depend
+only on (seed, number of the batch). A resumed run therefore sees the masks of an uninterrupted one, and
+two runs with one seed see the same masks.
 
-Shapes: B batch, S sequence, P predictions. There are at most S words in a sequence.
+Shapes: B batch, S sequence, P predictions. A sequence has at most S words.
 
-Source: as masking.py; the idea of new masks in each epoch: Liu et al. 2019 (RoBERTa), section 4.1.
+Source: see masking.py. New masks in each epoch: Liu et al. 2019 (RoBERTa), section 4.1.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from bert_tf.pretraining.masking import check_mixture, check_vocabulary, continu
 
 
 class DynamicMasker:
-    """Masks batches of token sequences of one vocabulary.
+    """Masker of batches of token sequences of one vocabulary.
 
     Args:
-        vocab: token -> id, ids 0, 1, 2 and so on; random words are drawn from all of them.
-        masked_lm_prob: share of a sequence, [CLS] and [SEP] counted, that is predicted (0-1).
-        max_predictions_per_seq: P, the most that is predicted of any sequence.
+        vocab: token -> id, ids 0, 1, 2 and so on. Random words are drawn from all of them.
+        masked_lm_prob: fraction of a sequence, [CLS] and [SEP] counted, that is predicted (0-1).
+        max_predictions_per_seq: P, the most predictions of any sequence.
         do_whole_word_mask: mask all `##` pieces of a word together with its first one.
-        mask_token_prob: share of the chosen pieces that are replaced by [MASK] (0-1).
-        random_token_prob: share that is replaced by a random entry; the rest stays as it is.
+        mask_token_prob: fraction of the chosen pieces that become [MASK] (0-1).
+        random_token_prob: fraction that become a random entry. The rest stays unchanged.
 
     Raises:
         ValueError: the vocabulary lacks [CLS], [SEP] or [MASK], or a value is out of its range.
@@ -62,7 +62,7 @@ class DynamicMasker:
         self._random_token_prob = random_token_prob
         self._mask_id = vocab["[MASK]"]
         self._vocab_size = len(vocab)
-        # What a piece is: whether it may be chosen, and whether it continues a word.
+        # Per piece: True if it may be chosen; True if it continues a word.
         self._is_candidate = np.ones(self._vocab_size, bool)
         self._is_candidate[[vocab["[CLS]"], vocab["[SEP]"]]] = False
         self._continues = np.zeros(self._vocab_size, bool)
@@ -71,17 +71,17 @@ class DynamicMasker:
     def __call__(
         self, features: Mapping[str, tf.Tensor], seed: tf.Tensor | int, number: tf.Tensor | int
     ) -> dict[str, tf.Tensor]:
-        """Masks one batch.
+        """Mask one batch.
 
         Args:
-            features: `input_ids` and `input_mask`, int32 [B, S]; others are passed on.
-            seed: of the run.
-            number: of the batch.
+            features: `input_ids` and `input_mask`, int32 [B, S]. Others are returned unchanged.
+            seed: seed of the run.
+            number: number of the batch.
 
         Returns:
             `features` with `input_ids` as the model sees them, and `masked_lm_positions` (int32
             [B, P], ascending), `masked_lm_ids` (int32 [B, P], the original pieces) and
-            `masked_lm_weights` (float32 [B, P]); slots that are not used are 0 in all three.
+            `masked_lm_weights` (float32 [B, P]). Unused slots are 0 in all three.
         """
         seed, number = tf.cast(seed, tf.int64), tf.cast(number, tf.int64)
         seeds = tf.unstack(tf.random.experimental.stateless_split([seed, number], 3))
@@ -106,35 +106,35 @@ class DynamicMasker:
         }
 
     def _choose(self, input_ids: tf.Tensor, input_mask: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Which positions are predicted, bool [B, S]."""
+        """Choose the positions to predict, bool [B, S]."""
         is_candidate = tf.gather(self._is_candidate, input_ids) & (input_mask > 0)
         word = self._words(input_ids, is_candidate)  # number of the word of each position
-        lengths = _count(word)  # [B, S]: pieces of each word, 0 where there is no such word
+        lengths = _count(word)  # [B, S]: pieces of each word, 0 for unused numbers
         score = tf.random.stateless_uniform(tf.shape(lengths), seed)
         order = tf.argsort(tf.where(lengths > 0, score, 2.0))  # the words of a sequence, shuffled
         is_taken = _take_what_fits(
             tf.gather(lengths, order, batch_dims=1), self._num_to_predict(input_mask)
         )
-        # Back from the shuffled words to the words, and from them to their pieces.
+        # Back from the shuffled words to the words, then to their pieces.
         is_taken = tf.gather(is_taken, tf.argsort(order), batch_dims=1)
         return is_candidate & tf.gather(is_taken, tf.maximum(word, 0), batch_dims=1)
 
     def _words(self, input_ids: tf.Tensor, is_candidate: tf.Tensor) -> tf.Tensor:
-        """The number of the word that each position belongs to, from 0, int32 [B, S]; -1 for none.
+        """Return the number of each position's word, from 0, int32 [B, S]; -1 without a word.
 
-        As in the reference, `##` pieces at the front of B, whose word was cut off by truncation,
-        count as pieces of the last word of A.
+        If truncation cut a word at the front of B, its `##` pieces belong to the last word of A, as
+        in the reference.
         """
         starts = is_candidate
         if self._whole_words:
             starts &= ~tf.gather(self._continues, input_ids)
         word = tf.cumsum(tf.cast(starts, tf.int32), axis=1) - 1
-        # A sequence that begins in the middle of a word: these pieces are a word as well.
+        # The first pieces of a sequence that begins within a word are a word as well.
         word += tf.reduce_max(tf.cast(is_candidate & (word < 0), tf.int32), axis=1, keepdims=True)
         return tf.where(is_candidate, word, -1)
 
     def _num_to_predict(self, input_mask: tf.Tensor) -> tf.Tensor:
-        """int32 [B, 1], by Python's own `round` for every possible length."""
+        """Return int32 [B, 1], rounded by Python's `round` for every possible length."""
         wanted = [
             min(self._max_predictions, max(1, round(length * self._masked_lm_prob)))
             for length in range(input_mask.shape[1] + 1)
@@ -142,7 +142,7 @@ class DynamicMasker:
         return tf.gather(wanted, tf.reduce_sum(input_mask, axis=1, keepdims=True))
 
     def _positions(self, is_chosen: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Positions int32 [B, P], ascending and then 0, and their weights float32 [B, P]."""
+        """Return positions int32 [B, P], ascending and then 0, and weights float32 [B, P]."""
         length = is_chosen.shape[1]
         from_end = tf.where(is_chosen, tf.range(length, 0, -1), 0)  # S for position 0
         from_end = tf.math.top_k(from_end, min(self._max_predictions, length)).values
@@ -152,7 +152,7 @@ class DynamicMasker:
 
 
 def _count(word: tf.Tensor) -> tf.Tensor:
-    """How often each of the numbers 0 to S - 1 stands in its row of int32 [B, S]."""
+    """Count each of the numbers 0 to S - 1 in its row of int32 [B, S]."""
     rows, length = tf.shape(word)[0], word.shape[1]
     first = tf.range(rows)[:, None] * length
     flat = tf.where(word >= 0, word + first, -1)  # -1 is not counted
@@ -161,14 +161,13 @@ def _count(word: tf.Tensor) -> tf.Tensor:
 
 
 def _take_what_fits(lengths: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
-    """Takes words in their order; one that would be too much is left out, a shorter one may fit.
+    """Take words in their order; skip a word that is too long, because a shorter one may fit.
 
-    In each round as many are taken as fit one after the other. The one that does not is longer than
-    what is left, and what is left only shrinks: so a word that is left out never fits again, and
-    after a few rounds nothing fits.
+    Each round takes words one after the other until one does not fit. That word is longer than the
+    room left. The room only shrinks, so the word never fits later. After a few rounds nothing fits.
 
     Args:
-        lengths: int32 [B, S], 0 for no word.
+        lengths: int32 [B, S], 0 without a word.
         limit: int32 [B, 1], the most pieces.
 
     Returns:

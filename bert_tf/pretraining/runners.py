@@ -1,13 +1,13 @@
-"""Groups in turn, in processes, or as the elements of an Apache Beam pipeline: the same records.
+"""Runners of groups: in turn, in processes, or in an Apache Beam pipeline, with the same records.
 
     python run_scripts/create_pretraining_data.py ... --runner=DirectRunner \
         -- --direct_num_workers=4 --direct_running_mode=multi_processing
 
-With Beam every worker reads its groups from the corpus and writes their files itself, so both must lie
-where all workers see them.
+Each worker of Beam reads its groups from the corpus and writes their files itself. All workers need
+access to both.
 
-The manifest beside the records says which groups of which flags are done; Beam's workers write a note
-for each group beside it. A run that was stopped goes on with the others.
+The manifest next to the records lists the groups that are done and their settings. Workers of Beam write
+a note for each group next to it. A run that was stopped resumes with the other groups, with any runner.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bert_tf.pretraining.settings import RecordSettings
 
 logger = logging.getLogger(__name__)
 
-# Number of the group, share that is done, instances made.
+# Number of the group, fraction that is done, instances made.
 Report = Callable[[int, float, int], None]
 
 Runner = Callable[[Sequence[GroupJob], RecordSettings, Report], Iterable[GroupResult]]
@@ -42,13 +42,15 @@ _SECONDS_BETWEEN_REPORTS = 0.2
 def run(
     jobs: Sequence[GroupJob], settings: RecordSettings, runner: Runner, report: Report
 ) -> Iterator[GroupResult]:
-    """The result of each group, as it comes; those that an earlier run has notes of are not made.
+    """Yield the result of each group as soon as it is done.
+
+    Groups with notes of an earlier run are not made again.
 
     Args:
         jobs: the groups that the manifest lacks.
-        settings: resolved.
+        settings: the settings, resolved.
         runner: `Workers` or `Beam`.
-        report: of the progress.
+        report: called with the progress of each group.
     """
     noted = {job.number: result for job in jobs if (result := _read_note(job)) is not None}
     missing = [job for job in jobs if job.number not in noted]
@@ -61,12 +63,12 @@ def run(
 
 @dataclass(frozen=True)
 class Workers:
-    """Groups one by one in this process, or `num_workers` at a time in new ones.
+    """Runner on this machine: one group at a time in this process, or several in new processes.
 
-    When the first fails, the others are stopped. The workers end with this process, however it ends.
+    The first error stops all workers. Workers end when this process ends for any reason.
 
     Raises:
-        Exception: what a worker raised.
+        Exception: an exception of a worker.
         RuntimeError: a worker was killed, for example because memory ran out.
     """
 
@@ -80,7 +82,7 @@ class Workers:
             jobs,
             min(self.num_workers, len(jobs)),
             on_message=lambda values: report(*values),
-            remedy="What is complete stays: run the same command again, with fewer num_workers.",
+            remedy="Complete groups are kept: run the same command again, with fewer num_workers.",
         )
 
 
@@ -90,7 +92,7 @@ def _work(settings: RecordSettings, job: GroupJob, send: Send) -> GroupResult:
 
 
 def _throttled(number: int, report: Report) -> Callable[[float, int], None]:
-    """Reports of one group, at most a few per second."""
+    """Return a function that reports on one group a few times per second."""
     last = 0.0
 
     def on_progress(share: float, instances: int) -> None:
@@ -105,15 +107,15 @@ def _throttled(number: int, report: Report) -> Callable[[float, int], None]:
 
 @dataclass(frozen=True)
 class Beam:
-    """Groups as elements of an Apache Beam pipeline; the results when it has ended.
+    """Runner in an Apache Beam pipeline, with all results at its end.
 
     Args:
         runner: "DirectRunner" and so on.
-        flags: Beam's own.
+        flags: flags of Beam.
 
     Raises:
         ImportError: Beam is not installed.
-        RuntimeError: a worker wrote where this process does not see it.
+        RuntimeError: a worker wrote to a folder that this process does not see.
     """
 
     runner: str
@@ -138,21 +140,21 @@ class Beam:
             result = _read_note(job)
             if result is None:
                 raise RuntimeError(
-                    f"The pipeline has ended, but {_note_path(job)} is not there. Do all workers "
+                    f"The pipeline has ended, but {_note_path(job)} is missing. Do all workers "
                     "write to the folder that this process sees?"
                 )
             yield result
 
 
 def make_and_note(job: GroupJob, settings: RecordSettings) -> int:
-    """What a worker of Beam does with a group; its number."""
+    """Make a group and its note in a worker of Beam; return its number."""
     result = make_group(job, settings)
     write_text(_note_path(job), json.dumps(asdict(result)) + "\n")
     return job.number
 
 
 def remove_notes(jobs: Iterable[GroupJob]) -> None:
-    """Removes what workers of Beam left of these groups."""
+    """Remove the notes of these groups."""
     for job in jobs:
         if tf.io.gfile.exists(path := _note_path(job)):
             tf.io.gfile.remove(path)
@@ -163,7 +165,7 @@ def _note_path(job: GroupJob) -> str:
 
 
 def _read_note(job: GroupJob) -> GroupResult | None:
-    """What became of a group, if its files are still there."""
+    """Return the noted result of a group, or None if a file is missing."""
     path = _note_path(job)
     if not tf.io.gfile.exists(path):
         return None
@@ -179,17 +181,17 @@ def _read_note(job: GroupJob) -> GroupResult | None:
 def start_or_resume(
     path: str, wanted: Manifest, jobs: Sequence[GroupJob], overwrite: bool
 ) -> Manifest:
-    """The manifest to fill: the one that is there if it is of the same flags, else a new one.
+    """Return the manifest to fill: the existing one if it has the same flags, else `wanted`.
 
     Raises:
-        ValueError: there are records of other flags, or of unknown ones, and not `overwrite`.
+        ValueError: records with other or unknown flags exist, and `overwrite` is False.
     """
     folder = os.path.dirname(path)
     found = read_manifest(path) if not overwrite else None
     if found is not None:
         if differences := found.differences(wanted):
             raise ValueError(
-                f"{path} is of records that were made differently:\n  "
+                f"{path} describes records with other settings:\n  "
                 + "\n  ".join(differences)
                 + "\nChoose another output_file, or pass `overwrite` to replace them."
             )
@@ -199,13 +201,13 @@ def start_or_resume(
             if all(is_whole(folder, shard) for shard in group.shards)
         }
         if len(whole) < len(jobs):
-            logger.info("Going on: %d of %d groups are written.", len(whole), len(jobs))
+            logger.info("Resuming: %d of %d groups are written.", len(whole), len(jobs))
         return replace(wanted, groups=whole)
     existing = [file for job in jobs for file in job.output_files if tf.io.gfile.exists(file)]
     if existing and not overwrite:
         raise ValueError(
-            f"{existing[0]} exists, and no {os.path.basename(path)} says how it was made. Choose "
-            "another output_file, or pass `overwrite` to replace it."
+            f"{existing[0]} exists without a {os.path.basename(path)} that describes it. Choose "
+            "another output_file, or pass overwrite to replace it."
         )
     if overwrite:
         _remove_set(path)
@@ -214,7 +216,7 @@ def start_or_resume(
 
 
 def _remove_set(path: str) -> None:
-    """Removes the files of an earlier run, which a glob would find among the new ones."""
+    """Remove the files of an earlier run, which a glob would find among the new ones."""
     try:
         found = read_manifest(path)
     except ValueError:  # damaged, or of another version

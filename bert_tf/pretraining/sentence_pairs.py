@@ -1,18 +1,18 @@
-"""Documents to the sequences that pre-training sees: pairs for next-sentence prediction, and others.
+"""Documents to the sequences of pre-training: pairs for next-sentence prediction, and others.
 
 A document is cut into chunks of whole sentences, each about one sequence long. The first sentences
-of a chunk are A. B is the rest of the chunk (the next sentence), or, half of the time, sentences of
-another document (a random one); the rest of the chunk then goes into the next chunk.
+of a chunk are A. B is the rest of the chunk (the next sentence) half of the time. Otherwise B is
+sentences of another, random document, and the rest of the chunk goes into the next chunk.
 
     chunk            s3 s4 s5 | s6 s7           | cut at random
     is next          A = s3 s4 s5, B = s6 s7        next chunk starts at s8
     is random        A = s3 s4 s5, B = r2 r3        next chunk starts at s6
 
-That is the objective `mlm_nsp`. With `mlm_sop` a chunk is cut in the same way, and B stands before A
-half of the time; with `mlm` it stays whole.
+That is the objective `mlm_nsp`. With `mlm_sop` a chunk is cut in the same way, and the two parts are
+swapped half of the time. With `mlm` a chunk stays whole.
 
-Pairs are drawn as often and in the same order as in the reference, so that one seed gives the
-reference's pairs. S is `max_seq_length`.
+Pairs use the same random draws as the reference, so that one seed gives the reference's pairs. S is
+`max_seq_length`.
 
 Source: Devlin et al. 2019, appendix A.2; google-research/bert, create_pretraining_data.py,
 `create_instances_from_document`. `mlm_sop`: Lan et al. 2020 (ALBERT). `mlm`: the paper's "No NSP".
@@ -33,15 +33,15 @@ OBJECTIVES = ("mlm_nsp", "mlm", "mlm_sop")
 # [CLS], [SEP], [SEP], and one token each for A and B.
 MIN_SEQ_LENGTH = 5
 
-# How often another random document is drawn when it is the one that A comes from.
+# Most draws of a random document until it is not the one of A.
 _MAX_DRAWS = 10
 
 
 class Document:
     """Token ids of the sentences of one text.
 
-    The sentences stand one after the other in one flat array: a run of sentences is then a slice,
-    and a token takes four bytes, or two with the typecode "H".
+    One flat array contains all sentences, so that a run of sentences is a slice. A token takes four
+    bytes, or two with the typecode "H".
     """
 
     __slots__ = ("_bounds", "_token_ids")
@@ -53,13 +53,13 @@ class Document:
             self.append(sentence)
 
     def append(self, sentence: Sequence[int]) -> None:
-        """Adds a sentence; one without tokens is none."""
+        """Append a sentence. Empty sentences are ignored."""
         if len(sentence):
             self._token_ids.extend(sentence)
             self._bounds.append(len(self._token_ids))
 
     def __len__(self) -> int:
-        """Number of sentences."""
+        """Return the number of sentences."""
         return len(self._bounds) - 1
 
     @property
@@ -67,19 +67,17 @@ class Document:
         return len(self._token_ids)
 
     def count(self, token_id: int) -> int:
-        """How often a token stands in the document."""
+        """Count the occurrences of a token in the document."""
         return self._token_ids.count(token_id)
 
     def tokens(self, first: int, end: int) -> array:
-        """Token ids of the sentences `first` to `end - 1`."""
+        """Return the token ids of the sentences `first` to `end - 1`."""
         return self._token_ids[self._bounds[first] : self._bounds[end]]
 
     def end_of_run(self, first: int, num_tokens: int) -> int:
-        """Where a run of sentences from `first` on ends.
+        """Return the number of the sentence after a run of sentences that starts at `first`.
 
-        Returns:
-            Number of the sentence after the run: the run holds at least one sentence, and then as
-            many as it takes to reach `num_tokens`, or all that there are.
+        The run has at least one sentence. It ends when it reaches `num_tokens`, or with the document.
         """
         end = bisect_left(self._bounds, self._bounds[first] + num_tokens, lo=first + 1)
         return min(end, len(self))
@@ -90,7 +88,7 @@ class SentencePair(NamedTuple):
 
     ids_a: array
     ids_b: array | None  # None for `mlm`
-    next_sentence_label: int  # 0: B follows A. 1: B is random (`mlm_nsp`), or stands before A.
+    next_sentence_label: int  # 0: B follows A. 1: B is random (`mlm_nsp`) or precedes A.
 
 
 def make_sequences(
@@ -102,22 +100,22 @@ def make_sequences(
     short_seq_prob: float,
     rng: RandomWords,
 ) -> Iterator[SentencePair]:
-    """The sequences of one document.
+    """Yield the sequences of one document.
 
-    Draws happen while iterating. Whoever masks with the same `rng` has to mask each sequence before
-    taking the next, which is the order of the reference.
+    Draws happen while iterating. Callers that mask with the same `rng` mask each sequence before they
+    take the next, which is the order of the reference.
 
     Args:
         objective: one of `OBJECTIVES`.
-        documents: all of the corpus; random sentences come from these.
+        documents: all of the corpus. Random sentences come from these.
         document_index: the document to cut up.
         max_seq_length: S, at least `MIN_SEQ_LENGTH`.
-        short_seq_prob: share of documents cut for a random, shorter length (0-1), as fine-tuning
-            meets short sequences too.
+        short_seq_prob: fraction of documents cut for a random, shorter length (0-1), because
+            fine-tuning has short sequences too.
         rng: the source of randomness.
 
     Raises:
-        ValueError: there is no such objective.
+        ValueError: `objective` is unknown.
     """
     max_tokens = max_seq_length - (2 if objective == "mlm" else 3)  # [CLS] and each [SEP]
     target_length = max_tokens
@@ -161,9 +159,9 @@ def _next_sentence_pairs(
 def _ordered_pairs(
     document: Document, max_tokens: int, target_length: int, rng: RandomWords
 ) -> Iterator[SentencePair]:
-    """Two neighbouring stretches of a document, swapped half of the time.
+    """Yield two neighbouring stretches of a document, swapped half of the time.
 
-    A chunk of one sentence is cut within the sentence; one of a single token is left out.
+    A chunk of one sentence is cut within the sentence. A chunk of a single token is left out.
     """
     start = 0
     while start < len(document):
@@ -186,7 +184,7 @@ def _ordered_pairs(
 def _single_sequences(
     document: Document, max_tokens: int, target_length: int, rng: RandomWords
 ) -> Iterator[SentencePair]:
-    """Stretches of whole sentences; what is too much goes from the front or the back."""
+    """Yield stretches of whole sentences, truncated at random at the front or the back."""
     start = 0
     while start < len(document):
         end = document.end_of_run(start, target_length)
@@ -201,7 +199,7 @@ _NOTHING = array("i")
 def _random_sentences(
     documents: Sequence[Document], not_this_one: int, target_length: int, rng: RandomWords
 ) -> array:
-    """Token ids of a run of sentences from another document (if ten draws find another)."""
+    """Return a run of sentences from another document (if ten draws find another)."""
     for _ in range(_MAX_DRAWS):
         index = rng.randrange(len(documents))
         if index != not_this_one:

@@ -1,17 +1,17 @@
-"""Paragraphs -> sentences, by rules that need neither a library nor the name of the language.
+"""Paragraphs -> sentences, by rules without a library and without the name of the language.
 
     >>> split_sentences("Dr. Li paid 3.14 dollars. Why? 他走了。下雨了。")
     ['Dr. Li paid 3.14 dollars.', 'Why?', '他走了。', '下雨了。']
 
-Where it cannot be known, two sentences stay one: to BERT a long sentence does less harm than half a
-one that ends in "Mr.". Only whitespace at the seams is lost.
+In doubt two sentences stay one, because half a sentence that ends in "Mr." harms BERT more than a long
+one. Only whitespace at the seams is lost.
 
-A mark ("." "!" "?" "…" and their sisters in other scripts) ends a sentence, if
+A mark ("." "!" "?" "…" and their equivalents in other scripts) ends a sentence, if
 
-    what stands before it    is no abbreviation, initial or ordinal,
-    what stands after it     begins like a sentence: no lower-case letter, no comma.
+    the text before it    is not an abbreviation, initial or ordinal,
+    the text after it     begins like a sentence: without a lower-case letter or comma.
 
-Both looks are of bounded length, so the time is linear in the text.
+Both texts are of bounded length, so the time is linear in the text.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Marks that end a sentence wherever they stand, with or without space behind them: East Asian, Indic,
-# Arabic, Ethiopic, Tibetan, Khmer, Burmese and Armenian ones.
+# Marks that end a sentence anywhere, with or without space after them: East Asian, Indic, Arabic,
+# Ethiopic, Tibetan, Khmer, Burmese and Armenian ones.
 _FINAL = "。｡．！？।॥؟۔።፧༎។။։"
 _CLOSERS = "\"'”’»›)]}）］｝」』】〉》〕｣"
 _OPENERS = "\"'“”„‟‘‚«»‹›([{（［｛「『【〈《〔｢¿¡"
-# No part of it can fail after the first character, so it never goes back over what it has read.
+# No part can fail after the first character, so the match never backtracks.
 _CANDIDATE = re.compile(
     rf"([.!?…{re.escape(_FINAL)}]+)"
     # French « Oui. » has a space, German »Ja.« and „Ja.“ close with what opens elsewhere.
@@ -44,11 +44,11 @@ _CANDIDATE = re.compile(
 _NUM_CHARACTERS_BEFORE = 40
 _NUM_CHARACTERS_AFTER = 40
 
-# With these a sentence goes on.
+# Characters that continue a sentence.
 _NEVER_FIRST = frozenset(",;:&=+|/%)]}、，；：・.!?…") | frozenset(_FINAL)
 
 # Abbreviations without their last full stop. Those in lower case may also be capitalized.
-# Something always follows these.
+# A word always follows these.
 _NEVER_LAST = _words(
     """
     mr mrs mx messrs dr drs prof profs mme mlle mgr msgr vs cf viz e.g i.e approx ca resp
@@ -56,7 +56,7 @@ _NEVER_LAST = _words(
     inkl sog bijv b.v d.w.z p.ej т.е напр см ср им ул акад проф डॉ प्रो पं
     """
 )
-# A number follows these, where they are abbreviations.
+# A number follows these if they are abbreviations.
 _BEFORE_NUMBER = _words(
     """
     no nos nr nrs num núm vol vols p pp pg pgs pag pág fig figs figg abb tab ch chap chs sec sect art
@@ -64,7 +64,7 @@ _BEFORE_NUMBER = _words(
     sept oct nov dec febr mrt okt dez tel ext max min стр рис гл ст
     """
 )
-# These stand within a sentence more often than at its end.
+# These occur within a sentence more often than at its end.
 _SELDOM_LAST = _words(
     """
     St Ste Mt Ft Pt jr sr esq al Gen Col Lt Maj Capt Cpt Cmdr Cdr Adm Brig Sgt Cpl Pvt Rev Hon Gov Sen
@@ -77,7 +77,7 @@ _SELDOM_LAST = _words(
 )
 # U.S, p.m, Ph.D, J.R.R
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,3}")
-# One letter after these is a name of its own: World War I, vitamin C, you and I.
+# One letter after these is a name: World War I, vitamin C, you and I.
 _BEFORE_LETTER = _words(
     """
     war vitamin type class group grade hepatitis division part phase plan point act league series
@@ -125,15 +125,15 @@ _KOREAN_PARTICLE = re.compile(
 )
 _BRACKETED = {")": "(", "]": "[", "）": "（"}
 _OMISSION = re.compile(r"[(\[（](?:\.\.\.|…)[)\]）]\s*")
-# What a word is stuck to: 햄블렌(G.W. Hamblen), Sept.-Oct. 1973
+# Characters that join a word to the one before it: 햄블렌(G.W. Hamblen), Sept.-Oct. 1973
 _STUCK = re.compile(r"[-–—/(\[{（「『\"“‘«]")
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a paragraph, without space around them; none is empty.
+    """Return the sentences of a paragraph, without space around them and without empty ones.
 
     Args:
-        text: of any length, in any language. Ends of lines in it are spaces like others.
+        text: of any length, in any language. Ends of lines count as spaces.
     """
     sentences = []
     start = 0
@@ -146,17 +146,17 @@ def split_sentences(text: str) -> list[str]:
 
 
 def make_splitter(name: str = "rules", language: str = "en") -> Splitter:
-    """A function that turns a paragraph into its sentences.
+    """Return a function that splits a paragraph into sentences.
 
     Args:
         name: "rules" for `split_sentences`, or "sentencex" for Wikimedia's library of that name,
             which has abbreviations of many languages.
-        language: ISO code, for sentencex, which falls back on a related language, then on English.
+        language: ISO code for sentencex, which falls back on a related language, then on English.
             The rules are the same for all languages.
 
     Raises:
         ImportError: the library is not installed.
-        ValueError: there is no such splitter.
+        ValueError: `name` is unknown.
     """
     if name == "rules":
         return split_sentences
@@ -166,8 +166,8 @@ def make_splitter(name: str = "rules", language: str = "en") -> Splitter:
         import sentencex
     except ImportError as error:
         raise ImportError(
-            "The splitter sentencex is a library that is not installed. It comes with "
-            "`pip install -e '.[sentences]'` in the checkout of bert_tf; the splitter rules needs none."
+            "The splitter sentencex is a library that is not installed. Install it with "
+            "`pip install -e '.[sentences]'` in the checkout of bert_tf, or use the splitter rules."
         ) from error
 
     def split(text: str) -> list[str]:
@@ -178,7 +178,7 @@ def make_splitter(name: str = "rules", language: str = "en") -> Splitter:
 
 
 def _ends_sentence(text: str, start: int, candidate: re.Match[str]) -> bool:
-    """Whether the sentence that begins at `start` ends with this mark."""
+    """Return True if the sentence that begins at `start` ends with this mark."""
     end = candidate.end()
     if end == len(text):
         return True
@@ -195,7 +195,7 @@ def _ends_sentence(text: str, start: int, candidate: re.Match[str]) -> bool:
     if marks[-1] in _FINAL:
         return _ends_with_final_mark(marks, closers, space, after)
     if first[0].islower() and not first[1:2].isupper():  # but iPhone
-        # After a letter of a script that has no capitals, a small one says nothing.
+        # A lower-case letter means nothing after a letter of a script without capitals.
         return character_before.isalpha() and not _is_cased(character_before)
     if closers and (_KOREAN_PARTICLE.match(first) or (marks in "?!" and after[0] in "(（")):
         return False
@@ -215,7 +215,7 @@ def _is_cased(character: str) -> bool:
 
 
 def _ends_without_space(text: str, mark: int, end: int) -> bool:
-    """For Latin marks in scripts that go without space, and where Korean forgot it: 했다.그러나"""
+    """Decide on Latin marks in scripts without spaces, and on Korean without one: 했다.그러나"""
     before, after = text[mark - 1 : mark], text[end]
     return (_is_han_or_kana(before) and _is_han_or_kana(after)) or (
         before in ("다", "요") and "가" <= after <= "힣"
@@ -236,11 +236,11 @@ def _ends_with_final_mark(marks: str, closers: str, space: str, after: str) -> b
 
 
 def _full_stop_ends(before: str, first: str, sentence_length: int) -> bool:
-    """Whether "." ends a sentence.
+    """Return True if "." ends a sentence.
 
     Args:
-        before: what stands before it, at most so far as the sentence reaches.
-        first: what stands after it, without space and opening quotation marks or brackets.
+        before: the text before it, at most from the beginning of the sentence.
+        first: the text after it, without space and opening quotation marks or brackets.
         sentence_length: characters from the beginning of the sentence to the full stop.
     """
     word = _last_word(before)
@@ -278,7 +278,7 @@ def _word_before_last(before: str) -> str:
 
 
 def _is_ordinal(word: str, before: str, first: str) -> bool:
-    """Whether a number with a full stop is an ordinal or part of a date: 3. Oktober, 2005. 3. 1."""
+    """Return True if a number with a full stop is an ordinal or date: 3. Oktober, 2005. 3. 1."""
     if len(word) > 2:
         return bool(re.match(r"\d{1,2}\.\s", first))
     if first[0].isdigit() or re.fullmatch(r"\d+\.", _word_before_last(before)):

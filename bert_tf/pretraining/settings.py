@@ -31,18 +31,21 @@ class MaskSettings:
         "rounded up, which is the reference's 20 for 128.",
         default=None,
     )
-    masked_lm_prob: float = option("Share of the tokens that is predicted (0-1).", default=0.15)
-    mask_token_prob: float = option("Of the predicted tokens, how many are [MASK].", default=0.8)
+    masked_lm_prob: float = option("Fraction of the tokens that is predicted (0-1).", default=0.15)
+    mask_token_prob: float = option(
+        "Fraction of the predicted tokens that become [MASK].", default=0.8
+    )
     random_token_prob: float = option(
-        "Of the predicted tokens, how many are random ones; the rest stays as it is.", default=0.1
+        "Fraction of the predicted tokens that become random ones; the rest stays unchanged.",
+        default=0.1,
     )
     max_ngram_size: int = option("Most neighbours that are masked together.", default=1)
     span_masking: bool = option(
         "Mask spans of 1 to 10 whole words, each replaced in one way.", default=False
     )
     segmented_text: bool = option(
-        "Chinese words stand between spaces in the input; --do_whole_word_mask then masks all "
-        "characters of a word together.",
+        "The input has spaces between Chinese words; --do_whole_word_mask then masks all characters of "
+        "a word together.",
         default=False,
     )
 
@@ -53,15 +56,17 @@ class RecordSettings(MaskSettings):
 
     vocab_file: str = option("The vocabulary of the model, one token per line.")
     do_lower_case: bool | None = option(
-        "Lower-case the text: True for uncased models, False for cased ones. Default: as "
-        "tokenizer_config.json beside the vocabulary says, or else its tokens, or else True.",
+        "Lower-case the text: True for uncased models, False for cased ones. Default: from "
+        "tokenizer_config.json next to the vocabulary, else from its tokens, else True.",
         default=None,
     )
     max_seq_length: int = option("Tokens per sequence, with [CLS], [SEP] and padding.", default=128)
-    random_seed: int = option("Seed of everything random.", default=12345)
-    dupe_factor: int = option("How often the corpus is used, each time masked anew.", default=10)
+    random_seed: int = option("Seed of all random draws.", default=12345)
+    dupe_factor: int = option(
+        "Number of times the corpus is used, each time with new masks.", default=10
+    )
     short_seq_prob: float = option(
-        "Share of documents cut into shorter sequences (0-1).", default=0.1
+        "Fraction of documents cut into shorter sequences (0-1).", default=0.1
     )
     objective: str = option(
         "mlm_nsp: masked words and next sentence; mlm: masked words, single sequences; mlm_sop: "
@@ -70,7 +75,7 @@ class RecordSettings(MaskSettings):
         choices=OBJECTIVES,
     )
     masking: str = option(
-        "static: masked here, as in the reference; none: not masked, to be masked while training.",
+        "static: masked now, as in the reference; none: not masked, for masks made while training.",
         default="static",
         choices=MASKINGS,
     )
@@ -112,5 +117,5 @@ class RecordSettings(MaskSettings):
             return 0
         if self.max_predictions_per_seq is not None:
             return self.max_predictions_per_seq
-        # Of the number as it is written: 0.15 * 100 is 15, and not a little more.
+        # Exact for the number as it is written: 0.15 * 100 is 15, not a little more.
         return max(1, math.ceil(self.max_seq_length * Fraction(repr(self.masked_lm_prob))))

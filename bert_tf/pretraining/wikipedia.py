@@ -5,7 +5,7 @@
     json            what `WikiExtractor --json` writes: per line one object with "title" and "text"
     plain           one paragraph per line, an empty line between documents
 
-Never more than one line is held (a whole document in JSON, where it is one line).
+At most one line is in memory (in JSON one line is a whole document).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bert_tf.config import parse_json
 
 FORMATS = ("wikiextractor", "json", "plain")
 
-# WikiExtractor does not escape the title: it may hold quotation marks.
+# WikiExtractor does not escape the title, which may contain quotation marks.
 _DOC = re.compile(r'<doc\b(?:.*?\btitle="(.*)")?.*>')
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-# A heading is at most so long.
+# Maximum length of a heading.
 _MAX_HEADING_WORDS = 6
 _MAX_HEADING_BYTES = 75  # of UTF-8, so that scripts with denser characters have fewer of them
 _ENDS = "!?…。！？।॥؟۔"
@@ -41,19 +41,19 @@ class Paragraph(NamedTuple):
 
 
 def read_paragraphs(lines: Iterable[str], file: str, format: str = "auto") -> Iterator[Paragraph]:
-    """The paragraphs of all documents of a file, without space around them; none is empty.
+    """Yield the paragraphs of all documents of a file, without space around them and empty ones.
 
     Args:
-        lines: of the file.
-        file: its name, for messages.
-        format: one of `FORMATS`, or "auto" to tell it from the first line that is not empty.
+        lines: lines of the file.
+        file: name of the file, for messages.
+        format: one of `FORMATS`, or "auto" to detect it from the first line that is not empty.
 
     Yields:
-        What there is of each document, in its order, and then an "end". Only Wikipedia has titles
-        and headings; in plain text all is "text". The end of a file ends a document.
+        The paragraphs of each document in their order, and then an "end". Only Wikipedia has titles
+        and headings; all of plain text is "text". The end of a file ends a document.
 
     Raises:
-        ValueError: the format is unknown, or the file is not in it; the message has the line.
+        ValueError: the format is unknown, or the file has another one. The message has the line.
 
     >>> lines = ['<doc title="Tides">', "Tides", "", "History.", "Sun &amp; moon pull. Why?", "</doc>"]
     >>> [kind for kind, _ in read_paragraphs(lines, "wiki_00")]
@@ -80,10 +80,10 @@ def read_paragraphs(lines: Iterable[str], file: str, format: str = "auto") -> It
 
 
 def is_heading(paragraph: str) -> bool:
-    """Whether a paragraph of WikiExtractor looks like a heading, a label or what is left of a formula.
+    """Return True if a paragraph looks like a heading, a label or the rest of a formula.
 
-    WikiExtractor writes "== Early life ==" as "Early life.", so what it is can only be guessed: at
-    most six words, with a full stop at the end or no mark at all.
+    WikiExtractor writes "== Early life ==" as "Early life.", so this is a guess: at most six words,
+    and a mark only at the end, a full stop.
 
     >>> [is_heading(text) for text in ("Early life.", "See also", "He was born. He died.", "Why?")]
     [True, True, False, False]
@@ -117,7 +117,7 @@ def _plain_paragraphs(numbered: Iterable[tuple[int, str]]) -> Iterator[Paragraph
 
 
 def _doc_paragraphs(numbered: Iterable[tuple[int, str]], file: str) -> Iterator[Paragraph]:
-    opened = 0  # line of the <doc> that we are in
+    opened = 0  # line of the open <doc>
     title: str | None = None  # until the first paragraph
     for number, line in numbered:
         line = line.strip()
@@ -127,7 +127,7 @@ def _doc_paragraphs(numbered: Iterable[tuple[int, str]], file: str) -> Iterator[
             if opened:
                 raise ValueError(
                     f"{file}:{number}: a <doc> within the <doc> of line {opened}, which no </doc> "
-                    "closed. The file is damaged; extract it once more."
+                    "closed. The file is damaged; extract it again."
                 )
             opened, title = number, _unescaped(match[1] or "")
         elif line == "</doc>":
@@ -146,7 +146,7 @@ def _doc_paragraphs(numbered: Iterable[tuple[int, str]], file: str) -> Iterator[
     if opened:
         raise ValueError(
             f"{file}:{opened}: this <doc> is never closed by a </doc>. The file is cut off; extract it "
-            "once more."
+            "again."
         )
 
 
@@ -158,7 +158,7 @@ def _json_paragraphs(numbered: Iterable[tuple[int, str]], file: str) -> Iterator
             article = parse_json(line)
         except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(
-                f"{file}:{number}: no JSON ({error}). Each line must be one JSON object; the line "
+                f"{file}:{number}: invalid JSON ({error}). Each line must be one JSON object; the line "
                 f"begins {line[:60]!r}. If this is plain text, give the format plain."
             ) from error
         text = article.get("text") if isinstance(article, dict) else None
@@ -170,7 +170,7 @@ def _json_paragraphs(numbered: Iterable[tuple[int, str]], file: str) -> Iterator
         if _SURROGATE.search(text):
             raise ValueError(
                 f"{file}:{number}: the text has half of a surrogate pair (\\ud800 to \\udfff), which "
-                "is no character and cannot be written as UTF-8. Take it out of the file."
+                "is not a character and cannot be written as UTF-8. Remove it from the file."
             )
         title: str | None = _unescaped(str(article.get("title") or ""))
         for piece in text.split("\n"):
@@ -181,7 +181,7 @@ def _json_paragraphs(numbered: Iterable[tuple[int, str]], file: str) -> Iterator
 
 
 def _wikipedia_paragraph(text: str, title: str | None) -> Paragraph:
-    """The paragraph by its kind. `title` is that of the document before its first paragraph."""
+    """Return the paragraph with its kind. Only the first paragraph has a `title`."""
     if text == title:
         return Paragraph("title", text)
     return Paragraph("heading" if is_heading(text) else "text", text)

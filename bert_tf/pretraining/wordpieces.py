@@ -2,9 +2,9 @@
 
     lines -> count_words -> {"the": 318213, "anarchism": 104, ...} -> learn_wordpieces -> tokens
 
-The reference has no such tool. Ours merges the most frequent pair of neighbouring pieces again and
-again (byte-pair encoding, Sennrich et al. 2016, on characters), and then keeps of a quarter more
-pieces than asked for those that `WordpieceTokenizer` uses most: merging leaves behind steps such as
+The reference has no such tool. This one merges the most frequent pair of neighbouring pieces again and
+again (byte-pair encoding, Sennrich et al. 2016, on characters). It learns a quarter more pieces than
+wanted and keeps those that `WordpieceTokenizer` uses most, because merging also makes steps such as
 "##ationa" that the longest match never takes. The result depends on the counts alone.
 """
 
@@ -31,15 +31,15 @@ NUM_UNUSED_TOKENS = 101  # as in the published cased model; the uncased one has 
 _UNUSED_BEFORE_UNK = 99  # in all published models, so that [UNK] is 100
 
 MAX_WORDS = 1_000_000  # distinct words kept while counting; about 100 bytes each, and 500 to learn
-# Stretches between spaces are collected up to these limits before they are split into words: how
-# many different ones, and characters read (Chinese has sentences without a space).
+# Limits on stretches between spaces that are collected before they are split into words: the number
+# of different ones, and the characters read (Chinese has sentences without a space).
 _MAX_CHUNKS = 500_000
 _MAX_CHARACTERS = 64_000_000
-_CANDIDATES = 1.25  # pieces that are learned per piece that is kept
+_CANDIDATES = 1.25  # pieces learned per piece kept
 
 
 class Coverage(NamedTuple):
-    """How a vocabulary does on a text, counted by occurrence."""
+    """Coverage of a text by a vocabulary, counted by occurrence."""
 
     num_words: int
     unknown_share: float  # of the words, in [0, 1]: those that become [UNK]
@@ -52,13 +52,13 @@ class Coverage(NamedTuple):
 
 
 def first_tokens(num_unused_tokens: int = NUM_UNUSED_TOKENS) -> list[str]:
-    """The tokens before the characters, with the ids of the published models.
+    """Return the tokens before the characters, with the ids of the published models.
 
     Args:
-        num_unused_tokens: rows kept free for tokens of one's own; 99 of them stand before [UNK].
+        num_unused_tokens: rows kept free for tokens of one's own. 99 of them precede [UNK].
 
     Raises:
-        ValueError: there are fewer than those 99.
+        ValueError: `num_unused_tokens` is below 99.
 
     >>> tokens = first_tokens()
     >>> [tokens.index(f"[{name}]") for name in ("PAD", "unused0", "UNK", "CLS", "SEP", "MASK")]
@@ -83,7 +83,7 @@ def _check_num_unused_tokens(number: int) -> None:
 def check_learning_options(
     character_coverage: float, min_frequency: int, num_unused_tokens: int
 ) -> None:
-    """Refuses what `learn_wordpieces` would refuse, for those who count for hours first."""
+    """Raise the errors of `learn_wordpieces` early, because counting may take hours."""
     if not 0.0 < character_coverage <= 1.0:
         raise ValueError(
             f"`character_coverage` is {character_coverage}, but must be above 0 and at most 1."
@@ -96,17 +96,17 @@ def check_learning_options(
 def count_words(
     lines: Iterable[str], do_lower_case: bool = True, *, max_words: int = MAX_WORDS
 ) -> Counter[str]:
-    """How often each word stands in `lines`, split as `BasicTokenizer` does.
+    """Count each word of `lines`, split like `BasicTokenizer`.
 
     Args:
         lines: any text.
         do_lower_case: lower-case and strip accents, for an uncased vocabulary.
-        max_words: above this number of distinct words the rarest are forgotten, until half of it is
-            left. Counts of rare words are then a little too low; memory stays bounded.
+        max_words: above this number of distinct words the rarest are dropped, until half of it is
+            left. This bounds the memory. Counts of rare words are then a little too low.
 
     Returns:
-        word -> count. A word longer than the tokenizer takes (`MAX_INPUT_CHARS_PER_WORD`) is cut
-        behind the first character too many, so that a file of base64 cannot fill the memory.
+        word -> count. A word longer than the tokenizer's limit (`MAX_INPUT_CHARS_PER_WORD`) is cut
+        after the first character beyond it, so that a file of base64 cannot fill the memory.
 
     Raises:
         ValueError: `max_words` is below 1.
@@ -115,7 +115,7 @@ def count_words(
         raise ValueError(f"`max_words` is {max_words}, but must be 1 or more.")
     tokenizer = BasicTokenizer(do_lower_case=do_lower_case)
     words: Counter[str] = Counter()
-    # The tokenizer works on one stretch between spaces at a time, so each is split only once.
+    # The tokenizer splits at spaces first, so each stretch between spaces is split only once.
     chunks: Counter[str] = Counter()
     num_characters = 0
 
@@ -133,7 +133,7 @@ def count_words(
             logger.info("Forgot the words that were seen less than %d times.", least)
 
     for line in lines:
-        # `str.split` takes a few control characters for space that the tokenizer deletes.
+        # `str.split` splits at a few control characters that the tokenizer deletes.
         chunks.update(line.split() if line.isprintable() else tokenizer.tokenize(line))
         num_characters += len(line)
         if len(chunks) > _MAX_CHUNKS or num_characters > _MAX_CHARACTERS:
@@ -152,25 +152,24 @@ def learn_wordpieces(
     num_unused_tokens: int = NUM_UNUSED_TOKENS,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
-    """The whole vocabulary, a token per id.
+    """Learn a whole vocabulary, a token per id.
 
     Args:
-        counts: word -> count, as `count_words` gives it.
-        vocab_size: V, tokens in all; the result has exactly that many.
-        character_coverage: share in (0, 1] of all characters that must be known; the rarest beyond
-            it are left out, and words with them are [UNK].
-        min_frequency: a pair that stands together less often than this is not merged.
+        counts: word -> count, from `count_words`.
+        vocab_size: V, the exact number of tokens.
+        character_coverage: fraction in (0, 1] of all characters that the vocabulary contains. The
+            rarest are left out, and words with them become [UNK].
+        min_frequency: a pair that occurs less often than this is not merged.
         num_unused_tokens: see `first_tokens`.
-        on_progress: called now and then with the pieces learned and the pieces wanted.
+        on_progress: called repeatedly with the pieces learned and the pieces wanted.
 
     Returns:
-        `first_tokens`; the characters; the characters as continuations ("##a", but for punctuation
+        `first_tokens`; the characters; the characters as continuations ("##a", except punctuation
         and ideographs, which are always words of their own); the longer pieces, the most used
         first.
 
     Raises:
-        ValueError: `vocab_size` has no room for the characters, or the corpus does not yield that
-            many pieces.
+        ValueError: `vocab_size` is too small for the characters, or too large for the corpus.
     """
     check_learning_options(character_coverage, min_frequency, num_unused_tokens)
     counts = {
@@ -202,10 +201,10 @@ def learn_wordpieces(
 
 
 def measure_coverage(tokens: Iterable[str], counts: Mapping[str, int]) -> Coverage:
-    """How `WordpieceTokenizer` with these tokens splits the words of a text.
+    """Measure the splits that `WordpieceTokenizer` with these tokens makes of a text.
 
     Raises:
-        ValueError: there are no words.
+        ValueError: `counts` is empty.
     """
     tokenizer = WordpieceTokenizer({token: index for index, token in enumerate(tokens)})
     num_words = num_unknown = num_pieces = 0
@@ -226,14 +225,14 @@ def merge_pairs(
     min_frequency: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
-    """Pieces of two or more characters, by merging the most frequent pair of neighbours each time.
+    """Merge the most frequent pair of neighbours again and again; return the new pieces.
 
-    Among equally frequent pairs the alphabet decides. Where the same piece arises from two pairs
-    ("ab" + "##c", "a" + "##bc") it counts once.
+    The alphabet decides between equally frequent pairs. A piece that arises from two pairs ("ab" +
+    "##c", "a" + "##bc") counts once.
 
     Args:
         counts: word -> count.
-        num_pieces: how many are wanted; the result is shorter if the words do not yield them.
+        num_pieces: number of pieces wanted. The result is shorter if the words yield fewer.
         min_frequency: see `learn_wordpieces`.
         on_progress: see `learn_wordpieces`.
 
@@ -252,15 +251,15 @@ def merge_pairs(
     words = [[piece_id("##" * (i > 0) + char) for i, char in enumerate(word)] for word in counts]
     weights = list(counts.values())
     frequency: defaultdict[tuple[int, int], int] = defaultdict(int)
-    # Pair -> words that had it when they were last looked at; some have lost it since.
+    # Pair -> words that had it at some point; some have lost it since.
     places: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     for index, word in enumerate(words):
         for pair in pairwise(word):
             frequency[pair] += weights[index]
             places[pair].append(index)
 
-    # Entries may be out of date: frequencies that fell are corrected when they reach the top, those
-    # that grew are pushed once more.
+    # Entries may be out of date. Frequencies that fell are corrected at the top of the heap. Those that
+    # grew are pushed again.
     def entry(pair: tuple[int, int]) -> tuple[int, str, str, tuple[int, int]]:
         return -frequency[pair], text[pair[0]], text[pair[1]], pair
 
@@ -317,7 +316,7 @@ def _with_pair_merged(word: list[int], left: int, right: int, merged: int) -> li
 
 
 def _frequent_characters(counts: Mapping[str, int], coverage: float) -> list[str]:
-    """The fewest characters that make up `coverage` of the text, sorted."""
+    """Return the fewest characters that make up `coverage` of the text, sorted."""
     frequency: Counter[str] = Counter()
     for word, count in counts.items():
         for char in word:
@@ -333,7 +332,7 @@ def _frequent_characters(counts: Mapping[str, int], coverage: float) -> list[str
 
 
 def _piece_counts(counts: Mapping[str, int], tokens: Iterable[str]) -> Counter[str]:
-    """How often `WordpieceTokenizer` with these tokens would use each."""
+    """Count the uses of each token by `WordpieceTokenizer`."""
     tokenizer = WordpieceTokenizer({token: index for index, token in enumerate(tokens)})
     use: Counter[str] = Counter()
     for word, count in counts.items():

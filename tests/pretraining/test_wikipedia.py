@@ -76,7 +76,7 @@ def test_a_format_can_be_told_where_the_first_line_misleads():
     line = "{A set} is written in braces."
     assert read([line], "plain") == [("text", line), ("end", "")]
     with pytest.raises(
-        ValueError, match=r"wiki_00:1: no JSON .*begins '{A set} .*give the format plain"
+        ValueError, match=r"wiki_00:1: invalid JSON .*begins '{A set} .*give the format plain"
     ):
         read([line])
 
@@ -110,7 +110,7 @@ DOC = '<doc id="1" url="u" title="T">'
             r"wiki_00:3: text outside of <doc> and </doc>, .*begins 'b'",
         ),
         ("wikiextractor", ["a"], r"wiki_00:1: text outside .*give the right one \(json or plain\)"),
-        ("auto", ['{"text": "a"}', '{"text": "b'], r"wiki_00:2: no JSON .*begins '{\"text\": \"b'"),
+        ("auto", ['{"text": "a"}', '{"text": "b'], r"wiki_00:2: invalid JSON .*begins '{\"text\": \"b'"),
         ("json", ["[1]"], r"wiki_00:1: expected a JSON object with a \"text\""),
         ("json", ['{"title": "T"}'], r"wiki_00:1: expected a JSON object with a \"text\""),
         ("json", ['{"text": 3}'], r"wiki_00:1: expected a JSON object with a \"text\""),

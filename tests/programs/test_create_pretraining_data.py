@@ -497,7 +497,7 @@ def test_a_run_that_was_stopped_goes_on_with_the_groups_that_are_missing(
     assert len(times) == 4
     with caplog.at_level(logging.INFO):
         run_groups(tmp_path, "out")
-    assert "Going on: 2 of" in caplog.text
+    assert "Resuming: 2 of" in caplog.text
     assert all((tmp_path / "out" / n).stat().st_mtime_ns == t for n, t in times.items())
     found, expected = contents(tmp_path / "out"), contents(tmp_path / "whole")
     assert found == expected
@@ -550,7 +550,9 @@ def test_a_changed_input_or_vocabulary_is_noticed(tmp_path):
 def test_records_without_a_manifest_are_not_overwritten_unasked(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/data.tf_record").write_bytes(b"somebody's")
-    with pytest.raises(ValueError, match=r"data\.tf_record exists, and no data\.tf_record\.manif"):
+    with pytest.raises(
+        ValueError, match=r"data\.tf_record exists without a data\.tf_record\.manif"
+    ):
         run_with(tmp_path)
     assert (tmp_path / "out/data.tf_record").read_bytes() == b"somebody's"
     run_with(tmp_path, overwrite=True)
@@ -578,7 +580,7 @@ def test_an_unfinished_damaged_or_other_set_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match=rf"`vocab_size` = {len(VOCAB)}, but .* is 9. Records and"):
         check_record_sets(files, {"vocab_size": ("`vocab_size` of the model", 9)})
     Path(files[-1]).unlink()
-    with pytest.raises(ValueError, match=rf"{Path(files[-1]).name} is missing or .* goes on"):
+    with pytest.raises(ValueError, match=rf"{Path(files[-1]).name} is missing or .* resumes"):
         check_record_sets(files[:1], LIMITS)
     values = json.loads(Path(summary.manifest_file).read_text())
     values["groups"].pop()
@@ -600,7 +602,7 @@ def test_a_glob_of_the_records_leaves_out_their_manifest(tmp_path):
     (records,) = tmp_path.rglob("*.manifest.json")
     name = str(records).removesuffix(".manifest.json")
     assert expand_record_files(f"{name}*") == [name]
-    with pytest.raises(ValueError, match=r"\.manifest\*' matches no records, only what describes"):
+    with pytest.raises(ValueError, match=r"\.manifest\*' matches no records, only manifests"):
         expand_record_files(f"{name}.manifest*")
 
 
