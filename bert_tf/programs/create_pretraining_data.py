@@ -1,9 +1,9 @@
 """Plain text to TFRecords of masked, paired sequences: `create_pretraining_data`.
 
 For the same input, vocabulary, flags and seed the records equal those of the reference's script,
-in the same order in the same files. A corpus above --max_group_bytes is cut into groups, each of them
-what the reference would make of it alone; groups are made one by one, in processes, or by Beam, and
-what they are does not depend on how.
+in the same order in the same files. A corpus above --max_group_bytes is cut into groups. The reference
+would make the same records of each group alone. Groups are made one by one, in processes, or by Beam,
+with the same result.
 
 Source: google-research/bert, create_pretraining_data.py.
 """
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingDataOptions(RecordSettings):
-    """The reference's flags with its defaults, and ours.
+    """The reference's flags with its defaults, and others.
 
     Raises:
         ValueError: a value is out of its range, or two contradict each other.
@@ -52,14 +52,14 @@ class PretrainingDataOptions(RecordSettings):
     )
     output_file: str = option(
         "TFRecord file or comma list of files, filled in turn. A corpus of several groups makes "
-        "<file>-00000-of-00009 and so on of each. <first file>.manifest.json lies beside."
+        "<file>-00000-of-00009 and so on of each. <first file>.manifest.json is written next to them."
     )
     num_workers: int = option("Processes, each with a group at a time.", default=1)
-    overwrite: bool = option("Replace records that are there already.", default=False)
-    num_logged_instances: int = option("How many instances are logged in full.", default=20)
+    overwrite: bool = option("Replace existing records.", default=False)
+    num_logged_instances: int = option("Number of instances that are logged in full.", default=20)
     runner: str | None = option(
         "Run as an Apache Beam pipeline: DirectRunner, FlinkRunner, SparkRunner, DataflowRunner. "
-        "Beam's own flags stand behind --, for example: -- --project=... --region=...",
+        "Flags of Beam follow after --, for example: -- --project=... --region=...",
         default=None,
     )
     runner_flags: tuple[str, ...] = option("Flags of Beam.", default=(), positional=True)
@@ -94,8 +94,8 @@ class PretrainingDataOptions(RecordSettings):
             raise ValueError("span_masking and max_ngram_size exclude each other; give one.")
         if self.segmented_text and not (self.do_whole_word_mask or self.span_masking):
             raise ValueError(
-                "segmented_text says where the words of Chinese text are, which only "
-                "do_whole_word_mask and span_masking use. Give one of them as well."
+                "segmented_text marks the words of Chinese text, which only do_whole_word_mask "
+                "and span_masking use. Give one of them as well."
             )
         if self.masking == "none":
             given = [
@@ -105,8 +105,8 @@ class PretrainingDataOptions(RecordSettings):
             ]
             if given:
                 raise ValueError(
-                    f"--masking=none writes records without masks, but {', '.join(given)} say how to "
-                    "mask. Give them to the training, or leave out --masking=none."
+                    f"--masking=none writes records without masks, but {', '.join(given)} are settings "
+                    "of masks. Give them to the training, or leave out --masking=none."
                 )
         if self.runner_flags and self.runner is None:
             raise ValueError(
@@ -117,7 +117,7 @@ class PretrainingDataOptions(RecordSettings):
 
 @dataclass(frozen=True)
 class PretrainingDataSummary:
-    """What a run of `create_pretraining_data` read and wrote."""
+    """Input and output of a run of `create_pretraining_data`."""
 
     output_files: tuple[str, ...]
     manifest_file: str
@@ -139,15 +139,15 @@ class PretrainingDataSummary:
 
 
 def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataSummary:
-    """Reads a corpus and writes the TFRecords to pre-train on.
+    """Read a corpus and write the TFRecords to pre-train on.
 
-    A run that was stopped goes on with the groups that are missing, when it is started again with
-    the same flags.
+    A run that was stopped resumes with the missing groups if it is started again with the same
+    flags.
 
     Raises:
         ValueError: a glob matches nothing, text is not UTF-8 (the message has file and byte
-            offset), there is no text, the vocabulary lacks a special token, an output file is
-            named twice or is an input, or there are records of other flags already.
+            offset), the corpus has no text, the vocabulary lacks a special token, an output file is
+            named twice or is an input, or records with other flags exist.
     """
     start = time.monotonic()
     input_files = expand_files(options.input_file, folders=True)
@@ -180,7 +180,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
         if options.num_workers > len(missing):
             logger.warning(
                 "%d group(s) of text for --num_workers=%d: the other workers have nothing to do. "
-                "Groups are smaller with a lower --max_group_bytes (now %d), and are other records.",
+                "A lower --max_group_bytes (now %d) makes smaller groups, and other records.",
                 len(missing),
                 options.num_workers,
                 options.max_group_bytes,
@@ -195,7 +195,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
             manifest.groups[result.done.number] = result.done
             manifest.write(path)
     else:
-        logger.info("Nothing to do: all of %s is written already.", path)
+        logger.info("Nothing to do: all records of %s exist.", path)
     counts = manifest.counts
     output_files = tuple(file for job in jobs for file in job.output_files)
     _check_text(counts, input_files, output_files, path)
@@ -208,7 +208,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
 
 
 def _make_report(jobs: Sequence[GroupJob]) -> Report:
-    """Shows the progress of all groups as bytes of text."""
+    """Return a report that shows the progress of all groups as bytes of text."""
     sizes = {job.number: group_size(job.ranges) for job in jobs}
     total = sum(sizes.values())
     progress = ByteProgress("create", total)
@@ -251,10 +251,10 @@ def _file_state(file: str) -> dict:
 
 def _vocabulary_state(vocab_file: str, tokenizer: FullTokenizer) -> dict:
     with tf.io.gfile.GFile(vocab_file, "rb") as file:
-        # Of the lines as a model's folder has them, whatever ends them here.
+        # Line ends as in a model folder, so that they do not change the hash.
         lines = file.read().replace(b"\r\n", b"\n")
     digest = hashlib.sha256(lines).hexdigest()
-    # Ids go up to the number of lines, of which a token may take more than one.
+    # The highest id may exceed the number of tokens, because a token may be on several lines.
     return {
         "file": vocab_file,
         "sha256": digest,
@@ -286,9 +286,9 @@ def _output_files(comma_list: str, input_files: Sequence[str]) -> list[str]:
         raise ValueError(f"`output_file` is {comma_list!r}, but must name at least one file.")
     for file in files:
         if files.count(file) > 1:
-            raise ValueError(f"{file!r} stands twice in `output_file` = {comma_list!r}.")
+            raise ValueError(f"{file!r} is named twice in `output_file` = {comma_list!r}.")
         if file in input_files:
-            raise ValueError(f"{file!r} is an input file, and would be overwritten as an output.")
+            raise ValueError(f"{file!r} is an input file, which the output would overwrite.")
     return files
 
 
@@ -296,7 +296,7 @@ def _check_case(tokenizer: FullTokenizer, settings: RecordSettings) -> None:
     cased = vocab_is_cased(tokenizer.vocab)
     if cased is not None and cased == settings.do_lower_case:
         logger.warning(
-            "%s looks %s, but `do_lower_case` is %s. Use --do_lower_case=%s unless this is meant.",
+            "%s looks %s, but `do_lower_case` is %s. Use --do_lower_case=%s unless this is intended.",
             settings.vocab_file,
             "cased" if cased else "uncased",
             settings.do_lower_case,

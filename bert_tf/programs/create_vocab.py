@@ -1,6 +1,6 @@
 """create_vocab: a corpus -> `vocab.txt` and the `bert_config.json` of a model for it.
 
-`tokenizer_config.json` beside them notes the case, for all that comes after.
+`tokenizer_config.json` next to them stores the case for later programs.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from bert_tf.training.progress import ByteProgress, Progress, duration
 
 logger = logging.getLogger(__name__)
 
-_LONG_LINE = 1_000_000  # characters; text that people wrote has no such lines
+_LONG_LINE = 1_000_000  # characters; longer lines are hardly text
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyOptions(Options):
-    """What `create_vocab` needs to know.
+class VocabularyOptions:
+    """Options of `create_vocab`.
 
     Raises:
         ValueError: a value is out of its range.
     """
 
     input_file: str = option(
-        "Plain UTF-8 text, or gzip of it: a comma list of files, globs or folders. A file that is "
+        "Plain UTF-8 text, or gzip of it: a comma list of files, globs or folders. A file "
         "named twice counts twice."
     )
     output_dir: str = option(
@@ -59,7 +59,7 @@ class VocabularyOptions(Options):
         "Lower-case the text: True for uncased models, False for cased ones.", default=True
     )
     character_coverage: float = option(
-        "Share of the characters that must be known (0-1). Words with one of the others, which are "
+        "Fraction of the characters that the vocabulary contains (0-1). Words with one of the others, "
         "the rarest, become [UNK].",
         default=0.99995,
         above=0,
@@ -68,6 +68,7 @@ class VocabularyOptions(Options):
     min_frequency: int = option(
         "Pieces that the corpus has less often are not learned.", default=2, min=1
     )
+    min_frequency: int = option("Pieces that occur less often are not learned.", default=2)
     model_size: str = option(
         "Size in bert_config.json: tiny, mini, small, medium, base or large.", default="base"
     )
@@ -79,20 +80,19 @@ class VocabularyOptions(Options):
         hint=": [UNK] has the id 100 in every published model, and [PAD] is 0.",
     )
     max_words: int = option(
-        "Most distinct words held in memory, about 600 bytes each; beyond it the rarest are "
-        "forgotten.",
+        "Most distinct words in memory, about 600 bytes each; beyond it the rarest are dropped.",
         default=MAX_WORDS,
         min=1,
     )
     errors: str = errors_option()
-    overwrite: bool = option("Replace a vocabulary that is already in the folder.", default=False)
+    overwrite: bool = option("Replace an existing vocabulary in the folder.", default=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.num_unused_tokens >= self.vocab_size:
             raise ValueError(
                 f"num_unused_tokens is {self.num_unused_tokens}, but must be below vocab_size, "
-                f"{self.vocab_size}: they are a part of it."
+                f"{self.vocab_size}, which includes them."
             )
         try:
             BertConfig.from_name(self.model_size, vocab_size=self.vocab_size)
@@ -102,13 +102,13 @@ class VocabularyOptions(Options):
 
 @dataclass(frozen=True)
 class VocabularySummary:
-    """What `create_vocab` made."""
+    """Output of `create_vocab`."""
 
     vocab_file: str
     config_file: str
     vocab_size: int
     num_distinct_words: int
-    coverage: Coverage  # of the corpus that it was learned from
+    coverage: Coverage  # of the corpus
     seconds: float
 
     def __str__(self) -> str:
@@ -120,12 +120,12 @@ class VocabularySummary:
 
 
 def create_vocab(options: VocabularyOptions) -> VocabularySummary:
-    """Learns a WordPiece vocabulary and writes it with the configuration of a model.
+    """Learn a WordPiece vocabulary and write it with the configuration of a model.
 
     Raises:
-        ValueError: there is a vocabulary in the folder already or it cannot be written to, a glob
-            matches nothing, a text is not UTF-8 (the message has file and byte offset), there is no
-            text, or it does not yield a vocabulary of that size.
+        ValueError: the folder has a vocabulary or cannot be written to, a glob matches nothing, a
+            text is not UTF-8 (the message has file and byte offset), the corpus has no text, or it
+            does not yield a vocabulary of that size.
     """
     start = time.monotonic()
     vocab_file = os.path.join(options.output_dir, "vocab.txt")
@@ -134,8 +134,8 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     for file in (vocab_file, config_file, case_file):
         if tf.io.gfile.exists(file) and not options.overwrite:
             raise ValueError(
-                f"{file} exists, and models trained with it would be lost without it. Choose "
-                "another output_dir, or pass `overwrite` to replace it."
+                f"{file} exists, and models trained with it are useless without it. Choose "
+                "another output_dir, or pass overwrite to replace it."
             )
     files = expand_files(options.input_file, folders=True)
     check_writable(options.output_dir)
@@ -159,7 +159,7 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     progress.finish()
 
     config = BertConfig.from_name(options.model_size, vocab_size=len(tokens))
-    write_case(options.output_dir, options.do_lower_case)  # first: no vocabulary without its case
+    write_case(options.output_dir, options.do_lower_case)  # first: a vocabulary always has its case
     write_text(vocab_file, "".join(f"{token}\n" for token in tokens))
     write_text(config_file, config.to_json_string())
     summary = VocabularySummary(
@@ -175,7 +175,7 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
 
 
 def _lines_with_warnings(files: Sequence[str], errors: str) -> Iterator[str]:
-    """The lines of the corpus; says what may be wrong with it."""
+    """Yield the lines of the corpus, with warnings about empty files, long lines and bad bytes."""
     for file in files:
         if not tf.io.gfile.stat(file).length:
             logger.warning("%s is empty.", file)
@@ -186,7 +186,7 @@ def _lines_with_warnings(files: Sequence[str], errors: str) -> Iterator[str]:
                 num_long += 1
                 if num_long == 1:
                     logger.warning(
-                        "A line of %s characters, which begins %r, is counted like any other; is "
+                        "A line of %s characters, which begins %r, is counted like any other. Is "
                         "this text?",
                         f"{len(line):,}",
                         line[:40],
@@ -201,7 +201,7 @@ def _lines_with_warnings(files: Sequence[str], errors: str) -> Iterator[str]:
 
 
 class _LearningProgress:
-    """Shows how many pieces are learned; the number wanted is known when the first ones are."""
+    """Progress in pieces learned. The first call has the number wanted."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
@@ -217,7 +217,7 @@ class _LearningProgress:
 
 
 def corpus_lines(files: Sequence[str], label: str, errors: str = "strict") -> Iterator[str]:
-    """The lines of all files, with progress by megabytes read; `errors` as in `read_lines`."""
+    """Yield the lines of all files, with progress in megabytes; `errors` as in `read_lines`."""
     total = sum(tf.io.gfile.stat(file).length for file in files)
     progress = ByteProgress(label, total)
     num_characters = 0
@@ -225,6 +225,6 @@ def corpus_lines(files: Sequence[str], label: str, errors: str = "strict") -> It
         for line in read_lines(file, errors):
             yield line
             num_characters += len(line) + 1
-            # Of gzip files and of other scripts than ours, characters are not quite bytes.
+            # An estimate: gzip files and other scripts have more or fewer bytes than characters.
             progress.update(min(num_characters, total - 1))
     progress.update(total)

@@ -1,5 +1,5 @@
-"""prepare_corpus: WikiExtractor's output or plain text -> one sentence per line, an empty line after
-each document. What create_vocab and create_pretraining_data read."""
+"""prepare_corpus: WikiExtractor's output or plain text -> the input of create_vocab and
+create_pretraining_data: one sentence per line, an empty line after each document."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from bert_tf.training.progress import ByteProgress, duration
 logger = logging.getLogger(__name__)
 
 _BUFFER_CHARACTERS = 1 << 20
-# Of a .gz file that is not read yet; of text, gzip makes about a third.
+# Assumed compression of a .gz file before the first one is read.
 _GZIP_RATIO = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorpusPreparationOptions(Options):
-    """What `prepare_corpus` needs to know.
+class CorpusPreparationOptions:
+    """Options of `prepare_corpus`.
 
     Raises:
         ValueError: a value is out of its range.
@@ -45,21 +45,21 @@ class CorpusPreparationOptions(Options):
     output_file: str = option("Text to write: one sentence per line. Compressed if it ends in .gz.")
     input_format: str = option(
         "wikiextractor (<doc>), json (WikiExtractor --json), plain (a paragraph per line, an empty line "
-        "between documents), or auto: each file's own, by its first line.",
+        "between documents), or auto: detected from the first line of each file.",
         default="auto",
         choices=("auto", *FORMATS),
     )
     splitter: str = option(
-        "What finds the sentences: rules (our own), or sentencex (pip install -e '.[sentences]').",
+        "Splitter into sentences: rules (built in), or sentencex (pip install -e '.[sentences]').",
         default="rules",
         choices=SPLITTERS,
     )
     language: str = option(
-        "ISO code of the text's language, for sentencex; the rules need none.", default="en"
+        "ISO code of the text's language, for sentencex; the rules ignore it.", default="en"
     )
     keep_headings: bool = option(
-        "Keep the headings of Wikipedia; BERT was trained without. They are told by a guess: short "
-        "paragraphs with no mark but a full stop at the end.",
+        "Keep the headings of Wikipedia; BERT was trained without. Headings are guessed: short "
+        "paragraphs with at most a full stop at the end.",
         default=False,
     )
     min_sentence_chars: int = option(
@@ -67,27 +67,27 @@ class CorpusPreparationOptions(Options):
     )
     shard_bytes: int = option(
         "Begin another file (name-00000.txt, name-00001.txt, ...) at the first end of a document after "
-        "so many bytes of text; 0 writes one file.",
+        "this many bytes of text; 0 writes one file.",
         default=0,
         min=0,
     )
     errors: str = errors_option()
-    overwrite: bool = option("Replace output that is already there.", default=False)
+    overwrite: bool = option("Replace existing output.", default=False)
 
 
 @dataclass(frozen=True)
 class CorpusSummary:
-    """What `prepare_corpus` made."""
+    """Output of `prepare_corpus`."""
 
     output_files: tuple[str, ...]
-    num_documents: int  # that have a sentence
+    num_documents: int  # with a sentence
     num_sentences: int
     num_words: int  # between spaces
     num_bytes: int  # of text, before compression
-    num_paragraphs: int  # that were read, titles and headings included
+    num_paragraphs: int  # read, titles and headings included
     num_titles: int
-    num_headings: int  # that were left out
-    num_short_sentences: int  # that were left out
+    num_headings: int  # left out
+    num_short_sentences: int  # left out
     seconds: float
 
     def __str__(self) -> str:
@@ -105,12 +105,14 @@ class CorpusSummary:
 
 
 def prepare_corpus(options: CorpusPreparationOptions) -> CorpusSummary:
-    """Writes the sentences of a corpus, one per line. In memory are one line and a megabyte of output.
+    """Write the sentences of a corpus, one per line.
+
+    One line and a megabyte of output are in memory.
 
     Raises:
         ImportError: the splitter is not installed.
         ValueError: the output exists or is an input, a glob matches nothing, a text is not UTF-8 or
-            not in its format, or there is no sentence.
+            not in its format, or the corpus has no sentence.
     """
     started = time.monotonic()
     split = make_splitter(options.splitter, options.language)
@@ -167,10 +169,9 @@ def _has_characters(sentence: str, minimum: int) -> bool:
 
 
 class _Output:
-    """One text file or several, which get their names together, when all is written.
+    """One text file or several, which get their names together at the end.
 
-    As a context manager: until the block ends they are named ".tmp"; if it ends with an exception,
-    they are removed.
+    The context manager names them ".tmp" until the block ends. An exception removes them.
     """
 
     def __init__(self, path: str, shard_bytes: int) -> None:
@@ -178,11 +179,11 @@ class _Output:
         self.num_documents = self.num_sentences = self.num_bytes = 0
         self._path = path
         self._shard_bytes = shard_bytes
-        self._shard_start = 0  # `num_bytes` where the file begins
-        self._is_open = False  # whether a document has a sentence
+        self._shard_start = 0  # `num_bytes` at the beginning of the file
+        self._is_open = False  # True if the document has a sentence
         self._lines: list[str] = []  # not yet written
         self._num_characters = 0  # in them
-        self._names = ExitStack()  # which the files get
+        self._names = ExitStack()  # renames the files
         self._stack = ExitStack()
         self._file: Any = None
 
@@ -227,7 +228,7 @@ class _Output:
         mode = "ab" if name == file else "wb"  # as in `files.open_whole`
         self._file = self._stack.enter_context(tf.io.gfile.GFile(name, mode))
         if file.endswith(".gz"):
-            # Without a name and a time in it: the same text makes the same file.
+            # Without name and time, so that the same text makes the same file.
             zipped = gzip.GzipFile("", "wb", compresslevel=6, fileobj=self._file, mtime=0)
             self._file = self._stack.enter_context(zipped)
 
@@ -258,7 +259,7 @@ def _root_and_extension(path: str) -> tuple[str, str]:
 
 
 def _check_output(options: CorpusPreparationOptions, inputs: Sequence[str]) -> list[str]:
-    """The output that is already there, if it may be replaced."""
+    """Return existing output, or raise if it must not be replaced."""
     existing = _existing_outputs(options)
     for output in existing:
         for file in inputs:
@@ -299,7 +300,7 @@ def _is_same_file(one: str, other: str) -> bool:
 
 
 class _Input:
-    """The lines of files, with progress by megabytes of the files as they lie on the disk."""
+    """Lines of files, with progress in megabytes on the disk."""
 
     def __init__(self, files: Sequence[str], errors: str) -> None:
         self._errors = errors
@@ -318,7 +319,7 @@ class _Input:
             for line in read_lines(file, self._errors):
                 yield line
                 num_bytes += 1 + (len(line) if line.isascii() else len(line.encode()))
-                # Where we are in a compressed file is guessed from the compression of the one before.
+                # The position in a compressed file is estimated from the previous file.
                 self._show(min(size, int(num_bytes / self._ratio) if is_gzip else num_bytes))
         if is_gzip and size:
             self._ratio = max(1.0, num_bytes / size)

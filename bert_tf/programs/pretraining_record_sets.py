@@ -1,6 +1,6 @@
-"""What the records of a pre-training run are: masked or not, and what they ask about pairs.
+"""Properties of a set of pre-training records: masked or not, and the question about pairs.
 
-The records themselves and the manifest beside them say it, so that nobody has to.
+They are read from the records and from the manifest next to them, so that they need no flags.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RecordSet:
-    """Record files of one kind.
+    """Record files with the same features.
 
     Attributes:
         files: the TFRecord files.
-        is_masked: whether the records have masks; if not, they are masked while training.
-        has_pairs: whether they have `next_sentence_labels`.
-        manifests: path -> manifest, of those that name one of the files.
+        is_masked: True if the records have masks. Other records are masked while training.
+        has_pairs: True if they have `next_sentence_labels`.
+        manifests: path -> manifest, for manifests that name one of the files.
     """
 
     files: tuple[str, ...]
@@ -38,10 +38,10 @@ class RecordSet:
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """What can be learned from them, the likeliest first.
+        """Possible objectives, the likeliest first.
 
-        The labels of pairs can be left alone, hence `mlm` is always possible. Without a manifest
-        nobody knows whether they are about the next sentence, as in the reference, or about order.
+        `mlm` is always possible, because it ignores the labels of pairs. Without a manifest the
+        labels may be about the next sentence, as in the reference, or about order.
         """
         if not self.has_pairs:
             return ("mlm",)
@@ -51,11 +51,11 @@ class RecordSet:
 
 
 def read_record_set(files: Sequence[str], max_seq_length: int) -> RecordSet:
-    """Looks at the first record of each file and at the manifests.
+    """Read the first record of each file and the manifests.
 
     Raises:
-        ValueError: a file has no pre-training records of this length, or two files are of different
-            kinds.
+        ValueError: a file has no pre-training records of this length, or two files differ in their
+            features or objectives.
     """
     check_records(files, pretraining_features(max_seq_length, 0, "mlm"))
     kinds: dict[tuple[bool, bool], str] = {}  # (is_masked, has_pairs) -> a file of this kind
@@ -87,14 +87,14 @@ def read_record_set(files: Sequence[str], max_seq_length: int) -> RecordSet:
 def choose_objective(
     wanted: str | None, record_sets: Sequence[RecordSet], trained: str | None = None
 ) -> str:
-    """The objective that all records allow: the flag's, else `trained`, else that of the first set.
+    """Return the objective: the flag's, else `trained`, else that of the first set.
 
     Args:
-        wanted: of the flag.
-        trained: of a model that is evaluated only; it counts where the records allow it.
+        wanted: value of the flag.
+        trained: objective of a model that is only evaluated; used if all records allow it.
 
     Raises:
-        ValueError: some records cannot be used for it.
+        ValueError: some records do not allow it.
     """
     if trained and all(trained in record_set.objectives for record_set in record_sets):
         wanted = wanted or trained
@@ -117,11 +117,11 @@ def choose_objective(
 def check_vocabulary_of_records(
     record_set: RecordSet, tokens: Sequence[str], vocab_file: str | None
 ) -> None:
-    """Refuses to mask records with a vocabulary that is not theirs; without a manifest it passes.
+    """Raise if the vocabulary is not that of the records. Records without a manifest pass.
 
     Args:
-        tokens: of the vocabulary, in the order of their ids.
-        vocab_file: where they come from, if it is a file.
+        tokens: the vocabulary in the order of the ids.
+        vocab_file: its file, if it has one.
 
     Raises:
         ValueError: the sha256 in the manifest is that of another vocabulary.
