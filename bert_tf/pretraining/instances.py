@@ -157,7 +157,7 @@ class InstanceRows:
 
     def records(self, rows: np.ndarray) -> list[bytes]:
         """Return some rows as serialized examples."""
-        return encode_examples(self._specs, self.columns(rows))
+        return encode_columns(self.columns(rows))
 
     def close(self) -> None:
         """Remove the temporary file."""

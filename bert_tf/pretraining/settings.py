@@ -13,7 +13,7 @@ from typing import Any
 
 from bert_tf.interop.sidecar import find_case
 from bert_tf.options import errors_option, option
-from bert_tf.pretraining.sentence_pairs import OBJECTIVES
+from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.tokenization import load_vocab
 
 logger = logging.getLogger(__name__)
@@ -30,16 +30,20 @@ class MaskSettings:
         "Most masked-LM predictions per sequence. Default: --max_seq_length times --masked_lm_prob, "
         "rounded up, which is the reference's 20 for 128.",
         default=None,
+        min=1,
     )
-    masked_lm_prob: float = option("Fraction of the tokens that is predicted (0-1).", default=0.15)
+    masked_lm_prob: float = option(
+        "Fraction of the tokens that is predicted.", default=0.15, between=(0, 1)
+    )
     mask_token_prob: float = option(
-        "Fraction of the predicted tokens that become [MASK].", default=0.8
+        "Fraction of the predicted tokens that become [MASK].", default=0.8, between=(0, 1)
     )
     random_token_prob: float = option(
         "Fraction of the predicted tokens that become random ones; the rest stays unchanged.",
         default=0.1,
+        between=(0, 1),
     )
-    max_ngram_size: int = option("Most neighbours that are masked together.", default=1)
+    max_ngram_size: int = option("Most neighbours that are masked together.", default=1, min=1)
     span_masking: bool = option(
         "Mask spans of 1 to 10 whole words, each replaced in one way.", default=False
     )
@@ -60,13 +64,18 @@ class RecordSettings(MaskSettings):
         "tokenizer_config.json next to the vocabulary, else from its tokens, else True.",
         default=None,
     )
-    max_seq_length: int = option("Tokens per sequence, with [CLS], [SEP] and padding.", default=128)
+    max_seq_length: int = option(
+        "Tokens per sequence, with [CLS], [SEP] and padding.",
+        default=128,
+        min=MIN_SEQ_LENGTH,
+        hint=": [CLS] A [SEP] B [SEP]",
+    )
     random_seed: int = option("Seed of all random draws.", default=12345)
     dupe_factor: int = option(
-        "Number of times the corpus is used, each time with new masks.", default=10
+        "Number of times the corpus is used, each time with new masks.", default=10, min=1
     )
     short_seq_prob: float = option(
-        "Fraction of documents cut into shorter sequences (0-1).", default=0.1
+        "Fraction of documents cut into shorter sequences.", default=0.1, between=(0, 1)
     )
     objective: str = option(
         "mlm_nsp: masked words and next sentence; mlm: masked words, single sequences; mlm_sop: "
@@ -83,6 +92,7 @@ class RecordSettings(MaskSettings):
         "A larger corpus is cut at ends of documents into groups of at most about this size, which "
         "bounds the memory of a worker.",
         default=64_000_000,
+        min=1,
     )
     gzip_compress: bool = option("Compress the records.", default=False)
     errors: str = errors_option()

@@ -23,14 +23,13 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.data.files import expand_files, remove_file
 from bert_tf.interop.sidecar import vocab_is_cased
-from bert_tf.options import option
+from bert_tf.options import check_ranges, option
 from bert_tf.pretraining.groups import Group, group_size, plan_groups
 from bert_tf.pretraining.lost_letters import warn_of_lost_letters
 from bert_tf.pretraining.make_group import GroupJob, group_seed, load_tokenizer
 from bert_tf.pretraining.manifest import Counts, Manifest, manifest_path
 from bert_tf.pretraining.masking import check_mixture
 from bert_tf.pretraining.runners import Beam, Report, Runner, Workers, run, start_or_resume
-from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH
 from bert_tf.pretraining.settings import MaskSettings, RecordSettings
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import ByteProgress, duration
@@ -54,9 +53,11 @@ class PretrainingDataOptions(RecordSettings):
         "TFRecord file or comma list of files, filled in turn. A corpus of several groups makes "
         "<file>-00000-of-00009 and so on of each. <first file>.manifest.json is written next to them."
     )
-    num_workers: int = option("Processes, each with a group at a time.", default=1)
+    num_workers: int = option("Processes, each with a group at a time.", default=1, min=1)
     overwrite: bool = option("Replace existing records.", default=False)
-    num_logged_instances: int = option("Number of instances that are logged in full.", default=20)
+    num_logged_instances: int = option(
+        "Number of instances that are logged in full.", default=20, min=0
+    )
     runner: str | None = option(
         "Run as an Apache Beam pipeline: DirectRunner, FlinkRunner, SparkRunner, DataflowRunner. "
         "Flags of Beam follow after --, for example: -- --project=... --region=...",
@@ -67,25 +68,8 @@ class PretrainingDataOptions(RecordSettings):
     def __post_init__(self) -> None:
         for name in ("input_file", "output_file", "vocab_file"):
             if not getattr(self, name):
-                raise ValueError(f"`{name}` is empty: give --{name}.")
-        least = {
-            "max_seq_length": MIN_SEQ_LENGTH,
-            "max_predictions_per_seq": 1,
-            "dupe_factor": 1,
-            "max_ngram_size": 1,
-            "max_group_bytes": 1,
-            "num_workers": 1,
-            "num_logged_instances": 0,
-        }
-        for name, limit in least.items():
-            value = getattr(self, name)
-            if value is not None and value < limit:
-                reason = ": [CLS] A [SEP] B [SEP]" if name == "max_seq_length" else ""
-                raise ValueError(f"`{name}` is {value}, but must be {limit} or more{reason}.")
-        for name in ("masked_lm_prob", "short_seq_prob"):
-            value = getattr(self, name)
-            if not 0.0 <= value <= 1.0:
-                raise ValueError(f"`{name}` is {value}, but must be between 0 and 1.")
+                raise ValueError(f"`{name}` is empty.")
+        check_ranges(self)
         check_mixture(self.mask_token_prob, self.random_token_prob)
         self._check_combinations()
 
@@ -99,19 +83,19 @@ class PretrainingDataOptions(RecordSettings):
             )
         if self.masking == "none":
             given = [
-                f"--{f.name}"
+                f.name
                 for f in dataclasses.fields(MaskSettings)
                 if getattr(self, f.name) != f.default
             ]
             if given:
                 raise ValueError(
-                    f"--masking=none writes records without masks, but {', '.join(given)} are settings "
-                    "of masks. Give them to the training, or leave out --masking=none."
+                    f"masking=none writes records without masks, but {', '.join(given)} are settings "
+                    "of masks. Give them to the training, or leave out masking=none."
                 )
         if self.runner_flags and self.runner is None:
             raise ValueError(
                 f"Unknown argument {self.runner_flags[0]!r}; every option starts with --, and flags "
-                "of Beam need --runner."
+                "of Beam need `runner`."
             )
 
 

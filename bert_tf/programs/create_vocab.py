@@ -35,7 +35,7 @@ _LONG_LINE = 1_000_000  # characters; longer lines are hardly text
 
 
 @dataclass(frozen=True, kw_only=True)
-class VocabularyOptions:
+class VocabularyOptions(Options):
     """Options of `create_vocab`.
 
     Raises:
@@ -65,10 +65,7 @@ class VocabularyOptions:
         above=0,
         max=1,
     )
-    min_frequency: int = option(
-        "Pieces that the corpus has less often are not learned.", default=2, min=1
-    )
-    min_frequency: int = option("Pieces that occur less often are not learned.", default=2)
+    min_frequency: int = option("Pieces that occur less often are not learned.", default=2, min=1)
     model_size: str = option(
         "Size in bert_config.json: tiny, mini, small, medium, base or large.", default="base"
     )

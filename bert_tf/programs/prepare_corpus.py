@@ -32,7 +32,7 @@ _GZIP_RATIO = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorpusPreparationOptions:
+class CorpusPreparationOptions(Options):
     """Options of `prepare_corpus`.
 
     Raises:

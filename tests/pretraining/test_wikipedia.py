@@ -110,7 +110,11 @@ DOC = '<doc id="1" url="u" title="T">'
             r"wiki_00:3: text outside of <doc> and </doc>, .*begins 'b'",
         ),
         ("wikiextractor", ["a"], r"wiki_00:1: text outside .*give the right one \(json or plain\)"),
-        ("auto", ['{"text": "a"}', '{"text": "b'], r"wiki_00:2: invalid JSON .*begins '{\"text\": \"b'"),
+        (
+            "auto",
+            ['{"text": "a"}', '{"text": "b'],
+            r"wiki_00:2: invalid JSON .*begins '{\"text\": \"b'",
+        ),
         ("json", ["[1]"], r"wiki_00:1: expected a JSON object with a \"text\""),
         ("json", ['{"title": "T"}'], r"wiki_00:1: expected a JSON object with a \"text\""),
         ("json", ['{"text": 3}'], r"wiki_00:1: expected a JSON object with a \"text\""),
