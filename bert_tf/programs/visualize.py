@@ -1,4 +1,4 @@
-"""visualize: one page that shows how a model comes to its answer to one input.
+"""visualize: one page on the attention of a model and the reasons for its answer to one input.
 
 The page needs nothing but a browser: no network, no library.
 """
@@ -42,8 +42,8 @@ _SEPARATOR = " ||| "
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisualizationOptions(Options):
-    """The flags of visualize."""
+class VisualizationOptions:
+    """Flags of visualize."""
 
     model_dir: str = option(
         "The --output_dir of run_classifier, run_squad, run_ner, run_swag or run_pretraining, or any "
@@ -66,7 +66,7 @@ class VisualizationOptions(Options):
 
 @dataclass(frozen=True)
 class View:
-    """What is shown of one kind of model.
+    """Content of the page for one type of model.
 
     Args:
         sequence: the input, without padding.
@@ -80,10 +80,10 @@ class View:
 
 
 def visualize(options: VisualizationOptions) -> None:
-    """Writes the page.
+    """Write the page.
 
     Raises:
-        ValueError: the model is a SavedModel, does not take such an input, or has no such label.
+        ValueError: the model is a SavedModel, does not take such an input, or lacks the label.
     """
     if is_saved_model(options.model_dir):
         raise ValueError(
@@ -104,7 +104,7 @@ def visualize(options: VisualizationOptions) -> None:
 
 
 def make_view(trained: TrainedModel, options: VisualizationOptions) -> View:
-    """The answer of a model and what it rests on."""
+    """Return the answer of a model and the reasons for it."""
     if options.label and not isinstance(trained.task, ClassificationTask):
         raise ValueError(f"label={options.label} is for classifiers, not for this model.")
     if isinstance(trained.model, BertModel):
@@ -156,7 +156,7 @@ def _logit(index: int) -> Callable[[dict], tf.Tensor]:
 
 
 def _log_odds(index: int) -> Callable[[dict], tf.Tensor]:
-    """log(p / (1 - p)) of one of several labels."""
+    """Return a function for log(p / (1 - p)) of one of several labels."""
 
     def log_odds(outputs):
         logits = outputs["logits"]
@@ -213,7 +213,7 @@ def _choice_view(
     (answer,) = model.answer([(choices, sequences)])
     sequence = sequences[answer["prediction"]]
 
-    class Alone(tf.Module):  # a model of one choice, as `attributions` wants it
+    class Alone(tf.Module):  # a model of one choice, for `attributions`
         bert = trained.model.bert
 
         def __call__(self, inputs, training=False):

@@ -17,10 +17,10 @@ _SPECIAL = ("[CLS]", "[SEP]", "[PAD]")
 
 
 def attribution_section(tokens: Sequence[str], found: Attributions, output: str) -> Section:
-    """The tokens of the input, coloured by what they count for an output.
+    """Return the tokens of the input in the color of their value for an output.
 
     Args:
-        output: what it is, such as "log-odds of good".
+        output: name, such as "log-odds of good".
     """
     largest = np.argsort(-np.abs(found.values), kind="stable")[:12]
     order = [int(i) for i in largest if found.values[i]]
@@ -44,11 +44,11 @@ def span_section(
     end: np.ndarray,
     chosen: tuple[int, int] | None,
 ) -> Section:
-    """The probabilities of each token to be the first or the last of the answer.
+    """Return the probabilities of each token to be the first or the last of the answer.
 
     Args:
         start, end: float [S], of this window; each adds up to 1.
-        chosen: first and last position of the answer; None where there is none here.
+        chosen: first and last position of the answer; None if this window has no answer.
     """
     note = (
         "Probability of each token to be the first (blue) and the last (orange) of the answer, in this "
@@ -65,9 +65,9 @@ def span_section(
 
 
 def opening_head(tokens: Sequence[str], probabilities: np.ndarray) -> list[int]:
-    """Return layer and head whose words point most clearly at words of their own, not beside them.
+    """Return layer and head whose words point most clearly at different words that are not next to them.
 
-    Other heads often point at one token from everywhere, such as [CLS], or at the word before.
+    Other heads often point at one token, such as [CLS], or at the word before.
 
     Args:
         probabilities: float [L, N, S, S].
@@ -81,10 +81,10 @@ def opening_head(tokens: Sequence[str], probabilities: np.ndarray) -> list[int]:
 
 
 def attention_section(tokens: Sequence[str], probabilities: np.ndarray) -> Section:
-    """All heads of all layers as small pictures, and the chosen one large.
+    """Return all heads of all layers as small pictures, with the chosen head large.
 
     Args:
-        probabilities: float [L, N, S, S]; the page has them in 255 steps.
+        probabilities: float [L, N, S, S]. The page has them in 255 steps.
     """
     num_layers, num_heads = probabilities.shape[:2]
     levels = np.round(np.clip(probabilities, 0, 1) * 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""The note on the best of several runs, which finetuning/sweep.py writes."""
+"""Note on the best of several runs. finetuning/sweep.py writes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_best_run(output_dir: str) -> dict[str, Any]:
 
 
 def best_of_runs(folder: str, step: float) -> str:
-    """Return a text on the runs whose best is the model of `step`; "" for a model of a single run."""
+    """Return a text on the runs whose best model is that of `step`; "" for a single run."""
     best = read_best_run(folder)
     if best.get("step") != step:
         return ""

@@ -1,4 +1,4 @@
-"""What report.html says about a classifier: where it errs, on which texts, how sure it is.
+"""Sections of report.html for classifiers: confusions, F1 by label, calibration, errors.
 
 Shapes: N examples, L labels.
 """
@@ -31,7 +31,7 @@ def evaluation_sections(
     kept: Mapping[str, np.ndarray],
     suffix: str = "",
 ) -> list[Section]:
-    """The sections of one evaluation set.
+    """Return the sections of one evaluation set.
 
     Args:
         examples: in the order of `kept`.
@@ -138,7 +138,7 @@ def _with_probability(names: Sequence[str], probabilities: np.ndarray) -> list[s
 
 
 def _sample(series: Mapping[str, list]) -> dict[str, list]:
-    """At most 300 points of each, evenly taken: a chart would draw means of neighbours instead."""
+    """Return at most 300 points of each, evenly taken. A chart would draw means of neighbours."""
     return {name: points[:: -(-len(points) // 300) or 1] for name, points in series.items()}
 
 
@@ -163,7 +163,7 @@ def _hardest(
     predicted: Sequence[str],
     ordered: str,
 ) -> Section:
-    """The errors with the largest `losses`; `ordered` says what they are."""
+    """Return the errors with the largest `losses`. `ordered` is a text on this order."""
     order = [index for index in np.argsort(-losses, kind="stable") if is_wrong[index]]
     rows = []
     for index in order[:MOST_ERRORS]:

@@ -49,7 +49,9 @@ _END = "<!-- bert_tf: end. Own text goes below this line. -->"
 
 _MOST_LABELS = 40
 _MOST_FILES = 10
-_MOST_COUNTED = 1 << 30  # bytes of records that are read to count them, where no manifest says it
+_MOST_COUNTED = (
+    1 << 30
+)  # bytes of records that are read to count them, if a manifest does not have the number
 _DATA_FLAGS = ("task_name", "data_dir", "input_file", "train_file", "eval_file", "predict_file")
 # Flags of the machine and of this page.
 _LEFT_OUT = (
@@ -59,7 +61,7 @@ _LEFT_OUT = (
 
 
 class _Kind(NamedTuple):
-    """The hub's name for what a model does, what makes one, and what a Predictor is asked."""
+    """Pipeline name on the hub, program that trains such models, and example of a prediction."""
 
     pipeline: str | None
     program: str | None
@@ -81,7 +83,7 @@ _KINDS = {
     "encoder": _Kind("feature-extraction", None, 'embed(["A dog barked."])'),
 }
 _KINDS["next_sentence"] = _KINDS["encoder"]
-_OWN_KIND = _Kind(None, None, None)  # of a task that is none of ours
+_OWN_KIND = _Kind(None, None, None)  # of a user's own task
 
 
 def write_training_card(
@@ -192,7 +194,7 @@ def _read(path: str) -> str | None:
 
 
 def _license_in(text: str) -> str | None:
-    """The licence in the YAML at the beginning of a card, or of its part above the first marker."""
+    """Return the licence in the YAML of a card, or of its part above the first marker."""
     front = re.match(r"---\n(.*?)(\n---|\Z)", text, re.S)
     found = re.search(r"^license: *([A-Za-z][\w.+-]*) *$", front[1], re.M) if front else None
     return found[1] if found else None
@@ -202,7 +204,7 @@ def _license_in(text: str) -> str | None:
 
 
 def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
-    """The text between the markers. `before`, the user's YAML, has precedence over ours."""
+    """Return the text between the markers. The user's YAML in `before` has precedence over ours."""
     kind = _KINDS.get(facts["kind"], _OWN_KIND)
     license = _license_in(before) or facts["license"]
     architecture = facts.get("architecture")
@@ -305,7 +307,7 @@ def _data_rows(options: Any, files: Sequence[str]) -> Iterable[tuple[str, str]]:
 
 
 def _figures(folder: str, facts: Mapping[str, Any]) -> str | None:
-    """Tables of the `*_results.txt` of the step; else the metrics of the folder that was converted."""
+    """Return tables of `*_results.txt` of the step; else metrics of the converted folder."""
     step = facts.get("training", {}).get("step")
     tables = []
     for path in sorted(tf.io.gfile.glob(os.path.join(folder, "*_results.txt"))):
@@ -353,7 +355,7 @@ def _use_of_transformers(architecture: str) -> str:
 
 
 def _shown(flag: str, value: Any) -> str:
-    """The value of a flag, of paths the last part."""
+    """Return the value of a flag; of a path the last part."""
     if not flag.endswith(("_file", "_dir", "_checkpoint")) or value.startswith(SCHEME):
         return str(value)
     return ",".join(os.path.basename(part.strip().rstrip("/")) for part in value.split(","))
@@ -372,7 +374,7 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _code(value: Any) -> str:
-    """Any text inside a cell of a table, on one line, as code."""
+    """Return any text as code, on one line, inside a cell of a table."""
     text = re.sub(r"\s", " ", str(value)).replace("|", "\\|")
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 

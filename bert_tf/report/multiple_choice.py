@@ -1,4 +1,4 @@
-"""What report.html says about choices: how sure the model is, and where it errs."""
+"""Sections of report.html for choices: accuracy, calibration, errors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from bert_tf.report.sections import (
 
 
 def choice_sections(questions: Sequence[Question], logits: np.ndarray) -> list[Section]:
-    """The sections of one set of questions.
+    """Return the sections of one set of questions.
 
     Args:
         questions: each with its answer.
-        logits: float32 [questions, K], of which a question has as many as it has choices.
+        logits: float32 [questions, K]. A question with fewer choices uses the first ones only.
     """
     probabilities = softmax(logits)
     predictions = probabilities.argmax(axis=-1)

@@ -55,11 +55,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Command:
-    """The command that a report is of.
+    """The command of the run.
 
     Args:
-        program: its name.
-        options: its flags.
+        program: name, such as "run_squad".
+        options: dataclass of its flags.
     """
 
     program: str
@@ -73,15 +73,15 @@ def write_report(
     sections: Sequence[Section],
     command: Command | None = None,
 ) -> None:
-    """Writes the page; the learning curve is that of `metrics.jsonl` in the same folder, if any.
+    """Write report.html, with the learning curve of `metrics.jsonl` in the same folder, if any.
 
     Args:
-        path: of the file.
-        title: what the model was made for.
-        results: of `eval_results.txt`, and what helps to read them; `loss`, which repeats
-            `eval_loss`, is left out.
+        path: of the new file.
+        title: the task and its data.
+        results: metrics of `eval_results.txt`, and numbers to compare them with. `loss` repeats
+            `eval_loss` and is left out.
         sections: in the order of the page.
-        command: shown at the end with the checkpoint, unless it is None.
+        command: shown at the end with the checkpoint; None to leave it out.
     """
     curve = learning_curve(os.path.join(os.path.dirname(path), "metrics.jsonl"))
     figures = {
@@ -95,7 +95,7 @@ def write_report(
 
 
 def _origin(command: Command, folder: str) -> Section:
-    """The checkpoint that was evaluated, the one it started from, and the command."""
+    """Return the evaluated checkpoint, its initial checkpoint, and the command."""
     start = getattr(command.options, "init_checkpoint", None)
     evaluated = latest_checkpoint(folder)
     rows = [("Checkpoint", evaluated or start), ("Started from", start if evaluated else None)]
@@ -130,7 +130,7 @@ def _asset(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """The same values for JSON, with "nan" and "inf" as texts."""
+    """Return the same values for JSON, with "nan" and "inf" as texts."""
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
@@ -140,9 +140,9 @@ def _plain(value: Any) -> Any:
 
 
 def learning_curve(metrics_file: str) -> list[Section]:
-    """The loss by step, and what was evaluated on the way; nothing where there is no file.
+    """Return charts of loss, evaluations and learning rate by step; [] without a file.
 
-    A step that was trained twice, because a run was resumed, counts as it was the last time.
+    A resumed run may train a step twice. The last values of the step count.
     """
     if not tf.io.gfile.exists(metrics_file):
         return []
@@ -151,8 +151,8 @@ def learning_curve(metrics_file: str) -> list[Section]:
         for number, line in enumerate(file, start=1):
             try:
                 values = json.loads(line)
-            except json.JSONDecodeError:  # a kill may cut a line, and must not cost the report
-                logger.warning("%s:%d: no JSON, left out of the curve", metrics_file, number)
+            except json.JSONDecodeError:  # a killed process may leave half a line
+                logger.warning("%s:%d: invalid JSON, left out of the curve", metrics_file, number)
                 continue
             kind, step = values.pop("kind"), values.pop("step")
             for between, rate in values.pop("learning_rates", {}).items():
@@ -164,7 +164,7 @@ def learning_curve(metrics_file: str) -> list[Section]:
     sections = []
     if losses:
         named = {name.replace("eval eval_", "dev "): value for name, value in losses.items()}
-        # The loss of a step is that of a few examples: means of neighbours show where it goes.
+        # The loss of one step is noisy. Means of neighbours show the trend.
         chart = line_chart(named, "step", "loss", most_points=60)
         note = "The loss of the training set is a mean over the steps since the point before."
         sections.append(Section("Learning curve", [chart], note))

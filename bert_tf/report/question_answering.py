@@ -1,4 +1,4 @@
-"""What report.html says about answers: what is hard, how sure the model is, where it errs."""
+"""Sections of report.html for answers: F1 by group and threshold, calibration, errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bert_tf.report.sections import (
 from bert_tf.tasks.answer_decoding import Prediction
 
 _NO_ANSWER = "(no answer)"
-# The longer go first: "how many" is another question than "how".
+# Pairs of words come first, because "how many" is more specific than "how".
 _HOW = ("how many", "how much", "how long", "how old", "how far")
 _QUESTION_WORDS = (*_HOW, "what", "who", "whom", "whose", "when", "where", "which", "why", "how")
 _OTHER = "other"
@@ -32,10 +32,10 @@ def answer_sections(
     predictions: Mapping[str, Prediction],
     version_2_with_negative: bool,
 ) -> list[Section]:
-    """The sections of one set of questions, each of which has its answers.
+    """Return the sections of one set of questions with answers.
 
     Args:
-        predictions: by the name of the question.
+        predictions: id of a question -> prediction.
     """
     answers = {e.qas_id: [answer.text for answer in e.answers] for e in examples}
     texts = {name: predictions[name].text for name in answers}
@@ -64,7 +64,7 @@ def answer_sections(
 
 
 def question_word(question: str) -> str:
-    """What a question asks for, by the first question word in it.
+    """Return the first question word of a question.
 
     >>> [question_word(text) for text in ("In what year?", "How many were there?", "Is it so?")]
     ['what', 'how many', 'other']
@@ -92,7 +92,7 @@ def _length_of(answers: Sequence[str]) -> str:
 def _groups(
     scores: Mapping[str, QuestionScore], groups: Mapping[str, str], order: Iterable[str]
 ) -> dict[str, tuple[float, int]]:
-    """Mean F1 and number of questions by group."""
+    """Return mean F1 and number of questions by group."""
     found = {}
     for group in order:
         values = [scores[name].f1 for name, its_group in groups.items() if its_group == group]
@@ -111,7 +111,7 @@ def _by_threshold(
     gains = [forced[name].f1 - (not answers[name]) for name in names]
     f1 = (sum(not texts for texts in answers.values()) + np.cumsum(gains)) / len(names)
     odds = [predictions[name].null_odds for name in names]
-    low, high = np.percentile(odds, [1, 99])  # some are without measure
+    low, high = np.percentile(odds, [1, 99])  # without extreme values
     points = [(o, float(f)) for o, f in zip(odds, f1, strict=True) if low <= o <= high]
     return Section(
         "By threshold",
@@ -121,7 +121,7 @@ def _by_threshold(
 
 
 def _probability(prediction: Prediction) -> float:
-    """Of what was answered, among the n-best."""
+    """Return the probability of the predicted text among the n-best."""
     found = (c.probability for c in prediction.nbest if c.text == prediction.text)
     return next(found, 0.0)
 

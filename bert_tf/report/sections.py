@@ -1,4 +1,4 @@
-"""Sections that the reports of several tasks have."""
+"""Sections in the reports of several tasks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _BINS = 10  # of a calibration
 def calibration(
     probabilities: np.ndarray, happened: np.ndarray, low: float | None = None
 ) -> Section:
-    """How often what was given a probability came true.
+    """Return the fraction of true predictions by their probability.
 
     Args:
         probabilities: of each prediction, from 0 to 1.
-        happened: whether it came true.
-        low: of the axes; default: the least probability, rounded down.
+        happened: bool, True if the prediction is right.
+        low: start of the axes; default: the least probability, rounded down.
     """
     bins = np.minimum((probabilities * _BINS).astype(int), _BINS - 1)
     points, gaps = [], 0.0
@@ -55,12 +55,12 @@ def calibration(
 def hardest_errors(
     header: Sequence[str], rows: Sequence[Sequence[object]], num_errors: int, order: str
 ) -> Section:
-    """The errors of which the model was surest.
+    """Return the errors with the highest confidence.
 
     Args:
         rows: at most `MOST_ERRORS`, the worst first.
-        num_errors: how many there are.
-        order: what they are sorted by.
+        num_errors: number of all errors.
+        order: text on the order of the rows.
     """
     if not rows:
         return Section("Hardest errors", [paragraph("There is no error.")], wide=True)
@@ -73,7 +73,7 @@ def hardest_errors(
 
 
 def most_common(scores: Mapping[str, tuple[float, int]]) -> dict[str, tuple[float, int]]:
-    """The groups with the most examples, in the order of the groups.
+    """Return the groups with the most examples, in the order of the groups.
 
     Args:
         scores: group -> (score, number of examples).
@@ -83,5 +83,5 @@ def most_common(scores: Mapping[str, tuple[float, int]]) -> dict[str, tuple[floa
 
 
 def shortened(text: str) -> str:
-    """A text that fits into a table."""
+    """Return the beginning of a text, short enough for a table."""
     return text if len(text) <= _MOST_CHARACTERS else text[:_MOST_CHARACTERS] + "…"

@@ -22,11 +22,11 @@ def entity_sections(
     predicted: Sequence[Sequence[str]],
     scores: Scores,
 ) -> list[Section]:
-    """The sections of one set of sentences.
+    """Return the sections of one set of sentences.
 
     Args:
-        actual, predicted: the labels of each sentence.
-        scores: what conlleval says of them.
+        actual, predicted: labels of each sentence.
+        scores: metrics of conlleval.
     """
     sections = _scores("entity type", "entities", scores)
     pairs = [
@@ -83,7 +83,7 @@ def _scores(kind: str, counted: str, scores: Scores) -> list[Section]:
 def entities_side_by_side(
     actual: Sequence[Entity], predicted: Sequence[Entity]
 ) -> list[tuple[Entity | None, Entity | None]]:
-    """Each entity with the first on the other side that shares a word with it; None where none does.
+    """Return pairs of known and predicted entities that share a word; None if there is no partner.
 
     >>> entities_side_by_side([Entity("PER", 0, 2)], [Entity("LOC", 1, 2), Entity("PER", 4, 5)])
     ... # doctest: +NORMALIZE_WHITESPACE
@@ -130,7 +130,7 @@ def _errors(
     pairs: Sequence[Sequence[tuple[Entity | None, Entity | None]]],
     counted: str,
 ) -> Section:
-    """The sentences with the most errors."""
+    """Return the sentences with the most errors."""
     wrong = [
         (sentence, [pair for pair in found if pair[0] != pair[1]])
         for sentence, found in zip(sentences, pairs, strict=True)
