@@ -195,7 +195,7 @@ def _read(path: str) -> str | None:
 
 def _license_in(text: str) -> str | None:
     """Return the licence in the YAML of a card, or of its part above the first marker."""
-    front = re.match(r"---\n(.*?)(\n---|\Z)", text, re.S)
+    front = re.match(r"---\n(.*?)(\n---|\Z)", text.replace("\r\n", "\n"), re.S)
     found = re.search(r"^license: *([A-Za-z][\w.+-]*) *$", front[1], re.M) if front else None
     return found[1] if found else None
 

@@ -166,6 +166,14 @@ def test_text_outside_the_markers_is_the_users_and_stays(trained):
     assert rows(section(trained, "Figures"))["`eval_f1`"] == "0.25"
 
 
+def test_a_card_with_line_ends_of_windows_is_read(trained):
+    text = card(trained).replace("---\n", "---\nlicense: mit\n", 1)
+    (trained / "README.md").write_bytes(text.replace("\n", "\r\n").encode())
+    write_other_results(trained)
+    assert "`mit`, as whoever made it has stated." in section(trained, "Licence")
+    assert rows(section(trained, "Figures"))["`eval_f1`"] == "0.25"
+
+
 @pytest.mark.parametrize(
     "change",
     [
