@@ -1,19 +1,18 @@
-"""The paper's ablations, small: what each part of the pre-training is worth to the fine-tuned model.
+"""The paper's ablations at a small scale: effect of each part of the pre-training on fine-tuning.
 
     python benchmarks/ablations.py --output_dir=ablations
     python benchmarks/ablations.py --output_dir=ablations --tables=masking --num_train_steps=20000
 
 Pre-trains a model per row on the first --megabytes of English Wikipedia, fine-tunes it on data in
-../shared/data, and prints three tables, the paper's figures beside ours:
+../shared/data, and prints three tables with the paper's metrics and ours:
 
     objectives   table 5: without next sentence; left-to-right; left-to-right with a BiLSTM on top
     sizes        table 6: layers, hidden size, heads
-    masking      table 8: shares of [MASK], the same word, a random word
+    masking      table 8: fractions of [MASK], the same word, a random word
 
-Scale: the paper's models have 110 million parameters and saw 128,000 million tokens; these have two
-million and see 40 million by default. Differences of a point or two are noise here: the spread over the
-seeds of the fine-tuning stands beside each figure. Started again with the same --output_dir it goes on
-where it was.
+The paper's models have 110 million parameters and saw 128,000 million tokens. These have two million and
+see 40 million by default. Differences of a point or two are noise; each metric has its spread over the
+seeds of the fine-tuning. Run again with the same --output_dir to resume.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ class Row:
     """One model of a table.
 
     Args:
-        name: as in the paper.
-        paper: its figures, in the order of the table's columns.
+        name: from the paper.
+        paper: its metrics, in the order of the table's columns.
         pretraining: flags of run_pretraining (`objective` also chooses the records).
-        fine_tuning: flags of the scripts that fine-tune.
-        size: (layers, hidden, heads); default: that of --size.
+        fine_tuning: flags of the fine-tuning scripts.
+        size: (layers, hidden, heads); None means --size.
     """
 
     name: str
@@ -58,8 +57,8 @@ def masking_row(mask: int, same: int, random: int, *paper: float) -> Row:
     return Row(f"{mask} / {same} / {random}", paper, shares)
 
 
-# Table -> its columns (task, and what is different about it), and its rows. The paper's figures are
-# those of its dev sets: MRPC and SST-2 accuracy, perplexity, span F1 of CoNLL-2003.
+# Table -> its columns (task and flags) and its rows. The paper's metrics are those of its dev sets:
+# MRPC and SST-2 accuracy, perplexity, span F1 of CoNLL-2003.
 TABLES = {
     "objectives": (
         {"MRPC": ("mrpc", {}), "SST-2": ("sst-2", {})},
@@ -94,9 +93,9 @@ TABLES = {
 
 
 def make_data(args: argparse.Namespace, folder: Path) -> None:
-    """The vocabulary, and the records of both objectives, without masks."""
+    """Write the vocabulary, and the records of both objectives, without masks."""
     text = Path(args.text).read_text(encoding="utf-8")[: int(args.megabytes * 1e6)]
-    documents = text.split("\n\n")[:-1]  # the last is cut
+    documents = text.split("\n\n")[:-1]  # the last one is truncated
     num_held_out = max(1, int(HELD_OUT_SHARE * len(documents)))
     parts = {"held": documents[:num_held_out], "train": documents[num_held_out:]}
     for name, part in parts.items():
@@ -122,7 +121,7 @@ def make_data(args: argparse.Namespace, folder: Path) -> None:
 
 
 def pretrain(row: Row, args: argparse.Namespace, folder: Path) -> Path:
-    """The folder of the model, which is made unless it is there."""
+    """Return the folder of the model; train it if missing."""
     from bert_tf.config import BertConfig
 
     vocab_file = folder / "vocab.txt"
@@ -170,7 +169,7 @@ def pretrain(row: Row, args: argparse.Namespace, folder: Path) -> Path:
 def fine_tune(
     model_dir: Path, task: str, flags: Mapping[str, object], args: argparse.Namespace, seed: int
 ) -> float:
-    """The figure of a task on its dev set, in percent."""
+    """Return the metric of a task on its dev set, in percent."""
     output_dir = model_dir / "_".join([task, *map(str, flags.values()), f"seed_{seed}"])
     flags = {
         **flags,
@@ -200,7 +199,7 @@ def fine_tune(
 
 
 def run_table(table: str, args: argparse.Namespace, folder: Path) -> Iterator[str]:
-    """The lines of a table in Markdown."""
+    """Yield the lines of a table in Markdown."""
     columns, rows = TABLES[table]
     header = [f"{name}, {whose}" for name in columns for whose in ("paper", "here")]
     yield f"| | {' | '.join(header)} |"

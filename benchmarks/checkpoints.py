@@ -1,9 +1,9 @@
-"""What writing a checkpoint costs a training that goes on meanwhile.
+"""Cost of writing a checkpoint while training continues.
 
     python benchmarks/checkpoints.py --size=base --steps=20
 
-Trains on random examples, in turns without and with one checkpoint at the first step of the turn,
-written by the thread that `Trainer.train` uses; and for comparison with the training waiting for it.
+Trains on random examples, alternately without and with a checkpoint at the first step of the turn. The
+checkpoint is written by the thread of `Trainer.train`, or, for comparison, while training waits.
 """
 
 import argparse

@@ -1,24 +1,24 @@
-"""Speed and memory of create_pretraining_data, beside the reference's algorithm in plain Python.
+"""Speed and memory of create_pretraining_data, compared with the reference's algorithm in plain Python.
 
     python benchmarks/create_pretraining_data.py --text=../shared/data/text/enwiki_30mb.txt \
         --vocab=../shared/data/vocab/bert-base-uncased.vocab.txt
 
 prints megabytes of text per second and the peak resident memory of the largest process, for
 
-* the yardstick: tests/reference/, the reference's algorithm stated plainly (it is also the oracle of
-  the tests), on the first --yardstick_mb of the text;
-* with --original=FOLDER, the original script itself, on the same part. FOLDER is what
-  `pip install --no-deps --target=FOLDER bert-tensorflow==1.0.4` makes (that release is older than
-  whole-word masking, which is not used here);
+* the yardstick: tests/reference/, the reference's algorithm in plain Python (also the oracle of the
+  tests), on the first --yardstick_mb of the text;
+* with --original=FOLDER, the original script, on the same part. FOLDER is made by
+  `pip install --no-deps --target=FOLDER bert-tensorflow==1.0.4` (that release is older than whole-word
+  masking, which is not used here);
 * ours with one worker: static masks at --dupe_factor 1 and 10, and --masking=none;
-* ours with one and two workers on groups of --group_mb, which is what more workers need.
+* ours with one and two workers on groups of --group_mb, because several workers need groups.
 
-`--memory` instead compares a corpus with one of ten times its size at the same --max_group_bytes: ten
-copies, made in a temporary folder, each with other letters, so that its words are new ones.
---dupe_factors says for which.
+`--memory` compares a corpus with one of ten times its size at the same --max_group_bytes, for each of
+--dupe_factors. The larger corpus is ten copies in a temporary folder, each with permuted letters, so
+that its words are new.
 
-Every figure is a process of its own. Its time is that of the work, without the imports, but with the
-start of the workers. Equality of the records is tested elsewhere (tests/programs).
+Each measurement has its own process. Times exclude imports and include the start of workers.
+tests/programs tests that the records are equal.
 """
 
 import argparse
@@ -106,7 +106,7 @@ def compare_memory(arguments: argparse.Namespace, folder: Path) -> None:
 
 
 def run(case: dict) -> dict:
-    """A measurement in a process of its own; adds the peak memory of it or its largest child."""
+    """Measure in a new process; add the peak memory of it or its largest child."""
     shutil.rmtree(case["output"], ignore_errors=True)
     command = [sys.executable, __file__, "--text=-", "--vocab=-", f"--run={json.dumps(case)}"]
     process = subprocess.Popen(
@@ -129,7 +129,7 @@ def report(name: str, found: dict, *others: dict) -> None:
 
 
 class PeakMemory:
-    """The largest resident memory of a process or of any of its children, in MB."""
+    """Largest resident memory of a process or any of its children, in MB."""
 
     def __init__(self, pid: int):
         self._pid, self._peak, self._running = pid, 0, True
@@ -141,7 +141,7 @@ class PeakMemory:
             for status in Path("/proc").glob("[0-9]*/status"):
                 try:
                     values = dict(line.split(":", 1) for line in status.read_text().splitlines())
-                except OSError:  # it has just ended
+                except OSError:  # the process has ended
                     continue
                 if str(self._pid) in (values["Pid"].strip(), values["PPid"].strip()):
                     peak = int(values.get("VmHWM", "0 kB").split()[0])
@@ -155,7 +155,7 @@ class PeakMemory:
 
 
 def beginning(text: str, megabytes: float, path: Path) -> Path:
-    """The first documents of a text."""
+    """Copy the first documents of a text."""
     with open(text, "rb") as source, path.open("wb") as output:
         size = 0
         for line in source:
@@ -229,7 +229,7 @@ def yardstick(case: dict) -> tuple[float, int]:
 
 
 def original(case: dict) -> tuple[float, int]:
-    """The original script under the names of TensorFlow 1."""
+    """Run the original script under the names of TensorFlow 1."""
     import tensorflow as tf
     from absl import flags
 

@@ -1,26 +1,25 @@
-"""create_vocab beside tensorflow-text's learner and the published vocabularies.
+"""create_vocab compared with tensorflow-text's learner and the published vocabularies.
 
     python benchmarks/create_vocab.py --data=../shared/data
     python benchmarks/create_vocab.py --data=../shared/data --cased
 
-Learns from the first 95 % of the documents of DATA/text/enwiki_30mb.txt with both learners, asked for
-as many tokens as the published vocabulary has, and prints pieces per word and the share of unknown
-words (both of occurrences; words as BasicTokenizer splits them) on what was held out, on the
-contexts and questions of SQuAD 1.1 dev (Wikipedia too), and on SST-2 dev (film reviews). Seconds are
-of processor time, reading and counting included. tensorflow-text gives fewer tokens than it is asked
-for, so ours is measured with that number as well. Each takes about five minutes, nearly all of them
-tensorflow-text's.
+Both learners learn from the first 95 % of the documents of DATA/text/enwiki_30mb.txt, with the size of
+the published vocabulary. Prints pieces per word and the fraction of unknown words, both of occurrences,
+with words split by BasicTokenizer. The texts are the held-out documents, the contexts and questions of
+SQuAD 1.1 dev (also Wikipedia), and SST-2 dev (film reviews). Seconds are processor time, including
+reading and counting. tensorflow-text returns fewer tokens than requested, so ours is also measured with
+that number. Each run takes about five minutes, nearly all for tensorflow-text.
 
     python benchmarks/create_vocab.py --data=../shared/data --vocab vocab/uncased_30522/vocab.txt
 
-learns nothing and measures these files (and the published ones): the table in vocab/README.md. With
-`--held_out FILE ...` on other text.
+learns nothing and measures these files and the published ones: the table in vocab/README.md. Use
+`--held_out FILE ...` for other texts.
 
     python benchmarks/create_vocab.py --size=120 --text=.../enwiki_30mb.txt
 
-measures time and memory instead: create_vocab on a corpus of 120 MB. It is the text over and over,
-each time with the words that it has at most 20 times enciphered (vowels among vowels, consonants
-among consonants), so that the number of distinct words grows faster than in real text.
+measures time and memory of create_vocab on a corpus of 120 MB. It repeats the text. Each time, words
+with at most 20 occurrences are enciphered (vowels to vowels, consonants to consonants), so that the
+number of distinct words grows faster than in real text.
 """
 
 import argparse
@@ -57,7 +56,7 @@ HELD_OUT_SHARE = 0.05  # of the documents, from the end
 
 
 def documents(text_file: Path) -> list[str]:
-    """The parts of a text between empty lines."""
+    """Split a text at empty lines."""
     return [part for part in text_file.read_text(encoding="utf-8").split("\n\n") if part.strip()]
 
 
@@ -70,7 +69,7 @@ def squad_texts(path: Path) -> Iterator[str]:
 
 
 class Table:
-    """Prints one line per vocabulary."""
+    """Table with one line per vocabulary, printed as it grows."""
 
     def __init__(self, held_out: Mapping[str, Counter[str]]):
         self.held_out = held_out
@@ -99,7 +98,7 @@ def learn_ours(text_file: Path, vocab_size: int, do_lower_case: bool) -> tuple[l
 def learn_tensorflow_text(
     text_file: Path, vocab_size: int, do_lower_case: bool
 ) -> tuple[list[str], float]:
-    """As its guide has it, https://www.tensorflow.org/text/guide/subwords_tokenizer."""
+    """Learn as in https://www.tensorflow.org/text/guide/subwords_tokenizer."""
     from tensorflow_text.tools.wordpiece_vocab import bert_vocab_from_dataset as learner
 
     start = time.process_time()
@@ -148,7 +147,7 @@ def write_large_corpus(text_file: Path, output_file: Path, megabytes: int) -> No
 def measure_time_and_memory(text_file: Path, megabytes: int, do_lower_case: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         corpus = Path(folder, "corpus.txt")
-        # In a process of its own, since the highest memory of a process never falls.
+        # In a new process, because the peak memory of a process never falls.
         arguments = (text_file, corpus, megabytes)
         writer = multiprocessing.get_context("spawn").Process(
             target=write_large_corpus, args=arguments

@@ -1,4 +1,4 @@
-r"""Every export of one classifier on MRPC's dev set: accuracy beside the float model, size, latency.
+r"""All exports of one classifier on MRPC's dev set: accuracy next to the float model, size, latency.
 
     python run_scripts/run_classifier.py --task_name=mrpc --do_train \
         --data_dir=../shared/data/glue/MRPC --init_checkpoint=MINILM --output_dir=mrpc_output \
@@ -7,9 +7,9 @@ r"""Every export of one classifier on MRPC's dev set: accuracy beside the float 
 
 A row for each format and precision: accuracy and F1 on the dev set, one pair at a time, ids by
 `FullTokenizer` without padding; the largest difference of a probability from the float32 SavedModel, and
-how many labels differ; megabytes of the model's files; median milliseconds of a pair. ONNX rows need
-`pip install -e .[onnx]`, and are left out without it. Latencies are of --threads threads, one after the
-other in one process: good for orders of magnitude, not for small differences.
+the number of labels that differ; megabytes of the model's files; median milliseconds per pair. ONNX rows
+need `pip install -e .[onnx]`, and are omitted without it. Latencies use --threads threads, one format
+after the other in one process. They show orders of magnitude, not small differences.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def dev_set(model_dir: str, data_dir: str) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
-    """The ids of each pair, [1, S], and the labels."""
+    """Return the ids of each pair, [1, S], and the labels."""
     trained = load_model_folder(model_dir)
     options = ClassifierOptions(
         task_name="mrpc",
@@ -103,7 +103,7 @@ def dev_set(model_dir: str, data_dir: str) -> tuple[list[dict[str, np.ndarray]],
 
 
 def answers(ask: Ask, rows: Sequence[dict[str, np.ndarray]]) -> tuple[np.ndarray, float]:
-    """Probabilities [N, 2], and the median seconds of a pair, after a few for warming up."""
+    """Return probabilities [N, 2] and the median seconds per pair, after a few warm-up calls."""
     for row in rows[:20]:
         ask(row)
     found, seconds = [], []
@@ -115,7 +115,7 @@ def answers(ask: Ask, rows: Sequence[dict[str, np.ndarray]]) -> tuple[np.ndarray
 
 
 def model_size(folder: Path) -> int:
-    """Bytes of all but what lies beside the model for people."""
+    """Return the bytes of all files except those for people."""
     return sum(
         path.stat().st_size
         for path in folder.rglob("*")

@@ -1,11 +1,11 @@
-"""What a training step of the feature-based way costs, and what of it is the encoder.
+"""Cost of a feature-based training step, and the encoder's part of it.
 
     python benchmarks/feature_based_step.py
 
-Processor seconds (of all threads, so other programs on the machine hardly matter) for a batch of 16
-inputs with 48 pieces, on an encoder of MiniLM's size with random weights: a step of the two-layer BiLSTM
-of 768 units, a step of fine-tuning, and the encoder's forward pass alone, which is all that a cache of
-its outputs would save.
+Prints processor seconds of all threads, so that other programs hardly matter. A batch has 16 inputs of
+48 pieces; the encoder has MiniLM's size and random weights. Measured are a step of the two-layer BiLSTM
+of 768 units, a step of fine-tuning, and the encoder's forward pass, the most that a cache of its outputs
+could save.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def processor_seconds(function: Callable[[], object]) -> float:
 
 
 def step_of(model: keras.Model, inputs: dict[str, tf.Tensor]) -> Callable[[], object]:
-    """Forward and backward, without the optimizer."""
+    """Return forward and backward, without the optimizer."""
 
     @tf.function
     def step():

@@ -1,10 +1,10 @@
-"""What several processes, and records that are kept, save before a fine-tuning begins.
+"""Time saved before fine-tuning by several processes and by cached records.
 
     python benchmarks/features.py --num_workers=2
 
-Seconds until the records of SQuAD's and of ARC's questions lie there: in one process, in several, and
-where an earlier run made them. The questions are repeated (`--copies`), SQuAD's with passages that are
-tokenized anew, ARC's with a number before each. Vocabulary: the official uncased one.
+Seconds until the records of SQuAD's and of ARC's questions exist: in one process, in several, and after
+an earlier run. The questions are repeated (`--copies`): SQuAD's with passages that are tokenized anew,
+ARC's with a number before each. The vocabulary is the official uncased one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DATA = Path(__file__).resolve().parent.parent.parent / "shared/data"
 
 
 def squad_examples(copies: int) -> list[TrainingExample]:
-    """The training questions, each copy with passages of its own."""
+    """Return the training questions; each copy has its own passages."""
     found: list[TrainingExample] = []
     for _ in range(copies):
         examples = read_squad(DATA / "squad/train-subset-44articles.json")
@@ -38,7 +38,7 @@ def squad_examples(copies: int) -> list[TrainingExample]:
 def prepare_squad(
     examples: list[TrainingExample], tokenizer: FullTokenizer, path: str, num_workers: int
 ) -> int:
-    """What run_squad does before it trains."""
+    """Prepare records as run_squad does before training."""
     task = QuestionAnsweringTask(max_seq_length=384)
     questions = label(examples, tokenizer, Findings(), num_workers)
 

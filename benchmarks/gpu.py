@@ -1,14 +1,13 @@
-"""A pre-training step of the Keras layers on the JAX backend on a GPU, beside `transformers` there.
+"""Pre-training step of the Keras layers on the JAX backend on a GPU, compared with `transformers`.
 
     python benchmarks/gpu.py                                # BERT-Base and -Large, 128 and 512 tokens
     python benchmarks/gpu.py --sizes=tiny --lengths=16 --batch_size=2 --steps=2 --peak_tflops=1
 
-Needs jax, keras and numpy, and no TensorFlow; torch and transformers for the other side, which is left
-out where they are not. First the numbers are looked at: the outputs in float32 and bfloat16 beside those
-of the NumPy BERT of the tests. Then each side trains in a process of its own on the same random
-examples (20 predictions each, dropout 0.1, AdamW, gradients clipped to norm 1). Its model FLOP
-utilization is what the matrix products need over what --peak_tflops (dense bfloat16, of one card)
-allows.
+Needs jax, keras and numpy, but no TensorFlow. The other side needs torch and transformers, and is
+omitted without them. First compares the outputs in float32 and bfloat16 with the NumPy BERT of the
+tests. Then each side trains in its own process on the same random examples (20 predictions each, dropout
+0.1, AdamW, gradients clipped to norm 1). Its model FLOP utilization is the FLOPs of the matrix products
+divided by --peak_tflops (dense bfloat16, one card).
 """
 
 import argparse
@@ -39,7 +38,7 @@ def config_of(size: str) -> BertConfig:
 
 
 def jax_step(side: str, arguments: argparse.Namespace):
-    """A function that makes a step and gives its loss."""
+    """Return a function that takes a step and returns its loss."""
     import jax
     import keras
     from keras import ops
@@ -92,7 +91,7 @@ def jax_step(side: str, arguments: argparse.Namespace):
 
 
 def largest_differences() -> dict[str, float]:
-    """Of the outputs of a small model from those of the NumPy BERT."""
+    """Return the largest differences of a small model's outputs from those of the NumPy BERT."""
     from bert_tf.modeling.bert import BertModel
     from reference import numpy_bert
 
@@ -114,7 +113,7 @@ def largest_differences() -> dict[str, float]:
 
 
 def work(side: str, arguments: argparse.Namespace) -> None:
-    """In a process of its own: one line of JSON."""
+    """Run one side in its own process and print one line of JSON."""
     if side == "numbers":
         print(json.dumps(largest_differences()))
         return
@@ -140,7 +139,7 @@ def sizes_of(config: BertConfig) -> tuple[int, int, int]:
 
 
 def run(side: str, *flags: str) -> dict[str, float] | None:
-    """What the process of a side says; None, and why, if it fails."""
+    """Return the output of the process of a side; None if it fails, with its error printed."""
     command = [sys.executable, __file__, f"--worker={side}", *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""The same weights in bert_tf and in Hugging Face transformers (PyTorch): how far apart are the outputs?
+"""Largest output differences of bert_tf and Hugging Face transformers (PyTorch) with equal weights.
 
     python benchmarks/huggingface_parity.py
     python benchmarks/huggingface_parity.py --pairs_file=../shared/data/glue/MRPC/dev.tsv
@@ -8,9 +8,9 @@
 2. A tiny model of every `Bert*` class, saved by transformers with random values in every parameter:
    all outputs, whole, in shards, as pytorch_model.bin, in bfloat16, and with either form of GELU.
 
-Everything is float32 on the CPU. The largest absolute differences are printed; one above 1e-5 at
-anything but padding is a failure (exit status 1). transformers and torch may live in another
-environment (--peer_python).
+Everything is float32 on the CPU. Prints the largest absolute differences. A difference above 1e-5
+outside padding is a failure (exit status 1). transformers and torch may be in another environment
+(--peer_python).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PAIRS = (
     ),
 )
 
-# Name of the case -> class in transformers, changes of its configuration, how it is saved.
+# Name of the case -> class in transformers, changes of its configuration, format on disk.
 CASES: dict[str, tuple[str, dict, str]] = {
     "BertModel": ("BertModel", {}, "whole"),
     "BertForPreTraining": ("BertForPreTraining", {}, "whole"),
@@ -72,7 +72,7 @@ TINY = dict(
 
 
 def read_pairs(args: argparse.Namespace) -> list[tuple[str, str]]:
-    """The sentence pairs above and the first rows of an MRPC file."""
+    """Return the sentence pairs above and the first rows of an MRPC file."""
     pairs = list(PAIRS)
     if args.pairs_file:
         lines = Path(args.pairs_file).read_text(encoding="utf-8-sig").splitlines()[1:]
@@ -81,7 +81,7 @@ def read_pairs(args: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def tiny_inputs(class_name: str) -> dict[str, np.ndarray]:
-    """Random ids; every second sequence ends in padding."""
+    """Return random ids; every second sequence ends with padding."""
     shape = (3, 2, 11) if class_name == "BertForMultipleChoice" else (3, 11)  # [B, K, S], [B, S]
     random = np.random.default_rng(5)
     input_mask = np.ones(shape, np.int32)
@@ -93,11 +93,11 @@ def tiny_inputs(class_name: str) -> dict[str, np.ndarray]:
     }
 
 
-# ---- The peer's half, in an environment with torch and transformers ------------------------------
+# ---- The peer's side, in an environment with torch and transformers ------------------------------
 
 
 def run_peer(args: argparse.Namespace, folder: Path) -> None:
-    """Writes minilm.npz, and for each case a model folder and outputs.npz in it."""
+    """Write minilm.npz, and for each case a model folder with outputs.npz in it."""
     import torch
     import transformers
 
@@ -110,7 +110,7 @@ def run_peer(args: argparse.Namespace, folder: Path) -> None:
                 transformers.BertConfig(**{**TINY, **changes})
             ).eval()
             for name, parameter in model.named_parameters():
-                # Large enough for a wrong name, layout or formula to show in the outputs.
+                # Large enough that a wrong name, layout or formula changes the outputs.
                 parameter.normal_(mean=float("LayerNorm.weight" in name), std=0.3)
             if form == "bfloat16":
                 model.bfloat16()
@@ -143,7 +143,7 @@ def peer_minilm(args: argparse.Namespace) -> dict[str, np.ndarray]:
 
 
 def peer_outputs(model, class_name: str) -> dict[str, np.ndarray]:
-    """The outputs of one tiny model, under the names that bert_tf gives them."""
+    """Return the outputs of one tiny model, under bert_tf's names."""
     import torch
 
     inputs = {name: torch.tensor(value).long() for name, value in tiny_inputs(class_name).items()}
@@ -167,7 +167,7 @@ def peer_outputs(model, class_name: str) -> dict[str, np.ndarray]:
     return {ours: outputs[theirs].numpy() for theirs, ours in names.items() if theirs in outputs}
 
 
-# ---- Our half ------------------------------------------------------------------------------------
+# ---- Our side ------------------------------------------------------------------------------------
 
 
 def our_minilm(args: argparse.Namespace) -> dict[str, np.ndarray]:
@@ -196,7 +196,7 @@ def our_minilm(args: argparse.Namespace) -> dict[str, np.ndarray]:
 
 
 def our_outputs(folder: Path, class_name: str) -> dict[str, np.ndarray]:
-    """The outputs of our model with the weights in `folder`."""
+    """Return the outputs of our model with the weights in `folder`."""
     from bert_tf.interop.initial import initialize, read_checkpoint
     from bert_tf.modeling import bert, models
 
@@ -205,7 +205,7 @@ def our_outputs(folder: Path, class_name: str) -> dict[str, np.ndarray]:
         model = bert.BertModel(checkpoint.config)
     elif class_name in ("BertForSequenceClassification", "BertForTokenClassification"):
         model = getattr(models, class_name)(checkpoint.config, len(checkpoint.labels or (0, 1)))
-    else:  # the two heads of pre-training also stand alone in transformers
+    else:  # in transformers the two heads of pre-training also exist alone
         name = class_name if hasattr(models, class_name) else "BertForPreTraining"
         model = getattr(models, name)(checkpoint.config)
     report = initialize(model, checkpoint)
@@ -220,7 +220,7 @@ def our_outputs(folder: Path, class_name: str) -> dict[str, np.ndarray]:
 
 
 def largest_difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Prints one line and returns max |ours - theirs|."""
+    """Print one line and return max |ours - theirs|."""
     if ours.shape != theirs.shape:
         raise SystemExit(f"{name}: our shape is {ours.shape}, theirs is {theirs.shape}.")
     difference = float(np.abs(ours - theirs).max())
@@ -229,7 +229,7 @@ def largest_difference(name: str, ours: np.ndarray, theirs: np.ndarray) -> float
 
 
 def compare(args: argparse.Namespace, folder: Path) -> Iterable[float]:
-    """Every largest absolute difference between what lies in `folder` and what we compute."""
+    """Yield the largest absolute differences between the outputs in `folder` and ours."""
     theirs, ours = np.load(folder / "minilm.npz"), our_minilm(args)
     for name in ("input_ids", "input_mask", "segment_ids"):
         if not np.array_equal(ours[name], theirs[name]):
@@ -238,9 +238,9 @@ def compare(args: argparse.Namespace, folder: Path) -> Iterable[float]:
     real = ours["input_mask"].astype(bool)
     name = "last hidden state"
     yield largest_difference(f"MiniLM, {name}, real tokens", ours[name][real], theirs[name][real])
-    # What stands at padding is read by nobody, and rounding is magnified there: against float64 (the
-    # NumPy BERT in tests/reference) torch's sdpa is off by up to 7.6e-5, its eager form by 6.3e-5 and
-    # we by 1.0e-4 on these pairs, while all three are off by 3e-6 or less at real tokens.
+    # Outputs at padding are unused, and rounding is magnified there. Compared with float64 (the NumPy
+    # BERT in tests/reference), torch's sdpa is off by up to 7.6e-5 on these pairs, its eager form by
+    # 6.3e-5, and ours by 1.0e-4. At real tokens all three are off by 3e-6 or less.
     largest_difference(
         f"MiniLM, {name}, padding (no limit)", ours[name][~real], theirs[name][~real]
     )
@@ -249,7 +249,7 @@ def compare(args: argparse.Namespace, folder: Path) -> Iterable[float]:
 
     for number, (case, (class_name, _, form)) in enumerate(CASES.items()):
         if form == "bin" and importlib.util.find_spec("torch") is None:
-            print(f"{case}: not compared, since torch is not installed here")
+            print(f"{case}: not compared, because torch is not installed here")
             continue
         outputs = our_outputs(folder / str(number), class_name)
         for name, expected in np.load(folder / str(number) / "outputs.npz").items():

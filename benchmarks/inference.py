@@ -1,21 +1,20 @@
-"""Latency and throughput of a served BERT classifier, beside `transformers` and ONNX Runtime.
+"""Latency and throughput of a served BERT classifier, `transformers` and ONNX Runtime.
 
     pip install -e .[bench,onnx]
     python benchmarks/inference.py                       # BERT-Base: 1 x 32, 1 x 128, 32 x 128
     python benchmarks/inference.py --size=minilm --shapes=1x32,8x64
     python benchmarks/inference.py --texts=../shared/data/glue/MRPC --shapes=1,32 --rounds=3
 
-All sides have the same random weights and get the same ids, every row of full length: our SavedModel
+All sides have the same random weights and get the same ids in rows of full length: our SavedModel
 (float32 and bfloat16) and ONNX files through their `tokens` signature, `transformers` in PyTorch. Each
-is a process of its own and takes turns with the first, a few calls each; medians. "apart" is how far its
-first logit is from that of our float32 SavedModel. Ours run with TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1, as
-docs/serving.md advises and `predict` does; "unset" without.
+has its own process and takes turns with the first, a few calls each. Prints medians. "apart" is the
+difference of its first logit from that of our float32 SavedModel. Ours run with
+TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1, as docs/serving.md recommends and `predict` does; "unset" without.
 
-With --texts (the folder of a GLUE set) a call answers as many rows as the first --num_texts of its
-dev.tsv, each as long as they are, in batches of --shapes, which are padded to their longest row.
-Ours have rows of similar length, as `predict` puts them together, padded to a multiple of 8, as the
-signatures that take text do. The others take the rows as they come, as their libraries do; those named
-"sorted" are sorted too, as a user may program it.
+With --texts (the folder of a GLUE set) a call answers the first --num_texts rows of its dev.tsv, with
+their real lengths. Batches of --shapes rows are padded to the longest row. Ours have rows of similar
+length, like `predict`, padded to a multiple of 8, like signatures that take text. The others use the
+original order, as their libraries do. Sides named "sorted" sort the rows first, as a user could.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ BertForSequenceClassification(BertConfig(
 
 
 def make_models(folder: Path, size: str, sides: Iterable[str]) -> None:
-    """The peer's model with random weights, converted to ours and exported."""
+    """Make the peer's model with random weights, convert it to ours and export it."""
     peer, ours = folder / "huggingface", folder / "model"
     numbers = [str(number) for number in SIZES[size]]
     subprocess.run([sys.executable, "-c", MAKE_PEER, *numbers, str(peer)], check=True)
@@ -87,14 +86,14 @@ def make_models(folder: Path, size: str, sides: Iterable[str]) -> None:
 
 
 def model_of(side: str) -> str:
-    """What a side runs, however it is asked."""
+    """Return the name of the model that a side runs."""
     return side.removesuffix("-sorted").removesuffix(UNSET)
 
 
 def make_requests(
     shape: str, texts: str | None, num_texts: int, side: str
 ) -> list[dict[str, np.ndarray]]:
-    """The inputs of each request of a call."""
+    """Return the inputs of each request of a call."""
     if not texts:
         return [make_inputs([int(shape.split("x")[1])] * int(shape.split("x")[0]))]
     lengths, batch_size, step = real_lengths(texts, num_texts), int(shape), 1
@@ -107,7 +106,7 @@ def make_requests(
 
 
 def real_lengths(folder: str, num_texts: int) -> list[int]:
-    """Tokens of the first rows of dev.tsv, [CLS] and [SEP] included, at most 128."""
+    """Count the tokens of the first rows of dev.tsv, with [CLS] and [SEP], at most 128 each."""
     from bert_tf import FullTokenizer
 
     columns = next(task for task in TASKS.values() if task.folder == Path(folder).name)
@@ -118,7 +117,7 @@ def real_lengths(folder: str, num_texts: int) -> list[int]:
 
 
 def make_inputs(lengths: list[int], step: int = 1) -> dict[str, np.ndarray]:
-    """Random ids, padded to the longest row, or to the next multiple of `step`."""
+    """Return random ids, padded to the longest row, or to the next multiple of `step`."""
     mask = np.arange(-(-max(lengths) // step) * step) < np.array(lengths)[:, None]
     ids = np.random.default_rng(0).integers(1000, VOCAB_SIZE, mask.shape) * mask
     return {
@@ -143,7 +142,7 @@ def saved_model(folder: Path) -> tuple[Callable, Answer]:
     def answer(tensors: dict) -> float:
         return float(serve(**tensors)["logits"].numpy()[0, 0])
 
-    answer.model = model  # a signature does not keep it
+    answer.model = model  # a signature does not keep its model alive
     return prepare, answer
 
 
@@ -201,7 +200,7 @@ def work(side: str, arguments: argparse.Namespace) -> None:
 
 
 def describe(shape: str, texts: str, num_texts: int) -> None:
-    """Prints how much of the batches of both kinds is padding."""
+    """Print the fraction of padding in sorted and unsorted batches."""
     for kind, side in (("sorted", "bert_tf"), ("as they come", "torch")):
         masks = [request["input_mask"] for request in make_requests(shape, texts, num_texts, side)]
         real, computed = sum(mask.sum() for mask in masks), sum(mask.size for mask in masks)
@@ -244,7 +243,7 @@ def main() -> None:
                 describe(shape, arguments.texts, arguments.num_texts)
             print(f"\n{shape:30}{'ms':>9}{f'times {sides[0]}':>26}{'peak GB':>9}{'apart':>10}")
             for turns in sorted(results, key=lambda turns: turns.median):
-                # Rows in another order have another first logit.
+                # Rows in another order have another first logit, so it is not compared.
                 apart = "" if arguments.texts else f"{abs(turns.first - base):.1e}"
                 print(
                     f"{turns.side:30}{1000 * turns.median:9.1f}{turns.ratio:26.2f}"

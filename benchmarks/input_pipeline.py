@@ -1,10 +1,10 @@
-"""How many records a second the reader of a training makes ready, beside what training needs.
+"""Records per second of the training reader, to compare with the needs of training.
 
     python benchmarks/input_pipeline.py --text=../shared/data/text/enwiki_30mb.txt
 
-Makes records of the first --megabytes of the text, with masks and without (masked on the way), and reads
-batches of them as `run_pretraining` does, shuffled, with nothing behind that trains. Printed are records
-per second of wall time and per second of processor time ("per core").
+Makes records of the first --megabytes of the text, with static masks and without (masked while reading).
+Reads shuffled batches as `run_pretraining` does, without training. Prints records per second of wall
+time and per second of processor time ("per core").
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
-    """Seconds, and seconds of processor time, of --batches batches."""
+    """Return the seconds, and the seconds of processor time, of --batches batches."""
     from bert_tf.config import BertConfig
     from bert_tf.finetuning import loop
     from bert_tf.programs.pretraining_record_sets import read_record_set

@@ -1,10 +1,10 @@
-"""ARC (easy) from the MiniLM checkpoint, through run_scripts/run_swag.py.
+"""ARC (easy) from the MiniLM checkpoint, with run_scripts/run_swag.py.
 
     python benchmarks/multiple_choice.py --data_dir=../shared/data/multiple_choice/ARC
 
-Per seed one JSON line: accuracy on the held-out questions, the seconds that all of it took, and
-of processor time. Chance is about 25 %. The rows of the files that have no choices are left out (the
-script says how many). What is not a flag of this script goes to run_swag.
+Prints one JSON line per seed: accuracy on the held-out questions, total seconds, and seconds of
+processor time. Chance is about 25 %. Rows without choices are skipped; the script logs their number.
+Unknown flags are passed to run_swag.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main() -> None:
     args, args.script_flags = parser.parse_known_args()
     folder = Path(args.data_dir)
     flags = {
-        # The larger of the two files is called dev; it is what there is to train on.
+        # The larger of the two files is called dev. It serves as the training set.
         "train_file": folder / f"arc_{args.part}_dev.csv",
         "eval_file": folder / f"arc_{args.part}_test.csv",
         "skip_bad_rows": True,

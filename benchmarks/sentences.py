@@ -1,12 +1,13 @@
-"""The sentence splitter of prepare_corpus beside the line breaks of a file with a sentence per line.
+"""The sentence splitter of prepare_corpus, compared with the line breaks of a sentence-per-line file.
 
     python benchmarks/sentences.py --text=../shared/data/text/enwiki_30mb.txt [--splitter=sentencex]
 
-joins the lines of each article (anew behind a line that does not end like a sentence), splits them, and
-prints precision and recall of the breaks, megabytes per second of one core, and some disagreements.
+joins the lines of each article into paragraphs, which end at a line without a sentence ending. Then
+splits them, and prints precision and recall of the breaks, megabytes per second of one core, and some
+disagreements.
 
-The file's own breaks are not the truth: they stand behind "Mr.", "St." and "U.S.", and are missing
-elsewhere, so the figures say more about how two splitters agree. Read the disagreements.
+The file's own breaks are not the truth: some follow "Mr.", "St." and "U.S.", and others are missing. The
+numbers mainly show the agreement of two splitters. Read the disagreements.
 """
 
 import argparse
@@ -58,7 +59,7 @@ def main() -> None:
 
 
 def joined(lines: list[str]) -> list[list[str]]:
-    """Lines that belong together."""
+    """Group consecutive lines into paragraphs."""
     paragraphs: list[list[str]] = [[]]
     for line in map(str.strip, lines):
         if line:
@@ -69,7 +70,7 @@ def joined(lines: list[str]) -> list[list[str]]:
 
 
 def breaks(sentences: list[str]) -> set[int]:
-    """Where one sentence ends and the next begins, in characters without whitespace."""
+    """Return the ends of all sentences but the last, in characters without whitespace."""
     places, place = set(), 0
     for sentence in sentences[:-1]:
         place += len("".join(sentence.split()))
@@ -78,7 +79,7 @@ def breaks(sentences: list[str]) -> set[int]:
 
 
 def context(text: str, place: int) -> str:
-    """The text around a break."""
+    """Return the text around a break."""
     visible = [index for index, char in enumerate(text) if not char.isspace()]
     before, after = visible[place - 1] + 1, visible[place]
     return f"{text[max(0, before - 60) : before]} || {text[after : after + 40]}"

@@ -1,7 +1,6 @@
-"""Sides of a benchmark in processes of their own that take turns, so that what else the machine does
-falls on all of them.
+"""Sides of a benchmark in separate processes that take turns, so that other load affects all of them.
 
-A script starts itself again for each side, with its own flags and --worker=SIDE; the worker calls
+A script starts itself again for each side, with its own flags and --worker=SIDE. The worker calls
 `answer_turns`.
 """
 
@@ -20,14 +19,14 @@ from statistics import median
 
 @dataclass
 class Turns:
-    """What a side took, beside the first side in the same minutes.
+    """Times of a side, and of the first side in the same minutes.
 
     Args:
         side: name.
-        first: what its first step gave, such as a loss.
+        first: result of its first step, such as a loss.
         seconds: of its steps.
         seconds_of_first_side: of the first side's steps in between.
-        peak_gb: most memory of its process.
+        peak_gb: peak memory of its process.
     """
 
     side: str
@@ -42,22 +41,22 @@ class Turns:
 
     @property
     def ratio(self) -> float:
-        """How many times as long as the first side."""
+        """Median time relative to the first side's."""
         return self.median / median(self.seconds_of_first_side)
 
 
 def take_turns(sides: Sequence[str], rounds: int, steps: int, *flags: str) -> list[Turns]:
-    """`rounds` times `steps` steps of each side, each in turns with the first.
+    """Run `rounds` times `steps` steps of each side, in turns with the first.
 
-    The first side stays; the others come one after the other, since memory does not hold all. A side
-    that fails is named and left out.
+    The first side stays in memory. The others run one after the other, because memory does not hold
+    all. A side that fails is reported and omitted.
 
     Args:
-        flags: of the workers, besides those that this process was started with.
+        flags: of the workers, in addition to those of this process.
     """
     first_process, value = _start(sides[0], flags)
     if first_process is None:
-        raise SystemExit(f"{sides[0]}, which the others are compared with, does not run.")
+        raise SystemExit(f"{sides[0]}, the base of the comparison, does not run.")
     first = Turns(sides[0], value)
     found = [first]
     for side in sides[1:]:
@@ -83,7 +82,7 @@ def take_turns(sides: Sequence[str], rounds: int, steps: int, *flags: str) -> li
 
 
 def answer_turns(step: Callable[[], float], first: float) -> None:
-    """In a worker: takes "N" lines and answers with the seconds of N steps and the peak memory."""
+    """Answer each line "N" with the seconds of N steps and the peak memory; for workers."""
     print(json.dumps({"first": first}), flush=True)
     for line in sys.stdin:
         seconds = []
@@ -96,7 +95,7 @@ def answer_turns(step: Callable[[], float], first: float) -> None:
 
 
 def _start(side: str, flags: Sequence[str]) -> tuple[subprocess.Popen | None, float]:
-    """The process of a side, and what its first step gave."""
+    """Start the process of a side and return the result of its first step."""
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             [sys.executable, *sys.argv, *flags, f"--worker={side}"],
@@ -106,7 +105,7 @@ def _start(side: str, flags: Sequence[str]) -> tuple[subprocess.Popen | None, fl
             text=True,
         )
         for line in process.stdout:
-            if line.startswith('{"first"'):  # libraries print other things
+            if line.startswith('{"first"'):  # libraries print other lines
                 return process, json.loads(line)["first"]
         errors.seek(0)
         print(f"{side} failed: {errors.read().strip().splitlines()[-1:]}", flush=True)

@@ -1,12 +1,12 @@
-"""Hours of requests of every kind to an exported model: does its memory stay flat?
+"""Memory of an exported model over hours of requests of all types.
 
     python benchmarks/soak.py --saved_model=served/my_model/1 --text=../shared/data/text/enwiki_30mb.txt
 
-loads the SavedModel as a server does, without bert_tf and Keras, and asks it for --seconds: batches of
-1 to 16 texts (or pairs) of 0 to 3,000 characters out of --text, one of eight batches of random
-bytes. With --busy=0.1 it sleeps nine tenths of the time. Every minute (in short runs more often) a
-JSON line: requests, texts, resident memory. At the end the memory after the first tenth of the time
-beside that at the end.
+loads the SavedModel as a server does, without bert_tf and Keras, and sends requests for --seconds:
+batches of 1 to 16 texts (or pairs) of 0 to 3,000 characters from --text; one of eight batches is random
+bytes. With --busy=0.1 it sleeps nine tenths of the time. Prints a JSON line every minute, in short runs
+more often: requests, texts, resident memory. At the end it prints the memory after the first tenth of
+the time and at the end.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def main() -> None:
     )
     parser.add_argument("--saved_model", required=True)
     parser.add_argument("--text", required=True)
-    parser.add_argument("--output", default="probabilities", help="that must be finite")
+    parser.add_argument("--output", default="probabilities", help="must be finite")
     parser.add_argument("--seconds", type=float, default=3600.0)
-    parser.add_argument("--busy", type=float, default=1.0, help="share of the time")
+    parser.add_argument("--busy", type=float, default=1.0, help="fraction of the time")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     text, rng = Path(arguments.text).read_bytes(), random.Random(arguments.seed)

@@ -8,17 +8,17 @@
     ... --train_file=$D/train-v2.0-subset.json --predict_file=$D/dev-v2.0-half.json \
         --version_2_with_negative
 
-Each side runs in an environment that has what it needs (`pip install -e .[bench]` has both). Per seed
-one JSON line is printed: the official metrics after training, steps, seconds, and seconds of processor
-time. --num_train and --num_predict take the first so many questions (whole paragraphs). What is not a
-flag of this script goes to run_squad.
+Each side runs in an environment with its packages (`pip install -e .[bench]` has both). Prints one JSON
+line per seed: the official metrics after training, steps, seconds, and seconds of processor time.
+--num_train and --num_predict limit the number of questions (to whole paragraphs). Unknown flags are
+passed to run_squad.
 
 The recipe is that of the reference's README: batch 12, 2 epochs (counted in questions, on both sides),
 AdamW with weight decay 0.01 (none on biases and LayerNorm), 10 % linear warm-up and then linear decay to
-0, gradients clipped to a global norm of 1.0, dropout 0.1, windows 128 tokens apart; the learning rate is
-higher, as small models want it. What is left different is each library's own: transformers' AdamW
-corrects the bias of its moments (epsilon 1e-8), padding competes with the tokens in its loss, and its
-answers are cut out by character offsets, without max context.
+0, gradients clipped to a global norm of 1.0, dropout 0.1, windows 128 tokens apart. The learning rate is
+higher, because small models need it. These differences remain: transformers' AdamW corrects the bias of
+its moments (epsilon 1e-8), padding competes with the tokens in its loss, and its answers are extracted
+by character offsets, without max context.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ N_BEST_SIZE, MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH = 20, 30, 64
 
 
 def read_paragraphs(file: str, most_questions: int = 0) -> list[dict]:
-    """The paragraphs of a SQuAD file, as many as hold so many questions (0: all)."""
+    """Read paragraphs of a SQuAD file until `most_questions` are reached (0: all)."""
     data = json.loads(Path(file).read_text(encoding="utf-8"))["data"]
     paragraphs, count = [], 0
     for paragraph in (paragraph for entry in data for paragraph in entry["paragraphs"]):
@@ -62,7 +62,7 @@ def read_paragraphs(file: str, most_questions: int = 0) -> list[dict]:
 
 
 class TorchWindow(NamedTuple):
-    """A window as transformers' tokenizer makes it; `offsets` has None outside the context."""
+    """A window of transformers' tokenizer; `offsets` has None outside the context."""
 
     qas_id: str
     inputs: dict[str, list[int]]
@@ -74,7 +74,7 @@ class TorchWindow(NamedTuple):
 def torch_windows(
     paragraphs: Sequence[dict], tokenizer: Any, args: argparse.Namespace
 ) -> Iterator[TorchWindow]:
-    """The same windows as the reference's: `doc_stride` apart."""
+    """Yield the reference's windows, `doc_stride` apart."""
     for paragraph in paragraphs:
         context = paragraph["context"]
         for qa in paragraph["qas"]:
@@ -88,7 +88,7 @@ def torch_windows(
                 context,
                 truncation="only_second",
                 max_length=args.max_seq_length,
-                stride=max(0, room - args.doc_stride),  # transformers' stride is what overlaps
+                stride=max(0, room - args.doc_stride),  # transformers' stride is the overlap
                 return_overflowing_tokens=True,
                 return_offsets_mapping=True,
             )
@@ -103,7 +103,7 @@ def torch_windows(
 
 
 def positions(offsets: Sequence[tuple[int, int] | None], answer: dict) -> tuple[int, int]:
-    """First and last token of an answer; (0, 0) where it is not wholly in the window."""
+    """Return first and last token of an answer; (0, 0) if it is not wholly in the window."""
     first, last = answer["answer_start"], answer["answer_start"] + len(answer["text"])
     inside = [i for i, o in enumerate(offsets) if o and o[0] < last and o[1] > first]
     if not inside or offsets[inside[0]][0] > first or offsets[inside[-1]][1] < last:
@@ -112,7 +112,7 @@ def positions(offsets: Sequence[tuple[int, int] | None], answer: dict) -> tuple[
 
 
 def run_transformers(args: argparse.Namespace, seed: int) -> dict:
-    """One fine-tuning in PyTorch as transformers' run_qa does it."""
+    """Fine-tune once in PyTorch, as in transformers' run_qa."""
     import torch
     import transformers
 
@@ -193,7 +193,7 @@ def run_transformers(args: argparse.Namespace, seed: int) -> dict:
 def score(
     paragraphs: Sequence[dict], windows: Sequence[TorchWindow], logits: list, version_2: bool
 ) -> dict[str, float]:
-    """The official metrics of the best spans."""
+    """Return the official metrics of the best spans."""
     from bert_tf.metrics.squad import evaluate_v1, evaluate_v2
 
     best: dict[str, tuple[float, str]] = {}
@@ -226,7 +226,7 @@ def score(
 
 
 def run_bert_tf(args: argparse.Namespace, seed: int) -> dict:
-    """One fine-tuning through run_scripts/run_squad.py, judged by the figures it writes."""
+    """Fine-tune once with run_scripts/run_squad.py and return the metrics that it writes."""
     with tempfile.TemporaryDirectory() as folder:
         files = {}
         for name in ("train", "predict"):
@@ -274,7 +274,7 @@ def main() -> None:
     )
     args, args.script_flags = parser.parse_known_args()
     if args.side == "transformers" and args.script_flags:
-        parser.error(f"these flags are of run_squad: {args.script_flags}")
+        parser.error(f"these flags are for run_squad: {args.script_flags}")
     run = {"transformers": run_transformers, "bert_tf": run_bert_tf}[args.side]
     settings = {"side": args.side, "learning_rate": args.learning_rate}
     if args.side == "transformers":

@@ -1,4 +1,4 @@
-"""run_squad's windows, records and answer files beside those of the original script: equal, and faster.
+"""run_squad's windows, records and answer files, compared with the original script's: equality, speed.
 
     python benchmarks/squad_original.py --original=FOLDER \
         --vocab=../shared/data/vocab/bert-base-uncased.vocab.txt \
@@ -6,9 +6,9 @@
     ... --predict_file=../shared/data/squad/dev-v2.0-half.json --version_2_with_negative
     ... --train_file=../shared/data/squad/train-subset-44articles.json
 
-FOLDER is what `pip install --no-deps --target=FOLDER bert-tensorflow==1.0.4` makes. Its functions that
-compute without TensorFlow 1 are run as they are. The logits are random, with high ones at a few places.
-Prints a JSON line: how many records differ, whether the files are equal, and the seconds of each side.
+`pip install --no-deps --target=FOLDER bert-tensorflow==1.0.4` makes FOLDER. Its functions that need no
+TensorFlow 1 run unchanged. The logits are random, with high values at a few places. Prints a JSON line:
+the number of records that differ, whether the files are equal, and the seconds of each side.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bert_tf.tokenization import FullTokenizer  # noqa: E402
 
 
 def load_original(folder: Path, version_2_with_negative: bool) -> types.SimpleNamespace:
-    """The functions of the original run_squad.py that know no graph."""
+    """Load the functions of the original run_squad.py that need no graph."""
     names: dict = {"__name__": "tokenization"}
     source = (folder / "bert/tokenization.py").read_text()
     exec(source.replace("tf.gfile", "tf.io.gfile"), names)
@@ -66,7 +66,7 @@ def load_original(folder: Path, version_2_with_negative: bool) -> types.SimpleNa
 
 
 def random_logits(count: int, length: int, num_tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Float32 [count, length] for starts and ends, of which a few places are likely; padding is not."""
+    """Return float32 [count, length] for starts and ends, high at a few places, never at padding."""
     rng = np.random.default_rng(1)
     pair = []
     for _ in range(2):
@@ -171,7 +171,7 @@ def compare_training(
 
 
 def compare_records(file: str, features: list, is_training: bool) -> int:
-    """How many windows are not the original's, in any feature."""
+    """Count the windows that differ from the original's in any feature."""
     found = {}
     for record in tf.data.TFRecordDataset(file).as_numpy_iterator():
         values = tf.train.Example.FromString(record).features.feature

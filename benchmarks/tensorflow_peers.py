@@ -1,11 +1,11 @@
-"""A pre-training step of the original (TensorFlow 1 graph) and of tf-models-official, for training.py.
+"""Pre-training steps of the original (TensorFlow 1 graph) and of tf-models-official, for training.py.
 
     pip install --no-deps --target=PEERS bert-tensorflow==1.0.4 \
         tf-models-official==2.20.0 tf-keras gin-config
 
-Both do what their own scripts do for a batch: forward, both losses, gradients clipped to a global norm
-of 1, their optimizer. bfloat16 is TensorFlow's oneDNN rewrite for the original, which has no precision
-of its own, and tf_keras' policy `mixed_bfloat16` for tf-models.
+Both process a batch as their own scripts do: forward, both losses, gradients clipped to a global norm of
+1, their optimizer. For bfloat16, the original uses TensorFlow's oneDNN rewrite, because it has no
+precision setting, and tf-models uses tf_keras' policy `mixed_bfloat16`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 def original_step(
     sizes: dict, bfloat16: bool, batch: dict[str, np.ndarray], peers: str
 ) -> Callable:
-    """Args: see `tf_models_step`."""
+    """Return a function that takes a step and returns the loss; see `tf_models_step`."""
     import tensorflow.compat.v1 as tf
 
     tf.disable_eager_execution()
@@ -50,7 +50,7 @@ def original_step(
         pairs = modeling.tf.layers.dense(model.get_pooled_output(), 2, name="output")
     loss = tf.add_n(
         [
-            # The original takes the label's score by a one-hot product.
+            # The original selects the label's score with a one-hot product.
             -tf.reduce_mean(
                 tf.reduce_sum(
                     tf.nn.log_softmax(logits) * tf.one_hot(tf.reshape(labels, [-1]), depth), -1
@@ -73,7 +73,7 @@ def original_step(
 
 
 def _load_original(folder: Path, name: str, tf) -> types.SimpleNamespace:
-    """A file of the original, with stand-ins for what TensorFlow 2 does not have."""
+    """Load a file of the original, with replacements for functions that TensorFlow 2 lacks."""
 
     def dense(inputs, units, activation=None, name=None, kernel_initializer=None):
         with tf.variable_scope(name or "dense"):
@@ -109,7 +109,7 @@ def _load_original(folder: Path, name: str, tf) -> types.SimpleNamespace:
 def tf_models_step(
     sizes: dict, bfloat16: bool, batch: dict[str, np.ndarray], peers: str
 ) -> Callable:
-    """A function that takes a step and returns the loss.
+    """Return a function that takes a step and returns the loss.
 
     Args:
         sizes: of the model, by the names of bert_config.json.

@@ -1,11 +1,11 @@
-"""Speed of tokenization, and its verification on everything at hand.
+"""Speed of tokenization, and its verification on all available texts.
 
     python benchmarks/tokenization.py --vocab=.../vocab.txt --text=.../enwiki_30mb.txt
     python benchmarks/tokenization.py --verify --data=../shared/data
 
 Speed: megabytes of UTF-8 per second on one core, the lines of a text file one by one (GraphTokenizer
-and Hugging Face `tokenizers`: 1,000 at a time). "cold" starts with nothing remembered, "warm" is the
-same text once more.
+and Hugging Face `tokenizers`: 1,000 at a time). "cold" starts with empty caches, "warm" repeats the same
+text.
 
 `--verify` compares, with no tolerance: `tokenize` with tests/reference/wordpiece_rules.py, `encode`
 with `convert_tokens_to_ids(tokenize(text))`, and GraphTokenizer with `encode`, on
@@ -38,9 +38,9 @@ from bert_tf.tokenization import FullTokenizer  # noqa: E402
 from reference import wordpiece_rules  # noqa: E402
 
 SURROUNDINGS = ("%", "a%b", "A%A", "%A", "AΣ%", "AΣ%A", "%Σ", "A.%Σ%.x", "1%\u302e\u1b44%\u0301?x")
-NOT_TEXT = range(0xD800, 0xE000)  # surrogates, which UTF-8 cannot hold
+NOT_TEXT = range(0xD800, 0xE000)  # surrogates, which UTF-8 cannot encode
 
-# Vocabulary -> (do_lower_case, the texts that it is for).
+# Vocabulary -> (do_lower_case, its texts).
 VOCABULARIES = {
     "bert-base-uncased": (True, ("enwiki", "squad")),
     "bert-base-cased": (False, ("enwiki", "squad")),
@@ -110,7 +110,7 @@ def measure_speed(vocab_file: str, text_file: Path, do_lower_case: bool, megabyt
 
 
 def report(name: str, run: Callable[[], None], size: int, warm: bool = False) -> None:
-    """Seconds of processor time, so that other processes on the machine count little."""
+    """Print the speed by processor time, which other processes hardly affect."""
     speeds = []
     for _ in range(2 if warm else 1):
         start = time.process_time()
@@ -123,7 +123,7 @@ def report(name: str, run: Callable[[], None], size: int, warm: bool = False) ->
 
 
 class Verification:
-    """Compares the tokenizers with each other and the oracle, and counts."""
+    """Comparison of the tokenizers with each other and the oracle, with counts."""
 
     def __init__(self):
         self.num_texts = self.num_differences = 0

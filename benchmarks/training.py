@@ -1,17 +1,17 @@
-"""Time and memory of a training step, beside `transformers` (PyTorch), keras-hub, and with --peers
-the original and tf-models-official (tensorflow_peers.py says how that folder is made).
+"""Time and memory of a training step, compared with `transformers` (PyTorch) and keras-hub.
 
     pip install -e .[bench]            # torch, transformers, keras-hub
     python benchmarks/training.py --size=base --batch_size=16 --max_seq_length=128
     python benchmarks/training.py --size=base --batch_size=4 --max_seq_length=512
     python benchmarks/training.py --size=base --batch_size=32 --max_seq_length=128 --task=classification
 
-Each side is a process of its own that trains on the same random examples: pre-training (masked LM with
-20 predictions per example, and next sentence) or classification with the lengths of MRPC. Dropout 0.1,
-AdamW, gradients clipped to norm 1. Each takes turns with ours, a few steps each, so that what else the
-machine does falls on both; the medians are compared. "of ceiling" is what the matrix products of a step
-need (modeling/flops.py, real tokens only), as a share of the bfloat16 product [4096, 768] x [768, 3072]
-in a TensorFlow graph, which takes its turns as a side of its own.
+--peers adds the original and tf-models-official (tensorflow_peers.py documents that folder). Each side
+has its own process and trains on the same random examples: pre-training (masked LM with 20 predictions
+per example, and next sentence) or classification with the lengths of MRPC. Dropout 0.1, AdamW, gradients
+clipped to norm 1. Each takes turns with ours, a few steps each, so that other load affects both. Prints
+medians. "of ceiling" is the speed of the matrix products of a step (modeling/flops.py, real tokens
+only), as a fraction of that of the bfloat16 product [4096, 768] x [768, 3072] in a TensorFlow graph.
+That product takes turns as another side.
 """
 
 import argparse
@@ -45,7 +45,7 @@ CEILING, PRODUCT, PRODUCTS = "products-bf16", (4096, 768, 3072), 50
 
 
 def make_batch(task: str, batch_size: int, length: int) -> dict[str, np.ndarray]:
-    """Random examples, the same on every side; in classification as long as MRPC's."""
+    """Return random examples, the same on every side; for classification with MRPC's lengths."""
     rng = np.random.default_rng(0)
     lengths = np.full(batch_size, length)
     if task == "classification":  # MRPC with 30,522 WordPieces: mean 53, standard deviation 13
@@ -74,7 +74,7 @@ def make_batch(task: str, batch_size: int, length: int) -> dict[str, np.ndarray]
 
 
 def config_of(size: str):
-    """The `BertConfig` of one of `SIZES`."""
+    """Return the `BertConfig` of one of `SIZES`."""
     from bert_tf.config import BertConfig
 
     layers, hidden, heads = SIZES[size]
@@ -135,7 +135,7 @@ def tensorflow_peer_step(side: str, arguments: argparse.Namespace):
 
 
 def products(side: str, arguments: argparse.Namespace):
-    """`PRODUCTS` matrix products in bfloat16."""
+    """Return a function that computes `PRODUCTS` matrix products in bfloat16."""
     import tensorflow as tf
 
     rows, inner, columns = PRODUCT
@@ -147,7 +147,7 @@ def products(side: str, arguments: argparse.Namespace):
     def multiply():
         total = 0.0
         for _ in range(PRODUCTS):
-            # One after the other, and each anew.
+            # The dependency and the identity keep the products sequential and distinct.
             with tf.control_dependencies([tf.identity(total)]):
                 total += tf.cast((left @ tf.identity(right))[0, 0], tf.float32)
         return total
@@ -177,7 +177,7 @@ def torch_step(side: str, arguments: argparse.Namespace, device: str = "cpu"):
     groups = [{"params": kernels}, {"params": others, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=1e-4, weight_decay=0.01, fused=True)
     numpy_batch = make_batch(arguments.task, arguments.batch_size, arguments.max_seq_length)
-    longest = -(-int(numpy_batch["input_mask"].sum(1).max()) // 8) * 8  # as a collator pads
+    longest = -(-int(numpy_batch["input_mask"].sum(1).max()) // 8) * 8  # like a data collator
     batch = {
         name: torch.tensor(
             value[:, :longest] if name.startswith(("input", "segment")) else value, device=device
@@ -197,7 +197,7 @@ def torch_step(side: str, arguments: argparse.Namespace, device: str = "cpu"):
         outputs = model.bert(**inputs)
         positions = batch["masked_lm_positions"].long()
         rows = torch.arange(len(positions), device=device)[:, None]
-        # Only the masked positions go through the head, as in the original.
+        # The head computes only the masked positions, as in the original.
         words, pairs = model.cls(outputs.last_hidden_state[rows, positions], outputs.pooler_output)
         words = words.reshape(-1, VOCAB_SIZE).float()
         loss = cross_entropy(words, batch["masked_lm_ids"].long().reshape(-1))
@@ -275,7 +275,7 @@ def keras_hub_step(side: str, arguments: argparse.Namespace):
 
 
 def flops_of_step(arguments: argparse.Namespace) -> float:
-    """What the matrix products of a step need for the tokens that are no padding."""
+    """Return the FLOPs of the matrix products of a step, for real tokens only."""
     from bert_tf.modeling.flops import flops_per_token
 
     lengths = make_batch(arguments.task, arguments.batch_size, arguments.max_seq_length)[
@@ -316,7 +316,7 @@ def main() -> None:
         return
     sides = arguments.sides.split(",") if arguments.sides else list(SIDES)
     if arguments.task == "pretraining" and not arguments.sides:
-        sides.remove("bert_tf-bf16-packed")  # its examples are full already
+        sides.remove("bert_tf-bf16-packed")  # its examples are already full
         sides += PEERS if arguments.peers else ()
     if set(sides) & set(PEERS) and not (arguments.peers and arguments.task == "pretraining"):
         parser.error("the original and tf-models need --peers, and --task=pretraining.")

