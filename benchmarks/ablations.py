@@ -3,8 +3,8 @@
     python benchmarks/ablations.py --output_dir=ablations
     python benchmarks/ablations.py --output_dir=ablations --tables=masking --num_train_steps=20000
 
-Pre-trains a model per row on the first --megabytes of English Wikipedia, fine-tunes it on data in
-../shared/data, and prints three tables with the paper's metrics and ours:
+Pre-trains a model per row on the first --megabytes of English Wikipedia and fine-tunes it on data in
+../shared/data. Prints three tables with the paper's metrics and ours:
 
     objectives   table 5: without next sentence; left-to-right; left-to-right with a BiLSTM on top
     sizes        table 6: layers, hidden size, heads

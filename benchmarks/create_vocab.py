@@ -18,8 +18,8 @@ learns nothing and measures these files and the published ones: the table in voc
     python benchmarks/create_vocab.py --size=120 --text=.../enwiki_30mb.txt
 
 measures time and memory of create_vocab on a corpus of 120 MB. It repeats the text. Each time, words
-with at most 20 occurrences are enciphered (vowels to vowels, consonants to consonants), so that the
-number of distinct words grows faster than in real text.
+with at most 20 occurrences are enciphered (vowels to vowels, consonants to consonants). The number of
+distinct words therefore grows faster than in real text.
 """
 
 import argparse

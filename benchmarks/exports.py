@@ -5,11 +5,15 @@ r"""All exports of one classifier on MRPC's dev set: accuracy next to the float 
         --max_seq_length=128 --num_train_epochs=2 --learning_rate=5e-5 --seed=1
     python benchmarks/exports.py --model_dir=mrpc_output --data_dir=../shared/data/glue/MRPC
 
-A row for each format and precision: accuracy and F1 on the dev set, one pair at a time, ids by
-`FullTokenizer` without padding; the largest difference of a probability from the float32 SavedModel, and
-the number of labels that differ; megabytes of the model's files; median milliseconds per pair. ONNX rows
-need `pip install -e .[onnx]`, and are omitted without it. Latencies use --threads threads, one format
-after the other in one process. They show orders of magnitude, not small differences.
+One row for each format and precision has these columns:
+
+* accuracy and F1 on the dev set, one pair at a time, ids by `FullTokenizer` without padding;
+* the largest difference of a probability from the float32 SavedModel;
+* the number of labels that differ from it;
+* megabytes of the model's files, and median milliseconds per pair.
+
+ONNX rows need `pip install -e .[onnx]`, and are omitted without it. Latencies use --threads threads, one
+format after the other in one process. They show orders of magnitude, not small differences.
 """
 
 from __future__ import annotations

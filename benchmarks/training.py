@@ -9,9 +9,11 @@
 has its own process and trains on the same random examples: pre-training (masked LM with 20 predictions
 per example, and next sentence) or classification with the lengths of MRPC. Dropout 0.1, AdamW, gradients
 clipped to norm 1. Each takes turns with ours, a few steps each, so that other load affects both. Prints
-medians. "of ceiling" is the speed of the matrix products of a step (modeling/flops.py, real tokens
-only), as a fraction of that of the bfloat16 product [4096, 768] x [768, 3072] in a TensorFlow graph.
-That product takes turns as another side.
+medians.
+
+The ceiling is the speed of the bfloat16 product [4096, 768] x [768, 3072] in a TensorFlow graph, which
+takes turns as another side. "of ceiling" is the fraction that a step's matrix products reach
+(modeling/flops.py, real tokens only).
 """
 
 import argparse
