@@ -3,9 +3,9 @@
     python benchmarks/feature_based_step.py
 
 Prints processor seconds of all threads, so that other programs hardly matter. A batch has 16 inputs of
-48 pieces. The encoder has MiniLM's size and random weights. One number is for a step of the two-layer
-BiLSTM of 768 units, one for a step of fine-tuning, and one for the encoder's forward pass. A cache of
-the encoder's outputs could save at most the last one.
+48 pieces. The encoder has MiniLM's size and random weights. Measured are a step of the two-layer
+BiLSTM of 768 units, a step of fine-tuning, and the encoder's forward pass. A cache of the encoder's
+outputs could save at most the last one.
 """
 
 from __future__ import annotations

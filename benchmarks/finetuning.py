@@ -12,7 +12,7 @@ transformers' exclude its imports. Unknown flags are passed to run_classifier.
 
 transformers' side is its `Trainer` with the defaults of run_glue: every example padded to
 --max_seq_length, float32, AdamW. Both sides use the recipe of its README and of BERT: batch 32, 3
-epochs, at most 128 tokens. Weight decay is 0.01, dropout 0.1; the learning rate warms up over 10 % of
+epochs, at most 128 tokens. Weight decay is 0.01, dropout 0.1. The learning rate warms up over 10 % of
 the steps and decays linearly to 0. Gradients are clipped to a global norm of 1.0, and every parameter is
 trained.
 

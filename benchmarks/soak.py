@@ -3,7 +3,7 @@
     python benchmarks/soak.py --saved_model=served/my_model/1 --text=../shared/data/text/enwiki_30mb.txt
 
 loads the SavedModel as a server does, without bert_tf and Keras, and sends requests for --seconds:
-batches of 1 to 16 texts (or pairs) of 0 to 3,000 characters from --text; one of eight batches is random
+batches of 1 to 16 texts (or pairs) of 0 to 3,000 characters from --text. One of eight batches is random
 bytes. With --busy=0.1 it sleeps nine tenths of the time. Prints a JSON line every minute, in short runs
 more often: requests, texts, resident memory. At the end it prints the memory after the first tenth of
 the time and at the end.
