@@ -1,4 +1,4 @@
-"""Runs a model over a data set without training it: evaluation and prediction."""
+"""Evaluation and prediction: a model over a data set, without training it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ Tensors = Mapping[str, Any]
 
 
 class BatchRunner:
-    """One model on one strategy.
+    """A model on a strategy. It maps a dict of tensors to a dict of tensors.
 
     Args:
-        model: dict of tensors in, dict of tensors out.
-        strategy: where it runs.
-        input_names: features that the model takes, if they are there.
+        input_names: features that the model takes. Absent ones are skipped.
     """
 
     def __init__(
@@ -43,15 +41,14 @@ class BatchRunner:
         label: str = "eval",
         max_batches: int | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Runs the model over `dataset` once.
+        """Run the model over `dataset` once.
 
         Args:
             dataset: of known cardinality; batches of at most `batch_size` examples.
             outputs_of: (model outputs, features) -> tensors [B, ...] to keep.
-            batch_size: every batch is filled up to a multiple of the number of replicas that is at
-                least this, so that shapes are static; what was filled in is left out of the result.
+            batch_size: batches are padded to the next multiple of the number of replicas, so that
+                shapes are static. The results contain no padding.
             label: of the progress line.
-            max_batches: stop after so many.
 
         Yields:
             name -> array [examples of the batch, ...], in the order of the dataset.
@@ -73,12 +70,12 @@ class BatchRunner:
                 progress.update(number)
 
     def _step(self, outputs_of: Callable[[Tensors, Tensors], Tensors]) -> Callable:
-        """The compiled step of `batches`, kept so that each evaluation does not trace anew."""
+        """Return the compiled step of `batches`, traced once per `outputs_of`."""
         if outputs_of not in self._steps:
 
             def replica(features, is_real):
                 outputs = self._model(self._inputs(features), training=False)
-                # Numbers, because workers cannot exchange truth values.
+                # Integers, because `all_gather` takes no booleans.
                 kept = dict(outputs_of(outputs, features)), tf.cast(is_real, tf.int32)
                 if not is_multi_worker(self._strategy):
                     return kept
@@ -91,10 +88,10 @@ class BatchRunner:
         return self._steps[outputs_of]
 
     def _gather(self, value) -> np.ndarray:
-        """The parts of all replicas, in order."""
+        """Concatenate the parts of all replicas, in order."""
         parts = self._strategy.experimental_local_results(value)
         if is_multi_worker(self._strategy):
-            parts = parts[:1]  # each holds those of all already
+            parts = parts[:1]  # each already contains those of all workers
         return np.concatenate([part.numpy() for part in parts])
 
     def _inputs(self, features: Tensors) -> dict[str, Any]:
@@ -102,7 +99,7 @@ class BatchRunner:
 
 
 def _fill(features: Tensors, batch_size: int) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """The batch with examples of zeros up to `batch_size`, and which of them are real, bool [B]."""
+    """Pad the batch to `batch_size` with zeros; also return which rows are real, bool [B]."""
     size = tf.shape(next(iter(features.values())))[0]
     filled = {}
     for name, value in features.items():

@@ -1,11 +1,11 @@
-"""Training checkpoints: `model.ckpt-N` in the reference's own format, under the reference's names.
+"""Training checkpoints: `model.ckpt-N` in the reference's format, under the reference's names.
 
-A checkpoint holds every variable of the model under its path, the optimizer's moments under
-`<path>/adam_m` and `<path>/adam_v`, and `global_step`. That is what google-research/bert writes, so
-its tools can read ours, and its runs can be continued here.
+A checkpoint contains every variable of the model under its path, the optimizer's moments under
+`<path>/adam_m` and `<path>/adam_v`, and `global_step`. google-research/bert writes the same names:
+its tools read our checkpoints, and its runs can be resumed here.
 
 Dropout masks and the order of the data are functions of the step (modeling/dropout.py,
-data/records.py), so the step is all the state there is besides.
+data/records.py). No other state needs saving.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ GLOBAL_STEP = "global_step"
 
 
 def training_variables(model, optimizer=None) -> dict[str, Any]:
-    """Checkpoint name -> Keras variable, for a model and, if given, its built optimizer."""
+    """Map checkpoint names to the Keras variables of a model and of its built optimizer, if given."""
     named = {variable.path: variable for variable in model.weights}
     if len(named) != len(model.weights):
         raise ValueError(
-            "Two variables of the model have one path; checkpoints need distinct names."
+            "Two variables of the model have the same path; checkpoints need distinct names."
         )
     if optimizer is not None:
         for variable in model.trainable_variables:
@@ -48,22 +48,19 @@ def training_variables(model, optimizer=None) -> dict[str, Any]:
 def save_checkpoint(
     directory: str, variables: Mapping[str, Any], step: int, keep_max: int = 5
 ) -> str:
-    """Writes `model.ckpt-<step>` and makes it the latest; older ones beyond `keep_max` are deleted.
+    """Write `model.ckpt-<step>`, delete old checkpoints, and return the new prefix.
 
-    TensorFlow writes the files under temporary names and renames them; the `checkpoint` file that
-    names the latest one is replaced last. A kill at any moment leaves the previous checkpoint valid.
+    TensorFlow writes the files under temporary names and renames them. The `checkpoint` file, which
+    names the latest one, is replaced last. A kill at any moment leaves the previous checkpoint valid.
 
     Args:
-        directory: made if missing.
+        directory: created if missing.
         variables: name -> Keras variable, from `training_variables`.
         step: optimizer steps taken.
-        keep_max: how many checkpoints stay; 0 keeps all.
-
-    Returns:
-        The prefix of the new checkpoint.
+        keep_max: number of checkpoints to keep; 0 keeps all.
 
     Raises:
-        ValueError: the path of `directory` is a pattern; see `latest_checkpoint`.
+        ValueError: the path of `directory` contains "*", "?" or "[".
     """
     _refuse_pattern(directory)
     tf.io.gfile.makedirs(directory)
@@ -79,7 +76,7 @@ def save_checkpoint(
         others = [path for path in list_checkpoints(directory) if path != prefix]
         kept = [*others, prefix][-keep_max:]  # [-0:] is all
         _write_state(directory, kept)
-    except (OSError, tf.errors.OpError):  # a full disk, most often
+    except (OSError, tf.errors.OpError):  # usually a full disk
         _remove_fragments(directory)
         raise
     _remove_others(directory, kept)
@@ -87,9 +84,9 @@ def save_checkpoint(
 
 
 class BackgroundSaver:
-    """`save_checkpoint` in a thread, so that training goes on meanwhile.
+    """`save_checkpoint` in a thread, so that training continues meanwhile.
 
-    The values are copied before `save` returns; one checkpoint is written at a time.
+    The values are copied before `save` returns. One checkpoint is written at a time.
     """
 
     def __init__(self, directory: str, keep_max: int = 5):
@@ -99,7 +96,7 @@ class BackgroundSaver:
         self._error: BaseException | None = None
 
     def save(self, variables: Mapping[str, Any], step: int) -> None:
-        """Starts to write; arguments as of `save_checkpoint`."""
+        """Start writing a checkpoint; see `save_checkpoint` for the arguments."""
         self.wait()
         arrays = {name: np.asarray(variable).copy() for name, variable in variables.items()}
 
@@ -109,16 +106,12 @@ class BackgroundSaver:
             except BaseException as error:
                 self._error = error
 
-        # Not a daemon: if the run ends by an exception, Python waits for what is being written.
+        # Not a daemon: if an exception ends the run, Python waits until the checkpoint is complete.
         self._thread = threading.Thread(target=write, name="checkpoint")
         self._thread.start()
 
     def wait(self) -> None:
-        """Until the last checkpoint is written.
-
-        Raises:
-            Exception: what kept it from being written.
-        """
+        """Wait until the last checkpoint is written; raise its error if writing failed."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -128,8 +121,8 @@ class BackgroundSaver:
 
 
 def list_checkpoints(directory: str) -> list[str]:
-    """Prefixes of the complete `model.ckpt-N` in `directory`, by rising step."""
-    # Listed and not globbed, because a glob finds nothing in a path with "//".
+    """Return the prefixes of the complete `model.ckpt-N` in `directory`, by ascending step."""
+    # `listdir`, because a glob finds nothing in a path with "//".
     names = tf.io.gfile.listdir(directory) if tf.io.gfile.isdir(directory) else []
     complete = [
         name.removesuffix(".index")
@@ -140,14 +133,14 @@ def list_checkpoints(directory: str) -> list[str]:
 
 
 def latest_checkpoint(directory: str) -> str | None:
-    """Prefix of the newest checkpoint of a training run, or None.
+    """Return the prefix of the newest checkpoint of a training run, or None.
 
-    It is the one that the `checkpoint` file names first; where its files are gone, the newest of the
-    others that it names, so that a run never starts over in silence.
+    This is the first one that the `checkpoint` file names. If its files are missing, the newest of the
+    others in that file is used, so that a run never silently starts over.
 
     Raises:
-        ValueError: the path holds "*", "?" or "[", which TensorFlow takes for a pattern when it reads
-            a checkpoint: what is written there could not be read again.
+        ValueError: the path contains "*", "?" or "[". TensorFlow would treat it as a pattern and could
+            not read the checkpoints back.
     """
     _refuse_pattern(directory)
     state = tf.train.get_checkpoint_state(directory)
@@ -158,46 +151,46 @@ def latest_checkpoint(directory: str) -> str | None:
     for name in dict.fromkeys(PurePath(prefix).name for prefix in named):
         if name in complete:
             return complete[name]
-        logger.warning("%s: the `checkpoint` file names %s, which is gone", directory, name)
+        logger.warning("%s: the `checkpoint` file names %s, which is missing", directory, name)
     return None
 
 
 def _refuse_pattern(directory: str) -> None:
     if any(character in directory for character in "*?["):
         raise ValueError(
-            f"The folder {directory} has *, ? or [ in its path, which TensorFlow takes for a pattern "
+            f"The folder {directory} has *, ? or [ in its path, which TensorFlow treats as a pattern "
             "when it reads checkpoints. Use another output_dir."
         )
 
 
 def checkpoint_step(prefix: str) -> int:
-    """N of `model.ckpt-N`."""
+    """Return N of `model.ckpt-N`."""
     return int(prefix.rsplit("-", 1)[1])
 
 
 def restore_checkpoint(prefix: str, variables: Mapping[str, Any]) -> None:
-    """Sets every variable to its value in the checkpoint; nothing may be missing.
+    """Set every variable to its value in the checkpoint.
 
     Raises:
-        ValueError: a variable is absent from the checkpoint or has another shape there, or the files
-            are damaged. Nothing has been changed then.
+        ValueError: a variable is missing or has another shape, or the files are damaged. All variables
+            are unchanged then.
     """
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
         _refuse_other_shapes(prefix, shapes, variables)
         arrays = {name: reader.get_tensor(name) for name in variables}
-    except (tf.errors.OpError, IndexError) as error:  # IndexError is how a cut-off file shows
+    except (tf.errors.OpError, IndexError) as error:  # a truncated file raises IndexError
         raise ValueError(
-            f"The checkpoint {prefix} is damaged ({error}). Remove its files, and the run goes on "
-            "from the one before."
+            f"The checkpoint {prefix} is damaged ({error}). Remove its files to resume from the "
+            "previous checkpoint."
         ) from error
     for name, variable in variables.items():
         variable.assign(arrays[name])
 
 
 def prefer_averages(prefix: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """`variables` under the names of their moving averages, where the checkpoint has any."""
+    """Rename `variables` to their moving averages if the checkpoint contains them."""
     found = {name for name, _ in tf.train.list_variables(prefix)}
     averages = {name: f"{name}/{AVERAGE_SLOT}" for name in variables}
     return {
@@ -211,16 +204,15 @@ def _refuse_other_shapes(
 ) -> None:
     problems = [f"{name} is missing" for name in variables if name not in shapes]
     problems += [
-        f"{name} has shape {tuple(shapes[name])} there and {tuple(variable.shape)} here"
+        f"{name} has shape {tuple(shapes[name])} in the checkpoint and {tuple(variable.shape)} here"
         for name, variable in variables.items()
         if name in shapes and tuple(shapes[name]) != tuple(variable.shape)
     ]
     if problems:
         shown = "; ".join(problems[:5]) + ("; ..." if len(problems) > 5 else "")
         raise ValueError(
-            f"Training cannot be resumed from {prefix}: {shown}. It was written by a run with another "
-            "model or optimizer. Use another output_dir, or start from its weights with "
-            "init_checkpoint."
+            f"Training cannot be resumed from {prefix}: {shown}. A run with another model or optimizer "
+            "wrote it. Use another output_dir, or start from its weights with init_checkpoint."
         )
 
 
@@ -230,7 +222,7 @@ def _has_data(index_file: str, names: list[str]) -> bool:
 
 
 def _remove_others(directory: str, kept: list[str]) -> None:
-    """Removes the checkpoints that are not kept, and what is left of unfinished ones."""
+    """Remove checkpoints that are not kept, and the files of unfinished ones."""
     kept_names = {PurePath(prefix).name for prefix in kept}
     for name in tf.io.gfile.listdir(directory):
         part = re.match(r"(model\.ckpt-\d+)\.(index|meta|data-)", name)
@@ -239,7 +231,7 @@ def _remove_others(directory: str, kept: list[str]) -> None:
 
 
 def _remove_fragments(directory: str) -> None:
-    """Removes what a checkpoint left that could not be written."""
+    """Remove the files of a checkpoint whose writing failed."""
     names = tf.io.gfile.listdir(directory)
     for name in names:
         part = re.fullmatch(r"(model\.ckpt-\d+\.)(index|data-).*", name)
@@ -249,7 +241,7 @@ def _remove_fragments(directory: str) -> None:
 
 
 def _write_state(directory: str, prefixes: list[str]) -> None:
-    """The `checkpoint` file, with paths relative to it, so that the folder can be moved."""
+    """Write the `checkpoint` file with relative paths, so that the folder can be moved."""
     names = [PurePath(prefix).name for prefix in prefixes]
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
@@ -266,13 +258,10 @@ NAME = ".training.lock"
 
 @contextlib.contextmanager
 def folder_lock(folder: str) -> Iterator[None]:
-    """Within the block no other process can take the same lock.
+    """Hold a lock on an existing folder that other processes cannot take.
 
-    The operating system drops it when the process ends, however it ends. Remote folders (gs://) and
-    Windows have no such locks; there nothing happens.
-
-    Args:
-        folder: exists.
+    The operating system releases it when the process ends, even after a kill. Remote folders (gs://)
+    and Windows have no such locks; nothing is locked there.
 
     Raises:
         ValueError: another process trains in this folder.
@@ -293,7 +282,7 @@ def folder_lock(folder: str) -> Iterator[None]:
 
 
 def _locked(path: str, folder: str) -> IO[str]:
-    """The file at `path`, open and locked."""
+    """Open and lock the file at `path`."""
     while True:
         file = open(path, "a+", encoding="ascii")  # noqa: SIM115, the caller closes it
         try:
@@ -303,12 +292,12 @@ def _locked(path: str, folder: str) -> IO[str]:
             holder = file.read().strip() or "?"
             file.close()
             raise ValueError(
-                f"{folder} is in use: process {holder} is training in it, and two would overwrite each "
-                "other's checkpoints. Wait for it or end it, or use another output_dir."
+                f"{folder} is in use: process {holder} is training in it, and two runs would overwrite "
+                "each other's checkpoints. Wait for it or end it, or use another output_dir."
             ) from None
         except OSError:  # a file system without locks
             return file
-        # The one before us may have removed the file between our opening and our locking it.
+        # The previous holder may have removed the file between our opening and our locking it.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
                 return file

@@ -1,7 +1,7 @@
-"""Losses as two sums, so that a mean over the global batch stays exact however the batch is split.
+"""Losses as two sums, so that the mean over the global batch is exact however the batch is split.
 
-A loss is sum(weight * loss of the example) / sum(weight) over the whole global batch. Replicas and
-micro-batches each hold a part of both sums; a mean of their means would be another number.
+A loss is sum(weight * loss of the example) / sum(weight) over the global batch. Replicas and
+micro-batches each compute a part of both sums. The mean of their means would differ.
 
 Shapes: B batch, S sequence, P predictions, V vocabulary, L labels, W words, K choices.
 """
@@ -24,13 +24,13 @@ class Loss:
     """One term of the training loss.
 
     Args:
-        name: how it is reported.
-        total: (model outputs, features) -> float32 scalar, sum of weight * loss; with `accuracy` two
-            of them, the second the sum of weight * (1 if the largest logit is the label's, else 0).
+        name: its name in logs.
+        total: (model outputs, features) -> float32 scalar, sum of weight * loss. With `accuracy`, also
+            the sum of weight * (1 if the largest logit is the label's, else 0).
         weight: features -> float32 scalar, sum of the weights. It depends on the features alone, so
-            that it is known for the global batch before any gradient is taken.
+            it is known for the global batch before any gradient is computed.
         epsilon: added to the sum of the weights.
-        accuracy: how the share of right answers is reported, if there is one.
+        accuracy: name of the accuracy in logs; None to log no accuracy.
     """
 
     name: str
@@ -41,26 +41,16 @@ class Loss:
 
 
 def cross_entropy(logits, labels):
-    """-log softmax(logits)[label], in float32.
-
-    Args:
-        logits: [..., L].
-        labels: int32 [...].
-    """
+    """Return -log softmax(logits [..., L])[labels int32 [...]], in float32."""
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=labels, logits=tf.cast(logits, tf.float32)
     )
 
 
 def cross_entropy_and_hits(logits, labels) -> tuple[Any, Any]:
-    """`cross_entropy`, and 1 where no other logit is larger than the label's, else 0.
+    """Return `cross_entropy`, and 1 if no other logit is larger than the label's, else 0.
 
-    Args:
-        logits: [..., L], or `fused.Logits`.
-        labels: int32 [...].
-
-    Returns:
-        Two float32 tensors like `labels`; the second has no gradient.
+    `logits` may also be `fused.Logits`. The second tensor, float32 too, has no gradient.
     """
     if isinstance(logits, fused.Logits):
         return fused.cross_entropy(logits, labels)
@@ -71,13 +61,13 @@ def cross_entropy_and_hits(logits, labels) -> tuple[Any, Any]:
 
 
 def _weighted(weights, logits, labels) -> tuple[Any, Any]:
-    """Sums of weight * cross-entropy and of weight * hit."""
+    """Return the sums of weight * cross-entropy and of weight * hit."""
     losses, hits = cross_entropy_and_hits(logits, labels)
     return tf.reduce_sum(weights * losses), tf.reduce_sum(weights * hits)
 
 
 def masked_lm_loss() -> Loss:
-    """sum(w * nll) / (sum(w) + 1e-5) over the masked positions.
+    """Return sum(w * nll) / (sum(w) + 1e-5) over the masked positions.
 
     Source: google-research/bert, run_pretraining.py, `get_masked_lm_output`.
     """
@@ -93,7 +83,7 @@ def masked_lm_loss() -> Loss:
 
 
 def next_sentence_loss() -> Loss:
-    """Mean over the examples."""
+    """Return the mean cross-entropy over the examples."""
     return Loss(
         name="next_sentence_loss",
         total=lambda outputs, features: _weighted(
@@ -105,10 +95,12 @@ def next_sentence_loss() -> Loss:
 
 
 def classification_loss(class_weights: Sequence[float] | None = None) -> Loss:
-    """Mean over the real examples. It is all that a fine-tuning run minimises, hence "loss".
+    """Return the mean cross-entropy over the real examples.
+
+    It is named "loss" because it is the whole objective of a fine-tuning run.
 
     Args:
-        class_weights: L numbers; an example weighs as its label does. None weighs all alike.
+        class_weights: L weights, one per label; None weighs all examples equally.
     """
 
     def weights(features):
@@ -127,12 +119,12 @@ def classification_loss(class_weights: Sequence[float] | None = None) -> Loss:
 
 
 def multi_label_loss(positive_weights: Sequence[float] | None = None) -> Loss:
-    """Binary cross-entropy of each label, mean over the labels and the real examples.
+    """Return the binary cross-entropy, averaged over labels and real examples.
 
     Features: `label_ids`, 0.0 and 1.0 in float32 [B, L].
 
     Args:
-        positive_weights: L numbers; where label l is 1, its term counts so many times.
+        positive_weights: L factors for the terms of labels that are 1; None means 1.
     """
 
     def total(outputs, features):
@@ -147,7 +139,7 @@ def multi_label_loss(positive_weights: Sequence[float] | None = None) -> Loss:
 
 
 def regression_loss() -> Loss:
-    """Squared error, mean over the real examples.
+    """Return the squared error, averaged over the real examples.
 
     Features: `label_ids`, float32 [B]. Outputs: `logits` [B, 1].
     """
@@ -160,10 +152,10 @@ def regression_loss() -> Loss:
 
 
 def span_loss() -> Loss:
-    """Mean over the examples of (cross entropy of the start + that of the end) / 2.
+    """Return the mean of (cross-entropy of the start + cross-entropy of the end) / 2.
 
-    Padding cannot be an answer. (In the reference it competes with the tokens, by as much as there
-    happens to be of it.)
+    Padding cannot be an answer. In the reference it competes with the tokens, so the loss depends on
+    the amount of padding.
 
     Source: google-research/bert, run_squad.py, `compute_loss`.
     """
@@ -182,13 +174,13 @@ def span_loss() -> Loss:
 
 
 def without_padding(logits, input_mask):
-    """float32 [B, S], where padding (`input_mask` 0) has a logit that no softmax can see."""
+    """Return float32 [B, S], with -1e30 at padding (`input_mask` 0), which softmax maps to 0."""
     logits = tf.cast(logits, tf.float32)
     return tf.where(tf.equal(input_mask, 0), tf.constant(-1e30, tf.float32), logits)
 
 
 def multiple_choice_loss() -> Loss:
-    """Mean over the real examples of -log softmax over the choices that an example has."""
+    """Return the mean over the real examples of -log softmax over the choices of an example."""
     return Loss(
         name="loss",
         total=lambda outputs, features: _weighted(
@@ -202,12 +194,12 @@ def multiple_choice_loss() -> Loss:
 
 
 def masked_choices(logits, choice_mask):
-    """Logits [B, K] whose softmax is 0 where `choice_mask` int32 [B, K] is 0."""
+    """Return logits [B, K] whose softmax is 0 where `choice_mask` int32 [B, K] is 0."""
     return tf.where(choice_mask > 0, tf.cast(logits, tf.float32), -1e9)
 
 
 def token_classification_loss() -> Loss:
-    """Mean over the words that are predicted; a word's label is that of its first piece."""
+    """Return the mean over the predicted words; a word has the label of its first piece."""
     return Loss(
         name="loss",
         total=lambda outputs, features: _weighted(
@@ -221,7 +213,7 @@ def token_classification_loss() -> Loss:
 
 
 def word_logits(logits, word_positions):
-    """[B, S, L] at int32 [B, W], positions of first pieces -> [B, W, L]."""
+    """Gather [B, S, L] at the first pieces `word_positions` int32 [B, W], giving [B, W, L]."""
     return tf.gather(logits, word_positions, batch_dims=1)
 
 

@@ -1,13 +1,13 @@
-"""Optimizers of the Adam family, and what is decided by the name of a variable.
+"""Optimizers of the Adam family, configured per variable.
 
     AdamWeightDecay   the reference's
     AdamW             with bias correction, as in Keras and PyTorch
     Lamb              for large batches
 
-A variable's `path` says whether it is decayed, how much of the learning rate it gets (layer-wise
-decay), and whether it is trained at all (freezing).
+The `path` of a variable decides its weight decay, its fraction of the learning rate (layer-wise
+decay), and whether it is trained (freezing).
 
-Source: google-research/bert, optimization.py; for the others see the classes.
+Source: google-research/bert, optimization.py; see the classes for the others.
 """
 
 from __future__ import annotations
@@ -21,38 +21,37 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-# The reference, too, has its schedule in this file.
+# The reference also has its schedule in this file.
 from bert_tf.training.schedules import WarmupLinearDecay as WarmupLinearDecay
 
 # TensorFlow 1's name of a variable's moving average in a checkpoint.
 AVERAGE_SLOT = "ExponentialMovingAverage"
-# Parts of variable paths that are not decayed. Embeddings are.
+# Parts of variable paths that are excluded from decay. Embeddings are decayed.
 EXCLUDE_FROM_WEIGHT_DECAY = ("LayerNorm", "layer_norm", "bias")
 
 
 class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
-    """What the family shares: two moments, and decay that is apart from the gradient.
+    """Base of the family: two moments, and weight decay decoupled from the gradient.
 
-    m <- beta_1 m + (1 - beta_1) g
-    v <- beta_2 v + (1 - beta_2) g^2
-    u  = direction(m, v) + weight_decay_rate * w
-    w <- w - rate * factor * trust(w, u) * u
+        m <- beta_1 m + (1 - beta_1) g
+        v <- beta_2 v + (1 - beta_2) g^2
+        u  = direction(m, v) + weight_decay_rate * w
+        w <- w - rate * factor * trust(w, u) * u
 
     Keras' own classes exclude variables from decay by `variable.name`, which is only "gamma" or
-    "beta" for a LayerNorm; here `variable.path` is searched.
+    "beta" for a LayerNorm. This class matches `variable.path`.
 
     Args:
         learning_rate: rate, or a schedule of the step.
-        weight_decay_rate: share of the weight subtracted per step and unit of rate.
+        weight_decay_rate: fraction of the weight subtracted per step and unit of rate.
         beta_1, beta_2, epsilon: as above and in `direction`.
-        exclude_from_weight_decay: regular expressions; a variable whose path has a match in it is not
+        exclude_from_weight_decay: regular expressions. Variables with a match in their path are not
             decayed.
-        learning_rate_factors: regular expression -> share of the rate, for a variable whose path has
-            a match; the first that matches counts, and without one the share is 1. See
-            `layer_learning_rate_factors`.
-        ema_decay: if given, a moving average of each variable is kept beside it,
-            a <- ema_decay a + (1 - ema_decay) w, which starts at the variable's own value.
-        skip_nonfinite: where a gradient is not finite, nothing changes. For loss scaling.
+        learning_rate_factors: regular expression -> fraction of the rate for variables with a match in
+            their path. The first match counts; the default is 1. See `layer_learning_rate_factors`.
+        ema_decay: if given, keep a moving average of each variable, a <- ema_decay a + (1 -
+            ema_decay) w. It starts at the variable's own value.
+        skip_nonfinite: change nothing where a gradient is not finite. For loss scaling.
     """
 
     default_name: str
@@ -84,10 +83,10 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
 
     @abc.abstractmethod
     def direction(self, m, v):
-        """Where the moments point: a tensor like `m`."""
+        """Return the direction of the update, a tensor like `m`."""
 
     def trust(self, variable, update, path: str):
-        """Factor of the whole variable's update; 1 but for LAMB."""
+        """Return the factor of the whole variable's update; 1 except for LAMB."""
         return 1.0
 
     def build(self, variables):
@@ -101,23 +100,23 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
             self._averages = [
                 self.add_variable_from_reference(v, name=AVERAGE_SLOT) for v in variables
             ]
-        # Kept, because `update_step` gets TensorFlow's variables, which have no path.
+        # Needed because `update_step` gets TensorFlow's variables, which have no path.
         self._paths = tuple(variable.path for variable in variables)
         self._compiled_updates: dict[tuple[str, ...], Callable] = {}
 
     def decays(self, path: str) -> bool:
-        """Whether the variable at `path` is decayed."""
+        """Return True if the variable at `path` is decayed."""
         return not any(re.search(pattern, path) for pattern in self.excluded_patterns)
 
     def learning_rate_factor(self, path: str) -> float:
-        """Share of the learning rate that the variable at `path` gets."""
+        """Return the fraction of the learning rate for the variable at `path`."""
         for pattern, factor in self.factor_patterns:
             if re.search(pattern, path):
                 return factor
         return 1.0
 
     def slots(self, variable) -> dict[str, Any]:
-        """The moments of `variable`, by the reference's names, and its average if it has one."""
+        """Return the moments of `variable` by the reference's names, and its average if it has one."""
         index = self._get_variable_index(variable)
         slots = {"adam_m": self._m[index], "adam_v": self._v[index]}
         if self._averages:
@@ -125,7 +124,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         return slots
 
     def start_averages(self, variables) -> None:
-        """Lets the averages begin at the variables' values as they are now."""
+        """Set the averages to the current values of the variables."""
         for variable in variables if self._averages else ():
             self.slots(variable)[AVERAGE_SLOT].assign(variable.value)
 
@@ -156,9 +155,9 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
             self.assign_sub(average, share * (average - variable))
 
     def apply_at_once(self, gradients, variables, scale) -> None:
-        """`apply` of `scale` times the gradients, compiled into one XLA function over all variables.
+        """Do `apply` with `scale` times the gradients, as one XLA function over all variables.
 
-        For variables that live on one device; `apply` is for those that are mirrored.
+        Variables must be on one device; use `apply` for mirrored ones.
         """
         paths = tuple(variable.path for variable in variables)
         if paths not in self._compiled_updates:
@@ -174,7 +173,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         self.iterations.assign_add(1)
 
     def bias_corrections(self, dtype) -> tuple[Any, Any]:
-        """1 - beta_1^t and 1 - beta_2^t for the step t = 1, 2, ... that is being taken."""
+        """Return 1 - beta_1^t and 1 - beta_2^t for the current step t = 1, 2, ..."""
         step = ops.cast(self.iterations + 1, dtype)
         return tuple(1.0 - ops.power(beta, step) for beta in (self.beta_1, self.beta_2))
 
@@ -196,12 +195,12 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class AdamWeightDecay(AdamByPath):
-    """The reference's optimizer: Adam without bias correction.
+    """Adam without bias correction: the reference's optimizer.
 
-    direction = m / (sqrt(v) + epsilon)
+        direction = m / (sqrt(v) + epsilon)
 
-    Both moments start at 0 and are not divided by 1 - beta^t, so that with the usual betas the first
-    updates are about three times as long as Adam's; warm-up hides it.
+    Both moments start at 0 and are not divided by 1 - beta^t. With the usual betas the first updates
+    are about three times as long as Adam's, which warm-up hides.
     """
 
     default_name = "adam_weight_decay"
@@ -212,11 +211,11 @@ class AdamWeightDecay(AdamByPath):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class AdamW(AdamByPath):
-    """Loshchilov and Hutter's AdamW; its steps are those of `keras.optimizers.AdamW`.
+    """Loshchilov and Hutter's AdamW, with the same steps as `keras.optimizers.AdamW`.
 
-    direction = m sqrt(1 - beta_2^t) / (1 - beta_1^t) / (sqrt(v) + epsilon)
+        direction = m sqrt(1 - beta_2^t) / (1 - beta_1^t) / (sqrt(v) + epsilon)
 
-    Epsilon is added before v is corrected, as in Keras and TensorFlow; PyTorch adds it afterwards.
+    Epsilon is added before v is corrected, as in Keras and TensorFlow. PyTorch adds it afterwards.
 
     Source: arXiv 1711.05101.
     """
@@ -232,13 +231,13 @@ class AdamW(AdamByPath):
 class Lamb(AdamByPath):
     """LAMB: each variable's update is as long as the rate times the variable itself.
 
-    direction = m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon)
-    trust     = |w| / |u|, the Euclidean norms of the variable and its update with decay;
-                1 where one of them is 0
+        direction = m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon)
+        trust     = |w| / |u|, the Euclidean norms of the variable and its update with decay;
+                    1 if either is 0
 
-    Biases and LayerNorms, which are excluded from decay, are excluded from this scaling too, as in
-    google-research/albert, lamb_optimizer.py. The bias correction is the paper's; that file has none.
-    The paper's phi is the identity: norms are not clipped.
+    Variables without decay (biases and LayerNorms) are not scaled, as in google-research/albert,
+    lamb_optimizer.py. The bias correction follows the paper; that file omits it. The paper's phi is
+    the identity: norms are not clipped.
 
     Source: You et al. 2020, arXiv 1904.00962, algorithm 2.
     """
@@ -263,10 +262,10 @@ OPTIMIZERS: dict[str, type[AdamByPath]] = {
 
 
 def layer_learning_rate_factors(num_hidden_layers: int, decay: float) -> dict[str, float]:
-    """Smaller rates for what is nearer to the input: part of a path -> share of the rate.
+    """Return smaller rates for layers nearer to the input: part of a path -> fraction of the rate.
 
     Layer i of L gets decay^(L - i) and the embeddings get decay^(L + 1). Pooler and heads keep the
-    whole rate.
+    full rate.
 
     These are the powers of BEiT (microsoft/unilm, beit/run_class_finetuning.py). ELECTRA has one more
     below its heads: decay^2 for the last layer, decay^(L + 2) for the embeddings.
@@ -283,13 +282,13 @@ def layer_learning_rate_factors(num_hidden_layers: int, decay: float) -> dict[st
 
 
 def parse_frozen(text: str) -> tuple[str | tuple[int, int], ...]:
-    """What a list of frozen parts names, as yet without knowing how many layers there are.
+    """Parse a list of frozen parts; the number of layers is checked later, by `freeze`.
 
     >>> parse_frozen("embeddings, 0-5, 7")
     ('embeddings', (0, 5), (7, 7))
 
     Raises:
-        ValueError: a part is none of "embeddings", "encoder", "pooler", a layer, or a range of them.
+        ValueError: a part is not "embeddings", "encoder", "pooler", a layer, or a range of layers.
     """
     parts: list[str | tuple[int, int]] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
@@ -310,18 +309,17 @@ def parse_frozen(text: str) -> tuple[str | tuple[int, int], ...]:
 
 
 def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:
-    """Takes parts of the encoder out of training; they stay in checkpoints, but have no moments.
+    """Exclude parts of the encoder from training. Checkpoints contain them, without moments.
 
     Args:
         model: with a `BertModel` in it.
-        text: as `parse_frozen` takes it, such as "embeddings,0-5".
-        num_hidden_layers: of the encoder; layers are counted from 0.
+        text: list for `parse_frozen`, such as "embeddings,0-5"; layers are counted from 0.
 
     Returns:
-        Paths of the variables that are not trained now.
+        Paths of the frozen variables.
 
     Raises:
-        ValueError: there is no such part or layer.
+        ValueError: a part or layer does not exist.
     """
     wanted: list[str] = []
     for part in parse_frozen(text):
@@ -329,7 +327,7 @@ def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:
             first, last = part
             if last >= num_hidden_layers:
                 raise ValueError(
-                    f"freeze={text}: there is no layer {last}. `num_hidden_layers` of the model is "
+                    f"freeze={text}: layer {last} does not exist. `num_hidden_layers` of the model is "
                     f"{num_hidden_layers}, so its layers are 0 to {num_hidden_layers - 1}."
                 )
             wanted += [_part_of_path(layer) for layer in range(first, last + 1)]
@@ -342,5 +340,5 @@ def freeze(model: keras.Model, text: str, num_hidden_layers: int) -> list[str]:
 
 
 def _part_of_path(part: str | int) -> str:
-    """What the paths of a part of the encoder hold, and no others do."""
+    """Return the substring that only the paths of this part of the encoder contain."""
     return f"/layer_{part}/" if isinstance(part, int) else f"/{part}/"

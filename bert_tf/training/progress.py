@@ -1,4 +1,4 @@
-"""What a person sees of a long run: one live line, and `metrics.jsonl` for everything else."""
+"""Progress of a long run: one live line, and `metrics.jsonl` for everything else."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from typing import IO, Any
 
 import tensorflow as tf
 
-# A terminal's line is rewritten at most this often; elsewhere, so often a new line is printed.
+# Redraw a terminal's line at most this often. Elsewhere print a new line this often.
 _SECONDS_BETWEEN_REDRAWS = 0.1
 _SECONDS_BETWEEN_LINES = 20.0
 
 
 class Progress:
-    """Shows how far a loop of known length has come: share, values, rate, time left.
+    """Progress of a loop of known length: percentage, values, rate, time left.
 
-    On a terminal one line is rewritten; elsewhere a new line is printed every 20 seconds and at the
+    On a terminal one line is rewritten. Elsewhere a new line is printed every 20 seconds and at the
     end.
 
     Args:
-        label: what is going on, e.g. "train".
-        total: units of work in all; callers may correct it later.
+        label: the activity, e.g. "train".
+        total: units of work; callers may correct it later.
         unit: of the rate, e.g. "steps".
-        stream: default standard error, so that standard output stays clean.
+        stream: standard error by default, so that standard output stays clean.
         clock: seconds; replaced in tests.
     """
 
@@ -50,7 +50,7 @@ class Progress:
         self._live = self._stream.isatty()
 
     def update(self, done: float, values: Mapping[str, float] | None = None) -> None:
-        """Shows that `done` of `total` units are finished."""
+        """Show that `done` of `total` units are finished."""
         now = self._clock()
         if self._warm is None:
             self._warm = (done, now - self._start)
@@ -61,7 +61,7 @@ class Progress:
         self._shown = now
         line = self.line(done, values or {}, now - self._start)
         if self._live:
-            # A line that wraps could not be rewritten. What is cut off stands in metrics.jsonl.
+            # A line that wraps cannot be rewritten. metrics.jsonl contains the values cut off here.
             line = line[: shutil.get_terminal_size().columns - 1]
             self._stream.write(f"\r\x1b[K{line}" + ("\n" if finished else ""))
         else:
@@ -69,8 +69,8 @@ class Progress:
         self._stream.flush()
 
     def line(self, done: float, values: Mapping[str, float], seconds: float) -> str:
-        """The text for `done` units after `seconds`."""
-        # The first update holds the compilation and says nothing about the rest.
+        """Return the line for `done` units after `seconds`."""
+        # The first update includes compilation, so it does not predict the rest.
         done_before, seconds_before = self._warm or (done, seconds)
         elapsed = seconds - seconds_before
         rate = (done - done_before) / elapsed if elapsed > 0 else 0.0
@@ -88,13 +88,7 @@ class Progress:
 
 
 class ByteProgress(Progress):
-    """Progress through so many bytes, shown as B, kB or MB, with the mean rate from the beginning.
-
-    Args:
-        label: what is going on.
-        num_bytes: in all.
-        stream, clock: as of `Progress`.
-    """
+    """Progress in bytes, shown as B, kB or MB, with the mean rate from the beginning."""
 
     def __init__(self, label: str, num_bytes: int, **arguments: Any):
         units = ((1e6, "MB"), (1e3, "kB"), (1.0, "B"))
@@ -109,19 +103,18 @@ class ByteProgress(Progress):
 
 @dataclass(frozen=True)
 class Speed:
-    """What is said of the speed of training.
+    """Training speed, as logged.
 
     Args:
-        batch_size: examples per step.
-        flops_per_token: floating-point operations that the model needs for a token, forward and
-            backward (modeling/flops.py).
+        flops_per_token: floating-point operations of the model per token, forward and backward
+            (modeling/flops.py).
     """
 
     batch_size: int
     flops_per_token: float
 
     def values(self, seconds_per_step: float, tokens: float) -> dict[str, float]:
-        """For steps with so many tokens that are no padding."""
+        """Return the speeds, given the number of tokens without padding per step."""
         per_second = tokens / seconds_per_step
         return {
             "sequences_per_second": self.batch_size / seconds_per_step,
@@ -135,7 +128,7 @@ def _shown(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as a person says them: "7s", "3m20s", "2h05m".
+    """Format seconds for people: "7s", "3m20s", "2h05m".
 
     >>> [duration(s) for s in (7, 200, 7500)]
     ['7s', '3m20s', '2h05m']
@@ -157,11 +150,11 @@ class MetricsLog:
     writes {"kind": "train", "step": 10, "loss": 2.5}. A resumed run appends to the same file.
 
     Args:
-        directory: where the file is; made by whoever owns it.
+        directory: exists; the file is written here.
         tensorboard: also write event files for TensorBoard into it.
 
     Raises:
-        ImportError: TensorBoard, which TensorFlow needs to write its events, is not installed.
+        ImportError: TensorBoard is not installed, which TensorFlow needs to write events.
     """
 
     def __init__(self, directory: str, tensorboard: bool = False):
@@ -175,11 +168,7 @@ class MetricsLog:
         values: Mapping[str, float],
         rates: Mapping[int, float] = MappingProxyType({}),
     ) -> None:
-        """Append a line.
-
-        Args:
-            rates: learning rates of other steps since the line before.
-        """
+        """Append a line; `rates` are learning rates of other steps since the previous line."""
         record = {"kind": kind, "step": step, **{name: float(v) for name, v in values.items()}}
         between = {number: rate for number, rate in rates.items() if number != step}
         if between:

@@ -10,11 +10,11 @@
     cosine        (1 + cos(pi * progress)) / 2
     constant      1, always
 
-As in the reference, progress = step / num_train_steps is measured from step 0: where warm-up ends,
-the rate falls from `peak` to what the shape says there, and the very first step of a warm-up has
-rate 0. With `decay_from_warmup`, progress is 0 at the end of warm-up, and nothing is lost.
+As in the reference, progress = step / num_train_steps counts from step 0. When warm-up ends, the rate
+therefore drops from `peak` to the value of the shape. The first step of a warm-up has rate 0. With
+`decay_from_warmup`, progress is 0 at the end of warm-up, so the rate does not drop.
 
-Source of the linear one: google-research/bert, optimization.py.
+Source of the linear schedule: google-research/bert, optimization.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import keras
 import numpy as np
 from keras import ops
 
-_POINTS = 100  # of a drawing of a whole training
+_POINTS = 100  # per chart of a whole training
 
 
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
@@ -36,12 +36,12 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
     Args:
         learning_rate: peak rate.
         num_train_steps: steps until the rate is `end * learning_rate`, at least 1.
-        num_warmup_steps: steps of warm-up; 0 means none.
-        end: share of the peak that is left after `num_train_steps`, 0 to 1.
-        decay_from_warmup: whether the decay begins where warm-up ends, and not at step 0.
+        num_warmup_steps: steps of warm-up; 0 means no warm-up.
+        end: fraction of the peak that remains after `num_train_steps`, 0 to 1.
+        decay_from_warmup: start the decay at the end of warm-up instead of step 0.
 
     Raises:
-        ValueError: a number of steps or a share is out of its range.
+        ValueError: a number of steps or a fraction is out of its range.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
             )
         if not 0 <= end <= 1:
             raise ValueError(
-                f"`end` is {end}, but must be from 0 to 1: it is a share of the peak rate, not a rate."
+                f"`end` is {end}, but must be from 0 to 1: a fraction of the peak rate, not a rate."
             )
         self.learning_rate = learning_rate
         self.num_train_steps = num_train_steps
@@ -74,12 +74,12 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
 
     @abc.abstractmethod
     def left(self, progress):
-        """What is left of the way from the peak to the end: float32 [] from 1 to 0."""
+        """Return the remaining fraction of the way from the peak to the end: float32 [], 1 to 0."""
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
         start = self.num_warmup_steps if self.decay_from_warmup else 0
-        length = max(1, self.num_train_steps - start)  # 0 where all steps warm up
+        length = max(1, self.num_train_steps - start)  # 0 if all steps warm up
         progress = ops.clip((step - start) / length, 0.0, 1.0)
         share = self.left(progress)
         if self.end:
@@ -89,7 +89,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
         return ops.cast(self.learning_rate, "float32") * share
 
     def points(self, first: int, last: int) -> dict[int, float]:
-        """Return the rates to draw of the steps `first` to `last`, counted from 1.
+        """Return the rates to plot for the steps `first` to `last`, counted from 1.
 
         These are each hundredth of the training, each peak, and `last`. Step n has rate
         `schedule(n - 1)`, because the first step is taken at 0.
@@ -127,7 +127,7 @@ class WarmupLinearDecay(WarmupDecay):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class WarmupPolynomialDecay(WarmupDecay):
-    """A power of the linear decay; `power` 1 is linear, above 1 falls faster at first.
+    """A power of the linear decay; `power` 1 is linear, larger powers fall faster at first.
 
     >>> schedule = WarmupPolynomialDecay(1.0, num_train_steps=10, power=2.0)
     >>> [round(float(schedule(step)), 2) for step in (0, 5, 8, 10)]
@@ -146,7 +146,7 @@ class WarmupPolynomialDecay(WarmupDecay):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class WarmupCosineDecay(WarmupDecay):
-    """Half a wave of the cosine: slow at both ends.
+    """Half a cosine wave: slow at both ends.
 
     >>> schedule = WarmupCosineDecay(1.0, num_train_steps=10, end=0.1)
     >>> [round(float(schedule(step)), 2) for step in (0, 5, 10)]
@@ -159,7 +159,7 @@ class WarmupCosineDecay(WarmupDecay):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class WarmupConstant(WarmupDecay):
-    """The peak rate, whatever the step.
+    """A constant peak rate after warm-up.
 
     >>> schedule = WarmupConstant(1.0, num_train_steps=10, num_warmup_steps=4)
     >>> [round(float(schedule(step)), 2) for step in (0, 2, 4, 10)]

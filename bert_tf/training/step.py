@@ -1,10 +1,10 @@
-"""One optimizer step, as one replica takes it.
+"""One optimizer step on one replica.
 
-Forward and backward on the replica's part of the global batch, sums over all replicas, clipping by the
-global norm, one update. The loss is the mean over the global batch (losses.py). Dropout is a function of
-(seed, step, replica), so only the step has to be saved.
+A step runs forward and backward on the replica's part of the global batch and sums over all replicas.
+It then clips by the global norm and updates once. The loss is the mean over the global batch
+(losses.py). Dropout is a function of (seed, step, replica), so only the step has to be saved.
 
-In float16, whose least number is 6e-8, the loss is scaled, which keeps small gradients above zero.
+In float16, whose smallest number is 6e-8, the loss is scaled to keep small gradients above zero.
 bfloat16 has the exponents of float32. Source: Micikevicius et al. 2018, arXiv 1710.03740, section 3.2;
 the rule is that of `keras.optimizers.LossScaleOptimizer`.
 """
@@ -23,20 +23,19 @@ from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AdamByPath
 from bert_tf.training.schedules import WarmupDecay
 
-# auto: the element-wise parts on CPUs (modeling/fused.py), forward and backward on other devices; and
-# the optimizer's update. false: nothing.
+# auto: compile the element-wise parts on CPUs (modeling/fused.py), forward and backward on other
+# devices, and the optimizer's update everywhere. false: compile nothing.
 COMPILATIONS = ("auto", "true", "false")
 
 Tensors = Mapping[str, Any]
 
 
 class TrainingStep:
-    """How one replica takes a step.
+    """The training step of one replica; call `take` within `strategy.run`.
 
     Args:
         model, losses, input_names, max_gradient_norm, gradient_accumulation_steps: see `Trainer`.
         optimizer: built.
-        strategy: on which it runs; `take` is called within `strategy.run`.
         seed: of dropout.
         jit_compile: one of `COMPILATIONS`. "true": forward and backward are one XLA function.
     """
@@ -73,7 +72,7 @@ class TrainingStep:
         self._seed = seed % 2**32
         kinds = {tf.DeviceSpec.from_string(d).device_type for d in strategy.extended.worker_devices}
         self._fused = jit_compile == "auto" and kinds == {"CPU"}
-        # A TPU compiles whatever it runs.
+        # TPUs compile everything they run.
         self._whole = jit_compile == "true" or (jit_compile == "auto" and kinds == {"GPU"})
         self._updates_at_once = jit_compile != "false" and isinstance(
             strategy, tf.distribute.OneDeviceStrategy
@@ -82,7 +81,7 @@ class TrainingStep:
 
     @property
     def reported(self) -> tuple[str, ...]:
-        """Names of the values that a step returns: all are float32 scalars, the same on each replica."""
+        """Names of the values that a step returns: float32 scalars, the same on each replica."""
         names = ["loss"] + [loss.name for loss in self._losses if loss.name != "loss"]
         names += [loss.accuracy for loss in self._losses if loss.accuracy]
         names += ["gradient_norm", "learning_rate", "tokens"]
@@ -95,7 +94,7 @@ class TrainingStep:
         return schedule.points(first, int(self._optimizer.iterations.numpy())) if is_ours else {}
 
     def take(self, features: Tensors) -> dict[str, tf.Tensor]:
-        """Takes the step on these examples of the replica; what is reported of it."""
+        """Take the step on the replica's examples and return the values to report."""
         replica = tf.distribute.get_replica_context()
         seed = fold_in(
             fold_in(tf.constant(self._seed, tf.uint32), self._optimizer.iterations.value),
@@ -107,20 +106,20 @@ class TrainingStep:
         values = {name: sum_of_replicas(term) for name, term in terms.items()}
         values["loss"] = tf.add_n([values[loss.name] for loss in self._losses])
         values["tokens"] = sum_of_replicas(number_of_tokens(features))
-        # Before the step is counted.
+        # Read before the step is counted.
         values["learning_rate"] = tf.convert_to_tensor(self._optimizer.learning_rate)
         norm, scale = self._clipping(gradients, values)
         values["gradient_norm"] = norm
         if self._updates_at_once:
             self._optimizer.apply_at_once(gradients, used, scale)
         else:
-            # Keras' optimizers add up the replicas' gradients once more; each holds the whole sum.
+            # Keras' optimizers sum over the replicas again, but each already has the whole sum.
             scale = scale / replica.num_replicas_in_sync
             self._optimizer.apply([gradient * scale for gradient in gradients], used)
         return values
 
     def _clipping(self, gradients: list, values: dict[str, tf.Tensor]) -> tuple[Any, Any]:
-        """Global norm of the gradients, and what they are to be multiplied with."""
+        """Return the global norm of the gradients and the factor to multiply them with."""
         norm = global_norm(gradients)
         if self.loss_scale is None:
             return norm, self._max_norm / tf.maximum(norm, self._max_norm)
@@ -130,11 +129,11 @@ class TrainingStep:
         fits = tf.math.is_finite(norm)
         self.loss_scale.update(fits)
         scale = self._max_norm / tf.maximum(norm, self._max_norm) / factor
-        # The optimizer skips what is not finite, and has to skip all or nothing.
+        # The optimizer skips nonfinite gradients. NaN makes it skip all of them.
         return tf.where(fits, norm, 0.0), tf.where(fits, scale, float("nan"))
 
     def _accumulate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
-        """`_gradients` of all examples of a replica, in as many parts as were asked for."""
+        """Return `_gradients` of all examples of a replica, in `gradient_accumulation_steps` parts."""
         parts = self._parts
         if parts == 1:
             return self._gradients(features, weights, seed)
@@ -157,10 +156,9 @@ class TrainingStep:
         return gradients, terms, used
 
     def _gradients(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
-        """Gradients of some examples' share of the loss, its terms, and the variables it depends on.
+        """Return the gradients of these examples, their loss terms, and the variables used.
 
-        Args:
-            weights: name of the loss -> sum of the weights over the global batch.
+        `weights` are sums over the global batch, by name of the loss.
         """
         used: list[keras.Variable] = []
 
@@ -187,11 +185,11 @@ class TrainingStep:
                 objective = objective * self.loss_scale.value
         gradients = tape.gradient(objective, [variable.value for variable in variables])
         found = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        # A row of the word embeddings that several tokens share is summed before it is squared.
+        # Sums the rows of word embeddings that several tokens use, before they are squared.
         return [tf.convert_to_tensor(g) for g, _ in found], terms, [v for _, v in found]
 
     def _terms(self, outputs: Tensors, features: Tensors, weights: Tensors) -> dict[str, Any]:
-        """What these examples add to each loss, and to each accuracy, of the global batch."""
+        """Return these examples' contribution to each loss and accuracy of the global batch."""
         terms = {}
         for loss in self._losses:
             total = loss.total(outputs, features)
@@ -204,7 +202,7 @@ class TrainingStep:
 
 
 def sum_of_replicas(value):
-    """The sum over all replicas, on each of them."""
+    """Return the sum over all replicas, on each of them."""
     replica = tf.distribute.get_replica_context()
     if replica.num_replicas_in_sync == 1:
         return value
@@ -212,12 +210,12 @@ def sum_of_replicas(value):
 
 
 def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Euclidean norm of all values together; twice as fast on CPUs as `tf.linalg.global_norm`."""
+    """Return the Euclidean norm of all values; on CPUs twice as fast as `tf.linalg.global_norm`."""
     return tf.sqrt(2.0 * tf.add_n([tf.nn.l2_loss(tf.cast(g, tf.float32)) for g in gradients]))
 
 
 def number_of_tokens(features: Tensors) -> tf.Tensor:
-    """Tokens that are no padding, float32 scalar; 0 for examples that have no `input_mask`."""
+    """Count the tokens without padding, float32 scalar; 0 without an `input_mask`."""
     return tf.cast(tf.reduce_sum(features.get("input_mask", 0)), tf.float32)
 
 
@@ -226,7 +224,7 @@ def _computes_in_float16(model: keras.Model) -> bool:
 
 
 def _part_of(value, index, parts: int):
-    """Part `index` of `parts` of a tensor [B, ...], of a static size where B is known to allow it."""
+    """Return part `index` of `parts` of a tensor [B, ...]; its size is static if B divides evenly."""
     if value.shape[0] is None or value.shape[0] % parts:
         size = tf.shape(value)[0]
         return value[index * size // parts : (index + 1) * size // parts]
@@ -240,9 +238,9 @@ _STEPS_UNTIL_DOUBLED = 2000
 
 
 class LossScale:
-    """A factor of the loss, halved when gradients overflow and doubled after 2000 steps without it.
+    """Factor of the loss, halved when gradients overflow and doubled after 2000 steps without overflow.
 
-    A step whose gradients overflow changes no weight, but counts as a step: its batch is used up.
+    A step whose gradients overflow changes no weight, but its batch is used up and the step counts.
     """
 
     def __init__(self) -> None:
@@ -257,11 +255,11 @@ class LossScale:
 
     @property
     def variables(self) -> dict[str, keras.Variable]:
-        """By their names in a checkpoint."""
+        """Variables by their names in a checkpoint."""
         return {"loss_scale/value": self._value, "loss_scale/good_steps": self._good}
 
     def update(self, fits) -> None:
-        """Counts a step whose gradients were finite, or not."""
+        """Count a step; `fits` is true if its gradients were finite."""
         value, good = self.value, tf.convert_to_tensor(self._good)
         full = good + 1 >= _STEPS_UNTIL_DOUBLED
         grown = tf.where(full, value * 2.0, value)

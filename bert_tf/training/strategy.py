@@ -1,4 +1,4 @@
-"""Devices of a run, and the precision that suits them."""
+"""Devices of a run, and the precision for them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 
 
 def set_up(num_threads: int | None = None, deterministic: bool = False) -> None:
-    """What TensorFlow must know before it computes anything.
+    """Configure TensorFlow before it computes anything.
 
     Args:
-        num_threads: that one operation may use; None leaves it to TensorFlow (all cores).
-        deterministic: only operations that give the same bits every time, or an error.
+        num_threads: threads per operation; None leaves the choice to TensorFlow (all cores).
+        deterministic: use only operations that return the same bits every time; others raise.
 
     Raises:
-        ValueError: something was computed already, and with other threads.
+        ValueError: TensorFlow has already computed with another number of threads.
     """
     if num_threads is not None:
         if num_threads < 1:
@@ -31,9 +31,9 @@ def set_up(num_threads: int | None = None, deterministic: bool = False) -> None:
             tf.config.threading.set_intra_op_parallelism_threads(num_threads)
         except RuntimeError as error:
             raise ValueError(
-                f"num_threads is {num_threads}, but this process has computed with "
-                f"{tf.config.threading.get_intra_op_parallelism_threads()} threads (0: all cores) "
-                "already. Start a new one."
+                f"num_threads is {num_threads}, but this process has already computed with "
+                f"{tf.config.threading.get_intra_op_parallelism_threads()} threads (0: all cores). "
+                "Start a new process."
             ) from error
     if deterministic:
         tf.config.experimental.enable_op_determinism()
@@ -44,18 +44,18 @@ def make_strategy(
     num_gpus: int | None = None,
     tpu: str | None = None,
 ) -> tf.distribute.Strategy:
-    """The `tf.distribute` strategy of a run.
+    """Make the `tf.distribute` strategy of a run.
 
     Args:
-        name: "one_device"; "mirrored", a copy of the model on each GPU (or on each logical CPU device
-            where there is no GPU); "multi_worker_mirrored", the same in several processes, which the
-            environment variable TF_CONFIG names; "tpu"; or "auto": multi-worker where TF_CONFIG
-            names more than one process, mirrored when there is more than one GPU, else one device.
-        num_gpus: how many of the visible GPUs to use; None means all, 0 the CPU.
-        tpu: name or address of a TPU, for "tpu"; "" or "local" is the one of this machine.
+        name: one of `STRATEGIES`. "mirrored" is a copy of the model on each GPU; without GPUs, on
+            each logical CPU device. "multi_worker_mirrored" is the same in several processes, listed
+            in the environment variable TF_CONFIG. "auto" is multi-worker if TF_CONFIG lists several
+            processes, mirrored with several GPUs, else one device.
+        num_gpus: number of visible GPUs to use; None means all, 0 the CPU.
+        tpu: name or address of a TPU, for "tpu"; "" or "local" is the TPU of this machine.
 
     Raises:
-        ValueError: the name is unknown, or the number of GPUs is negative or more than are visible.
+        ValueError: the name is unknown, or the number of GPUs is negative or exceeds the visible ones.
     """
     if name not in STRATEGIES:
         raise ValueError(
@@ -74,7 +74,7 @@ def make_strategy(
     if num_gpus is not None and num_gpus > len(gpus):
         raise ValueError(
             f"num_gpus is {num_gpus}, but TensorFlow sees {len(gpus)}. "
-            "Lower it, or look at CUDA_VISIBLE_DEVICES and the TensorFlow installation."
+            "Lower it, or check CUDA_VISIBLE_DEVICES and the TensorFlow installation."
         )
     gpus = gpus[:num_gpus]
     devices = gpus or [device.name for device in tf.config.list_logical_devices("CPU")]
@@ -85,37 +85,37 @@ def make_strategy(
 
 @functools.cache
 def mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.MirroredStrategy:
-    """A copy of the model on each device; one strategy per process, however often it is asked for.
+    """Return the strategy with a copy of the model on each device, one object per process.
 
     Every `MirroredStrategy` numbers its reductions from the same start, and TensorFlow remembers the
-    numbers' shapes as long as the process lives: a second run on a strategy of its own would end with
-    "Shape mismatch in the collective instance".
+    numbers' shapes until the process ends. A second run on a new strategy would raise "Shape mismatch
+    in the collective instance".
     """
     return tf.distribute.MirroredStrategy(devices)
 
 
 @functools.cache
 def _multi_worker_strategy() -> tf.distribute.MultiWorkerMirroredStrategy:
-    """Of this process; all of them have to come here before any of them goes on.
+    """Return the strategy of this process; blocks until all processes have called it.
 
-    TensorFlow wants it to be made before anything is computed.
+    TensorFlow requires this call before it computes anything.
     """
     return tf.distribute.MultiWorkerMirroredStrategy()
 
 
 def _num_workers() -> int:
-    """Processes that TF_CONFIG names; 1 without it."""
+    """Return the number of processes in TF_CONFIG; 1 without it."""
     spec = tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec().as_dict()
     return max(1, sum(len(spec.get(job, ())) for job in ("chief", "worker")))
 
 
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
-    """Whether other processes train along."""
+    """Return True if several processes train together."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes checkpoints, results and logs: one of all does."""
+    """Return True if this process writes checkpoints, results and logs; exactly one does."""
     if not is_multi_worker(strategy):
         return True
     resolver = strategy.cluster_resolver
@@ -125,12 +125,12 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def needs_static_shapes(strategy: tf.distribute.Strategy) -> bool:
-    """Whether every batch must have one shape (TPU), so that padding has to stay."""
+    """Return True if every batch must have one shape (TPU), so that padding must stay."""
     return isinstance(strategy, tf.distribute.TPUStrategy)
 
 
 def describe(strategy: tf.distribute.Strategy, global_batch_size: int) -> str:
-    """One line for the log: devices, replicas, batch of each."""
+    """Return one line for the log: devices, replicas, batch of each."""
     replicas = strategy.num_replicas_in_sync
     devices = ", ".join(
         tf.DeviceSpec.from_string(device).device_type
@@ -155,7 +155,7 @@ _GPU_CAPABILITY = (8, 0)  # NVIDIA's Ampere, the first with bfloat16
 
 
 class Choice(NamedTuple):
-    """A Keras precision policy, and the words for why."""
+    """A Keras precision policy, and the reason for it."""
 
     policy: str
     reason: str
@@ -163,7 +163,7 @@ class Choice(NamedTuple):
 
 @functools.cache
 def choose_precision() -> Choice:
-    """What `auto` means on this machine."""
+    """Return the precision that `auto` selects on this machine."""
     if tf.config.list_logical_devices("TPU"):
         return Choice("mixed_bfloat16", "TPUs multiply bfloat16")
     gpus = tf.config.list_physical_devices("GPU")
@@ -177,7 +177,7 @@ def choose_precision() -> Choice:
 
 
 def precision_for_gpu(capability: tuple[int, int]) -> Choice:
-    """By the least compute capability of the GPUs, such as (8, 0)."""
+    """Choose by the lowest compute capability of the GPUs, such as (8, 0)."""
     name = ".".join(map(str, capability))
     if capability >= _GPU_CAPABILITY:
         return Choice("mixed_bfloat16", f"GPUs of compute capability {name} multiply bfloat16")
@@ -185,11 +185,13 @@ def precision_for_gpu(capability: tuple[int, int]) -> Choice:
 
 
 def precision_for_cpu(cpu_info: Path) -> Choice:
-    """By the flags of the processor in Linux's /proc/cpuinfo; float32 on systems without it."""
+    """Choose by the processor flags in Linux's /proc/cpuinfo; float32 on systems without it."""
     try:
         lines = cpu_info.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
-        return Choice("float32", f"there is no {cpu_info} that names the processor's instructions")
+        return Choice(
+            "float32", f"{cpu_info}, which names the processor's instructions, does not exist"
+        )
     flags = next((line.split() for line in lines if line.startswith("flags")), [])
     for name in _CPU_FLAGS:
         if name in flags:

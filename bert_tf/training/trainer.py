@@ -1,11 +1,10 @@
-"""One loop for everything that trains, on `strategy.run`.
+"""The training loop, built on `strategy.run`.
 
-step.py says what a step is, batch_runner.py how a model is run over data without training it. Here are
-the calls of several steps, checkpoints, what is logged, and how a run ends before its time.
+step.py defines one step, batch_runner.py runs a model over data without training it. This file has the
+calls of several steps, checkpoints, logs and early ends of a run.
 
-Keras' `fit` is not used, because under `tf.distribute` it breaks with gradient accumulation, several
-steps per call and several workers; the models are ordinary Keras models all the same, and can be
-compiled and fitted in a notebook.
+Keras' `fit` is not used: under `tf.distribute` it breaks with gradient accumulation, several steps per
+call and several workers. The models are ordinary Keras models that notebooks can compile and fit.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from bert_tf.training.strategy import is_chief, is_multi_worker
 logger = logging.getLogger(__name__)
 
 _SECONDS_PER_CALL = 2.0
-_STEPS_OF_WORKERS = 10  # of a call, where several processes train
-_OF_A_STEP = ("learning_rate", "loss_scale")  # reported of the last step of a call, not as a mean
+_STEPS_OF_WORKERS = 10  # per call, if several processes train
+_OF_A_STEP = ("learning_rate", "loss_scale")  # reported for the last step of a call, not as a mean
 _SHORT = {
     "sequences_per_second": "seq/s",
     "tokens_per_second": "tokens/s",
@@ -47,11 +46,7 @@ Tensors = Mapping[str, Any]
 
 
 class StopTraining(Exception):
-    """Raised by an evaluation after which training shall not go on.
-
-    Args:
-        results: of the evaluation.
-    """
+    """Raised by an evaluation to end training; `results` are its metrics."""
 
     def __init__(self, results: Mapping[str, float]):
         super().__init__("Training ends early.")
@@ -59,24 +54,23 @@ class StopTraining(Exception):
 
 
 class Trainer:
-    """Trains one model, and evaluates it.
+    """Training and evaluation of one model.
 
     Args:
         model: Keras model, dict of tensors in, dict of tensors out. Made under `strategy.scope()`.
         losses: terms whose sum is minimised.
-        strategy: where it runs.
-        input_names: features that the model takes, if they are there; the others are labels and
-            weights.
+        input_names: features that the model takes. Absent ones are skipped; the other features are
+            labels and weights.
         optimizer: None for a model that is only evaluated. Made under `strategy.scope()`.
-        max_gradient_norm: gradients are scaled down to this global norm; the reference's is 1.0.
-        gradient_accumulation_steps: parts into which a replica cuts its share of the batch, one after
-            the other in memory. The step is that of the whole batch all the same.
+        max_gradient_norm: gradients are scaled down to this global norm; the reference uses 1.0.
+        gradient_accumulation_steps: parts that a replica computes one after the other, to save memory.
+            The step is the same as that of the whole batch.
         seed: of dropout.
-        jit_compile: "auto": compile the element-wise parts on CPUs, and forward and backward as a
+        jit_compile: "auto" compiles the element-wise parts on CPUs, and forward and backward as a
             whole on GPUs; "true": as a whole everywhere; "false": nothing.
 
     Raises:
-        ValueError: the environment tells TensorFlow that weights never change.
+        ValueError: environment variables make TensorFlow treat weights as constants.
     """
 
     def __init__(
@@ -97,7 +91,7 @@ class Trainer:
         self.losses = tuple(losses)
         self.strategy = strategy
         self.optimizer = optimizer
-        self._step: Any = None  # a TrainingStep, where there is an optimizer
+        self._step: Any = None  # a TrainingStep, if there is an optimizer
         if optimizer is not None:
             with strategy.scope():
                 optimizer.build(model.trainable_variables)
@@ -124,9 +118,9 @@ class Trainer:
         return int(self.optimizer.iterations.numpy())
 
     def resume(self, directory: str) -> int | None:
-        """Restores the latest checkpoint of `directory`; its step, or None if there is none.
+        """Restore the latest checkpoint of `directory`; return its step, or None without one.
 
-        A model that is only evaluated gets the averages of its weights, where the run kept them.
+        A model that is only evaluated gets the averages of its weights, if the checkpoint has them.
         """
         prefix = checkpoints.latest_checkpoint(directory)
         if prefix is None:
@@ -141,7 +135,7 @@ class Trainer:
         return self.step
 
     def _variables(self) -> dict[str, Any]:
-        """What a checkpoint holds, by name."""
+        """Return the content of a checkpoint, by name."""
         named = checkpoints.training_variables(self.model, self.optimizer)
         if self._step is not None and self._step.loss_scale is not None:
             named |= self._step.loss_scale.variables
@@ -149,11 +143,11 @@ class Trainer:
 
     @property
     def is_chief(self) -> bool:
-        """Whether this process writes files; with several workers one does."""
+        """True if this process writes files; exactly one of several workers does."""
         return is_chief(self.strategy)
 
     def save(self, directory: str, keep_max: int = 5) -> str | None:
-        """Writes `model.ckpt-<step>` into `directory`; its prefix. Only the chief does."""
+        """Write `model.ckpt-<step>` into `directory` if chief; return its prefix, else None."""
         if not self.is_chief:
             return None
         return checkpoints.save_checkpoint(directory, self._variables(), self.step, keep_max)
@@ -173,30 +167,28 @@ class Trainer:
         speed: Speed | None = None,
         files_of_step: Callable[[int], Sequence[str]] | None = None,
     ) -> None:
-        """Trains up to `num_train_steps`, from the current step.
+        """Train up to `num_train_steps`, from the current step.
 
         Args:
             dataset_from: step -> endless dataset of global batches from that step on.
-            num_train_steps: optimizer steps in all, those before a resume included.
+            num_train_steps: total optimizer steps, including those before a resume.
             output_dir: for `model.ckpt-N` and `metrics.jsonl`.
-            save_checkpoints_steps: optimizer steps between checkpoints, which are written while
-                training goes on; the last is always saved.
-            max_steps_per_loop: several steps run in one call, as many as take about two seconds, so
-                that the loss is seen often; never more than this.
-            keep_checkpoint_max: checkpoints that stay.
-            evaluate: called without arguments every `evaluate_steps`, with the averages in place of
-                the weights if the optimizer keeps them; its figures go to `metrics.jsonl`. It may
-                raise `StopTraining`.
-            evaluate_steps: optimizer steps between evaluations while there is more to train; 0 means
-                never.
-            tensorboard: write what goes to `metrics.jsonl` as events for TensorBoard as well.
-            speed: turns seconds per step into what is shown of them.
+            save_checkpoints_steps: optimizer steps between checkpoints, which are written while training
+                continues. The last step is always saved.
+            max_steps_per_loop: most steps per call. A call takes about two seconds, so that the loss is
+                seen often.
+            keep_checkpoint_max: number of checkpoints to keep; 0 keeps all.
+            evaluate: called without arguments every `evaluate_steps`, with averaged weights if the
+                optimizer keeps averages. Its metrics go to `metrics.jsonl`. It may raise `StopTraining`.
+            evaluate_steps: optimizer steps between evaluations; 0 means never. The last step is not
+                evaluated.
+            tensorboard: also write the content of `metrics.jsonl` as events for TensorBoard.
+            speed: converts seconds per step into the speeds to log.
             files_of_step: step, counted from 1 -> files that its batch came from; for messages.
 
         Raises:
-            FloatingPointError: the loss is no longer finite; the message names step and files.
-            SystemExit: the process was told to end (SIGTERM), or with several workers one of them; the
-                step it had come to is saved.
+            FloatingPointError: the loss is not finite; the message names step and files.
+            SystemExit: this process or another worker received SIGTERM. The current step is saved.
             ValueError: another process trains in `output_dir`.
         """
         if self.step >= num_train_steps:
@@ -222,7 +214,7 @@ class Trainer:
                 loop_size = max(
                     1, int(min(max_steps_per_loop, _SECONDS_PER_CALL / seconds_per_step))
                 )
-                if together:  # the same calls from all, whose clocks differ
+                if together:  # all workers need the same calls, but their clocks differ
                     loop_size = min(max_steps_per_loop, _STEPS_OF_WORKERS)
                 if lost_at is not None:
                     self._refuse_lost_weights(values, lost_at, saver, files_of_step)
@@ -248,19 +240,21 @@ class Trainer:
                     if log is not None:
                         log.write("eval", self.step, results)
                 if is_told or (is_terminated() and not together):
-                    saved: str | None = f"what worker 0 saves of step {self.step}"
+                    saved: str | None = f"the checkpoint of worker 0 at step {self.step}"
                     if saver is not None:
                         saver.save(self._variables(), self.step)
                         saver.wait()
                         saved = checkpoints.latest_checkpoint(output_dir)
-                    logger.warning("Terminated. The same command goes on from %s.", saved)
+                    logger.warning(
+                        "Terminated. Run the same command again to resume from %s.", saved
+                    )
                     raise SystemExit(128 + signal.SIGTERM)
         if together:
             self._wait_for_workers()
 
     @contextmanager
     def _output(self, output_dir: str, tensorboard: bool, keep_checkpoint_max: int):
-        """The log and the writer of checkpoints, which only the chief has."""
+        """Yield the log and the checkpoint writer, or None and None if not chief."""
         if not self.is_chief:
             yield None, None
             return
@@ -275,15 +269,15 @@ class Trainer:
     def take_steps(
         self, iterator, steps: int, is_terminated: bool = False
     ) -> tuple[dict[str, float], int | None, bool]:
-        """`steps` steps in one call of the compiled function; `train` does all that belongs around it.
+        """Take `steps` steps in one call of the compiled function, without the other work of `train`.
 
         Args:
             iterator: of a distributed data set.
-            is_terminated: whether this worker was told to end, which the others then hear of.
+            is_terminated: whether this worker received SIGTERM; the other workers learn of it.
 
         Returns:
-            The means of what the steps report (of rate and loss scale the last value); the first step
-            whose loss or gradient was not finite, or None; whether any worker was told to end before.
+            The means of the reported values (of rate and loss scale the last value); the first step
+            whose loss or gradient was not finite, or None; whether any worker received SIGTERM.
         """
         values, lost_at, told = self._train_steps(
             iterator, tf.constant(steps), tf.constant(float(is_terminated))
@@ -298,12 +292,12 @@ class Trainer:
         saver: checkpoints.BackgroundSaver | None,
         files_of_step: Callable[[int], Sequence[str]] | None,
     ) -> None:
-        """A finite loss may have a gradient that is not, and then the new weights are lost."""
+        """Raise because the new weights are lost; the loss may be finite and its gradient not."""
         saved = None
         if saver is not None:
             saver.wait()
             saved = checkpoints.latest_checkpoint(saver.directory)
-        before = f"{saved} is from before." if saved else "No checkpoint was written before."
+        before = f"{saved} is from before." if saved else "No earlier checkpoint exists."
         files = f" Its batch came from {', '.join(files_of_step(step))}." if files_of_step else ""
         raise FloatingPointError(
             f"The loss is {values['loss']} and the norm of its gradient {values['gradient_norm']} at "
@@ -313,7 +307,7 @@ class Trainer:
 
     @contextmanager
     def _averaged_weights(self) -> Iterator[None]:
-        """Within the block the variables have their moving averages, if the optimizer keeps them."""
+        """Give the variables their moving averages within the block, if the optimizer keeps them."""
         if self.optimizer is None or self.optimizer.ema_decay is None:
             yield
             return
@@ -326,13 +320,13 @@ class Trainer:
                 variable.assign(value)
 
     def take_averages(self) -> None:
-        """Gives the variables their moving averages for good, if the optimizer keeps them."""
+        """Give the variables their moving averages for good, if the optimizer keeps them."""
         if self.optimizer is not None and self.optimizer.ema_decay is not None:
             for variable in self.model.trainable_variables:
                 variable.assign(np.asarray(self.optimizer.slots(variable)[AVERAGE_SLOT]))
 
     def predict(self, dataset: tf.data.Dataset, outputs_of, batch_size: int, **kwargs):
-        """What `predict_batches` yields, concatenated: name -> array [examples, ...]."""
+        """Concatenate the batches of `predict_batches`: name -> array [examples, ...]."""
         parts: dict[str, list[np.ndarray]] = {}
         for batch in self.predict_batches(dataset, outputs_of, batch_size, **kwargs):
             for name, value in batch.items():
@@ -340,11 +334,11 @@ class Trainer:
         return {name: np.concatenate(arrays) for name, arrays in parts.items()}
 
     def predict_batches(self, *args, **kwargs) -> Iterator[dict[str, np.ndarray]]:
-        """`BatchRunner.batches` of the model."""
+        """Run `BatchRunner.batches` on the model."""
         return self._runner.batches(*args, **kwargs)
 
     def _loop(self, iterator, num_steps, told_to_end):
-        """`num_steps` steps; see `take_steps`."""
+        """Take `num_steps` steps; see `take_steps`."""
         optimizer: Any = self.optimizer
         sums = {name: tf.constant(0.0) for name in self._step.reported}
         lost_at = tf.constant(-1, tf.int64)
@@ -367,7 +361,7 @@ class Trainer:
         return means, lost_at, told
 
     def _wait_for_workers(self) -> None:
-        """Returns when every process has come here: the chief may still be writing a checkpoint."""
+        """Wait for every process, because the chief may still be writing a checkpoint."""
 
         @tf.function
         def meet():
@@ -377,7 +371,7 @@ class Trainer:
 
 
 def _shown(values: Mapping[str, float]) -> dict[str, float]:
-    """What fits into the live line; metrics.jsonl has all."""
+    """Return the values for the live line; metrics.jsonl has all."""
     names = [name for name in values if name == "loss" or name.endswith("accuracy")]
     names += ["learning_rate", "sequences_per_second", "tokens_per_second", "gflops_per_second"]
     return {_SHORT.get(name, name): values[name] for name in names if name in values}
@@ -385,9 +379,9 @@ def _shown(values: Mapping[str, float]) -> dict[str, float]:
 
 @contextmanager
 def _noticing_sigterm() -> Iterator[Callable[[], bool]]:
-    """Within the block SIGTERM only raises a flag, which the yielded function reads.
+    """Record SIGTERM within the block, and yield a function that returns True once it was received.
 
-    Outside the main thread, where Python allows no handlers, the signal stays as it is.
+    Outside the main thread Python allows no handlers, and the signal keeps its default effect.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False

@@ -177,7 +177,7 @@ def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(opt
 
 
 def test_a_layer_that_is_not_there_cannot_be_frozen(tmp_path):
-    with pytest.raises(ValueError, match=r"freeze=0-3: there is no layer 3\. .* layers are 0 to 0"):
+    with pytest.raises(ValueError, match=r"freeze=0-3: layer 3 .* layers are 0 to 0"):
         trainer_with(tmp_path, freeze="0-3")
 
 

@@ -109,8 +109,8 @@ def test_where_one_of_two_processes_is_told_to_end_both_end_with_the_step_saved(
     steps = [json.loads(line)["step"] for line in (output_dir / "metrics.jsonl").open()]
     latest = latest_checkpoint(str(output_dir))
     assert latest.endswith(f"model.ckpt-{steps[-1]}")
-    assert f"Terminated. The same command goes on from {latest}" in errors[0]
-    assert f"goes on from what worker 0 saves of step {steps[-1]}" in errors[1]
+    assert f"to resume from {latest}" in errors[0]
+    assert f"to resume from the checkpoint of worker 0 at step {steps[-1]}" in errors[1]
 
 
 def test_threads_must_be_known_before_anything_is_computed():

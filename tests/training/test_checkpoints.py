@@ -124,7 +124,7 @@ def test_two_variables_of_one_path_are_refused():
     model.first, model.second = (keras.layers.Dense(2, name="dense") for _ in range(2))
     for layer in (model.first, model.second):
         layer.build((None, 3))
-    with pytest.raises(ValueError, match="Two variables of the model have one path"):
+    with pytest.raises(ValueError, match="need distinct names"):
         training_variables(model)
 
 
@@ -177,7 +177,7 @@ def test_a_path_with_double_slashes_is_resumed_from_and_cleaned_up(tmp_path):
 @pytest.mark.parametrize("folder", ["a[1]", "what?", "*"])
 def test_a_folder_whose_checkpoints_could_not_be_read_again_is_refused_at_once(tmp_path, folder):
     for refused in (lambda path: save_steps(path, 1), latest_checkpoint):
-        with pytest.raises(ValueError, match=r"takes for a pattern.* Use another .*output_dir"):
+        with pytest.raises(ValueError, match=r"\*, \? or \[.* Use another output_dir"):
             refused(f"{tmp_path}/{folder}")
     assert not list(tmp_path.iterdir())
 
@@ -222,7 +222,7 @@ def test_where_the_latest_is_gone_the_one_before_is_used_and_not_nothing(tmp_pat
     save_steps(tmp_path, 4, 5, 6)
     (tmp_path / f"model.ckpt-6.{part}").unlink()
     assert value_at(latest_checkpoint(str(tmp_path))) == 5
-    assert "names model.ckpt-6, which is gone" in caplog.text
+    assert "names model.ckpt-6" in caplog.text
 
 
 def test_where_all_are_gone_there_is_no_latest(tmp_path):
@@ -244,7 +244,7 @@ def test_other_files_of_a_similar_name_are_left_alone(tmp_path):
 @pytest.mark.parametrize(
     "wanted, problem",
     [
-        ({"shape": (2, 5)}, r"bert/kernel has shape \(2, 3\) there and \(2, 5\) here"),
+        ({"shape": (2, 5)}, r"bert/kernel has shape \(2, 3\).* \(2, 5\) here"),
         ({"extra": "bert/kernel/adam_m"}, "bert/kernel/adam_m is missing"),
     ],
 )

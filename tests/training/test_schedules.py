@@ -96,7 +96,7 @@ def test_all_steps_may_warm_up():
 
 @pytest.mark.parametrize("end", [-0.1, 1.5, float("nan")])
 def test_an_end_that_is_no_share_is_refused(end):
-    with pytest.raises(ValueError, match=f"`end` is {end}, but must be from 0 to 1: it is a share"):
+    with pytest.raises(ValueError, match=f"`end` is {end}, but must be from 0 to 1"):
         WarmupLinearDecay(1e-3, 5, end=end)
 
 

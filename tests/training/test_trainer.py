@@ -322,7 +322,7 @@ def test_a_run_that_is_told_to_end_saves_its_step_and_goes_on_from_there(tmp_pat
             batches, 30, output_dir=str(tmp_path / "run"), evaluate=terminate, evaluate_steps=7
         )
     assert ended.value.code == 143
-    assert "Terminated. The same command goes on from" in caplog.text
+    assert "to resume from" in caplog.text
     assert [path.rsplit("-", 1)[1] for path in list_checkpoints(str(tmp_path / "run"))] == ["7"]
     again = linear_trainer()
     assert again.resume(str(tmp_path / "run")) == 7
@@ -401,7 +401,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_is_not_saved(tmp_path, saved
     batches = linear_batches(2, num_batches=6)
     batches["target"][4] = np.inf  # the fifth step
     trainer = linear_trainer()
-    wanted = "model.ckpt-3 is from before" if saved else "No checkpoint was written before"
+    wanted = "model.ckpt-3 is from before" if saved else "No earlier checkpoint"
     with pytest.raises(FloatingPointError, match=f"The loss is (inf|nan) .* at step .*{wanted}"):
         trainer.train(
             endless(batches),
