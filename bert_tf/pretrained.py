@@ -51,7 +51,7 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
 def _with_labels(
     checkpoint: PretrainedCheckpoint, config: BertConfig, head: TaskType, kwargs: dict[str, Any]
 ) -> tuple[PretrainedCheckpoint, BertConfig, dict[str, Any]]:
-    """Return the checkpoint, its config, and the arguments of a classifier that fits it."""
+    """Return the checkpoint, its config, and the arguments of a fitting classifier."""
     known = known_task(checkpoint)
     theirs: Sequence[str] = ()
     if known is not None and known.name == head.name:
@@ -100,8 +100,8 @@ def save_pretrained(
         )
     if head is None:
         raise TypeError(
-            f"A model of type {type(model).__name__} has no place in these formats, which have "
-            f"{', '.join(BY_ARCHITECTURE)}. Use model.save(), Keras' own."
+            f"A model of type {type(model).__name__} cannot be written in these formats, which support "
+            f"{', '.join(BY_ARCHITECTURE)}. Use Keras' own model.save()."
         )
     arrays = {variable.path: variable.numpy() for variable in model.weights}
     checkpoint = PretrainedCheckpoint("the model", arrays, model.config)
@@ -125,14 +125,14 @@ def write_folder(
     do_lower_case: bool | None,
     format: str,
 ) -> None:
-    """Write a checkpoint and what belongs next to it into an empty folder.
+    """Write a checkpoint and the files next to it into an empty folder.
 
     Args:
         checkpoint: with labels if the head has any.
         head: the head whose variables it has.
         task: for task.json, or None.
         vocab: WordPieces in the order of their ids, or None.
-        do_lower_case: of the tokenizer; None if there is no vocabulary.
+        do_lower_case: of the tokenizer; None without a vocabulary.
         format: "tf1" or "huggingface".
 
     Raises:

@@ -127,7 +127,7 @@ def test_a_missing_file_is_named(tmp_path, file, message):
 
 def test_a_folder_of_a_run_that_never_saved_has_no_checkpoint(tmp_path):
     write_folder(tmp_path, steps=[])
-    with pytest.raises(ValueError, match=r"holds .*task\.json.* and no checkpoint"):
+    with pytest.raises(ValueError, match=r"task\.json.* and no checkpoint"):
         load_model_folder(str(tmp_path))
 
 

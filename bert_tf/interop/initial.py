@@ -1,4 +1,4 @@
-"""Initial weights: any checkpoint that --init_checkpoint may name, and their way into a model."""
+"""Initial weights: read any checkpoint that --init_checkpoint accepts, and load it into a model."""
 
 from __future__ import annotations
 
@@ -31,6 +31,14 @@ SUPPORTED = (
     "hf://org/name, an object-based checkpoint or a SavedModel of a tf-models-official encoder"
 )
 
+# Heads that share the names `output_weights` and `output_bias` but have different tasks.
+_ROOT_HEADS = {
+    "BertForSequenceClassification": "sentences",
+    "BertForTokenClassification": "tokens",
+    "BertForMultipleChoice": "choices",
+}
+_ROOT_NAMES = ("output_weights", "output_bias")
+
 # First dimension of each table -> the field of the configuration that sets it.
 _ROWS = {
     "bert/embeddings/word_embeddings": "vocab_size",
@@ -39,7 +47,7 @@ _ROWS = {
 }
 
 
-# Parts of the encoder that a checkpoint may lack as a whole, and what that means.
+# Parts of the encoder that a checkpoint may lack as a whole, and the consequence.
 _MAY_BE_NEW = {
     "pooler/": "The checkpoint has no pooler, so pooled_output is random until it is trained.",
     "bilstm_": "The checkpoint has no BiLSTM, so the outputs are random until it is trained.",
@@ -48,15 +56,14 @@ _MAY_BE_NEW = {
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What loading a checkpoint did, by variable name.
+    """The result of loading a checkpoint, by variable name.
 
     Args:
-        source: what was read.
-        loaded: variables that now have the checkpoint's values.
-        missing: variables of the model that the checkpoint could not fill. They are new: they keep
-            the random values they were made with.
-        unexpected: what the checkpoint holds and the model has no place for.
-        notes: what else a user should know; one sentence each.
+        source: the path that was read.
+        loaded: variables with the checkpoint's values.
+        missing: variables that the checkpoint did not fill; they keep their random values.
+        unexpected: variables of the checkpoint that the model did not use.
+        notes: other remarks for the user; one sentence each.
     """
 
     source: str
@@ -66,7 +73,7 @@ class LoadReport:
     notes: tuple[str, ...] = ()
 
     def summary(self) -> str:
-        """The report in a few lines."""
+        """Return the report in a few lines."""
         total = len(self.loaded) + len(self.missing)
         lines = [f"{len(self.loaded)} of {total} variables initialized from {self.source}"]
         if self.missing:
@@ -78,15 +85,15 @@ class LoadReport:
 
 
 def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
-    """Reads any supported checkpoint.
+    """Read any supported checkpoint.
 
-    A folder that holds both kinds is read as Hugging Face's, unless it has the file `checkpoint` that
-    training writes. hf://org/name is downloaded first.
+    A folder with TensorFlow and Hugging Face weights is read as Hugging Face's. If it has the file
+    `checkpoint`, which training writes, it is read as TensorFlow's. hf://org/name is downloaded first.
 
     Raises:
-        FileNotFoundError: nothing lies there; close matches are offered.
-        ImportError: a library that this kind needs is not installed.
-        ValueError: what lies there is not supported, or damaged.
+        FileNotFoundError: nothing is found at the path; close matches are offered.
+        ImportError: a library for this format is not installed.
+        ValueError: the file or folder is not supported, or damaged.
     """
     path = os.fspath(path)
     if path.startswith(SCHEME):
@@ -104,18 +111,18 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
 
 
 def initialize(model, checkpoint: str | os.PathLike | PretrainedCheckpoint) -> LoadReport:
-    """Gives the variables of a model the values of a checkpoint, by equal name.
+    """Load a checkpoint into the variables of a model, by equal name.
 
     Args:
         model: a model of `bert_tf.modeling`; its `config`, if any, is compared with the checkpoint's.
         checkpoint: a `PretrainedCheckpoint`, or a path for `read_checkpoint`.
 
     Returns:
-        What was loaded, what is new, and what was not used; also logged.
+        The loaded, new and unused variables; also logged.
 
     Raises:
         ValueError: the encoder does not match: a variable is missing or of another shape, or the
-            configurations differ in what shapes cannot show. The model is then unchanged.
+            configurations differ in ways that shapes do not show. The model is then unchanged.
     """
     if not isinstance(checkpoint, PretrainedCheckpoint):
         checkpoint = read_checkpoint(checkpoint)
@@ -146,19 +153,18 @@ def assign(
     source: str = "the checkpoint",
     ignored: Collection[str] = (),
 ) -> LoadReport:
-    """Assigns `arrays[variable.path]` to each variable, once all names and shapes are found to fit.
+    """Assign `arrays[variable.path]` to each variable, after checking all names and shapes.
 
     Args:
         variables: Keras variables whose `path` is the reference's name.
         arrays: name -> array.
-        source: what to call the arrays in messages.
-        ignored: names in `arrays` that shall not be used.
+        source: name of the arrays in messages.
+        ignored: names in `arrays` that are not used.
 
     Raises:
         ValueError: a variable of the encoder ("bert/...") is missing or of another shape, or two
-            variables have one path. The pooler may be missing as a whole, since a masked-LM or span
-            model may have none, and so may a BiLSTM on top of the encoder; a head may be missing or of
-            another shape. Those keep their values.
+            variables have the same path. The pooler and a BiLSTM on top of the encoder may be missing
+            as a whole. A head may be missing or of another shape. Those keep their values.
     """
     by_name: dict[str, Any] = {}
     for variable in variables:
@@ -198,13 +204,13 @@ def assign(
 
 
 def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> list[str]:
-    """Refuses what would compute something else with fitting shapes; notes the rest."""
+    """Raise if the model would compute something else with fitting shapes; note other differences."""
     for field in ("hidden_act", "num_attention_heads"):
         ours, theirs = getattr(model, field), getattr(checkpoint, field)
         if ours != theirs:
             raise ValueError(
-                f"`{field}` is {ours!r} in the model, but {theirs!r} in the configuration beside "
-                f"{source}. The weights would fit and compute something else; give the model the "
+                f"`{field}` is {ours!r} in the model, but {theirs!r} in the configuration next to "
+                f"{source}. The weights would fit but compute something else; give the model the "
                 "checkpoint's configuration"
                 + (
                     ' ("gelu" is the tanh form, "gelu_erf" the exact one).'
@@ -216,7 +222,7 @@ def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> 
     if model.layer_norm_eps != checkpoint.layer_norm_eps:
         notes.append(
             f"`layer_norm_eps` is {model.layer_norm_eps} in the model, but "
-            f"{checkpoint.layer_norm_eps} in the configuration beside the checkpoint."
+            f"{checkpoint.layer_norm_eps} in the configuration next to the checkpoint."
         )
     if model.num_hidden_layers < checkpoint.num_hidden_layers:
         notes.append(
@@ -243,12 +249,12 @@ def _refusal(
     problems = list(refused)
     if missing:
         problems.append(f"missing in it ({len(missing)}): {_listing(missing, 3)}")
-    message = f"The encoder in {source} is not the model's: {_listing(problems, 3, '; ')}."
+    message = f"The encoder in {source} does not match the model: {_listing(problems, 3, '; ')}."
     if not any(name.startswith("bert/") for name in arrays):
         return f"{message} It has no variable under bert/, but {_listing(list(arrays), 3)}."
     return (
-        f"{message} Make the model from the configuration beside the checkpoint (bert_config.json or "
-        "config.json)."
+        f"{message} Make the model from the configuration next to the checkpoint (bert_config.json "
+        "or config.json)."
     )
 
 
@@ -263,7 +269,7 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
     if "saved_model.pb" in names:
         return read_saved_model(folder)
     if "config.json" in names:
-        return read_huggingface(folder)  # it says what is missing
+        return read_huggingface(folder)  # its error names the missing files
     else:
         found = f"{_listing(sorted(names), 5)}" if names else "nothing"
     inside = [
@@ -272,7 +278,7 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
         if tf.io.gfile.isdir(path := tf.io.gfile.join(folder, name)) and _holds_checkpoint(path)
     ]
     hint = f" Did you mean {tf.io.gfile.join(folder, inside[0])}?" if inside else ""
-    raise ValueError(f"{folder} holds {found}, and no checkpoint.{hint} Supported: {SUPPORTED}.")
+    raise ValueError(f"{folder} contains {found}, and no checkpoint.{hint} Supported: {SUPPORTED}.")
 
 
 def _read_tensorflow(path: str) -> PretrainedCheckpoint:
@@ -281,7 +287,7 @@ def _read_tensorflow(path: str) -> PretrainedCheckpoint:
 
 
 def folder_of(path: str | os.PathLike) -> str:
-    """The folder in which a checkpoint lies that --init_checkpoint names."""
+    """Return the folder of a checkpoint that --init_checkpoint names."""
     path = local_path(path)
     return path if tf.io.gfile.isdir(path) else os.path.dirname(path)
 
@@ -291,22 +297,20 @@ def _holds_checkpoint(folder: str) -> bool:
 
 
 def _nothing_at(path: str) -> FileNotFoundError:
-    """The error for a path where nothing lies, with what lies there under a similar name.
+    """Return the error for a missing path, with similar names in its folder.
 
-    A name as the Hugging Face hub has them is proposed with hf:// before it.
+    Names in the form of the Hugging Face hub are proposed with hf:// before them.
     """
     folder, name = os.path.split(path.rstrip("/"))
     hub_name = ""
-    if re.fullmatch(
-        r"bert-(base|large)-[a-z-]+", path
-    ):  # the hub's older names, without their owner
+    if re.fullmatch(r"bert-(base|large)-[a-z-]+", path):  # older names of the hub, without an owner
         hub_name = f" For the model of the Hugging Face hub give {SCHEME}google-bert/{path}."
     elif re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", path) and "ckpt" not in name:
         hub_name = f" For a model of the Hugging Face hub give {SCHEME}{path}."
     folder = folder or "."
     if not tf.io.gfile.isdir(folder):
         return FileNotFoundError(
-            f"There is no checkpoint {path}: there is no folder {folder}.{hub_name}"
+            f"There is no checkpoint {path}: the folder {folder} does not exist.{hub_name}"
         )
     candidates = prefixes_in(folder) + [
         entry.rstrip("/") for entry in tf.io.gfile.listdir(folder) if "." not in entry
@@ -315,7 +319,7 @@ def _nothing_at(path: str) -> FileNotFoundError:
     hint = (
         f" Did you mean {' or '.join(tf.io.gfile.join(folder, c) for c in close)}?" if close else ""
     )
-    hub_name = "" if "/" in path else hub_name  # there is a folder of that name
+    hub_name = "" if "/" in path else hub_name  # the folder exists, so the path is local
     return FileNotFoundError(
         f"There is no checkpoint {path}.{hub_name}{hint} Supported: {SUPPORTED}."
     )

@@ -1,4 +1,4 @@
-"""What lies beside a checkpoint, unless a flag names another: architecture, vocabulary and case."""
+"""Files next to a checkpoint: architecture, vocabulary and case, unless flags name others."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ logger = logging.getLogger(__name__)
 def find_config(
     bert_config_file: str | None, checkpoint: PretrainedCheckpoint | None
 ) -> BertConfig:
-    """The architecture: from the flag, else from beside the checkpoint.
+    """Return the architecture from the flag, or from the file next to the checkpoint.
 
     Raises:
-        ValueError: neither is there.
+        ValueError: neither exists.
     """
     if bert_config_file:
         return BertConfig.from_json_file(bert_config_file)
     if checkpoint is None:
         raise ValueError(
-            "It is not said which model this is. Give init_checkpoint to start from trained "
-            "weights, or bert_config_file to start from random ones."
+            "No model was given. Give init_checkpoint to start from trained weights, or "
+            "bert_config_file to start from random ones."
         )
     if checkpoint.config is None:
         raise ValueError(
-            f"There is no bert_config.json beside {checkpoint.source}. Give bert_config_file."
+            f"There is no bert_config.json next to {checkpoint.source}. Give bert_config_file."
         )
     return checkpoint.config
 
@@ -45,29 +45,29 @@ def load_tokenizer(
     checkpoint: PretrainedCheckpoint | None,
     config: BertConfig,
 ) -> FullTokenizer:
-    """The tokenizer of a run, after a look at whether it fits the checkpoint and the model.
+    """Return the tokenizer of a run, after checking that it fits the checkpoint and the model.
 
     Args:
-        vocab_file: from the flag; None means the one beside the checkpoint.
-        do_lower_case: from the flag; None means what the checkpoint says, else what lies beside
-            `vocab_file`, else whether the vocabulary is one of lower-case tokens, else True.
+        vocab_file: from the flag; None means the one next to the checkpoint.
+        do_lower_case: from the flag. None means the checkpoint's setting, else that of the files next
+            to `vocab_file`, else whether the vocabulary is lower-case, else True.
         checkpoint: initial weights, or None.
-        config: architecture; its `vocab_size` must hold every id.
+        config: architecture; its `vocab_size` must exceed every id.
 
     Raises:
-        ValueError: there is no vocabulary, it is larger than the model's, its case does not fit, or
-            more than `MOST_REPLACED` of the checkpoint's tokens have another id in it.
+        ValueError: the vocabulary is missing, larger than the model's, of another case, or has
+            other ids for more than `MOST_REPLACED` of the checkpoint's tokens.
     """
     tokens = find_vocabulary(vocab_file, checkpoint)
     if tokens is None:
-        where = f"beside {checkpoint.source}" if checkpoint is not None else "without a checkpoint"
+        where = f"next to {checkpoint.source}" if checkpoint is not None else "without a checkpoint"
         raise ValueError(f"There is no vocabulary {where}. Give vocab_file.")
     do_lower_case = find_case(do_lower_case, checkpoint, tokens, vocab_file)
     do_lower_case = True if do_lower_case is None else do_lower_case
     tokenizer = FullTokenizer(tokens, do_lower_case=do_lower_case)
     if checkpoint is not None:
         validate_case_matches_checkpoint(do_lower_case, checkpoint.source, tokenizer.vocab)
-    check_vocabulary(tokenizer.vocab, config, vocab_file or "beside the checkpoint")
+    check_vocabulary(tokenizer.vocab, config, vocab_file or "next to the checkpoint")
     compare_vocabularies(vocab_file, checkpoint)
     return tokenizer
 
@@ -91,7 +91,7 @@ def read_tokenizer(
     if tokens is None:
         raise ValueError(
             f"{folder or '.'} contains no vocab.txt, and no tokenizer.json of type WordPiece. Copy the "
-            "vocabulary of the model there, or give FullTokenizer its path."
+            "model's vocabulary there, or give FullTokenizer its path."
         )
     if do_lower_case is None:
         do_lower_case = stated_lower_case(folder)
@@ -102,7 +102,7 @@ def read_tokenizer(
 
 
 def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) -> None:
-    """Refuses a vocabulary with ids that the model's table of embeddings does not have."""
+    """Raise if the vocabulary has ids beyond the model's table of embeddings."""
     largest = max(vocab.values())
     if largest >= config.vocab_size:
         raise ValueError(
@@ -115,7 +115,7 @@ def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) 
 def find_vocabulary(
     vocab_file: str | None, checkpoint: PretrainedCheckpoint | None
 ) -> Sequence[str] | None:
-    """The tokens in the order of their ids: of the flag, else from beside the checkpoint, else None."""
+    """Return the tokens in the order of their ids, from the flag or the checkpoint; else None."""
     if vocab_file is None and checkpoint is not None:
         if checkpoint.vocab_file is None:
             return checkpoint.vocab
@@ -129,10 +129,9 @@ def find_case(
     tokens: Sequence[str] | None,
     vocab_file: str | None = None,
 ) -> bool | None:
-    """Whether text is lower-cased.
+    """Return True if text is lower-cased, None if unknown.
 
-    The first of these that says so: the flag, the checkpoint, what lies beside `vocab_file`, the
-    tokens; else None.
+    The first known setting counts: the flag, the checkpoint, files next to `vocab_file`, the tokens.
     """
     if do_lower_case is None and checkpoint is not None:
         do_lower_case = checkpoint.do_lower_case
@@ -145,10 +144,7 @@ def find_case(
 
 
 def compare_vocabularies(vocab_file: str | None, checkpoint: PretrainedCheckpoint | None) -> None:
-    """Warn of tokens with another id than in the checkpoint's vocabulary; raise if they are many.
-
-    Args:
-        vocab_file: to be used with the checkpoint; None means its own.
+    """Warn of tokens with another id than in the checkpoint's vocabulary.
 
     Raises:
         ValueError: more than `MOST_REPLACED` of the checkpoint's tokens have another id or none.
@@ -171,19 +167,19 @@ def compare_vocabularies(vocab_file: str | None, checkpoint: PretrainedCheckpoin
         raise ValueError(
             f"{counted} have another id or none in {vocab_file}, such as {examples}. At most "
             f"{100 * MOST_REPLACED:g} % may differ, because the checkpoint's embeddings belong to its "
-            "own tokens. To use the checkpoint's vocabulary, leave vocab_file out; to use this one, "
-            "name a checkpoint that was trained with it."
+            "own tokens. Omit vocab_file to use the checkpoint's vocabulary, or give a checkpoint "
+            "that was trained with this one."
         )
     logger.warning(
         "%s have another id or none in %s, such as %s. Unless you have replaced them on purpose, "
-        "leave --vocab_file out.",
+        "omit --vocab_file.",
         counted,
         vocab_file,
         examples,
     )
 
 
-# The folders of the models that the reference published, as it knows them.
+# Folders of the reference's published models, with its own names.
 _LOWER_CASED_MODELS = (
     "uncased_L-24_H-1024_A-16",
     "uncased_L-12_H-768_A-12",
@@ -202,21 +198,24 @@ def validate_case_matches_checkpoint(
     init_checkpoint: str | os.PathLike | None,
     vocab: Mapping[str, int] | None = None,
 ) -> None:
-    """Refuses a `do_lower_case` that contradicts how the checkpoint was trained.
+    """Raise if `do_lower_case` contradicts the training of the checkpoint.
 
-    The first of these that says anything decides: the folder of `bert_model.ckpt` has one of the
-    seven names that the reference knows; the tokenizer's files beside the checkpoint
-    (`stated_lower_case`); the vocabulary (`vocab_is_cased`); "cased" or "uncased" in the path.
+    The first evidence found decides:
+
+    1. the folder of `bert_model.ckpt` has one of the reference's seven published names;
+    2. the tokenizer's files next to the checkpoint (`stated_lower_case`);
+    3. the vocabulary (`vocab_is_cased`);
+    4. "cased" or "uncased" in the path.
 
     Args:
-        do_lower_case: what the tokenizer is about to do.
+        do_lower_case: the setting of the tokenizer.
         init_checkpoint: path of the checkpoint (directory, prefix or file), or None.
-        vocab: token -> id, if it is at hand.
+        vocab: token -> id, if available.
 
     Raises:
         ValueError: the two contradict each other, or a tokenizer's file is not JSON.
 
-    Source: google-research/bert, tokenization.py, which knows the seven names only.
+    Source: google-research/bert, tokenization.py, which checks the seven names only.
     """
     path = os.fspath(init_checkpoint) if init_checkpoint else ""
     lower_cased, evidence = next(_case_evidence(path, vocab), (do_lower_case, ""))
@@ -230,12 +229,12 @@ def validate_case_matches_checkpoint(
 
 
 def vocab_is_cased(vocab: Iterable[str]) -> bool | None:
-    """Whether a vocabulary was learned from text with upper-case letters and accents.
+    """Return True if a vocabulary was learned from text with upper-case letters and accents.
 
     Returns:
-        True if at least 1 in 100 of its tokens with letters has an upper-case one, False if
-        lower-casing and stripping accents changes no token, None where neither holds or fewer than
-        100 tokens have a letter that exists in two cases. [...] and <...> are not counted.
+        True if at least 1 in 100 tokens with letters has an upper-case letter. False if lower-casing
+        and stripping accents changes no token. Otherwise None, and also if fewer than 100 tokens have
+        a letter that exists in two cases. [...] and <...> are not counted.
     """
     tokens = [t for t in vocab if not (len(t) > 2 and t[0] + t[-1] in ("[]", "<>"))]
     num_letters = sum(token.lower() != token.upper() for token in tokens)
@@ -248,15 +247,15 @@ def vocab_is_cased(vocab: Iterable[str]) -> bool | None:
 
 
 def stated_lower_case(folder: str) -> bool | None:
-    """What the tokenizer's files in `folder` say about lowercasing; None where they say nothing.
+    """Return the lowercasing that the tokenizer's files in `folder` set; None if unset.
 
-    `tokenizer_config.json` is believed first, then the normalizer in `tokenizer.json`.
+    `tokenizer_config.json` takes precedence over the normalizer in `tokenizer.json`.
     """
     return next((value for value, _ in _statements(folder)), None)
 
 
 def _statements(folder: str) -> Iterator[tuple[bool, str]]:
-    """(lower-cased?, the file that says so), the most believable first."""
+    """Yield (lower-cased?, the file that sets it), in order of precedence."""
     path = file_beside(folder, "tokenizer_config.json")
     if path and isinstance(value := read_json(path).get("do_lower_case"), bool):
         yield value, path
@@ -267,29 +266,29 @@ def _statements(folder: str) -> Iterator[tuple[bool, str]]:
 
 
 def _case_evidence(path: str, vocab: Mapping[str, int] | None) -> Iterator[tuple[bool, str]]:
-    """What is known about the checkpoint at `path`: (lower-cased?, how we know), the best first."""
+    """Yield (lower-cased?, the evidence) for the checkpoint at `path`, the most reliable first."""
     match = re.match(r"^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", path)
     if match and match[1] in _LOWER_CASED_MODELS + _CASED_MODELS:
         yield match[1] in _LOWER_CASED_MODELS, f"`{match[1]}` is one of the published models"
     if path:
         for value, file in _statements(path if tf.io.gfile.isdir(path) else os.path.dirname(path)):
-            yield value, f"{file} says {'lower-case' if value else 'keep the case'}"
+            yield value, f"{file} sets {'lower-case' if value else 'cased'} text"
     cased = None if vocab is None else vocab_is_cased(vocab)
     if vocab is not None and cased is not None:
-        found = "tokens with upper-case letters" if cased else "none with upper case or accents"
-        yield not cased, f"of the {len(vocab)} tokens in the vocabulary there are {found}"
+        found = "upper-case letters" if cased else "neither upper case nor accents"
+        yield not cased, f"the vocabulary of {len(vocab)} tokens has {found}"
     for name in reversed(re.split(r"[/\\]", path)):
         if "uncased" in name.lower():
-            yield True, f'the name `{name}` says "uncased"'
+            yield True, f'the name `{name}` contains "uncased"'
         elif re.search(r"(?<![a-z])cased(?![a-z])", name.lower()):
-            yield False, f'the name `{name}` says "cased"'
+            yield False, f'the name `{name}` contains "cased"'
 
 
 def transformer_folder(folder: str) -> str:
-    """`folder`, or the part of a sentence-transformers model in it that is the transformer.
+    """Return `folder`, or the folder of the transformer if it is a sentence-transformers model.
 
     Raises:
-        ValueError: modules.json names no transformer, or one in a place where none may be.
+        ValueError: modules.json names no transformer, or one outside the folder.
     """
     modules_file = os.path.join(folder, "modules.json")
     if not os.path.isfile(modules_file):
@@ -302,8 +301,8 @@ def transformer_folder(folder: str) -> str:
             part = module.get("path", "")
             if os.path.isabs(part) or ".." in part.split("/"):
                 raise ValueError(
-                    f"{modules_file} names the folder {part!r}, but the parts of a model lie in its own "
-                    "folder. It is damaged or not to be trusted; get it again."
+                    f"{modules_file} names the folder {part!r}, but the parts of a model must be in its "
+                    "own folder. It is damaged or not trustworthy; get it again."
                 )
             return os.path.join(folder, part).rstrip(os.sep)
     raise ValueError(
@@ -325,11 +324,7 @@ def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
 
 
 def check_one_vocabulary(folder: str) -> None:
-    """Raise if `vocab.txt` and `tokenizer.json` of a folder are vocabularies of different models.
-
-    Raises:
-        ValueError: more than `MOST_REPLACED` of the tokens have another id in vocab.txt.
-    """
+    """Raise if more than `MOST_REPLACED` of tokenizer.json's tokens have another id in vocab.txt."""
     vocab_file, tokens = file_beside(folder, "vocab.txt"), vocab_of_tokenizer(folder)
     if vocab_file is None or tokens is None:
         return
@@ -337,7 +332,7 @@ def check_one_vocabulary(folder: str) -> None:
     differing = [token for index, token in enumerate(tokens) if vocab.get(token) != index]
     if len(differing) > MOST_REPLACED * len(tokens):
         raise ValueError(
-            f"{vocab_file} and the tokenizer.json next to it are of different models: "
+            f"{vocab_file} and the tokenizer.json next to it belong to different models: "
             f"{len(differing)} of {len(tokens)} tokens, such as {differing[0]!r}, have another id or "
-            "none. Remove the one that is not of these weights."
+            "none. Remove the one that does not belong to these weights."
         )

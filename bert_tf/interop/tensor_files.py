@@ -1,6 +1,6 @@
-"""The files that hold Hugging Face's tensors: safetensors and PyTorch's, whole or in shards.
+"""Hugging Face's tensor files: safetensors and PyTorch's, whole or in shards.
 
-All of them are read; safetensors are written.
+All are read; only safetensors are written.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from bert_tf.data.files import whole_file
 from bert_tf.interop.checkpoint import LazyArrays, read_json
 
-# In order of preference: safetensors are read in place, without running anything.
+# In order of preference: safetensors are read in place, without running code.
 _WEIGHTS_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -27,23 +27,23 @@ _SAFE_TORCH = (2, 6)
 
 
 def weights_file(folder: str) -> str | None:
-    """The file with the weights in a Hugging Face folder (for shards, their index), or None."""
+    """Return the file with the weights of a Hugging Face folder (for shards, their index), or None."""
     paths = (os.path.join(folder, name) for name in _WEIGHTS_FILES)
     return next((path for path in paths if os.path.isfile(path)), None)
 
 
 def is_weights_file(path: str) -> bool:
-    """Whether `path` is, by its name, a file that `open_tensors` reads."""
+    """Return True if `open_tensors` reads files with the name of `path`."""
     return path.endswith((".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json"))
 
 
 def open_tensors(path: str) -> LazyArrays:
-    """The tensors in one weights file, or in the shards that an index names.
+    """Open the tensors in one weights file, or in the shards that an index names.
 
     Raises:
-        ImportError: the library that reads the file is missing.
+        ImportError: the library for the file is missing.
         FileNotFoundError: a shard is missing.
-        ValueError: the file is damaged, or would run code when it is read.
+        ValueError: the file is damaged, or would run code when read.
     """
     if path.endswith(".index.json"):
         return _open_shards(path)
@@ -58,7 +58,7 @@ def _open_shards(index_file: str) -> LazyArrays:
         isinstance(file, str) for file in weight_map.values()
     ):
         raise ValueError(
-            f"{index_file} has no `weight_map` (tensor name -> file). It is damaged or of another "
+            f"{index_file} has no `weight_map` (tensor name -> file). It is damaged or from another "
             "program; get it again."
         )
     folder = os.path.dirname(index_file)
@@ -66,20 +66,20 @@ def _open_shards(index_file: str) -> LazyArrays:
     for file in sorted(set(weight_map.values())):
         if os.path.basename(file) != file:
             raise ValueError(
-                f"{index_file} names the file {file!r}, but the files of a checkpoint lie in its own "
-                "folder. It is damaged or not to be trusted; get it again."
+                f"{index_file} names the file {file!r}, but the files of a checkpoint must be in its "
+                "own folder. It is damaged or not trustworthy; get it again."
             )
         path = os.path.join(folder, file)
         if not os.path.isfile(path):
             raise FileNotFoundError(
-                f"{index_file} names {len(set(weight_map.values()))} files, but {file} is not beside "
-                "it. Copy or download it again."
+                f"{index_file} names {len(set(weight_map.values()))} files, but {file} is missing in "
+                "its folder. Copy or download it again."
             )
         shards[file] = open_tensors(path)
     absent = [name for name, file in weight_map.items() if name not in shards[file]]
     if absent:
         raise ValueError(
-            f"{index_file} says that {absent[0]!r} is in {weight_map[absent[0]]}, but it is not "
+            f"{index_file} maps {absent[0]!r} to {weight_map[absent[0]]}, which does not contain it "
             f"({len(absent)} such tensors). The files do not belong together; download all again."
         )
     shapes = {name: shards[file].shape(name) for name, file in weight_map.items()}
@@ -113,9 +113,9 @@ def _open_safetensors(path: str) -> LazyArrays:
 
 
 def _read_bfloat16(path: str, name: str) -> np.ndarray:
-    """One bfloat16 tensor as float32: its 16 bits are the upper half of the float's 32.
+    """Read one bfloat16 tensor as float32: its 16 bits are the upper half of the float's 32.
 
-    The file is: the header's length (8 bytes, little endian), the header (JSON), the values.
+    File layout: the header's length (8 bytes, little endian), the header (JSON), the values.
     """
     with open(path, "rb") as file:
         header_size = int.from_bytes(file.read(8), "little")
@@ -127,11 +127,10 @@ def _read_bfloat16(path: str, name: str) -> np.ndarray:
 
 
 def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes one file of tensors, which gets its name as `whole_file` says.
+    """Write one file of tensors, first under a temporary name.
 
     Raises:
         ImportError: the safetensors library is not installed.
-        OSError: the file cannot be written.
     """
     try:
         from safetensors import SafetensorError
@@ -142,8 +141,7 @@ def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
             "the checkout of bert_tf"
         ) from error
     try:
-        with whole_file(path) as name:
-            save_file(dict(tensors), name, metadata={"format": "pt"})  # transformers wants to know
+        save_file(dict(tensors), temporary, metadata={"format": "pt"})  # transformers requires it
     except SafetensorError as error:
         raise OSError(f"{path}; {error}") from error
 
@@ -158,9 +156,9 @@ def _open_torch(path: str) -> LazyArrays:
         ) from error
     if tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE_TORCH:
         raise ImportError(
-            f"PyTorch is {torch.__version__}, but must be 2.6 or later to read {path}: before, a file "
-            "could run code in spite of weights_only=True (CVE-2025-32434). Update it, or save the "
-            "model as model.safetensors."
+            f"PyTorch is {torch.__version__}, but must be 2.6 or later to read {path}. In "
+            "older versions a file can run code despite weights_only=True (CVE-2025-32434). Update it, "
+            "or save the model as model.safetensors."
         )
     try:
         # Only the current format, a zip archive, can be mapped into memory.
@@ -169,8 +167,8 @@ def _open_torch(path: str) -> LazyArrays:
         )
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"{path} is refused: it is damaged, or it holds more than tensors and would run code when "
-            "it is read. Use model.safetensors, or save the model again from a source you trust."
+            f"{path} is rejected: it is damaged, or it contains more than tensors and would run code "
+            "when read. Use model.safetensors, or save the model again from a source you trust."
         ) from error
     except (RuntimeError, EOFError, OSError) as error:
         raise ValueError(

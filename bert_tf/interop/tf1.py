@@ -21,7 +21,7 @@ from bert_tf.interop.checkpoint import (
 )
 from bert_tf.interop.sidecar import stated_lower_case
 
-# Optimizer state that belongs to no variable. `global_step` is kept as the step.
+# Optimizer state that belongs to no variable. `global_step` becomes the step.
 _TRAINING_STATE = frozenset(
     {"global_step", "beta1_power", "beta2_power", "loss_scale/value", "loss_scale/good_steps"}
 )
@@ -32,22 +32,22 @@ _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
-    """Reads a name-based TensorFlow checkpoint; optimizer slots and `global_step` are left out.
+    """Read a name-based TensorFlow checkpoint, without optimizer slots and `global_step`.
 
-    Where there are moving averages of the weights, they are read in place of the weights.
+    If the checkpoint has moving averages of the weights, they are read instead of the weights.
 
     Args:
-        path: a folder (the newest checkpoint of its `checkpoint` file, or else its only one), a
-            prefix such as `uncased_L-12_H-768_A-12/bert_model.ckpt`, or the `.index` file. May be
-            remote. `bert_config.json` and `vocab.txt` are taken from the same folder.
+        path: a folder (the newest checkpoint of its `checkpoint` file, else its only one), a prefix
+            such as `uncased_L-12_H-768_A-12/bert_model.ckpt`, or the `.index` file. May be remote.
+            `bert_config.json` and `vocab.txt` are read from the same folder.
 
     Returns:
-        The checkpoint; its arrays are read when they are asked for.
+        The checkpoint, with lazy arrays.
 
     Raises:
-        FileNotFoundError: there is no checkpoint at `path`.
-        ValueError: a folder holds several; or the files are damaged, object-based, or not those that
-            name a checkpoint.
+        FileNotFoundError: `path` has no checkpoint.
+        ValueError: a folder has several; or the files are damaged, object-based, or not the ones
+            that name a checkpoint.
     """
     prefix = checkpoint_prefix(path)
     try:
@@ -68,7 +68,7 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
         except (tf.errors.OpError, IndexError) as error:
             raise ValueError(
                 f"{prefix}: the values of {name!r} cannot be read ({error}). The .data file is "
-                "missing, damaged or of another checkpoint; copy it again beside its .index file."
+                "missing, damaged or of another checkpoint; copy it again next to its .index file."
             ) from error
 
     folder = os.path.dirname(prefix)
@@ -81,17 +81,12 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
         vocab_file=file_beside(folder, "vocab.txt"),
         do_lower_case=stated_lower_case(folder),
         step=int(read("global_step")) if "global_step" in shapes else None,
-        notes=("the weights are the moving averages of those trained",) if averaged else (),
+        notes=("the weights are the moving averages of the trained weights",) if averaged else (),
     )
 
 
 def write_tf1(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Writes a name-based checkpoint that the reference's code reads too.
-
-    Args:
-        prefix: such as `folder/bert_model.ckpt`; the folder must be there.
-        arrays: variable name -> array.
-    """
+    """Write a name-based checkpoint into an existing folder; the reference's code can read it."""
     names = sorted(arrays)
     tf.raw_ops.SaveV2(
         prefix=prefix,
@@ -102,11 +97,7 @@ def write_tf1(prefix: str, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def checkpoint_prefix(path: str | os.PathLike) -> str:
-    """The prefix that `path` (folder, prefix or `.index` file) stands for.
-
-    Raises:
-        FileNotFoundError, ValueError: as `read_tf1`.
-    """
+    """Return the prefix for `path` (folder, prefix or `.index` file); see `read_tf1` for errors."""
     path = os.fspath(path)
     if tf.io.gfile.isdir(path):
         return _prefix_in_folder(path.rstrip("/") or "/")
@@ -114,12 +105,12 @@ def checkpoint_prefix(path: str | os.PathLike) -> str:
     part = _PART.search(path)
     if part and part[1] != "index" and tf.io.gfile.exists(path):
         raise ValueError(
-            f"{path} is one part of a checkpoint. Name all its parts at once by what they have in "
-            f"common: {path[: part.start()]}"
+            f"{path} is one part of a checkpoint. Give the common prefix of all its parts: "
+            f"{path[: part.start()]}"
         )
     if set("*?[") & set(prefix):
         raise ValueError(
-            f"{prefix}: TensorFlow takes *, ? and [ in the path of a checkpoint for a pattern and would "
+            f"{prefix}: TensorFlow treats *, ? and [ in the path of a checkpoint as a pattern and would "
             "not find it. Rename the folder or the files."
         )
     if not tf.io.gfile.exists(prefix + ".index"):
@@ -128,24 +119,24 @@ def checkpoint_prefix(path: str | os.PathLike) -> str:
         )
     if not data_files(prefix):
         raise FileNotFoundError(
-            f"The checkpoint {prefix} is incomplete: {prefix}.index is there, but no "
-            f"{prefix}.data-00000-of-00001 with the values. Copy both into one folder."
+            f"The checkpoint {prefix} is incomplete: {prefix}.index exists, but "
+            f"{prefix}.data-00000-of-00001 with the values is missing. Copy both into one folder."
         )
     return prefix
 
 
 def is_part(path: str) -> bool:
-    """Whether `path` is, by its name, one file of a checkpoint."""
+    """Return True if `path` has the name of one file of a checkpoint."""
     return _PART.search(path) is not None
 
 
 def data_files(prefix: str) -> list[str]:
-    """The files with the values of the checkpoint `prefix`."""
+    """Return the files with the values of the checkpoint `prefix`."""
     return tf.io.gfile.glob(f"{prefix}.data-*-of-*")
 
 
 def prefixes_in(folder: str) -> list[str]:
-    """Names (without the folder) of the checkpoints in `folder`, sorted by name and step."""
+    """Return the names (without the folder) of the checkpoints in `folder`, sorted by name and step."""
     names = [name for name in tf.io.gfile.listdir(folder) if name.endswith(".index")]
 
     def by_step(name: str):
@@ -160,14 +151,14 @@ def _prefix_in_folder(folder: str) -> str:
     state_file = file_beside(folder, "checkpoint")
     if state_file:
         newest = _newest(state_file)
-        # The path inside may be absolute and of another machine; its last part is what counts.
+        # The path in the file may be absolute and from another machine. Only its last part counts.
         if newest not in found:
             raise FileNotFoundError(
                 f"{state_file} names {newest!r} as the newest checkpoint, but {folder} "
                 + (
-                    f"holds {listing}; name one of them, as {folder}/{found[-1]}."
+                    f"contains {listing}; name one of them, such as {folder}/{found[-1]}."
                     if found
-                    else "holds no checkpoint."
+                    else "contains no checkpoint."
                 )
             )
         return checkpoint_prefix(tf.io.gfile.join(folder, newest))
@@ -175,8 +166,8 @@ def _prefix_in_folder(folder: str) -> str:
         raise FileNotFoundError(f"There is no TensorFlow checkpoint (a file *.index) in {folder}.")
     if len(found) > 1:
         raise ValueError(
-            f"{folder} holds {len(found)} checkpoints and no file `checkpoint` that names the newest. "
-            f"Name one of them, as {folder}/{found[-1]}. They are: {listing}."
+            f"{folder} contains {len(found)} checkpoints and no file `checkpoint` that names the "
+            f"newest. Name one of them, such as {folder}/{found[-1]}. They are: {listing}."
         )
     return checkpoint_prefix(tf.io.gfile.join(folder, found[0]))
 
@@ -188,13 +179,13 @@ def _newest(state_file: str) -> str:
     if not match:
         raise ValueError(
             f'{state_file} has no line `model_checkpoint_path: "..."`. Name the checkpoint itself, '
-            "as FOLDER/bert_model.ckpt."
+            "such as FOLDER/bert_model.ckpt."
         )
     return match[1].rsplit("/", 1)[-1]
 
 
 def _is_state(name: str, names: dict[str, tuple[int, ...]]) -> bool:
-    """Whether `name` is of an optimizer: a slot stands below the variable that it belongs to."""
+    """Return True if `name` is optimizer state; slots have the path of their variable as parent."""
     return name in _TRAINING_STATE or name.endswith(_SLOTS) or os.path.dirname(name) in names
 
 
@@ -202,8 +193,8 @@ def _require_name_based(names: dict[str, tuple[int, ...]], prefix: str) -> None:
     if _OBJECT_GRAPH in names or any(name.endswith("VARIABLE_VALUE") for name in names):
         example = next((name for name in sorted(names) if "/.ATTRIBUTES/" in name), _OBJECT_GRAPH)
         raise ValueError(
-            f"{prefix} is an object-based TensorFlow 2 checkpoint (it holds {example!r}), as "
-            "tf.train.Checkpoint, Keras' save_weights and tf-models-official write them; a name-based "
-            "one (bert/embeddings/word_embeddings, ...) is expected. Export it from the program that "
-            "wrote it as a TF1 checkpoint or as a Hugging Face folder."
+            f"{prefix} is an object-based TensorFlow 2 checkpoint (it contains {example!r}), as written "
+            "by tf.train.Checkpoint, Keras' save_weights and tf-models-official; a name-based one "
+            "(bert/embeddings/word_embeddings, ...) is expected. Export it from the program that wrote "
+            "it as a TF1 checkpoint or as a Hugging Face folder."
         )

@@ -1,9 +1,9 @@
-"""TensorFlow 2 encoders of tf-models-official: object-based checkpoints, and SavedModels as on TF Hub.
+"""TensorFlow 2 encoders of tf-models-official: object-based checkpoints, and SavedModels of TF Hub.
 
-Both hold the weights in an object-based checkpoint, in whose graph tf2_graph.py finds them.
+Both have the weights in an object-based checkpoint; tf2_graph.py finds them in its graph.
 
-Shapes: H hidden, N heads, D = H / N. Their query, key and value kernels are [H, N, D], and the kernel
-after attention is [N, D, H]; the reference's are [H, H].
+Shapes: H hidden, N heads, D = H / N. Query, key and value kernels are [H, N, D]. The kernel after
+attention is [N, D, H]. The reference's are [H, H].
 
 Source: tensorflow/models, official/nlp (`BertEncoder`, `TransformerEncoderBlock`, `BertPretrainerV2`,
 tools/tf1_bert_checkpoint_converter_lib.py, tools/export_tfhub_lib.py).
@@ -30,18 +30,18 @@ from bert_tf.interop.tf2_graph import OBJECT_GRAPH, VALUE, ObjectGraph, find_wei
 
 
 def read_tf2(prefix: str) -> PretrainedCheckpoint:
-    """Reads an object-based checkpoint with a BERT encoder of tf-models-official in it.
+    """Read an object-based checkpoint with a BERT encoder of tf-models-official.
 
     Args:
-        prefix: such as `folder/bert_model.ckpt-1`. `bert_config.json` and `vocab.txt` are taken from
-            the same folder. Without the former, the sizes are read off the shapes.
+        prefix: such as `folder/bert_model.ckpt-1`. `bert_config.json` and `vocab.txt` are read from
+            the same folder. Without the former, the sizes are inferred from the shapes.
 
     Returns:
-        The checkpoint with the encoder and the heads of tf-models-official. Other variables keep their
-        keys as names; the optimizer's are left out.
+        The checkpoint with the encoder and the heads of tf-models-official. Other variables are named
+        by their keys; the optimizer's are omitted.
 
     Raises:
-        ValueError: there is no such encoder in it, or the files are damaged.
+        ValueError: such an encoder is not found, or the files are damaged.
     """
     folder = os.path.dirname(prefix)
     arrays, config, architecture, notes = _read_variables(prefix)
@@ -66,18 +66,18 @@ def read_tf2(prefix: str) -> PretrainedCheckpoint:
 
 
 def read_saved_model(folder: str) -> PretrainedCheckpoint:
-    """Reads the weights of an encoder as TF Hub has them (BERT, versions 3 and 4).
+    """Read the weights of an encoder from TF Hub (BERT, versions 3 and 4).
 
-    Nothing in it is run. The vocabulary is taken from its assets, and whether it lowercases from its
-    variable `do_lower_case`.
+    No code of the SavedModel is run. The vocabulary is one of its assets, and its variable
+    `do_lower_case` sets the case.
 
     Raises:
-        ValueError: there is no encoder of tf-models-official in it, or the files are damaged.
+        ValueError: an encoder of tf-models-official is not found, or the files are damaged.
     """
     prefix = tf.io.gfile.join(folder, "variables", "variables")
     if not tf.io.gfile.exists(f"{prefix}.index"):
         raise ValueError(
-            f"{folder} holds a SavedModel without variables ({prefix}.index is missing), so there are "
+            f"{folder} contains a SavedModel without variables ({prefix}.index is missing), so it has "
             "no weights to read."
         )
     arrays, config, architecture, notes = _read_variables(prefix)
@@ -97,7 +97,7 @@ def read_saved_model(folder: str) -> PretrainedCheckpoint:
 
 
 def is_object_based(prefix: str) -> bool:
-    """Whether a checkpoint is object-based; one that cannot be read is not."""
+    """Return True if a checkpoint is object-based; False if it cannot be read."""
     try:
         return tf.train.load_checkpoint(prefix).has_tensor(OBJECT_GRAPH)
     except (tf.errors.OpError, IndexError):
@@ -115,8 +115,10 @@ def _open(prefix: str):
 
 
 def _read_variables(prefix: str) -> tuple[LazyArrays, BertConfig, str | None, tuple[str, ...]]:
-    """The weights in the reference's names and layout, the sizes that their shapes tell, the class that
-    Hugging Face has for the head, and notes."""
+    """Return weights in the reference's names and layout, sizes, Hugging Face's class, and notes.
+
+    The sizes are inferred from the shapes. The class is that of the head, or None.
+    """
     reader = _open(prefix)
     graph = ObjectGraph(reader.get_tensor(OBJECT_GRAPH))
     keys, architecture, notes = find_weights(graph, prefix)
@@ -130,19 +132,19 @@ def _read_variables(prefix: str) -> tuple[LazyArrays, BertConfig, str | None, tu
         except (tf.errors.OpError, IndexError) as error:
             raise ValueError(
                 f"{prefix}: the values of {name!r} cannot be read ({error}). The .data file is "
-                "missing, damaged or of another checkpoint; copy it again beside its .index file."
+                "missing, damaged or of another checkpoint; copy it again next to its .index file."
             ) from error
         return (array.T if _is_projection(name) else array).reshape(shapes[name])
 
     sizes = (
-        "there is no configuration beside the weights: sizes were read off the shapes, and "
-        f"`hidden_act` is taken to be {config.hidden_act!r}, as in the published models",
+        "there is no configuration next to the weights: sizes were inferred from the shapes, and "
+        f"`hidden_act` is assumed to be {config.hidden_act!r}, as in the published models",
     )
     return LazyArrays(shapes, read), config, architecture, notes + sizes
 
 
 def _is_projection(name: str) -> bool:
-    """Return whether the reference stores this kernel as [out, in]."""
+    """Return True if the reference stores this kernel as [out, in]."""
     return name.endswith("output_weights")
 
 
@@ -157,12 +159,12 @@ def _reference_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _fold(shape: tuple[int, ...], kept: int) -> tuple[int, ...]:
-    """All but the first dimensions as one."""
+    """Merge all but the first `kept` dimensions."""
     return (*shape[:kept], int(np.prod(shape[kept:])))
 
 
 def _config_of(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
-    """Sizes, from the stored shapes."""
+    """Infer the sizes from the stored shapes."""
     layers = {int(m[1]) for name in shapes if (m := re.match(r"bert/encoder/layer_(\d+)/", name))}
     needed = [
         "bert/embeddings/position_embeddings",
@@ -172,9 +174,7 @@ def _config_of(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
     ]
     missing = [name for name in needed if name not in shapes]
     if missing:
-        raise ValueError(
-            f"{prefix}: the encoder is incomplete: nothing stands for {', '.join(missing)}."
-        )
+        raise ValueError(f"{prefix}: the encoder is incomplete: {', '.join(missing)} not found.")
     vocab_size, width = shapes["bert/embeddings/word_embeddings"]
     query = shapes["bert/encoder/layer_0/attention/self/query/kernel"]
     if len(query) != 3 or width != query[0]:

@@ -1,9 +1,9 @@
-"""The graph of objects in a TensorFlow 2 checkpoint, and the weights of tf-models-official in it.
+"""The object graph of a TensorFlow 2 checkpoint, and the weights of tf-models-official in it.
 
-The edges are the names of attributes (`_transformer_layers`, `0`, `_attention_layer`, `_query_dense`,
-`kernel`). Leaves have the key of their values in the checkpoint and the name of their variable
-("transformer/layer_0/self_attention/query/kernel"). An encoder is found by its attributes, and without
-these by the names of the variables. Its heads are found by attributes.
+Edges are names of attributes (`_transformer_layers`, `0`, `_attention_layer`, `_query_dense`, `kernel`).
+Leaves have the key of their values in the checkpoint and the name of their variable
+("transformer/layer_0/self_attention/query/kernel"). An encoder is found by its attributes, or else by
+the names of its variables. Its heads are found by attributes.
 
 Source: tensorflow/models, official/nlp/modeling (`BertEncoder`, `TransformerEncoderBlock`,
 `BertPretrainerV2`, `BertClassifier`, `BertTokenClassifier`, `BertSpanLabeler`).
@@ -51,7 +51,7 @@ _MASKED_LM = {
     "layer_norm/beta": "cls/predictions/transform/LayerNorm/beta",
     "bias": "cls/predictions/output_bias",
 }
-# Ends of the names of variables -> the reference's names.
+# Suffixes of variable names -> the reference's names.
 _NAMES = {
     "word_embeddings/embeddings": "bert/embeddings/word_embeddings",
     "position_embedding/embeddings": "bert/embeddings/position_embeddings",
@@ -69,8 +69,8 @@ _NAMES = {
     },
     "cls/predictions/output_bias/bias": "cls/predictions/output_bias",
 }
-# Projections of the models around an encoder, which is their `_network`: attributes -> (start of the
-# reference's names, Hugging Face's class).
+# Projections of models that contain an encoder as `_network`: attributes -> (prefix of the reference's
+# names, Hugging Face's class).
 _PROJECTIONS = {
     "classifier/out_proj": ("", "BertForSequenceClassification"),
     "classifier": ("", "BertForTokenClassification"),
@@ -100,14 +100,14 @@ class ObjectGraph:
                     self.names[number] = attribute.full_name
 
     def at(self, start: int, path: str) -> int | None:
-        """The object that `path` (attributes with "/") leads to."""
+        """Return the object at `path` (attributes joined by "/"), or None."""
         number: int | None = start
         for attribute in path.split("/"):
             number = None if number is None else self.edges[number].get(attribute)
         return number
 
     def name(self, start: int, path: str) -> str:
-        """The name of the variable that `path` leads to; "" if there is none."""
+        """Return the name of the variable at `path`, or ""."""
         return self.names.get(self.at(start, path) or 0, "")
 
     def objects_with(self, *attributes: str) -> Iterator[int]:
@@ -121,20 +121,17 @@ def find_weights(
 ) -> tuple[dict[str, str], str | None, tuple[str, ...]]:
     """Find the encoder, its heads and all other weights.
 
-    Args:
-        prefix: of the checkpoint, as messages name it.
-
     Returns:
         Name -> key in the checkpoint; Hugging Face's class for the head, or None; notes. The names are
-        the reference's. A variable without one is named by its key, so that it is reported as unused.
+        the reference's. Other variables are named by their keys, so that they are reported as unused.
 
     Raises:
-        ValueError: there is no encoder, there are several, or two variables have one name.
+        ValueError: an encoder is not found, several are found, or two variables have the same name.
     """
     encoders = list(graph.objects_with("_transformer_layers", "_embedding_layer"))
     if len(encoders) > 1:
         raise ValueError(
-            f"{prefix} holds {len(encoders)} encoders, so it is not clear which one is meant. Save the "
+            f"{prefix} contains {len(encoders)} encoders, and the one to read is ambiguous. Save the "
             "one alone: tf.train.Checkpoint(encoder=encoder)."
         )
     found: dict[str, int] = {}
@@ -147,14 +144,14 @@ def find_weights(
         found = encoder | _present(graph, heads)
         unused = [number for name, number in encoder.items() if found[name] != number]
     if unused:
-        notes += ("the pooler is that of the head, which was trained; the encoder's own is unused",)
+        notes += ("the pooler is the head's, which was trained; the encoder's own is unused",)
     for name, number in _by_names(graph, prefix).items():
         found.setdefault(name, number)
     if "bert/embeddings/word_embeddings" not in found:
         names = sorted(filter(None, graph.names.values()))
         raise ValueError(
-            f"{prefix} is an object-based TensorFlow 2 checkpoint, but there is no BERT encoder of "
-            "tf-models-official in it (no object with _embedding_layer and _transformer_layers, no "
+            f"{prefix} is an object-based TensorFlow 2 checkpoint, but contains no BERT encoder of "
+            "tf-models-official (no object with _embedding_layer and _transformer_layers, no "
             "variable word_embeddings/embeddings). Its variables: "
             f"{', '.join(names[:3]) or 'none'}{', ...' if len(names) > 3 else ''}"
         )
@@ -168,7 +165,7 @@ def find_weights(
 
 
 def _present(graph: ObjectGraph, found: Mapping[str, int | None]) -> dict[str, int]:
-    """The variables among `found`."""
+    """Keep the variables among `found`."""
     return {name: number for name, number in found.items() if number in graph.keys}
 
 
@@ -186,7 +183,7 @@ def _by_attributes(graph: ObjectGraph, encoder: int) -> dict[str, int | None]:
 
 
 def _heads(graph: ObjectGraph) -> tuple[dict[str, int | None], str | None]:
-    """The projections and the pooler of the heads, and Hugging Face's class for the head."""
+    """Return the projections and the pooler of the heads, and Hugging Face's class for the head."""
     heads = list(graph.objects_with("dense", "out_proj"))
     named = [head for head in heads if "next_sentence/" in graph.name(head, "out_proj/kernel")]
     projections = {graph.edges[head]["out_proj"]: _NEXT_SENTENCE for head in named}
@@ -200,7 +197,7 @@ def _heads(graph: ObjectGraph) -> tuple[dict[str, int | None], str | None]:
     for projection, start in projections.items():
         found[f"{start}output_weights"] = graph.at(projection, "kernel")
         found[f"{start}output_bias"] = graph.at(projection, "bias")
-    # A head with a pooler of its own leaves that of the encoder untrained.
+    # If a head has its own pooler, that of the encoder is untrained.
     heads = named or heads
     pooler = graph.at(heads[0], "dense") if len(heads) == 1 else graph.at(0, _NEXT_SENTENCE_POOLER)
     if pooler is not None:
@@ -216,14 +213,14 @@ def _by_names(graph: ObjectGraph, prefix: str) -> dict[str, int]:
         ours = None if _NOT_WEIGHTS.search(graph.keys[number]) else _reference_name(name)
         if ours is not None and found.setdefault(ours, number) != number:
             raise ValueError(
-                f"{prefix}: two variables are called {name!r}, so it is not clear which one is meant. "
+                f"{prefix}: two variables are called {name!r}, and the one to read is ambiguous. "
                 "Save the encoder alone: tf.train.Checkpoint(encoder=encoder)."
             )
     return found
 
 
 def _reference_name(name: str) -> str | None:
-    """The reference's name of a variable that tf-models-official calls `name`, or None.
+    """Return the reference's name of the variable `name` of tf-models-official, or None.
 
     >>> _reference_name("transformer/layer_3/self_attention/query/kernel")
     'bert/encoder/layer_3/attention/self/query/kernel'

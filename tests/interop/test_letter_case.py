@@ -41,7 +41,7 @@ def test_an_unknown_name_is_accepted(checkpoint, do_lower_case):
 
 def test_case_is_known_from_the_vocabulary_even_against_the_name():
     validate_case_matches_checkpoint(True, "cased/model.ckpt", UNCASED)
-    with pytest.raises(ValueError, match=r"of the 152 tokens .* none with upper case .*case=True`"):
+    with pytest.raises(ValueError, match=r"152 tokens .* upper case .*case=True`"):
         validate_case_matches_checkpoint(False, "cased/model.ckpt", UNCASED)
     with pytest.raises(ValueError, match=r"`.*do_lower_case=True`\. However.*the model is cased"):
         validate_case_matches_checkpoint(True, None, CASED)
@@ -67,7 +67,7 @@ def test_case_of_a_vocabulary(vocab, is_cased):
 def test_case_is_known_from_the_configuration_beside_the_checkpoint(tmp_path, checkpoint):
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false, "model_max": 5}')
     validate_case_matches_checkpoint(False, tmp_path / checkpoint, UNCASED)
-    with pytest.raises(ValueError, match=r"tokenizer_config.json says keep the case"):
+    with pytest.raises(ValueError, match=r"tokenizer_config.json sets cased text"):
         validate_case_matches_checkpoint(True, tmp_path / checkpoint, UNCASED)
 
 
@@ -81,11 +81,11 @@ def test_a_configuration_that_says_nothing_is_passed_over(tmp_path):
 
 def test_the_normalizer_of_a_tokenizer_file_says_it_too(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"normalizer": {"lowercase": false}}')
-    with pytest.raises(ValueError, match=r"tokenizer\.json says keep the case"):
+    with pytest.raises(ValueError, match=r"tokenizer\.json sets cased text"):
         validate_case_matches_checkpoint(True, tmp_path, UNCASED)
 
 
 def test_remote_files_are_read_through_gfile(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    with pytest.raises(ValueError, match=r"tokenizer_config\.json says lower-case"):
+    with pytest.raises(ValueError, match=r"tokenizer_config\.json sets lower-case text"):
         validate_case_matches_checkpoint(False, f"file://{tmp_path}/model.ckpt")

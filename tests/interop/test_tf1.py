@@ -89,7 +89,7 @@ def test_folder_with_several_checkpoints_and_no_newest_lists_them_by_step(tmp_pa
 def test_newest_checkpoint_that_is_gone_is_an_error_with_those_that_remain(tmp_path):
     write_tf1(tmp_path, ARRAYS, name="model.ckpt-20")
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-30"\n')
-    with pytest.raises(FileNotFoundError, match=r"'model.ckpt-30'.* holds model.ckpt-20; name one"):
+    with pytest.raises(FileNotFoundError, match=r"'model.ckpt-30'.* model.ckpt-20; name one"):
         read_tf1(tmp_path)
 
 
@@ -122,14 +122,14 @@ def test_missing_index_is_an_error(tmp_path):
 def test_missing_values_are_an_error(tmp_path):
     prefix = write_tf1(tmp_path, ARRAYS)
     Path(f"{prefix}.data-00000-of-00001").unlink()
-    with pytest.raises(FileNotFoundError, match=r"is incomplete: .*no .*data-00000-of-00001"):
+    with pytest.raises(FileNotFoundError, match=r"is incomplete: .*data-00000-of-00001"):
         read_tf1(prefix)
 
 
 @pytest.mark.parametrize("folder", ["run [a]", "run*", "what?"])
 def test_path_that_tensorflow_takes_for_a_pattern_is_refused(tmp_path, folder):
     prefix = write_tf1(tmp_path / folder, ARRAYS)
-    with pytest.raises(ValueError, match=r"takes \*, \? and \[ in the path .* Rename"):
+    with pytest.raises(ValueError, match=r"\*, \? and \[ in the path .* Rename"):
         read_tf1(prefix)
 
 

@@ -55,7 +55,7 @@ def test_an_encoder_alone_embeds(tmp_path):
 
 def test_a_folder_that_holds_no_checkpoint_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises((ValueError, OSError), match=r"holds notes.txt, and no checkpoint"):
+    with pytest.raises((ValueError, OSError), match=r"notes.txt, and no checkpoint"):
         Predictor(str(tmp_path))
     with pytest.raises(FileNotFoundError, match="no checkpoint /nowhere"):
         Predictor("/nowhere")
@@ -72,7 +72,7 @@ def test_a_truncated_checkpoint_is_refused(tmp_path):
 
 def test_a_checkpoint_without_a_vocabulary_is_refused(tmp_path):
     write_tf1(tmp_path, arrays_of())
-    with pytest.raises(ValueError, match=r"There is no vocabulary beside"):
+    with pytest.raises(ValueError, match=r"There is no vocabulary next to"):
         Predictor(str(tmp_path))
 
 

@@ -38,7 +38,7 @@ def test_failure_leaves_no_folder(tmp_path, monkeypatch):
 
 def test_directory_that_is_no_checkpoint_is_an_error(tmp_path):
     (tmp_path / "notes.md").write_text("")
-    with pytest.raises(ValueError, match=r"holds notes.md, and no checkpoint"):
+    with pytest.raises(ValueError, match=r"notes.md, and no checkpoint"):
         convert(tmp_path, tmp_path / "out", "tf1")
 
 
@@ -60,9 +60,7 @@ def test_vocabulary_larger_than_the_embeddings_is_an_error(tmp_path):
 def test_vocabulary_of_another_model_is_an_error(tmp_path):
     source = tf1_folder(tmp_path / "tf1", arrays_of())
     (tmp_path / "other.txt").write_text("".join(f"{token}\n" for token in reversed(TOKENS)))
-    with pytest.raises(
-        ValueError, match=r"12 of the 13 tokens \(92\.3 %\) .*leave .*vocab_file out"
-    ):
+    with pytest.raises(ValueError, match=r"12 of the 13 tokens \(92\.3 %\) .*Omit vocab_file"):
         convert(source, tmp_path / "out", "huggingface", vocab_file=str(tmp_path / "other.txt"))
 
 
@@ -104,13 +102,13 @@ def test_configuration_with_fewer_layers_is_an_error(tmp_path):
 
 def test_missing_configuration_is_an_error(tmp_path):
     source = tf1_folder(tmp_path / "tf1", arrays_of(), config=None)
-    with pytest.raises(ValueError, match=r"no bert_config.json beside .*bert_config_file"):
+    with pytest.raises(ValueError, match=r"no bert_config.json .*bert_config_file"):
         convert(source, tmp_path / "out", "huggingface")
 
 
 def test_classifier_that_says_nothing_of_itself_is_an_error(tmp_path):
     source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
-    with pytest.raises(ValueError, match=r"nothing beside it says what it classifies. Give .*head"):
+    with pytest.raises(ValueError, match=r"what it classifies. Give head"):
         convert(source, tmp_path / "out", "huggingface")
 
 
@@ -151,7 +149,7 @@ def test_two_outputs_without_names_are_huggingfaces_two(tmp_path):
 
 def test_head_that_is_not_there_is_an_error(tmp_path):
     source = tf1_folder(tmp_path / "tf1", arrays_for("masked_lm"))
-    with pytest.raises(ValueError, match=r"variables cls/squad/..., but .* has none"):
+    with pytest.raises(ValueError, match=r"variables cls/squad/..., which are missing"):
         convert(source, tmp_path / "out", "tf1", head="question_answering")
 
 
