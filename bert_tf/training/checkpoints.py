@@ -136,7 +136,7 @@ def latest_checkpoint(directory: str) -> str | None:
     """Return the prefix of the newest checkpoint of a training run, or None.
 
     This is the first one that the `checkpoint` file names. If its files are missing, the newest of the
-    others in that file is used, so that a run never silently starts over.
+    others in that file is used. A run therefore never silently starts over.
 
     Raises:
         ValueError: the path contains "*", "?" or "[". TensorFlow would treat it as a pattern and could

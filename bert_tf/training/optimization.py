@@ -4,8 +4,8 @@
     AdamW             with bias correction, as in Keras and PyTorch
     Lamb              for large batches
 
-The `path` of a variable decides its weight decay, its fraction of the learning rate (layer-wise
-decay), and whether it is trained (freezing).
+The `path` of a variable decides three things: its weight decay, its fraction of the learning rate
+(layer-wise decay), and whether it is trained (freezing).
 
 Source: google-research/bert, optimization.py; see the classes for the others.
 """
