@@ -1,7 +1,7 @@
-"""Models as SavedModels, TFLite and ONNX files: what leaves the trainer and is served.
+"""Models as SavedModels, TFLite and ONNX files, for other programs to serve.
 
-served.py                     what all have in common: the model, the tokenizer, the signatures
-classification.py, ..., masked_lm.py, encoder.py    one file for each type of task
-saved_model.py warmup.py      the SavedModel, what lies beside it, requests that warm a server up
+served.py                     the common base: the model, the tokenizer, the signatures
+classification.py, ..., masked_lm.py, encoder.py    one file per type of task
+saved_model.py warmup.py      the SavedModel, the files next to it, warm-up requests
 lite.py onnx.py               files for other runtimes
 """

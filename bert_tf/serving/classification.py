@@ -1,16 +1,16 @@
-"""A classifier of sentences or pairs that is served.
+"""Served classifier of sentences or pairs.
 
     serving_default   text_a [, text_b]: string [B]                        -> the outputs
     tokens            input_ids, input_mask, segment_ids: int32 [B, S]     -> the same
 
-Outputs, besides `logits` float32 [B, L]:
+Outputs, in addition to `logits` float32 [B, L]:
 
     single_label   `probabilities` float32 [B, L], `label` string [B]
     multi_label    `probabilities` float32 [B, L], `has_label` bool [B, L]
     regression     `score` float32 [B]
 
-A model that was trained with --doc_stride reads a long text in windows and pools their logits, as its
-evaluation does; a row of ids is one window.
+A model trained with --doc_stride reads a long text in windows and pools their logits, as its evaluation
+does. A row of ids is one window.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An encoder that is served: embeddings of sentences, and vectors of tokens.
+"""Served encoder: embeddings of sentences, and vectors of tokens.
 
     serving_default   text_a: string [B]                                   -> the outputs
     pair              text_a, text_b: string [B]                           -> the same
@@ -6,10 +6,10 @@
 
 Outputs:
 
-    embedding         float32 [B, H], by the pooling that was asked for (modeling/pooling.py); its
-                      length is 1 unless that is switched off
-    layer_features    float32 [B, K, S, H], where layers were asked for: those, in that order
-    token             string [B, S], beside `layer_features`: the WordPieces, "" in padding
+    embedding         float32 [B, H], pooled by the chosen method (modeling/pooling.py); its length is 1
+                      if normalized
+    layer_features    float32 [B, K, S, H], the chosen layers in that order; absent without layers
+    token             string [B, S], only with `layer_features`: the WordPieces, "" in padding
 
 Shapes: B batch, S the batch's longest sequence, H hidden, K layers.
 """
@@ -32,10 +32,9 @@ class ServedEncoder(Served):
     """Texts -> vectors.
 
     Args:
-        model, tokenizer, max_seq_length, with_text: as of `Served`.
         pooling: key of `POOLINGS`.
-        normalize: whether embeddings get the length 1, so that their product is the cosine.
-        layers: indexes of the layers whose vectors are given as well: 0 is the first, -1 the last.
+        normalize: scale embeddings to length 1, so that their product is the cosine.
+        layers: indexes of the layers to return: 0 is the first, -1 the last.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class ServedEncoder(Served):
         check_pooling(pooling, model.config.num_hidden_layers)
         self.pooling, self.normalize, self.layers = pooling, normalize, tuple(layers)
         if self.layers:
-            self.length_step = 1  # a row of vectors for each token, and none for what is none
+            self.length_step = 1  # one row of vectors per token, and no rows for padding
         self._pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer.vocab)))
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:

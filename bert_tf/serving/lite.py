@@ -1,11 +1,11 @@
 """TFLite files: the model on ids, for devices without TensorFlow.
 
     model.tflite     input_ids, input_mask, segment_ids: int32 [B, S] -> the numeric outputs of `tokens`
-    export.json, task.json, bert_config.json, vocab.txt, labels.txt     beside it
+    export.json, task.json, bert_config.json, vocab.txt, labels.txt     next to it
 
-There is no tokenizer in the file: the operation that finds WordPieces is tensorflow-text's, and TFLite
-has no operations for the code points of strings. A client makes the ids itself, with `FullTokenizer`
-(standard library only) or any other WordPiece tokenizer with the same vocabulary and rules.
+The file contains no tokenizer: finding WordPieces needs an operation of tensorflow-text, and TFLite has
+no operations for the code points of strings. Clients make the ids with `FullTokenizer` (standard library
+only) or any other WordPiece tokenizer with the same vocabulary and rules.
 """
 
 from __future__ import annotations
@@ -25,23 +25,20 @@ LITE_PRECISIONS = ("float32", "float16", "int8")
 
 
 def write_lite(served: Served, export_dir: str, precision: str = "float32") -> dict[str, Any]:
-    """Writes a folder with a TFLite file; it appears when it is complete.
+    """Write a folder with a TFLite file; return its metadata. The folder appears when complete.
 
     Args:
-        served: what is exported, in float32.
-        export_dir: must not exist yet, or be empty.
-        precision: "float32"; "float16", weights of half the size, computed in float32; "int8", weights
-            of the products as 8-bit integers, and their inputs quantized as they come (dynamic range).
-
-    Returns:
-        The metadata, as in `export.json`.
+        served: the model, in float32.
+        export_dir: missing or empty.
+        precision: "float32"; "float16", half-size weights, computed in float32; "int8", 8-bit weights
+            of the products, whose inputs are quantized at run time (dynamic range).
 
     Raises:
         ValueError: the precision is unknown, or the folder is not empty.
     """
     if precision not in LITE_PRECISIONS:
         raise ValueError(
-            f"precision is {precision!r}, but of a TFLite file it must be one of "
+            f"precision is {precision!r}, but for a TFLite file it must be one of "
             f"{', '.join(LITE_PRECISIONS)}."
         )
     served.prepare(for_onednn=False)

@@ -1,14 +1,14 @@
-"""A pre-trained model that is served: what may stand in the place of [MASK].
+"""Served pre-trained model: predictions for [MASK].
 
     serving_default   text: string [B], with [MASK] in it
                       -> token string [B, M, K] and probability float32 [B, M, K]: for each [MASK] of a
-                         text, in order, the K best tokens, the best first; "" and 0 behind the last
-                         [MASK] of a row
+                         text, in order, the K best tokens, the best first; padded with "" and 0 after
+                         the last [MASK] of a row
     tokens            input_ids, input_mask, segment_ids: int32 [B, S], masked_lm_positions: int32 [B, M]
                       -> token, probability, and token_id int32 [B, M, K]
 
-A literal [PAD], [UNK], [CLS], [SEP] or [MASK] in the text is that token. A text is cut to the longest
-input; a [MASK] beyond it is not filled.
+A literal [PAD], [UNK], [CLS], [SEP] or [MASK] in the text is that token. A text is truncated to
+`max_seq_length`. A [MASK] beyond that is not filled.
 
 Shapes: B batch, S sequence, M most [MASK] of a text, K best tokens, V vocabulary.
 """
@@ -21,15 +21,14 @@ from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
 from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
 
-_BREAK = "\0"  # the tokenizer drops it, so it can be taken out of texts and put between their parts
+_BREAK = "\0"  # the tokenizer drops it, so it can be removed from texts and inserted between parts
 
 
 class ServedMaskFiller(Served):
     """Texts with [MASK] -> tokens.
 
     Args:
-        model, tokenizer, max_seq_length, with_text: as of `Served`.
-        top_k: K, or all tokens that there are.
+        top_k: K; at most the size of the vocabulary is used.
 
     Raises:
         ValueError: the vocabulary has no [MASK].
@@ -46,8 +45,8 @@ class ServedMaskFiller(Served):
         super().__init__(model, tokenizer, max_seq_length, with_text)
         if "[MASK]" not in tokenizer.vocab:
             raise ValueError(
-                "The vocabulary has no [MASK], so that nothing can be filled. Give the vocab_file "
-                "that the model was trained with, or use head=encoder."
+                "The vocabulary has no [MASK], so nothing can be filled. Give the vocab_file of the "
+                "model's training, or use head=encoder."
             )
         self.top_k = min(top_k, len(tokenizer.vocab))
         self._special = {t: tokenizer.vocab[t] for t in SPECIAL_TOKENS if t in tokenizer.vocab}
@@ -66,7 +65,7 @@ class ServedMaskFiller(Served):
             segment_ids=segment_ids,
             masked_lm_positions=masked_lm_positions,
         )["masked_lm_logits"]
-        # A table of embeddings may be longer than the vocabulary; those rows are no tokens.
+        # A table of embeddings may be longer than the vocabulary. The extra rows are not tokens.
         probabilities = tf.nn.softmax(logits[:, :, : len(self.vocabulary)])
         best, ids = tf.math.top_k(probabilities, self.top_k)
         return {"token": tf.gather(self._pieces, ids), "probability": best, "token_id": ids}
@@ -87,7 +86,7 @@ class ServedMaskFiller(Served):
         }
 
     def _encode(self, text: tf.Tensor) -> tf.RaggedTensor:
-        """As `FullTokenizer.encode` with `preserve_special_tokens`."""
+        """Do `FullTokenizer.encode` with `preserve_special_tokens`, in the graph."""
         text = tf.strings.regex_replace(text, r"\x00", "")
         names = "|".join(name.strip("[]") for name in self._special)
         text = tf.strings.regex_replace(text, rf"\[({names})\]", rf"{_BREAK}[\1]{_BREAK}")

@@ -1,6 +1,6 @@
-"""A multiple-choice model that is served.
+"""Served multiple-choice model.
 
-serving_default   text_a: string [B]; choices: string [B, K], "" for one that a row does not have
+serving_default   text_a: string [B]; choices: string [B, K], "" for missing choices of a row
                   -> prediction int32 [B], choice string [B], probabilities and logits float32 [B, K]
 tokens            input_ids, input_mask, segment_ids: int32 [B, K, S]
                   -> the same without `choice`

@@ -1,10 +1,10 @@
 """ONNX files: the model on ids, for ONNX Runtime and others.
 
     model.onnx     input_ids, input_mask, segment_ids: int32 [B, S] -> the numeric outputs of `tokens`
-    export.json, task.json, bert_config.json, vocab.txt, labels.txt     beside it
+    export.json, task.json, bert_config.json, vocab.txt, labels.txt     next to it
 
-As in a TFLite file (lite.py) there is no tokenizer in it. tf2onnx converts, and ONNX Runtime makes 8-bit
-weights: both are in the extra [onnx].
+Like a TFLite file (lite.py), it contains no tokenizer. tf2onnx converts the model, and ONNX Runtime
+makes 8-bit weights: both are in the extra [onnx].
 """
 
 from __future__ import annotations
@@ -22,20 +22,17 @@ from bert_tf.serving.served import TOKENS, Served
 
 ONNX_FILE = "model.onnx"
 ONNX_PRECISIONS = ("float32", "int8")
-_OPSET = 18  # the newest that tf2onnx 1.17 writes
+_OPSET = 18  # the newest that tf2onnx 1.17 supports
 
 
 def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> dict[str, Any]:
-    """Writes a folder with an ONNX file; it appears when it is complete.
+    """Write a folder with an ONNX file; return its metadata. The folder appears when complete.
 
     Args:
-        served: what is exported, in float32.
-        export_dir: must not exist yet, or be empty.
-        precision: "float32"; "int8", weights of the products as 8-bit integers, and their inputs
-            quantized as they come (dynamic range).
-
-    Returns:
-        The metadata, as in `export.json`.
+        served: the model, in float32.
+        export_dir: missing or empty.
+        precision: "float32"; "int8", 8-bit weights of the products, whose inputs are quantized at run
+            time (dynamic range).
 
     Raises:
         ImportError: the extra is not installed.
@@ -43,7 +40,7 @@ def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> d
     """
     if precision not in ONNX_PRECISIONS:
         raise ValueError(
-            f"precision is {precision!r}, but of an ONNX file it must be one of "
+            f"precision is {precision!r}, but for an ONNX file it must be one of "
             f"{', '.join(ONNX_PRECISIONS)}."
         )
     try:
@@ -58,7 +55,7 @@ def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> d
     served.prepare(for_onednn=False)
     function = served.numeric_tokens_of_weights()
     model = _converted(served, function)
-    onnx.checker.check_model(model)  # tf2onnx only logs that it does not know an operation
+    onnx.checker.check_model(model)  # tf2onnx only logs unknown operations
     with new_folder(export_dir, "export_dir") as folder:
         values = metadata(served, precision) | {"format": "onnx", "file": ONNX_FILE}
         signature = described(function.get_concrete_function())
@@ -78,10 +75,10 @@ def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> d
 
 
 def _converted(served: Served, function: Any) -> Any:
-    """The ModelProto.
+    """Return the ModelProto.
 
-    tf2onnx copies each array of a graph again and again (21.7 GB for BERT-Base, which has 0.4): so
-    it gets a graph whose weights are inputs, and they become initializers afterwards.
+    tf2onnx copies each array of a graph many times (21.7 GB for BERT-Base, which has 0.4). It gets a
+    graph whose weights are inputs, which become initializers afterwards.
     """
     import tf2onnx
     from onnx import numpy_helper
@@ -107,7 +104,7 @@ def _converted(served: Served, function: Any) -> Any:
 
 
 def _without_erfc(graph: Any, node: Any, name: str, _: Any) -> None:
-    """erfc(x) = 1 - erf(x): in "gelu_erf" TensorFlow has the one, and ONNX the other."""
+    """Replace erfc(x) of "gelu_erf" by 1 - erf(x), because ONNX has no erfc."""
     (x,), (output,) = node.input, node.output
     of_output = {"shapes": [graph.get_shape(output)], "dtypes": [graph.get_dtype(output)]}
     graph.remove_node(name)

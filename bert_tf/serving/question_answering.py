@@ -1,4 +1,4 @@
-"""A model that answers questions, served.
+"""Served model for question answering.
 
     serving_default   question, context: string [B]
                       -> answer string [B], start and end int64 [B] (characters of the context; -1 for no
@@ -7,7 +7,7 @@
     tokens            input_ids, input_mask, segment_ids: int32 [B, S]
                       -> start_logits, end_logits float32 [B, S]
 
-Long contexts are read in windows as in training; the answer is the best of all windows.
+Long contexts are read in windows, as in training. The answer is the best of all windows.
 """
 
 from __future__ import annotations
@@ -24,11 +24,7 @@ from bert_tf.text_ops.windows import best_spans, graph_windows
 
 
 class ServedAnswerer(Served):
-    """Questions and contexts -> answers.
-
-    Args:
-        settings: how answers are chosen.
-    """
+    """Questions and contexts -> answers, chosen by `settings`."""
 
     task: QuestionAnsweringTask
 
@@ -84,6 +80,6 @@ class ServedAnswerer(Served):
 
 
 def _at(values: tf.Tensor, index: tf.Tensor, is_answer: tf.Tensor) -> tf.Tensor:
-    """`values[index]`, and -1 where there is no answer."""
+    """Return `values[index]`, or -1 without an answer."""
     values = tf.concat([values, [-1]], axis=0)
     return tf.gather(values, tf.where(is_answer, index, tf.size(values, tf.int64) - 1))

@@ -1,9 +1,9 @@
-"""The SavedModel, and what lies beside it for people and for servers.
+"""The SavedModel, and the files next to it for people and servers.
 
 saved_model.pb, variables/
 assets.extra/
-  export.json                   what this is: inputs, outputs, labels, lengths, hash of the vocabulary,
-                                operations that TensorFlow itself lacks
+  export.json                   description: inputs, outputs, labels, lengths, hash of the vocabulary,
+                                operations that TensorFlow lacks
   task.json, bert_config.json, vocab.txt, labels.txt (of a model with labels)
   tf_serving_warmup_requests    requests with which TensorFlow Serving warms up
 """
@@ -26,7 +26,7 @@ from bert_tf.model_folder import TASK_FILE, task_text
 from bert_tf.serving.served import TOKENS, Served, Signature
 from bert_tf.serving.warmup import write_warmup_requests
 
-EXTRA = "assets.extra"  # TensorFlow's own name for a folder that loading does not look into
+EXTRA = "assets.extra"  # TensorFlow's name for a folder that loading ignores
 METADATA_FILE = "export.json"
 
 
@@ -39,22 +39,18 @@ def write_saved_model(
     warm_up: bool = True,
     for_cpu: bool = True,
 ) -> dict[str, Any]:
-    """Writes a SavedModel; it appears when it is complete.
+    """Write a SavedModel; return its metadata. The folder appears when complete.
 
     Args:
-        served: what is exported.
-        export_dir: must not exist yet, or be empty.
-        signatures: names; default: all that there are.
+        export_dir: missing or empty.
+        signatures: names; None exports all.
         precision: of the weights.
-        warm_up: whether requests for TensorFlow Serving lie beside it.
-        for_cpu: whether the graph has the form that oneDNN computes fastest
-            (modeling/inference_layout.py). In float32 that is the plain form.
-
-    Returns:
-        The metadata, as in `export.json`.
+        warm_up: whether to write requests for TensorFlow Serving.
+        for_cpu: whether to use the graph that oneDNN computes fastest (modeling/inference_layout.py).
+            In float32 that is the plain graph.
 
     Raises:
-        ValueError: there is no such signature, or the folder is not empty.
+        ValueError: a signature does not exist, or the folder is not empty.
     """
     served.prepare(for_onednn=for_cpu and precision == "bfloat16")
     found = served.signatures(signatures or [*served.text_functions(), TOKENS])
@@ -73,7 +69,7 @@ def write_saved_model(
 
 
 def metadata(served: Served, precision: str) -> dict[str, Any]:
-    """What is known of any file that is made of a model."""
+    """Return the metadata that all export formats have."""
     return {
         "bert_tf_version": __version__,
         "tensorflow_version": tf.__version__,
@@ -91,7 +87,7 @@ def metadata(served: Served, precision: str) -> dict[str, Any]:
 
 
 def write_beside(served: Served, folder: str, values: Mapping[str, Any]) -> None:
-    """What a person or a client may want to look up; the served functions do not read it."""
+    """Write files for people and clients; the served functions do not read them."""
     tf.io.gfile.makedirs(folder)
     write_text(os.path.join(folder, METADATA_FILE), json.dumps(values, indent=2) + "\n")
     write_text(os.path.join(folder, "vocab.txt"), _vocabulary_text(served))
@@ -103,7 +99,7 @@ def write_beside(served: Served, folder: str, values: Mapping[str, Any]) -> None
 
 
 def custom_operations(saved_model_file: str) -> list[str]:
-    """The operations of a SavedModel that TensorFlow itself does not have, sorted."""
+    """Return the operations of a SavedModel that TensorFlow lacks, sorted."""
     with tf.io.gfile.GFile(saved_model_file, "rb") as file:
         graph = SavedModel.FromString(file.read()).meta_graphs[0].graph_def
     nodes = [graph.node, *(function.node_def for function in graph.library.function)]
@@ -113,13 +109,13 @@ def custom_operations(saved_model_file: str) -> list[str]:
 
 
 def described(function: Signature) -> dict[str, Any]:
-    """Names, dtypes and shapes of what a signature takes and gives."""
+    """Return names, dtypes and shapes of the inputs and outputs of a signature."""
 
     def spec(tensor: tf.TensorSpec) -> dict[str, Any]:
         return {"dtype": tensor.dtype.name, "shape": tensor.shape.as_list()}
 
     inputs, outputs = function.structured_input_signature[1], function.structured_outputs
-    if not inputs:  # of a function with positional arguments
+    if not inputs:  # the function has positional arguments
         inputs = {each.name: each for each in function.structured_input_signature[0]}
     return {
         "inputs": {name: spec(each) for name, each in inputs.items()},
@@ -149,7 +145,7 @@ def _write_warm_up(
 
 
 def _model_name(export_dir: str) -> str:
-    """`mrpc` of served/mrpc/1, and of served/mrpc."""
+    """Return `mrpc` for served/mrpc/1 and served/mrpc."""
     parts = [part for part in export_dir.split("/") if part]
     return parts[-2] if parts[-1].isdigit() and len(parts) > 1 else parts[-1]
 

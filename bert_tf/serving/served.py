@@ -1,4 +1,4 @@
-"""A model as TensorFlow functions on text and on ids: what all kinds of models have in common.
+"""Base of served models: TensorFlow functions on text and on ids.
 
 Shapes: B batch, S sequence.
 """
@@ -22,25 +22,23 @@ from bert_tf.text_ops.tokenizer import GraphTokenizer
 from bert_tf.tokenization import FullTokenizer
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
-TEXT, TOKENS = "serving_default", "tokens"  # the signatures that every model can have
-ROWS_AT_ONCE = 32  # windows of long texts that go through the model together
+TEXT, TOKENS = "serving_default", "tokens"  # signatures of every model
+ROWS_AT_ONCE = 32  # windows of long texts that the model computes together
 
 Signature: TypeAlias = tf.types.experimental.ConcreteFunction
 Outputs = dict[str, tf.Tensor]
 
 
 class Served(tf.Module, abc.ABC):
-    """A model that can be exported.
+    """A model for export.
 
     Args:
-        model: with its weights.
-        tokenizer: of the model.
-        max_seq_length: the largest S of text; longer texts are cut, or read in windows where the
-            kind does so.
-        with_text: whether it takes text. Without, it has no operation that TensorFlow itself lacks.
+        max_seq_length: the largest S of text; longer texts are truncated, or read in windows if the
+            type of task does so.
+        with_text: whether it takes text. Without text, it uses TensorFlow's own operations only.
 
     Attributes:
-        task: what the model was trained for; None of an encoder alone.
+        task: the task of the model; None for an encoder.
     """
 
     task: Task | None = None
@@ -67,11 +65,11 @@ class Served(tf.Module, abc.ABC):
 
     @property
     def parameters(self) -> list[keras.Variable]:
-        """What the functions compute with."""
+        """Variables that the functions compute with."""
         return self._parameters.object
 
     def prepare(self, *, for_onednn: bool) -> None:
-        """See `answering.prepare_to_answer`; to be called before anything is traced."""
+        """Prepare the weights, before anything is traced; see `inference_layout.prepare_to_answer`."""
         self._set_parameters(prepare_to_answer(self.model, for_onednn=for_onednn))
 
     def _set_parameters(self, parameters: Sequence[keras.Variable]) -> None:
@@ -84,35 +82,35 @@ class Served(tf.Module, abc.ABC):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """In the order of the outputs; none where the model has no labels."""
+        """Labels in the order of the outputs; empty for a model without labels."""
         return getattr(self.task, "labels", ())
 
     @abc.abstractmethod
     def text_functions(self) -> Mapping[str, tuple[Any, Sequence[tf.TensorSpec]]]:
-        """Signature -> the function on text, and what it takes. `TEXT` is the first."""
+        """Return signature -> the function on text and its inputs. `TEXT` is the first."""
 
     @abc.abstractmethod
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
-        """The outputs for ids."""
+        """Return the outputs for ids."""
 
     @abc.abstractmethod
     def examples(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Signature on text -> requests that a server may be warmed up with."""
+        """Return signature on text -> requests for warming up a server."""
 
     def ids_specs(self) -> dict[str, tf.TensorSpec]:
         return {name: tf.TensorSpec(self.ids_shape, tf.int32, name) for name in INPUT_NAMES}
 
     def signatures(self, names: Sequence[str]) -> dict[str, Signature]:
-        """The signatures with these names.
+        """Return the signatures with these names.
 
         Raises:
-            ValueError: there is none of a name.
+            ValueError: a name is not a signature of this model.
         """
         text = self.text_functions()
         for name in names:
             if name != TOKENS and name not in text:
                 raise ValueError(
-                    f"`signature` has {name!r}, but a model of this kind has "
+                    f"signature has {name!r}, but a model of this type has "
                     f"{', '.join([*text, TOKENS])}."
                 )
         found = {}
@@ -126,9 +124,9 @@ class Served(tf.Module, abc.ABC):
         return found
 
     def numeric_tokens(self) -> Any:
-        """`tokens` for runtimes without strings and variables: a graph whose weights are constants.
+        """Return `tokens` as a graph with constant weights, for runtimes without strings and variables.
 
-        It takes what `ids_specs` says, by position.
+        It takes the inputs of `ids_specs`, by position.
         """
         arrays = [variable.numpy() for variable in self.parameters]
 
@@ -139,9 +137,9 @@ class Served(tf.Module, abc.ABC):
         return numbers
 
     def numeric_tokens_of_weights(self) -> Any:
-        """`tokens` for formats that hold the weights beside the graph: no array is in it.
+        """Return `tokens` as a graph without arrays, for formats that store weights separately.
 
-        It takes what `ids_specs` says, then `parameters`, by position.
+        It takes the inputs of `ids_specs`, then `parameters`, by position.
         """
         ids_specs = self.ids_specs().values()
         weights = [
@@ -156,28 +154,28 @@ class Served(tf.Module, abc.ABC):
         return numbers
 
     def _numbers(self, ids: Sequence[tf.Tensor], weights: Sequence[tf.Tensor]) -> Outputs:
-        """The outputs that are numbers, of a model with these weights."""
+        """Return the numeric outputs of a model with these weights."""
         with keras.StatelessScope(list(zip(self.parameters, weights, strict=True))):
             outputs = self.tokens(**dict(zip(self.ids_specs(), ids, strict=True)))
         return {name: o for name, o in outputs.items() if o.dtype != tf.string}
 
     def call_model(self, **inputs: tf.Tensor) -> dict[str, Any]:
-        """The model's outputs for rows that are not many."""
+        """Return the model's outputs for a few rows."""
         return self.model(inputs, training=False)
 
     def call_in_parts(
         self, function: Callable[..., Outputs], inputs: Mapping[str, tf.Tensor]
     ) -> Outputs:
-        """`function` of any number of rows, few at a time, so that long texts need little memory.
+        """Call `function` on any number of rows, few at a time, so that long texts need little memory.
 
         Args:
-            function: inputs [R, S] -> float32 [R, ...] by name, with the dimensions behind R known or
+            function: inputs [R, S] -> float32 [R, ...] by name. The dimensions after R are static or
                 equal to S.
             inputs: int32 [W, S].
         """
         rows, length = tf.unstack(tf.shape(inputs["input_ids"]))
         together = tf.clip_by_value(rows, 1, ROWS_AT_ONCE)
-        missing = tf.maximum(-rows % together, 1 - rows)  # there is one part at least
+        missing = tf.maximum(-rows % together, 1 - rows)  # at least one part
         parts = {
             name: tf.reshape(tf.pad(value, [[0, missing], [0, 0]]), [-1, together, length])
             for name, value in inputs.items()
@@ -197,9 +195,9 @@ class Served(tf.Module, abc.ABC):
         }
 
     def pack(self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor | None) -> dict[str, tf.Tensor]:
-        """Cut to `max_seq_length`, and padded to little more than the batch's longest.
+        """Truncate to `max_seq_length`, and pad to little more than the batch's longest.
 
-        So short texts are cheap, and there are few shapes: TensorFlow keeps memory for each.
+        Short texts stay cheap, and shapes few: TensorFlow keeps memory for each shape.
         """
         return pack_ragged(
             ids_a,
@@ -211,16 +209,16 @@ class Served(tf.Module, abc.ABC):
         )
 
     def long_text(self) -> str:
-        """As long as the model reads at once, for `examples`."""
+        """Return a text of `max_seq_length` words, for `examples`."""
         return " ".join(["word"] * self.max_seq_length)
 
 
 class _Untracked:
-    """Keeps an object from being part of what is saved.
+    """Wrapper that keeps an object out of a SavedModel.
 
-    A Keras model that is saved with a module restores its variables into copies that no function reads
-    (Keras 3.15, `Variable._export_to_saved_model_graph`). `tf.saved_model.load` does not mind, but
-    servers and the C API then find variables without values. So a module holds TensorFlow's own.
+    Saving a Keras model with a module restores its variables into copies that no function reads (Keras
+    3.15, `Variable._export_to_saved_model_graph`). `tf.saved_model.load` tolerates this, but servers and
+    the C API find variables without values. The module therefore holds TensorFlow's own variables.
     """
 
     def __init__(self, kept: Any):
@@ -232,7 +230,7 @@ def _graph(function: Callable[..., Outputs]):
 
 
 def _of_one_size(function: Callable[..., Outputs], names: Sequence[str]):
-    """`function` of inputs with these names, asserting that all have the same number of rows."""
+    """Wrap `function`, asserting that all inputs with these names have the same number of rows."""
 
     @functools.wraps(function)
     def checked(*inputs: tf.Tensor) -> Outputs:
@@ -243,14 +241,14 @@ def _of_one_size(function: Callable[..., Outputs], names: Sequence[str]):
             rule = "Send one row of each for every example."
             data = [before, sizes[0], between, size, rule]
             checks.append(tf.debugging.Assert(size == sizes[0], data))
-        with tf.control_dependencies(checks):  # before any other operation fails on the sizes
+        with tf.control_dependencies(checks):  # before another operation fails on the sizes
             return function(*map(tf.identity, inputs))
 
     return checked if len(names) > 1 else function
 
 
 def valid_utf8(texts: tf.Tensor) -> tf.Tensor:
-    """Texts in which bytes that are not UTF-8 are U+FFFD, one character each as in the offsets."""
+    """Replace bytes that are not UTF-8 by U+FFFD, one character each, as in the offsets."""
     return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8")
 
 

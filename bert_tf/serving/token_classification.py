@@ -1,18 +1,18 @@
-"""A token classifier that is served.
+"""Served token classifier.
 
     serving_default   text: string [B]
                       -> the entities of each text in order, each [B, E] for the most entities of a text:
-                         type string, start and end int64 (characters of the text; the end is behind the
-                         last one), entity string (that part of the text), probability float32 (of the
-                         least certain of its words). Behind the last entity of a row stand "", -1 and 0.
+                         type string, start and end int64 (characters of the text; `end` is exclusive),
+                         entity string (that part of the text), probability float32 (of the least certain
+                         of its words). Rows are padded with "", -1 and 0.
                          If labels are of words: every word, as `label` and `word` instead of `type` and
                          `entity`.
-    words             words: string [B, W], "" behind the last word of a row
-                      -> label string [B, W] ("" where there is no word), probability float32 [B, W]
+    words             words: string [B, W], rows padded with ""
+                      -> label string [B, W] ("" for padding), probability float32 [B, W]
     tokens            input_ids, input_mask, segment_ids: int32 [B, S] -> logits float32 [B, S, L]
 
-Texts and rows of words may be of any length: long ones are read in windows, and each word is labelled in
-the window in which it has the most context, as in the evaluation of run_ner.
+Texts and rows of words may be of any length. Long ones are read in windows. Each word is labelled in the
+window with the most context for it, as in the evaluation of run_ner.
 
 Shapes: B batch, N words of all texts, L labels, E entities.
 """
@@ -49,9 +49,9 @@ class ServedTagger(Served):
         return self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
 
     def _probabilities(self, words: tf.RaggedTensor) -> tf.Tensor:
-        """string ragged [B, None], no word empty -> float32 [N, L]."""
+        """Return float32 [N, L] for words, string ragged [B, None], without empty ones."""
         pieces = self.tokenizer(words.values)  # ragged [N, None]
-        # A word of which nothing is left is [UNK], as in word_windows.encode_words.
+        # A word without word pieces becomes [UNK], as in word_windows.encode_words.
         is_lost = tf.cast(pieces.row_lengths() == 0, tf.int64)
         unknown = tf.fill([tf.reduce_sum(is_lost)], tf.cast(self.unk_id, tf.int32))
         pieces = tf.concat([pieces, tf.RaggedTensor.from_row_lengths(unknown, is_lost)], axis=1)
@@ -64,7 +64,7 @@ class ServedTagger(Served):
             None if stride is None else min(stride, room),
         )
         logits = self.call_in_parts(self.tokens, self.pack(windows.pieces, None))["logits"]
-        places = tf.stack([windows.window, windows.position + 1], axis=1)  # behind [CLS]
+        places = tf.stack([windows.window, windows.position + 1], axis=1)  # after [CLS]
         return tf.nn.softmax(tf.gather_nd(logits, places))
 
     def words(self, words) -> Outputs:
@@ -133,9 +133,9 @@ class ServedTagger(Served):
 class _Entities(NamedTuple):
     """Entities of texts.
 
-    first, last: int64 [entities], the words with which each begins and ends, among those of all texts.
-    text: int64 [entities], which text it is in.
-    entity: int64 [N], in which entity each word is; -1 for none.
+    first, last: int64 [entities], first and last word of each, counted over all texts.
+    text: int64 [entities], index of its text.
+    entity: int64 [N], index of each word's entity; -1 if it has none.
     """
 
     first: tf.Tensor
@@ -146,9 +146,9 @@ class _Entities(NamedTuple):
 
 @dataclass(frozen=True)
 class _EntityRules:
-    """What `conlleval.entities` says about each label behind each other one, as tables.
+    """`conlleval.entities` as tables over pairs of consecutive labels.
 
-    begins: bool [L + 1, L], whether an entity begins at the second; label L is "no word".
+    begins: bool [L + 1, L], whether an entity begins at the second label; label L is "no word".
     is_inside: bool [L], whether a word with the label is in an entity.
     types: string [L], of an entity that begins with the label.
     """
@@ -171,7 +171,7 @@ class _EntityRules:
         )
 
     def find(self, labels: tf.Tensor, splits: tf.Tensor) -> _Entities:
-        """The entities in the labels int64 [N] of texts whose words begin at `splits` int64 [B + 1]."""
+        """Find the entities in labels int64 [N] of texts that begin at word `splits` int64 [B + 1]."""
         number = tf.range(tf.size(labels, tf.int64))
         text = tf.searchsorted(splits, number, side="right", out_type=tf.int64) - 1
         is_first = tf.equal(number, tf.gather(splits, text))

@@ -1,8 +1,8 @@
-"""Requests with which TensorFlow Serving warms a model up, so that the first client does not wait.
+"""Warm-up requests for TensorFlow Serving, so that the first client does not wait.
 
-The server reads `assets.extra/tf_serving_warmup_requests` when it loads the model: TFRecords, each a
-`tensorflow.serving.PredictionLog`. Those messages are in the package tensorflow-serving-api; only these
-fields of them are needed, so they are put together here:
+When it loads a model, the server reads `assets.extra/tf_serving_warmup_requests`: TFRecords, each a
+`tensorflow.serving.PredictionLog`. The package tensorflow-serving-api has these messages. This file
+encodes the few fields that it needs:
 
     PredictionLog    6: PredictLog
     PredictLog       1: PredictRequest
@@ -28,11 +28,7 @@ WARMUP_FILE = "tf_serving_warmup_requests"
 
 
 def prediction_log(model_name: str, signature: str, inputs: Mapping[str, Any]) -> bytes:
-    """A serialized `PredictionLog` of one request.
-
-    Args:
-        inputs: name -> `TensorProto`.
-    """
+    """Serialize a `PredictionLog` of one request; `inputs` maps names to `TensorProto`s."""
     model_spec = _field(1, model_name.encode()) + _field(3, signature.encode())
     request = _field(1, model_spec)
     for name, value in inputs.items():
@@ -46,10 +42,10 @@ def write_warmup_requests(
     examples: Mapping[str, Sequence[Mapping[str, Any]]],
     dtypes: Mapping[str, Mapping[str, tf.DType]],
 ) -> int:
-    """Writes the file into `folder`; the number of requests.
+    """Write the file into `folder` and return the number of requests.
 
     Args:
-        model_name: by which the server knows the model.
+        model_name: the server's name for the model.
         examples: signature -> requests: values by input name.
         dtypes: signature -> dtypes by input name.
     """
@@ -67,5 +63,14 @@ def write_warmup_requests(
 
 
 def _field(number: int, payload: bytes) -> bytes:
-    """A field whose value has a length: tag, length, value."""
-    return varint(number << 3 | 2) + varint(len(payload)) + payload
+    """Encode a length-delimited field: tag, length, value."""
+    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
+
+
+def _varint(value: int) -> bytes:
+    """Encode seven bits per byte, the lowest first; the eighth bit marks that more bytes follow."""
+    parts = []
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*parts, value])

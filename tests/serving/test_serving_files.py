@@ -190,7 +190,7 @@ def test_what_does_not_go_together_is_refused(sentence_model, tmp_path, options,
 )
 def test_a_precision_that_a_format_has_not_is_refused(sentence_model, tmp_path, write, kind):
     options = ExportOptions(model_dir=str(sentence_model), export_dir="", signature="tokens")
-    message = f"precision is 'bfloat16', but of {kind} it must be one of float32"
+    message = f"precision is 'bfloat16', but for {kind} it must be one of float32"
     with pytest.raises(ValueError, match=message):
         write(load_served(options), str(tmp_path / "1"), "bfloat16")
     assert not (tmp_path / "1").exists()
