@@ -1,4 +1,4 @@
-"""TextPreprocessor: a Keras layer from strings to the inputs of a model, as TensorFlow operations."""
+"""Keras layer from strings to the inputs of a model, as TensorFlow operations."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PAIRS = (
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class TextPreprocessor(keras.layers.Layer):
-    """Layer from texts, or pairs of texts, to model inputs, which equal those of `FullTokenizer`.
+    """Layer from texts, or pairs of texts, to model inputs that equal those of `FullTokenizer`.
 
-    It works on eager tensors, inside `tf.data` and inside a graph. `dataset.map(preprocessor)` also
-    takes batches of (texts, labels) and (texts, labels, weights), as Keras' `fit` does.
+    It works on eager tensors, in `tf.data` and in graphs. `dataset.map(preprocessor)` also takes batches
+    of (texts, labels) and (texts, labels, weights), as Keras' `fit` does.
 
     >>> preprocessor = TextPreprocessor(["[UNK]", "[CLS]", "[SEP]", "a", "dog"], max_length=6)
     >>> preprocessor(["A dog"])["input_ids"].numpy().tolist()
@@ -35,7 +35,7 @@ class TextPreprocessor(keras.layers.Layer):
         vocabulary: WordPieces in the order of their ids.
         max_length: S, tokens with [CLS] and [SEP]; longer texts are truncated as in `FullTokenizer`.
         do_lower_case: lower-case and strip accents, as for the uncased models.
-        pad_to_max_length: whether S is always `max_length`. Otherwise it is the longest of the batch,
+        pad_to_max_length: whether S is always `max_length`. If False, S is the longest of the batch,
             rounded up to a multiple of 8 or 16.
 
     Call arguments:
@@ -44,7 +44,7 @@ class TextPreprocessor(keras.layers.Layer):
 
     Returns:
         dict of int32 [B, S]: `input_ids`; `input_mask` (1 = real, 0 = padding); `segment_ids` (0 = first
-        text and padding, 1 = second). With `y`, a tuple of that and what was passed through.
+        text and padding, 1 = second). With `y`, a tuple of that dict, `y` and `sample_weight`.
 
     Raises:
         ValueError: the vocabulary has no [UNK], [CLS] or [SEP], or `max_length` has no room for a text.

@@ -50,20 +50,20 @@ def test_no_texts_have_no_answers(classifier):
 
 def test_a_second_sentence_is_refused_by_a_model_of_single_ones(classifier):
     assert not classifier.is_pair
-    with pytest.raises(ValueError, match=r"takes single sentences, .* second one: 'another'"):
+    with pytest.raises(ValueError, match=r"single sentences, .* second one: 'another'"):
         classifier.predict([("one", None), ("one", "another")])
 
 
 def test_a_missing_second_sentence_is_refused_by_a_model_of_pairs(exported):
     classifier = SavedClassifier(str(exported.pair))
     assert len(classifier.predict([("one", "")])) == 1  # an empty one was said
-    with pytest.raises(ValueError, match="takes pairs of sentences, but there is only one: 'lone'"):
+    with pytest.raises(ValueError, match=r"pairs of sentences.* only one: 'lone'"):
         classifier.predict([("one", "another"), ("lone", None)])
 
 
 def test_a_folder_without_a_saved_model_is_refused(tmp_path, pretrained):
     assert not is_saved_model(str(pretrained))
-    with pytest.raises(ValueError, match=r"holds no saved_model.pb"):
+    with pytest.raises(ValueError, match=r"no saved_model.pb"):
         SavedClassifier(str(tmp_path))
 
 
@@ -147,15 +147,15 @@ def test_a_text_without_a_mask_is_refused(filler):
 def test_a_mask_beyond_the_longest_input_is_refused(filler):
     last = "cat " * 20 + "[MASK]"  # the 22nd of 23 tokens, before [SEP]
     assert len(filler.predict(last)) == 1
-    message = r"A \[MASK\] in 'cat cat .* stands beyond the model's 23 tokens"
+    message = r"A \[MASK\] in 'cat cat .* is beyond the model's 23 tokens"
     with pytest.raises(ValueError, match=message):
         filler.predict("cat " + last)
-    with pytest.raises(ValueError, match="stands beyond"):
+    with pytest.raises(ValueError, match="is beyond"):
         filler.predict("[MASK] cat " + last)
 
 
 def test_only_a_pre_trained_model_fills_masks(sentence_model, tmp_path):
-    message = r"holds a fine-tuned model, and only a pre-trained one can fill a \[MASK\]"
+    message = r"a fine-tuned model, and only a pre-trained one can fill a \[MASK\]"
     with pytest.raises(ValueError, match=message):
         MaskFiller(str(sentence_model))
     with pytest.raises(ValueError, match="no checkpoint"):

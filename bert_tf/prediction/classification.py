@@ -23,12 +23,12 @@ TextPair = tuple[str, str | None]
 
 
 class LabelModel(TextModel):
-    """What every classifier of raw text shares, wherever it computes.
+    """Base of all classifiers of raw text.
 
     Attributes:
-        labels: in the order of the probabilities; none of a regression.
+        labels: in the order of the probabilities; empty for a regression.
         problem_type: "single_label", "multi_label" or "regression".
-        is_pair: whether it was made for pairs of sentences; None if unknown, so that both are taken.
+        is_pair: whether inputs are pairs of sentences; None if unknown, so that both are accepted.
     """
 
     labels: Sequence[str]
@@ -48,15 +48,15 @@ class LabelModel(TextModel):
         return (first, *(f"probabilities.{label}" for label in self.labels))
 
     def parse_line(self, line: str) -> TextPair:
-        """(text_a, text_b): the text before and after a tab."""
+        """Return (text_a, text_b): the text before and after a tab."""
         text_a, tab, text_b = line.partition("\t")
         return text_a, text_b if tab else None
 
     def checked(self, item: str | TextPair) -> TextPair:
-        """A text, or (text_a, text_b) with None for a single sentence, as the latter.
+        """Return (text_a, text_b), with None for the second sentence of a single text.
 
         Raises:
-            ValueError: there is a second sentence and should be none, or the other way round.
+            ValueError: a second sentence is missing or unexpected.
         """
         parts: Sequence[Any] = (item, None)
         if not isinstance(item, str):
@@ -65,38 +65,36 @@ class LabelModel(TextModel):
         checked_text(text_a)
         if self.is_pair and text_b is None:
             raise ValueError(
-                f"The model takes pairs of sentences, but there is only one: {beginning(text_a)}."
+                f"The model takes pairs of sentences, but got only one: {beginning(text_a)}."
             )
         if self.is_pair is False and text_b is not None:
             raise ValueError(
-                "The model takes single sentences, but there is a second one: "
+                "The model takes single sentences, but got a second one: "
                 f"{beginning(checked_text(text_b))}."
             )
         return text_a, None if text_b is None else checked_text(text_b)
 
     def predict(self, texts: Sequence[str | TextPair]) -> list[dict[str, Any]]:
-        """Labels of a batch.
+        """Predict the labels of a batch.
 
         Args:
-            texts: (text_a, text_b); text_b is None for a single sentence, which may also be a plain
-                text.
+            texts: (text_a, text_b); single sentences are (text_a, None) or plain texts.
 
         Returns:
-            For each, by `problem_type`: {"label": the most probable, "probabilities": {label:
+            One dict per text. By `problem_type`: {"label": the most probable, "probabilities": {label:
             probability}}; {"labels": those above one half, "probabilities": ...}; {"score": number}.
 
         Raises:
-            ValueError: a second sentence for a model of single sentences, or none for a model of
-                pairs.
+            ValueError: a second sentence is missing or unexpected.
         """
         return self.answers(texts)
 
     def named(self, shown: Sequence[float], chosen: Any) -> dict[str, Any]:
-        """An answer in words.
+        """Return an answer with label names.
 
         Args:
             shown: probabilities of the labels, or the number of a regression.
-            chosen: index of the label; of several labels, which of them hold.
+            chosen: index of the label; with multiple labels, a boolean for each.
         """
         if self.problem_type == "regression":
             return {"score": float(shown[0])}
@@ -113,17 +111,17 @@ class LabelModel(TextModel):
 
 
 class TextClassifier(LabelModel):
-    """A model that run_classifier trained.
+    """A model trained by run_classifier.
 
-    A text beyond `max_seq_length` is cut, unless the model has a `doc_stride`: then its windows are
-    pooled, as in the evaluation of run_classifier.
+    A text beyond `max_seq_length` is truncated. If the model has a `doc_stride`, its windows are pooled
+    instead, as in the evaluation of run_classifier.
 
     Args:
-        model: the --output_dir of run_classifier, or what was loaded from there.
-        batch_size: windows that go through the model at once.
+        model: the --output_dir of run_classifier, or the loaded folder.
+        batch_size: windows per batch.
 
     Raises:
-        ValueError: there is no such model.
+        ValueError: the folder has no such model.
     """
 
     def __init__(self, model: str | TrainedModel, batch_size: int = 32):

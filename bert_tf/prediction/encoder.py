@@ -1,9 +1,9 @@
 """Sentence embeddings: one vector for each raw text, from any encoder.
 
-    mean               mean of the last layer's vectors over the tokens, as sentence-transformers does
+    mean               mean of the last layer's vectors over the tokens, as in sentence-transformers
     cls                the last layer's vector of [CLS]
-    pooled             the tanh layer on it, as classifiers take it
-    concat_last_four   the mean over the tokens, of the last four layers one after the other
+    pooled             the tanh layer on that vector, the input of classifiers
+    concat_last_four   mean over the tokens of the last four layers, concatenated
 
 Shapes: B batch, S sequence, H hidden, E embedding (H, or 4 * H), N texts.
 """
@@ -27,29 +27,29 @@ EMBEDDING_POOLINGS = tuple(POOLINGS)
 
 
 class EmbeddingModel(TextModel):
-    """What every model that makes one vector of a text shares."""
+    """Base of all models that compute one vector per text."""
 
     columns = ("embedding",)
 
     @property
     @abc.abstractmethod
     def width(self) -> int:
-        """E."""
+        """Size of a vector, E."""
 
     @abc.abstractmethod
     def vectors(self, prepared: Sequence[Any]) -> list[np.ndarray]:
-        """float32 [E] for each of what `prepare` made."""
+        """Return float32 [E] for each prepared input."""
 
     def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
-        """{"embedding": [E numbers]}."""
-        # The shortest digits that are the same float32: half the file of what `tolist` gives.
+        """Return {"embedding": [E numbers]} for each prepared input."""
+        # The shortest digits of the same float32. Files are half as large as with `tolist`.
         return [
             {"embedding": [float(str(value)) for value in vector]}
             for vector in self.vectors(prepared)
         ]
 
     def encode(self, texts: str | Sequence[str]) -> np.ndarray:
-        """float32 [N, E]; a lone text is one text."""
+        """Return float32 [N, E]; a single text is one row."""
         rows = self.vectors([self.prepare(text) for text in self.inputs(texts)])
         return np.stack(rows) if rows else np.zeros((0, self.width), np.float32)
 
@@ -58,20 +58,20 @@ class EmbeddingModel(TextModel):
 
 
 class SentenceEncoder(EmbeddingModel):
-    """Vectors of texts; a text beyond the longest input is cut.
+    """Vectors of texts; a text beyond the longest input is truncated.
 
         encoder = SentenceEncoder("all-MiniLM-L6-v2")
         vectors = encoder.encode(["A dog barked.", "A cat slept."])        # float32 [2, E]
         cosine_similarity(vectors, vectors)
 
     Args:
-        model: any model folder or checkpoint, or what was loaded from there.
+        model: any model folder or checkpoint, or the loaded folder.
         pooling: one of EMBEDDING_POOLINGS.
-        normalize: whether vectors get the length 1, so that their product is the cosine.
-        batch_size: texts that go through the model at once.
+        normalize: scale vectors to length 1, so that their product is the cosine.
+        batch_size: texts per batch.
 
     Raises:
-        ValueError: there is no such pooling, or fewer than four layers for it.
+        ValueError: the pooling is unknown, or needs four layers and the model has fewer.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SentenceEncoder(EmbeddingModel):
 
 
 def cosine_similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The cosine of the angle between each of N vectors and each of M, [N, M]; 0 for a zero vector.
+    """Return the cosines between each of N vectors and each of M, [N, M]; 0 for a zero vector.
 
     >>> cosine_similarity(np.array([[3.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 2.0], [-2.0, 0.0]]))
     array([[ 1.,  0., -1.]])

@@ -1,14 +1,15 @@
-"""Why a model answers as it does: attention, and how much each token counts for an output.
+"""Explanations of an answer: attention, and the contribution of each token to an output.
 
 `attributions` are integrated gradients (Sundararajan et al. 2017). Along the straight line from a
 baseline to the input, in the space of the embeddings,
 
     attribution_t = sum over H of (x_t - b_t) * mean over the path of d output / d x_t
 
-The baseline is the same input with [MASK] (without one in the vocabulary: [PAD]) in the place of every
-token that is not [CLS] or [SEP]: a text that says nothing. Why not gradient x input: where an output is
-sure of itself its gradient is nearly nothing, and what every token counts for would seem to be; and
-integrated gradients add up exactly to output(input) - output(baseline), so that their error is known.
+The baseline is the same input, with every token but [CLS] and [SEP] replaced by [MASK]. If the
+vocabulary has no [MASK], [PAD] replaces them.
+
+Gradient x input is not used: the gradient of a confident output is nearly zero, and so would be every
+contribution. Integrated gradients sum to output(input) - output(baseline), so their error is known.
 
 Shapes: S sequence, H hidden, N heads, L layers.
 """
@@ -32,12 +33,12 @@ _FIRST_STEPS = 32
 
 @dataclass(frozen=True)
 class Attributions:
-    """What each token counts for an output.
+    """Contribution of each token to an output.
 
     Args:
-        values: float64 [S]; positive speaks for the output.
+        values: float64 [S]; positive values raise the output.
         output: of the input.
-        baseline: of the input that says nothing.
+        baseline: output of the baseline.
     """
 
     values: np.ndarray
@@ -46,19 +47,19 @@ class Attributions:
 
     @property
     def gap(self) -> float:
-        """How far the values are from adding up to `output` - `baseline`."""
+        """Sum of the values minus (`output` - `baseline`); 0 if exact."""
         return float(self.values.sum() - (self.output - self.baseline))
 
 
 def encoder_of(model: keras.Model) -> BertModel:
-    """The encoder of a model, which may be the model itself."""
+    """Return the encoder of a model, which may be the model itself."""
     return model if isinstance(model, BertModel) else model.bert
 
 
 def attention(model: keras.Model, sequence: PackedSequence) -> np.ndarray:
-    """The attention probabilities of one input without padding, float32 [L, N, S, S].
+    """Return the attention probabilities of one input without padding, float32 [L, N, S, S].
 
-    `[layer, head, f, t]` is how much position f takes from position t; each row adds up to 1.
+    `[layer, head, f, t]` is the weight of position t for position f. Each row sums to 1.
     """
     bert = encoder_of(model)
     wanted, bert.output_attentions = bert.output_attentions, True
@@ -77,16 +78,17 @@ def attributions(
     tolerance: float = 0.01,
     most_steps: int = 1024,
 ) -> Attributions:
-    """Integrated gradients of one output by the tokens of one input.
+    """Return integrated gradients of one output by the tokens of one input.
+
+    The path is sampled at 32 Gauss-Legendre points, which converge much faster than equal steps. Their
+    number is doubled until the gap is small enough.
 
     Args:
         model: with a head.
         sequence: without padding.
-        output_of: what the model gives, [B, ...], -> the output of interest [B].
-        tolerance: the number of points on the path (those of Gauss and Legendre, with which the sum
-            comes near the integral much faster than with equal steps) is doubled from 32 on until the
-            gap is at most this share of the difference between the two outputs,
-        most_steps: or as many are reached.
+        output_of: outputs of the model, [B, ...] -> the output of interest [B].
+        tolerance: largest gap, as a fraction of the difference between the two outputs.
+        most_steps: largest number of points.
     """
     inputs = _batch_of_one(sequence)
     bert = encoder_of(model)
@@ -118,7 +120,7 @@ def _mean_gradient(
     embedded: tf.Tensor,
     num_steps: int,
 ) -> np.ndarray:
-    """The gradient on the way from the baseline, float64 [S, H]."""
+    """Return the mean gradient on the path from the baseline, float64 [S, H]."""
     places, weights = np.polynomial.legendre.leggauss(num_steps)  # on [-1, 1], weights of sum 2
     places, weights = (places + 1) / 2, weights / 2
     total = np.zeros(embedded.shape[1:], np.float64)

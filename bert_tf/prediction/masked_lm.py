@@ -1,4 +1,4 @@
-"""What a masked language model says of raw text: the words behind [MASK], and how likely a text is.
+"""Predictions of a masked language model: tokens for [MASK], and the likelihood of a text.
 
 Shapes: B batch, S sequence, P masks of a text, V vocabulary, K best tokens.
 """
@@ -26,11 +26,11 @@ from bert_tf.prediction.text_model import (
 )
 from bert_tf.training.losses import cross_entropy
 
-_MOST_LOGITS = 512  # rows of [V] that a batch makes
+_MOST_LOGITS = 512  # rows of [V] per batch
 
 
 class Candidate(NamedTuple):
-    """A token that may stand in the place of [MASK]."""
+    """A token predicted for a [MASK]."""
 
     token: str
     probability: float
@@ -44,9 +44,9 @@ class _MaskedTokens(NamedTuple):
 
 
 class MaskModel(TextModel):
-    """What every model that fills masks shares.
+    """Base of all models that fill masks.
 
-    Its answers are {"masks": for each [MASK] a list of {"token", "probability"}, the best first}.
+    Answers are {"masks": for each [MASK] a list of {"token", "probability"}, the best first}.
     """
 
     columns = ("masks",)
@@ -59,18 +59,18 @@ class MaskModel(TextModel):
 
 
 class MaskFiller(MaskModel):
-    """A pre-trained model that says what may stand in the place of [MASK].
+    """A pre-trained model that predicts tokens for [MASK].
 
         MaskFiller("pretrained").predict("The dog [MASK] at the cat.")
 
     Args:
-        model: the --output_dir of run_pretraining, or any checkpoint with a masked-LM head; or what
-            was loaded from there.
-        top_k: how many tokens `answer` names.
-        batch_size: texts that go through the model at once.
+        model: the --output_dir of run_pretraining, any checkpoint with a masked-LM head, or the loaded
+            folder.
+        top_k: tokens per [MASK] in `answer`.
+        batch_size: texts per batch.
 
     Raises:
-        ValueError: there is no pre-trained model.
+        ValueError: the model is not pre-trained.
     """
 
     def __init__(self, model: str | TrainedModel, top_k: int = 5, batch_size: int = 32):
@@ -79,11 +79,11 @@ class MaskFiller(MaskModel):
         self._max_seq_length = trained.max_seq_length
         self.top_k = top_k
         num_tokens = len(self._tokenizer.vocab)
-        self._num_best = tf.Variable(0)  # what a compiled function sees change
+        self._num_best = tf.Variable(0)  # a variable, so that compiled code sees changes
 
         def most_probable(inputs):
             logits = trained.model(inputs, training=False)["masked_lm_logits"]
-            # A table of embeddings may be longer than the vocabulary; those rows are no tokens.
+            # A table of embeddings may be longer than the vocabulary. The extra rows are not tokens.
             probabilities = tf.nn.softmax(logits[..., :num_tokens])
             values, tokens = tf.math.top_k(probabilities, tf.minimum(self._num_best, num_tokens))
             return {"probabilities": values, "tokens": tokens}  # [B, P, K]
@@ -107,7 +107,7 @@ class MaskFiller(MaskModel):
         positions = [index for index, token in enumerate(packed.input_ids) if token == mask_id]
         if len(positions) < ids.count(mask_id):
             raise ValueError(
-                f"A [MASK] in {beginning(text)} stands beyond the model's "
+                f"A [MASK] in {beginning(text)} is beyond the model's "
                 f"{self._max_seq_length} tokens."
             )
         self.num_cut += len(ids) + 2 > self._max_seq_length
@@ -116,7 +116,7 @@ class MaskFiller(MaskModel):
     def candidates(
         self, prepared: Sequence[_MaskedTokens], top_k: int
     ) -> list[list[list[Candidate]]]:
-        """For each text and each of its masks the best tokens (or all there are), the best first."""
+        """Return the best tokens for each mask of each text, at most `top_k`, the best first."""
         self._num_best.assign(top_k)
         most = max((len(row.positions) for row in prepared), default=1)
         outputs = self._run(
@@ -146,26 +146,26 @@ class MaskFiller(MaskModel):
         ]
 
     def predict(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
-        """The `top_k` best tokens (or all that there are) for each [MASK] of `text`, the best first.
+        """Return the `top_k` best tokens (at most the vocabulary) for each [MASK], the best first.
 
         Raises:
-            TypeError: `text` is not one text.
-            ValueError: there is no [MASK] in the text, or it stands beyond the longest input.
+            TypeError: `text` is not a text.
+            ValueError: the text contains no [MASK], or one beyond the longest input.
         """
         (item,) = self.inputs([text])
         return self.candidates([self.prepare(item)], top_k)[0]
 
 
 class PseudoPerplexity(TextModel):
-    """How surprised a masked language model is by each token of a text when all others are seen.
+    """Pseudo-perplexity of texts under a masked language model.
 
     Each token is masked in turn, and PLL(W) = sum_t log P(w_t | W without w_t) in nats. The
-    pseudo-perplexity of a text, or of a corpus, is exp(-sum of PLL / number of tokens). A text longer
-    than the model reads is scored part by part.
+    pseudo-perplexity of a text, or of a corpus, is exp(-sum of PLL / number of tokens). Texts longer
+    than the model's input are scored in parts.
 
     Args:
-        model: as of `MaskFiller`.
-        batch_size: masked copies that go through the model at once.
+        model: see `MaskFiller`.
+        batch_size: masked copies per batch.
 
     Source: Salazar et al. 2020, Masked Language Model Scoring, equations 1 and 3.
     """
@@ -188,7 +188,7 @@ class PseudoPerplexity(TextModel):
         self._run = SequenceRunner(log_likelihood, self._max_seq_length, batch_size)
 
     def prepare(self, item: str) -> list[PackedSequence]:
-        """The parts of a text; all tokens of one but the first and the last are scored."""
+        """Split a text into parts. All tokens except the first and last of each are scored."""
         ids = self._tokenizer.encode(checked_text(item))
         if not ids:
             raise ValueError(
@@ -231,7 +231,7 @@ class PseudoPerplexity(TextModel):
     def _masked(
         self, parts: Iterable[tuple[int, PackedSequence]]
     ) -> Iterator[tuple[int, list[int], tuple[int, int]]]:
-        """Copies of the parts with one token masked: text, ids, (position, token that stood there)."""
+        """Yield copies of the parts with one token masked: text, ids, (position, original token)."""
         (mask_id,) = self._tokenizer.convert_tokens_to_ids(["[MASK]"])
         for index, part in parts:
             for position in range(1, len(part.input_ids) - 1):
@@ -240,10 +240,10 @@ class PseudoPerplexity(TextModel):
                 yield index, ids, (position, token)
 
     def predict(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """For each text {"pseudo_perplexity", "pseudo_log_likelihood" (nats), "num_tokens"}.
+        """Return {"pseudo_perplexity", "pseudo_log_likelihood" (nats), "num_tokens"} for each text.
 
         Raises:
-            ValueError: there is no token in a text.
+            ValueError: a text has no tokens.
         """
         return self.answers(texts)
 
@@ -252,7 +252,7 @@ class PseudoPerplexity(TextModel):
 
 
 def corpus_pseudo_perplexity(answers: Iterable[Mapping[str, Any]]) -> float:
-    """That of all texts together: every token counts the same.
+    """Return the pseudo-perplexity of all texts together; every token has the same weight.
 
     >>> two = [{"pseudo_log_likelihood": -3.0, "num_tokens": 1},
     ...        {"pseudo_log_likelihood": -1.0, "num_tokens": 3}]
@@ -267,7 +267,7 @@ def corpus_pseudo_perplexity(answers: Iterable[Mapping[str, Any]]) -> float:
 
 
 def _perplexity(log_likelihood: float, num_tokens: int) -> float:
-    """Infinite where it is beyond what a number can hold."""
+    """Return the perplexity; infinite if it exceeds the range of float."""
     try:
         return math.exp(-log_likelihood / num_tokens) if num_tokens else math.nan
     except OverflowError:
@@ -279,7 +279,7 @@ def _pretrained(model: str | TrainedModel) -> TrainedModel:
     if not isinstance(trained.model, BertForPreTraining):
         kind = "an encoder" if trained.task is None else "a fine-tuned model"
         raise ValueError(
-            f"{trained.source} holds {kind}, and only a pre-trained one can fill a [MASK]: name the "
+            f"{trained.source} contains {kind}, and only a pre-trained one can fill a [MASK]. Give the "
             "output_dir of run_pretraining, or a checkpoint with the masked-LM head (cls/predictions)."
         )
     return trained

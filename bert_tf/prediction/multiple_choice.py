@@ -1,4 +1,4 @@
-"""Choices between continuations of a text: load once, then ask as often as wanted.
+"""Choices between continuations of a text: load once, then predict repeatedly.
 
     chooser = ChoicePredictor("swag_output")
     chooser.predict([("He opens the door.", ["He goes in.", "He is a door."])])
@@ -29,18 +29,14 @@ from bert_tf.prediction.text_model import (
 
 
 class ChoiceModel(TextModel):
-    """What every model that chooses shares: {"prediction", "choice", "probabilities"}."""
+    """Base of all multiple-choice models; answers are {"prediction", "choice", "probabilities"}."""
 
     fields = ("text_a", "choices")
     takes_tuples = True
     columns = ("prediction", "choice", "probabilities")
 
     def checked(self, item: tuple[str, Sequence[str]]) -> tuple[str, list[str]]:
-        """(text, choices), if they are so.
-
-        Raises:
-            ValueError: they are not, or there are fewer than two choices.
-        """
+        """Return (text, choices); raise ValueError for other types or fewer than two choices."""
         text, choices = checked_parts(item, self.fields)
         checked_text(text)
         if not isinstance(choices, Sequence) or isinstance(choices, str):
@@ -55,7 +51,7 @@ class ChoiceModel(TextModel):
         return text, [checked_text(choice) for choice in choices]
 
     def parse_line(self, line: str) -> tuple[str, list[str]]:
-        """(text, choices), which tabs separate."""
+        """Return (text, choices), separated by tabs."""
         text, *choices = line.split("\t")
         return text, choices
 
@@ -64,14 +60,14 @@ class ChoiceModel(TextModel):
 
 
 class ChoicePredictor(ChoiceModel):
-    """A model that run_swag trained.
+    """A model trained by run_swag.
 
     Args:
-        model: the --output_dir of run_swag, or what was loaded from there.
-        batch_size: choices that go through the model at once.
+        model: the --output_dir of run_swag, or the loaded folder.
+        batch_size: choices per batch.
 
     Raises:
-        ValueError: there is no such model.
+        ValueError: the folder has no such model.
     """
 
     def __init__(self, model: str | TrainedModel, batch_size: int = 32):
@@ -91,7 +87,7 @@ class ChoicePredictor(ChoiceModel):
     def answer(
         self, prepared: Sequence[tuple[list[str], list[PackedSequence]]]
     ) -> list[dict[str, Any]]:
-        """{"prediction": index of the best choice, "choice": its text, "probabilities": [...]}."""
+        """Return {"prediction": index of the best, "choice": its text, "probabilities": [...]}."""
         scores = iter(self._run([sequence for _, rows in prepared for sequence in rows]))
         answers = []
         for choices, _ in prepared:
@@ -103,13 +99,13 @@ class ChoicePredictor(ChoiceModel):
         return answers
 
     def predict(self, questions: Sequence[tuple[str, Sequence[str]]]) -> list[dict[str, Any]]:
-        """The best choice of each question.
+        """Return the best choice of each question.
 
         Args:
-            questions: (text, choices), two or more choices each, not necessarily as many.
+            questions: (text, choices), with any number of choices from two on.
 
         Returns:
-            For each {"prediction": index of the choice, "choice": its text, "probabilities": [...]}.
+            One {"prediction": index of the choice, "choice": its text, "probabilities": [...]} each.
 
         Raises:
             ValueError: a question has fewer than two choices.

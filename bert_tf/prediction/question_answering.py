@@ -20,15 +20,15 @@ from bert_tf.prediction.text_model import (
 from bert_tf.tasks.answer_decoding import AnswerSettings, Prediction, characters_of, predict_answer
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 
-Logits = tuple[np.ndarray, np.ndarray]  # of the start and of the end, float32 [S] each
+Logits = tuple[np.ndarray, np.ndarray]  # of start and end, float32 [S] each
 
 
 class QuestionModel(TextModel):
-    """What every model that answers questions shares, wherever it computes.
+    """Base of all models that answer questions.
 
     Attributes:
-        has_null_odds: whether it can say that there is no answer.
-        certainty: the key of the figure that says how sure it is.
+        has_null_odds: whether the model can return no answer.
+        certainty: key of the confidence value in an answer.
     """
 
     fields = ("question", "context")
@@ -42,10 +42,10 @@ class QuestionModel(TextModel):
         return ("answer", "start", "end", self.certainty, *null_odds)
 
     def parse_line(self, line: str) -> tuple[str, str]:
-        """(question, text), with a tab between them."""
+        """Return (question, text), separated by a tab."""
         question, tab, text = line.partition("\t")
         if not tab:
-            raise ValueError("A line must be a question, a tab, and the text that has the answer.")
+            raise ValueError("A line must be a question, a tab, and a text with the answer.")
         return question, text
 
     def checked(self, item: tuple[str, str]) -> tuple[str, str]:
@@ -53,11 +53,11 @@ class QuestionModel(TextModel):
         return checked_text(question), checked_text(text)
 
     def predict(self, questions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Answers to a batch of (question, text).
+        """Answer a batch of (question, text).
 
         Returns:
-            For each {"answer": text[start:end], "start": characters, "end": characters, `certainty`:
-            a figure}, and with SQuAD 2.0 "null_odds". No answer is "" with None for both places.
+            One dict each: {"answer": text[start:end], "start": characters, "end": characters,
+            `certainty`: number}, and with SQuAD 2.0 "null_odds". Without an answer: "", None, None.
         """
         return self.answers(questions)
 
@@ -70,17 +70,17 @@ class QuestionAnswerer(QuestionModel):
 
         QuestionAnswerer("squad_output").predict([("Who won?", "Denver beat Carolina.")])
 
-    "probability" is that among the n best.
+    "probability" is relative to the n best.
 
     Args:
-        model: the --output_dir of run_squad, or what was loaded from there.
-        null_score_diff_threshold: for a model of SQuAD 2.0; no answer is given where the odds of none
-            are above this.
-        n_best_size, max_answer_length: as of run_squad.
-        batch_size: windows that go through the model at once.
+        model: the --output_dir of run_squad, or the loaded folder.
+        null_score_diff_threshold: for a model of SQuAD 2.0; the answer is empty if the odds of no
+            answer exceed this.
+        n_best_size, max_answer_length: as in run_squad.
+        batch_size: windows per batch.
 
     Raises:
-        ValueError: the folder holds no model that answers questions.
+        ValueError: the folder has no question-answering model.
     """
 
     def __init__(
@@ -91,10 +91,14 @@ class QuestionAnswerer(QuestionModel):
         max_answer_length: int = 30,
         batch_size: int = 32,
     ):
-        trained = loaded(model, "question_answering")
-        self.task = cast(QuestionAnsweringTask, trained.task)
-        self._tokenizer = trained.tokenizer
-        self.has_null_odds = self.task.version_2_with_negative
+        trained = load_model_folder(model) if isinstance(model, str) else model
+        if not isinstance(trained.task, QuestionAnsweringTask):
+            raise ValueError(
+                f"{trained.source} contains no model that answers questions. Give the output_dir of "
+                "run_squad."
+            )
+        self.task, self._tokenizer = trained.task, trained.tokenizer
+        self.has_null_odds = trained.task.version_2_with_negative
         self._settings = AnswerSettings(
             n_best_size,
             max_answer_length,
@@ -123,7 +127,7 @@ class QuestionAnswerer(QuestionModel):
         return answers
 
     def logits(self, windows: Sequence[Window]) -> list[Logits]:
-        """Start and end logits of the tokens of each window."""
+        """Return start and end logits of the tokens of each window."""
         packed = [
             trimmed(window.pack(self.task.max_seq_length, *self._special)) for window in windows
         ]
@@ -133,12 +137,12 @@ class QuestionAnswerer(QuestionModel):
         ]
 
     def choose(self, windows: Sequence[Window], logits: Sequence[Logits]) -> Prediction:
-        """The best answers to one question."""
+        """Return the best answers to one question."""
         starts, ends = [start for start, _ in logits], [end for _, end in logits]
         return predict_answer(windows, starts, ends, self._tokenizer, self._settings)
 
     def named(self, text: str, windows: Sequence[Window], found: Prediction) -> dict[str, Any]:
-        """What was found, with its place in the text."""
+        """Return the answer with its place in the text."""
         wanted = found.text if self.has_null_odds else found.best_answer
         best = next(candidate for candidate in found.nbest if candidate.text == wanted)
         characters = characters_of(best, windows, self._tokenizer)

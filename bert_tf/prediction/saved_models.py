@@ -1,4 +1,4 @@
-"""Predictions of SavedModels that export_saved_model wrote: the programs of TF Serving, in Python."""
+"""Predictions of SavedModels of export_saved_model: the graphs of TF Serving, run in Python."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Registers the operation with which the exported models tokenize.
+# Registers the tokenizer operation of the exported models.
 import tensorflow_text  # noqa: F401
 
 from bert_tf.model_folder import read_task
@@ -28,13 +28,7 @@ _TEXT = "serving_default"  # the signature that takes text
 
 
 class _Saved(TextModel):
-    """What all SavedModels share.
-
-    Args:
-        folder: of the SavedModel.
-        batch_size: inputs of a request.
-        model: what was loaded from there already.
-    """
+    """Base of all SavedModels; `model` is the loaded folder, if it was loaded before."""
 
     def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
         self._model = _loaded(folder) if model is None else model  # owns the weights
@@ -55,10 +49,10 @@ class _Saved(TextModel):
 
     @abc.abstractmethod
     def _answer_batch(self, items: Sequence[Any]) -> list[dict[str, Any]]:
-        """`answer` of so many that they go through the model together."""
+        """Return `answer` for one batch."""
 
     def _in_batches(self, items: Sequence[Any], function: Callable) -> list[Any]:
-        """What a function of a batch gives for all, in their order; similar lengths go together."""
+        """Call a function on batches of similar length; return the results in the original order."""
         results: list[Any] = [None] * len(items)
         lengths = [len(item) if isinstance(item, str) else len(str(item)) for item in items]
         for rows in batches_by_length(lengths, self._batch_size):
@@ -68,13 +62,10 @@ class _Saved(TextModel):
 
 
 class SavedClassifier(_Saved, LabelModel):
-    """A classifier that `export_saved_model` wrote.
-
-    Args:
-        folder, batch_size, model: as of every SavedModel.
+    """A classifier exported by `export_saved_model`.
 
     Raises:
-        ValueError: the folder holds no SavedModel of a classifier.
+        ValueError: the folder has no SavedModel of a classifier.
     """
 
     @classmethod
@@ -84,13 +75,13 @@ class SavedClassifier(_Saved, LabelModel):
     def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
         if not is_saved_model(folder):
             raise ValueError(
-                f"{folder} holds no saved_model.pb. Name a folder that export_saved_model wrote."
+                f"{folder} contains no saved_model.pb. Give a folder that export_saved_model wrote."
             )
         path = os.path.join(folder, "assets.extra", "labels.txt")
         if not tf.io.gfile.exists(path):
             raise ValueError(
-                f"{folder} has no assets.extra/labels.txt, so it is not a SavedModel that "
-                "export_saved_model wrote."
+                f"{folder} has no assets.extra/labels.txt, so it is not a SavedModel of "
+                "export_saved_model."
             )
         with tf.io.gfile.GFile(path) as file:
             self.labels = file.read().splitlines()
@@ -99,10 +90,10 @@ class SavedClassifier(_Saved, LabelModel):
         self.is_pair = "text_b" in names
         if "text_a" not in names or "choices" in names:
             raise ValueError(
-                f"{folder} takes {', '.join(names)}, so it is no classifier. For entities or choices of "
-                "raw text name the output_dir of run_ner or run_swag."
+                f"{folder} takes {', '.join(names)}, so it is not a classifier. For entities or choices "
+                "of raw text, give the output_dir of run_ner or run_swag."
             )
-        # An export of a version that knew one problem type has no task.json.
+        # Exports of the version that supported one problem type have no task.json.
         task = read_task(os.path.dirname(path))
         known = task.kind.name if isinstance(task, ClassificationTask) else None
         self.problem_type = known or "single_label"
@@ -127,12 +118,12 @@ class SavedClassifier(_Saved, LabelModel):
 
 
 class SavedAnswerer(_Saved, QuestionModel):
-    """A model that answers questions, which `export_saved_model` wrote.
+    """A question-answering model exported by `export_saved_model`.
 
     Its certainty is "score", the sum of the logits.
 
     Raises:
-        ValueError: the folder holds no such SavedModel.
+        ValueError: the folder has no such SavedModel.
     """
 
     certainty = "score"
@@ -144,7 +135,7 @@ class SavedAnswerer(_Saved, QuestionModel):
     def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
         super().__init__(folder, batch_size, model)
         if "question" not in self._serve.structured_input_signature[1]:
-            raise ValueError(f"{folder} is a SavedModel, but none that answers questions.")
+            raise ValueError(f"{folder} is a SavedModel, but not of a question-answering model.")
         self.has_null_odds = "null_odds" in self._serve.structured_outputs
 
     def prepare(self, item: tuple[str, str]) -> tuple[str, str]:
@@ -165,7 +156,7 @@ class SavedAnswerer(_Saved, QuestionModel):
 
 
 class SavedTagger(_Saved, EntityModel):
-    """A model that `export_saved_model` wrote. It finds entities, or labels words, in raw text."""
+    """A model exported by `export_saved_model` that finds entities in raw text."""
 
     def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
         super().__init__(folder, batch_size, model)
@@ -192,8 +183,15 @@ class SavedTagger(_Saved, EntityModel):
         return answers
 
 
+class SavedWordTagger(SavedTagger):
+    """A model exported by `export_saved_model` that labels every word of raw text."""
+
+    word_labels = True
+    _outputs = ("label", "word")
+
+
 class SavedChooser(_Saved, ChoiceModel):
-    """A model that chooses, which `export_saved_model` wrote."""
+    """A multiple-choice model exported by `export_saved_model`."""
 
     @classmethod
     def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
@@ -203,7 +201,7 @@ class SavedChooser(_Saved, ChoiceModel):
         text, choices = self.checked(item)
         if not all(choices):
             raise ValueError(
-                f"A choice for {beginning(text)} is empty, and an empty one is none for a SavedModel."
+                f"A choice for {beginning(text)} is empty, and a SavedModel ignores empty choices."
             )
         return text, choices
 
@@ -224,7 +222,7 @@ class SavedChooser(_Saved, ChoiceModel):
 
 
 class SavedEncoder(_Saved, EmbeddingModel):
-    """Embeddings, with the pooling with which `export_saved_model` wrote them."""
+    """Embeddings, with the pooling chosen in `export_saved_model`."""
 
     @classmethod
     def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
@@ -248,9 +246,9 @@ class SavedEncoder(_Saved, EmbeddingModel):
 
 
 class SavedMaskFiller(_Saved, MaskModel):
-    """The words behind [MASK], as many as `export_saved_model` was told to name.
+    """Tokens for [MASK]; `export_saved_model` fixes their number.
 
-    A [MASK] beyond the longest input is left out.
+    A [MASK] beyond the longest input is omitted.
     """
 
     @classmethod
@@ -278,16 +276,27 @@ class SavedMaskFiller(_Saved, MaskModel):
         return answers
 
 
+# Required inputs and outputs of a model -> its class.
+_KINDS = (
+    ({"question", "context"}, {"answer"}, SavedAnswerer),
+    ({"text_a", "choices"}, {"choice"}, SavedChooser),
+    ({"text"}, {"entity"}, SavedTagger),
+    ({"text"}, {"word"}, SavedWordTagger),
+    ({"text"}, {"token", "probability"}, SavedMaskFiller),
+    ({"text_a"}, {"embedding"}, SavedEncoder),
+)
+
+
 def load_saved_model(folder: str, batch_size: int = 32) -> TextModel:
-    """Whatever a SavedModel of export_saved_model is.
+    """Load any SavedModel of export_saved_model.
 
     Raises:
-        ValueError: it takes no text, is of another program, or is damaged.
+        ValueError: it takes no text, is from another program, or is damaged.
     """
     model = _loaded(folder)
     if _TEXT not in model.signatures:
         raise ValueError(
-            f"{folder} has no signature {_TEXT}, so it takes no text. Name the folder that it was "
+            f"{folder} has no signature {_TEXT}, so it takes no text. Give the folder that it was "
             "exported from, or export it with that signature."
         )
     serve = model.signatures[_TEXT]
@@ -303,13 +312,13 @@ def _loaded(folder: str) -> Any:
     except (IndexError, OSError, tf.errors.OpError) as error:
         what = str(error).strip().splitlines()[0]
         raise ValueError(
-            f"The SavedModel in {folder} cannot be read, so it is damaged or was copied in part "
+            f"The SavedModel in {folder} cannot be read, so it is damaged or incomplete "
             f"({what}). Copy it whole, or export it again."
         ) from error
 
 
 def is_saved_model(folder: str) -> bool:
-    """Whether `folder` holds a SavedModel."""
+    """Return True if `folder` contains a SavedModel."""
     return tf.io.gfile.exists(os.path.join(folder, "saved_model.pb"))
 
 
@@ -318,7 +327,7 @@ def _plain(value: Any) -> Any:
 
 
 def _rows(outputs: Mapping[str, tf.Tensor]) -> list[dict[str, Any]]:
-    """The outputs of a batch, example by example, in plain Python values."""
+    """Return the outputs of a batch, example by example, in plain Python values."""
     columns = {name: value.numpy().tolist() for name, value in outputs.items()}
     return [
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)

@@ -1,10 +1,9 @@
-"""TextModel: what every model on raw text can be asked; and the batches in which it computes.
+"""Base of all models on raw text, and the batches in which they compute.
 
-    prepared = [model.prepare(item) for item in items]     # cheap; refuses what it cannot answer
+    prepared = [model.prepare(item) for item in items]     # cheap; raises for invalid inputs
     model.answer(prepared)                                 # one dict per item, in their order
 
-Texts of about the same length go through the model together, so that there is little padding, and the
-answers come back in the order of the texts.
+Texts of similar length are batched together, which saves padding. Answers keep the order of the texts.
 
 Shapes: N sequences, B batch, S length of the longest of a batch.
 """
@@ -23,17 +22,17 @@ from bert_tf.data.features import trim_padding
 from bert_tf.data.packing import PackedSequence
 from bert_tf.tasks.base import Task
 
-_LENGTH_STEP = 16  # batches are as long as a multiple of this, so that there are few shapes
+_LENGTH_STEP = 16  # batch lengths are multiples of this, which limits the number of shapes
 
 
 class TextModel(abc.ABC):
     """A model on raw text.
 
     Attributes:
-        fields: what an input consists of, such as ("question", "context").
+        fields: parts of an input, such as ("question", "context").
         takes_tuples: whether an input may consist of several texts.
         columns: of a flat table of answers, in order; "a.b" is the value b in the dict a.
-        num_cut: how many texts were longer than the model reads, and lost their end.
+        num_cut: number of texts that were truncated to the longest input.
     """
 
     fields: tuple[str, ...] = ("text_a",)
@@ -43,31 +42,23 @@ class TextModel(abc.ABC):
 
     @abc.abstractmethod
     def prepare(self, item: Any) -> Any:
-        """What the model takes of one input.
-
-        Raises:
-            ValueError: there is no answer to such an input.
-        """
+        """Convert one input to the form that the model takes; raise ValueError if it is invalid."""
 
     @abc.abstractmethod
     def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
-        """The answers in plain Python values, in the order of what `prepare` made."""
+        """Return the answers in plain Python values, in the order of `prepared`."""
 
     def answers(self, items: Any) -> list[dict[str, Any]]:
-        """`answer` of the inputs in all forms that `inputs` takes.
+        """Return `answer` for inputs in all forms that `inputs` accepts.
 
         Raises:
-            TypeError: one of them is not a text.
-            ValueError: there is no answer to one of the inputs.
+            TypeError: an input is not a text.
+            ValueError: an input is invalid.
         """
         return self.answer([self.prepare(item) for item in self.inputs(items)])
 
     def inputs(self, items: Any) -> list[Any]:
-        """List the inputs with `plain_texts`; a lone text is one input.
-
-        Raises:
-            TypeError: one of them is not a text.
-        """
+        """List the inputs with `plain_texts`, or raise TypeError; a single text is one input."""
         items = plain_texts(items)
         if isinstance(items, str):
             return [items]
@@ -77,16 +68,16 @@ class TextModel(abc.ABC):
         return items
 
     def parse_line(self, line: str) -> Any:
-        """A line of text as an input."""
+        """Convert a line of text to an input."""
         return line
 
     def parse_fields(self, values: Sequence[Any]) -> Any:
-        """The values of `fields` as an input."""
+        """Convert the values of `fields` to an input."""
         return values[0] if len(self.fields) == 1 else tuple(values)
 
     @abc.abstractmethod
     def short(self, answer: Mapping[str, Any]) -> str:
-        """An answer in a few words."""
+        """Return an answer in a few words."""
 
 
 class SequenceRunner:
@@ -94,7 +85,7 @@ class SequenceRunner:
 
     Args:
         function: dict of int32 tensors [B, S] (and others of rank 2) -> dict of tensors [B, ...].
-        max_length: S is never above this.
+        max_length: largest S.
         batch_size: B.
     """
 
@@ -110,12 +101,11 @@ class SequenceRunner:
         others: Mapping[str, Sequence[Sequence[int]]] | None = None,
         batch_size: int | None = None,
     ) -> list[dict[str, np.ndarray]]:
-        """The outputs for each sequence, in their order; what is [S, ...] has padding at its end.
+        """Return the outputs for each sequence, in order; outputs [S, ...] end with padding.
 
         Args:
             sequences: without padding.
-            others: name -> a list of integers for each sequence, filled up with zeros.
-            batch_size: where it shall be another than usual.
+            others: name -> a list of integers for each sequence, padded with zeros.
         """
         results: list[dict[str, np.ndarray]] = [{}] * len(sequences)
         lengths = [len(sequence.input_ids) for sequence in sequences]
@@ -134,7 +124,7 @@ class SequenceRunner:
         return results
 
     def rows(self, inputs: Mapping[str, Any]) -> Iterator[dict[str, np.ndarray]]:
-        """The outputs of one batch, example by example; real numbers are float32."""
+        """Yield the outputs of one batch, example by example; floating-point numbers are float32."""
         if self._run is None:  # one trace for all shapes
             specs = {name: tf.TensorSpec([None, None], tf.int32) for name in inputs}
             self._run = tf.function(self._function, input_signature=[specs])
@@ -148,7 +138,7 @@ class SequenceRunner:
 
 
 def batches_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
-    """Indexes of all items in batches of similar length, the shortest first.
+    """Return the indexes of all items in batches of similar length, the shortest first.
 
     >>> batches_by_length([5, 1, 9, 2], batch_size=2)
     [[1, 3], [0, 2]]
@@ -158,7 +148,7 @@ def batches_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]
 
 
 def padded(columns: Mapping[str, Sequence[Sequence[int]]], length: int) -> dict[str, np.ndarray]:
-    """Lists of integers of each example -> int32 [B, length], filled up with zeros."""
+    """Pad the lists of integers of each example with zeros, int32 [B, length]."""
     arrays = {}
     for name, rows in columns.items():
         array = arrays[name] = np.zeros((len(rows), length), np.int32)
@@ -168,7 +158,7 @@ def padded(columns: Mapping[str, Sequence[Sequence[int]]], length: int) -> dict[
 
 
 def trimmed(packed: PackedSequence) -> PackedSequence:
-    """A sequence without its padding."""
+    """Return a sequence without its padding."""
     length = sum(packed.input_mask)
     return PackedSequence(*(values[:length] for values in packed))
 
@@ -178,7 +168,7 @@ def plain_texts(items: Any, place: str = "items") -> Any:
 
     Args:
         items: str, bytes (UTF-8), a string tensor or array, or a list, tuple or iterator of such.
-        place: how an error names `items`.
+        place: name of `items` in errors.
 
     Raises:
         TypeError: a value is not a text. None is a missing second text, so tuples may contain it.
@@ -217,11 +207,7 @@ def _no_text(place: str, value: Any) -> TypeError:
 
 
 def checked_parts(item: Any, fields: Sequence[str]) -> Sequence[Any]:
-    """Return the parts of an input.
-
-    Raises:
-        ValueError: it is not a tuple or list with a value for each field.
-    """
+    """Return the parts of an input; raise ValueError unless it has a value for each field."""
     if not isinstance(item, tuple | list) or len(item) != len(fields):
         raise ValueError(
             f"An input must be ({', '.join(fields)}), but is {item!r:.60}. Pass a list of such tuples."
@@ -230,23 +216,19 @@ def checked_parts(item: Any, fields: Sequence[str]) -> Sequence[Any]:
 
 
 def checked_text(text: Any) -> str:
-    """`text`, if it is one.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return `text`; raise ValueError if it is not a str."""
     if not isinstance(text, str):
         raise ValueError(f"An input must be a text, but is {text!r:.60}.")
     return text
 
 
 def beginning(text: str) -> str:
-    """How messages quote a text."""
+    """Quote the beginning of a text, for messages."""
     return repr(text[:60])
 
 
 class BatchRunner:
-    """Runs a model on records, a batch of about the same length at a time."""
+    """Runner of a model on records, in batches of similar length."""
 
     def __init__(self, model: keras.Model, batch_size: int):
         self._batch_size = batch_size
@@ -255,11 +237,7 @@ class BatchRunner:
         )
 
     def __call__(self, task: Task, records: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-        """What `task.eval_outputs` keeps of all records, in their order.
-
-        Args:
-            records: with the features of `task`; one or more.
-        """
+        """Return `task.eval_outputs` of one or more records, in their order."""
         parts: list[dict[str, np.ndarray]] = []
         batches = batches_by_length([sum(r["input_mask"]) for r in records], self._batch_size)
         for rows in batches:

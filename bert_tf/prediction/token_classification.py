@@ -1,4 +1,4 @@
-"""Entities in raw text: load once, then ask as often as wanted.
+"""Entities in raw text: load once, then predict repeatedly.
 
     recognizer = EntityRecognizer("ner_output")
     recognizer.predict(["John Smith lives in New York."])
@@ -24,7 +24,7 @@ from bert_tf.tasks.token_classification import TokenClassificationTask, by_sente
 
 
 class EntityModel(TextModel):
-    """Shared by the models that label words.
+    """Base of all models that label words.
 
     An answer is {"entities": [{"type", "start", ...}, ...]}. For labels of words it is
     {"words": [{"label", "start", ...}, ...]}.
@@ -43,14 +43,14 @@ class EntityModel(TextModel):
 
 
 class EntityRecognizer(EntityModel):
-    """A model that run_ner trained.
+    """A model trained by run_ner.
 
     Args:
-        model: the --output_dir of run_ner, or what was loaded from there.
-        batch_size: windows that go through the model at once.
+        model: the --output_dir of run_ner, or the loaded folder.
+        batch_size: windows per batch.
 
     Raises:
-        ValueError: there is no such model.
+        ValueError: the folder has no such model.
     """
 
     def __init__(self, model: str | TrainedModel, batch_size: int = 32):
@@ -62,7 +62,7 @@ class EntityRecognizer(EntityModel):
         return item, split_words(checked_text(item))
 
     def answer(self, prepared: Sequence[tuple[str, list[WordSpan]]]) -> list[dict[str, Any]]:
-        """{"entities": as of `predict`}, or {"words": ...}."""
+        """Return {"entities": list as in `predict`} or {"words": ...} for each text."""
         task = cast(TokenClassificationTask, self._trained.task)
         sentences = [
             Sentence(tuple(text[start:end] for start, end in words), None, index, "", 0)
@@ -92,12 +92,12 @@ class EntityRecognizer(EntityModel):
         return answers
 
     def predict(self, items: Sequence[str]) -> list[list[dict[str, Any]]]:
-        """The entities of each text, in order; every word with its label if labels are of words.
+        """Return the entities of each text, in order; or every word, if labels are of words.
 
-        Texts may be of any length: a long one is seen through several windows.
+        Long texts are read in several windows.
 
         Returns:
-            For each text {"type", "start", "end" (characters; the end is behind the last one), "text",
+            A list for each text: {"type", "start", "end" (characters; `end` is exclusive), "text",
             "probability" (of the least certain of its words)}; "label" instead of "type" for words.
         """
         (column,) = self.columns

@@ -195,9 +195,9 @@ def test_a_pair_needs_two_texts_and_a_single_text_has_one():
     (answer,) = pair.predict([("the cat", "a dog")])
     logits = logits_alone(tiny.classifier(is_pair=True), alone("the cat", "a dog"))
     assert answer["label"] == ("bad", "fair", "good")[int(logits.argmax())]
-    with pytest.raises(ValueError, match="takes pairs of sentences, but there is only one: 'x'"):
+    with pytest.raises(ValueError, match=r"pairs of sentences.* only one: 'x'"):
         pair.predict(["x"])
-    with pytest.raises(ValueError, match="takes single sentences, but there is a second one: 'y'"):
+    with pytest.raises(ValueError, match=r"single sentences.* second one: 'y'"):
         single.predict([("x", "y")])
 
 
@@ -332,9 +332,9 @@ def test_what_a_model_cannot_do_is_said():
     assert encoder.embed(["the cat"]).shape == (1, 12)
     with pytest.raises(ValueError, match=r"an encoder without a head.*task=embeddings"):
         encoder.predict(["the cat"])
-    with pytest.raises(ValueError, match=r"holds an encoder, and only a pre-trained one can fill"):
+    with pytest.raises(ValueError, match=r"an encoder, and only a pre-trained one can fill"):
         encoder.fill_mask("[MASK]")
-    with pytest.raises(ValueError, match=r"holds a fine-tuned model, and only a pre-trained one"):
+    with pytest.raises(ValueError, match=r"a fine-tuned model, and only a pre-trained one"):
         Predictor(tiny.classifier()).pseudo_perplexity(["the cat"])
 
 
