@@ -1,11 +1,11 @@
 """Hugging Face folders of a BERT, read and written, with any of the `Bert*` heads.
 
-Linear layers are stored [out, in] there. The reference's kernels are [in, out], and only the weights
+Linear layers are stored [out, in] there; the reference's kernels are [in, out], and only the weights
 of its heads are [out, in].
 
-`transformers` opens our folders without a warning: no tensor is missing or unexpected. The decoder of
-the masked-LM head is not stored, because it equals the word embeddings. If the class has no pooler,
-the pooler is kept in its own file (`POOLER_FILE`), which `read_huggingface` reads.
+`transformers` opens what is written without a warning: no tensor is missing and none is too much. The
+decoder of the masked-LM head is not stored, since it is the word embeddings; a pooler that the class
+has no place for is kept in a file of its own (`POOLER_FILE`), which `read_huggingface` reads.
 """
 
 from __future__ import annotations
@@ -31,28 +31,26 @@ from bert_tf.interop.sidecar import (
     vocab_of_tokenizer,
 )
 from bert_tf.interop.tensor_files import open_tensors, weights_file
-
-# Heads whose outputs are the labels in `config.json`.
-_LABELED = ("BertForSequenceClassification", "BertForTokenClassification")
+from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
 
 def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
-    """Read a Hugging Face folder of a BERT, or the folder of a sentence-transformers model.
+    """Reads a Hugging Face folder of a BERT, or the folder of a sentence-transformers model.
 
     Args:
         path: a folder with `config.json` and one of `model.safetensors`, `pytorch_model.bin` or
-            their sharded forms (`*.index.json`); or one such weights file. With a `modules.json`, its
-            transformer module is read.
+            their sharded forms (`*.index.json`); or one such weights file. With a `modules.json`, the
+            part of it that is the transformer is read.
 
     Returns:
-        The checkpoint under the reference's names, in the reference's layout and conventions
-        (`hidden_act: "gelu"` there is "gelu_erf" here). Tensors without a name in the reference keep
+        The checkpoint under the reference's names, in the reference's layout and dialect
+        (`hidden_act: "gelu"` there is "gelu_erf" here). Tensors with no name in the reference keep
         their own. bfloat16 and float16 become float32.
 
     Raises:
-        FileNotFoundError: the weights or the `config.json` next to them are missing.
-        ImportError: the library for this format is not installed.
-        ValueError: the model is not a BERT, or a file is damaged.
+        FileNotFoundError: there are no weights, or no `config.json` beside them.
+        ImportError: the library that reads this kind of file is not installed.
+        ValueError: the model is no BERT, or a file is damaged.
     """
     path = os.fspath(path)
     if os.path.isdir(path):
@@ -69,7 +67,7 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     config_file = file_beside(folder, "config.json")
     if config_file is None:
         raise FileNotFoundError(
-            f"There is no config.json next to {file}. It sets the number of layers and heads."
+            f"There is no config.json beside {file}; it says how many layers and heads the model has."
         )
     values = read_json(config_file)
     config = _config(values, config_file)
@@ -104,16 +102,16 @@ def _config(values: Mapping[str, Any], config_file: str) -> BertConfig:
             "all its attention heads. Use the model before pruning."
         )
     if values.get("model_type", "bert") == "bert":
-        # Without a key that only Hugging Face uses (as of 2019), a file would be read as the
+        # A file without any key that is Hugging Face's alone (as of 2019) would pass for the
         # reference's, in which "gelu" is the other formula.
         return config_from_values({"model_type": "bert", **values}, config_file)
-    # Let BertConfig raise its own error: the other keys of a foreign model are not typos.
+    # Let BertConfig say what it wants to read: the other keys of a foreign model are no typos.
     relevant = {"vocab_size": values.get("vocab_size", 1), "model_type": values["model_type"]}
     return config_from_values(relevant, config_file)
 
 
 def _joined(first: LazyArrays, second: LazyArrays) -> LazyArrays:
-    """Merge both; the first wins where names are equal."""
+    """Both, the first where they have one name."""
     shapes = {name: part.shape(name) for part in (second, first) for name in part}
     return LazyArrays(shapes, lambda name: (first if name in first else second)[name])
 
@@ -121,32 +119,24 @@ def _joined(first: LazyArrays, second: LazyArrays) -> LazyArrays:
 def _in_reference_terms(
     tensors: LazyArrays, config: BertConfig
 ) -> tuple[LazyArrays, tuple[str, ...]]:
-    """Return the tensors under the reference's names and layout, and notes on oddities."""
-    pairs = name_pairs(config.num_hidden_layers)
+    """The same tensors under the reference's names and in its layout, and notes on what is odd."""
+    table = {row.theirs: row for row in name_table(config.num_hidden_layers)}
     sources: dict[str, tuple[str, bool]] = {}  # name here -> (name in the file, transposed)
     notes = []
     for own_name in sorted(tensors, key=lambda name: modern_name(name) in ALIASES):
         modern = modern_name(own_name)
         if modern in BUFFERS:
             continue
-        if modern in ALIASES:
-            aliases[modern] = own_name
-            continue
-        name, transposed = pairs.get(modern, (own_name, False))
-        if name in sources:  # stored with and without "bert."; the second stays unused
-            name, transposed = own_name, False
-        sources[name] = (own_name, transposed)
-
-    notes = []
-    for alias, own_name in aliases.items():
-        name, transposed = pairs[ALIASES[alias]]
-        if name not in sources:
-            sources[name] = (own_name, transposed)
-        elif not np.array_equal(tensors[own_name], tensors[sources[name][0]]):
+        row = table.get(ALIASES.get(modern, modern), TensorName(modern, own_name))
+        if row.ours not in sources:
+            sources[row.ours] = (own_name, row.transposed)
+        elif modern not in ALIASES:  # both with and without "bert."; the second is unused
+            sources[own_name] = (own_name, False)
+        elif not np.array_equal(tensors[own_name], tensors[sources[row.ours][0]]):
             sources[own_name] = (own_name, False)
             notes.append(
-                f"{own_name} differs from {sources[name][0]}, but here the two are one variable; the "
-                "masked-LM head uses the latter."
+                f"{own_name} differs from {sources[row.ours][0]}, but here the two are one variable; "
+                "the masked-LM head computes with the latter."
             )
 
     def shape(own_name: str, transposed: bool) -> tuple[int, ...]:
@@ -163,7 +153,7 @@ def _in_reference_terms(
 def _labels(
     values: Mapping[str, Any], arrays: LazyArrays, config_file: str
 ) -> tuple[str, ...] | None:
-    """Return the names in `id2label`, in the order of the classifier's outputs."""
+    """The names in `id2label`, in the order of the classifier's outputs."""
     id2label = values.get("id2label")
     if not id2label or "output_weights" not in arrays:
         return None
@@ -190,17 +180,17 @@ def _other_formats(folder: str) -> str:
     )
 
 
-# Not weights: constants (0, 1, 2, ... and zeros) that older versions stored with the model.
+# Not weights: numbers 0, 1, 2, ... and zeros that older versions stored with the model.
 BUFFERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
 
-# Second name of a tensor that the masked-LM head shares -> its first name.
+# The same tensor under a second name, because the masked-LM head shares it -> its first name.
 ALIASES = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
 
-# Our file next to model.safetensors: the pooler of a model whose Hugging Face class lacks one (spans,
-# tokens, masked words). The reference's checkpoints have a pooler for every head.
+# Beside model.safetensors in what we write: the pooler of a model whose class there has none (spans,
+# tokens, masked words). The reference's checkpoints have one for every head.
 POOLER_FILE = "pooler.safetensors"
 
 
@@ -245,19 +235,10 @@ _MODULES = (
     # Sentences, tokens or choices: the configuration's `architectures` say which.
     ("classifier", "", _HEAD),
 )
-_LAYER_NORMS = ("attention.output.LayerNorm", "output.LayerNorm")
-
-# Linear layers that the reference also stores as [out, in].
-_PROJECTIONS = {
-    "cls.seq_relationship": "cls/seq_relationship/",
-    "qa_outputs": "cls/squad/",
-    # For sentences, tokens or choices; the configuration's `architectures` distinguish them.
-    "classifier": "",
-}
 
 
-def name_pairs(num_hidden_layers: int) -> dict[str, tuple[str, bool]]:
-    """Map Hugging Face's names without "bert." to (the reference's name, whether to transpose).
+def name_table(num_hidden_layers: int) -> tuple[TensorName, ...]:
+    """Return the names of all tensors of a BERT and its heads, for reading and for writing.
 
     >>> name_table(2)[-1]
     TensorName(theirs='classifier.bias', ours='output_bias', transposed=False)
@@ -273,7 +254,7 @@ def name_pairs(num_hidden_layers: int) -> dict[str, tuple[str, bool]]:
 
 
 def modern_name(name: str) -> str:
-    """Return a tensor's name as the current format stores it for an encoder without a head.
+    """A tensor's name as an encoder without a head is stored today.
 
     >>> modern_name("bert.embeddings.LayerNorm.gamma")
     'embeddings.LayerNorm.weight'
@@ -292,17 +273,18 @@ _SPECIAL_TOKENS = {
     "cls_token": "[CLS]",
     "mask_token": "[MASK]",
 }
-# Hugging Face's own keys that describe the model and that we do not set.
+# Of Hugging Face's own keys, those that say something about the model and that we do not set.
 _CARRIED = ("classifier_dropout", "pad_token_id", "language", "finetuning_task")
-_CLASSIFIER_DROPOUT = 0.1  # of our heads and the reference's; the configuration has no effect
+_CLASSIFIER_DROPOUT = 0.1  # of our heads and the reference's, whatever the configuration says
 
 
 def huggingface_tensors(
     arrays: Mapping[str, np.ndarray], config: BertConfig, head: TaskType
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return the tensors of the class, and those of a pooler that the class lacks.
+    """The tensors of the class, and those of a pooler that it does not have.
 
-    `arrays` are those of the encoder and of `head` (`heads.select`), under the reference's names.
+    Args:
+        arrays: of the encoder and of `head` (`heads.select`), under the reference's names.
     """
     names = {row.ours: row for row in name_table(config.num_hidden_layers)}
     tensors: dict[str, np.ndarray] = {}
@@ -324,12 +306,12 @@ def config_values(
     vocab: Sequence[str] | None = None,
     problem_type: str | None = None,
 ) -> dict[str, Any]:
-    """Return the content of `config.json`.
+    """What `config.json` holds.
 
     Args:
-        labels: names of the outputs, in order; only for a head with named outputs.
-        vocab: WordPieces in the order of their ids, if known.
-        problem_type: the objective of a classifier of sentences, in Hugging Face's words.
+        labels: names of the outputs, in order; only for a head that has any.
+        vocab: WordPieces in the order of their ids, if they are known.
+        problem_type: what a classifier of sentences learns, in Hugging Face's words.
 
     Raises:
         ValueError: Hugging Face's BERT cannot express this configuration.
@@ -368,9 +350,9 @@ def config_values(
 def tokenizer_values(
     vocab: Sequence[str], do_lower_case: bool, max_seq_length: int
 ) -> dict[str, dict[str, Any]]:
-    """Return the files next to vocab.txt for `AutoTokenizer`: name of the file -> content.
+    """What lies beside vocab.txt for `AutoTokenizer`: name of the file -> what it holds.
 
-    tokenizer.json is not written: `transformers` makes it from these.
+    There is no tokenizer.json: `transformers` makes it from these by itself.
     """
     present = {role: token for role, token in _SPECIAL_TOKENS.items() if token in vocab}
     values = {

@@ -31,13 +31,6 @@ SUPPORTED = (
     "hf://org/name, an object-based checkpoint or a SavedModel of a tf-models-official encoder"
 )
 
-# Heads that share the names `output_weights` and `output_bias` but have different tasks.
-_ROOT_HEADS = {
-    "BertForSequenceClassification": "sentences",
-    "BertForTokenClassification": "tokens",
-    "BertForMultipleChoice": "choices",
-}
-_ROOT_NAMES = ("output_weights", "output_bias")
 
 # First dimension of each table -> the field of the configuration that sets it.
 _ROWS = {

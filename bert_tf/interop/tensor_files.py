@@ -141,7 +141,8 @@ def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
             "the checkout of bert_tf"
         ) from error
     try:
-        save_file(dict(tensors), temporary, metadata={"format": "pt"})  # transformers requires it
+        with whole_file(path) as name:
+            save_file(dict(tensors), name, metadata={"format": "pt"})  # transformers requires it
     except SafetensorError as error:
         raise OSError(f"{path}; {error}") from error
 

@@ -91,14 +91,10 @@ class QuestionAnswerer(QuestionModel):
         max_answer_length: int = 30,
         batch_size: int = 32,
     ):
-        trained = load_model_folder(model) if isinstance(model, str) else model
-        if not isinstance(trained.task, QuestionAnsweringTask):
-            raise ValueError(
-                f"{trained.source} contains no model that answers questions. Give the output_dir of "
-                "run_squad."
-            )
-        self.task, self._tokenizer = trained.task, trained.tokenizer
-        self.has_null_odds = trained.task.version_2_with_negative
+        trained = loaded(model, "question_answering")
+        self.task = cast(QuestionAnsweringTask, trained.task)
+        self._tokenizer = trained.tokenizer
+        self.has_null_odds = self.task.version_2_with_negative
         self._settings = AnswerSettings(
             n_best_size,
             max_answer_length,

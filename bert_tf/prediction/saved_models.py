@@ -156,7 +156,7 @@ class SavedAnswerer(_Saved, QuestionModel):
 
 
 class SavedTagger(_Saved, EntityModel):
-    """A model exported by `export_saved_model` that finds entities in raw text."""
+    """A model exported by `export_saved_model`. It finds entities or labels words in raw text."""
 
     def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
         super().__init__(folder, batch_size, model)
@@ -181,13 +181,6 @@ class SavedTagger(_Saved, EntityModel):
             found = [dict(zip(names, map(_plain, values), strict=True)) for values in columns]
             answers.append({column: [entity for entity in found if entity["start"] >= 0]})
         return answers
-
-
-class SavedWordTagger(SavedTagger):
-    """A model exported by `export_saved_model` that labels every word of raw text."""
-
-    word_labels = True
-    _outputs = ("label", "word")
 
 
 class SavedChooser(_Saved, ChoiceModel):
@@ -274,17 +267,6 @@ class SavedMaskFiller(_Saved, MaskModel):
             ]
             answers.append({"masks": masks})
         return answers
-
-
-# Required inputs and outputs of a model -> its class.
-_KINDS = (
-    ({"question", "context"}, {"answer"}, SavedAnswerer),
-    ({"text_a", "choices"}, {"choice"}, SavedChooser),
-    ({"text"}, {"entity"}, SavedTagger),
-    ({"text"}, {"word"}, SavedWordTagger),
-    ({"text"}, {"token", "probability"}, SavedMaskFiller),
-    ({"text_a"}, {"embedding"}, SavedEncoder),
-)
 
 
 def load_saved_model(folder: str, batch_size: int = 32) -> TextModel:

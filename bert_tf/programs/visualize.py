@@ -42,7 +42,7 @@ _SEPARATOR = " ||| "
 
 
 @dataclass(frozen=True, kw_only=True)
-class VisualizationOptions:
+class VisualizationOptions(Options):
     """Flags of visualize."""
 
     model_dir: str = option(

@@ -64,13 +64,4 @@ def write_warmup_requests(
 
 def _field(number: int, payload: bytes) -> bytes:
     """Encode a length-delimited field: tag, length, value."""
-    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
-
-
-def _varint(value: int) -> bytes:
-    """Encode seven bits per byte, the lowest first; the eighth bit marks that more bytes follow."""
-    parts = []
-    while value > 127:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*parts, value])
+    return varint(number << 3 | 2) + varint(len(payload)) + payload

@@ -43,9 +43,9 @@ def test_the_configuration_is_that_of_the_flag_else_that_beside_the_checkpoint(t
 
 def test_a_model_without_a_configuration_is_refused():
     with pytest.raises(ValueError, match=r"no bert_config.json .*downloads/model.ckpt"):
-        setup.find_config(None, checkpoint())
+        sidecar.find_config(None, checkpoint())
     with pytest.raises(ValueError, match=r"Give init_checkp"):
-        setup.find_config(None, None)
+        sidecar.find_config(None, None)
 
 
 def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differences(tmp_path):
@@ -178,9 +178,9 @@ def test_one_token_in_twenty_may_be_replaced(known, tmp_path, replaced, is_refus
 
 def test_a_run_without_a_vocabulary_is_refused():
     with pytest.raises(ValueError, match=r"no vocabulary .*downloads/model.ckpt. Give vocab_f"):
-        setup.load_tokenizer(None, None, checkpoint(), CONFIG)
+        sidecar.load_tokenizer(None, None, checkpoint(), CONFIG)
     with pytest.raises(ValueError, match=r"no vocabulary without a checkpoint. Give vocab_file"):
-        setup.load_tokenizer(None, None, None, CONFIG)
+        sidecar.load_tokenizer(None, None, None, CONFIG)
 
 
 def test_a_vocabulary_with_more_tokens_than_the_model_is_refused():
