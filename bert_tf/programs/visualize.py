@@ -5,6 +5,7 @@ The page needs nothing but a browser: no network, no library.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -110,7 +111,13 @@ def make_view(trained: TrainedModel, options: VisualizationOptions) -> View:
     if isinstance(trained.model, BertModel):
         return _encoder_view(trained, options.text)
     model = Predictor(trained).text_model
-    return _VIEWS[type(model)](model, trained, options)
+    return _view(model, trained, options)
+
+
+@functools.singledispatch
+def _view(model: TextModel, trained: TrainedModel, options: VisualizationOptions) -> View:
+    """Return the view of a type of model."""
+    raise NotImplementedError(type(model).__name__)
 
 
 def _item(model: TextModel, text: str) -> Any:
@@ -128,6 +135,7 @@ def _encoder_view(trained: TrainedModel, text: str) -> View:
     return View(sequence, {"tokens": str(len(sequence.input_ids))})
 
 
+@_view.register
 def _classifier_view(
     model: TextClassifier, trained: TrainedModel, options: VisualizationOptions
 ) -> View:
@@ -166,6 +174,7 @@ def _log_odds(index: int) -> Callable[[dict], tf.Tensor]:
     return log_odds
 
 
+@_view.register
 def _question_view(
     model: QuestionAnswerer, trained: TrainedModel, options: VisualizationOptions
 ) -> View:
@@ -194,6 +203,7 @@ def _question_view(
     return View(sequence, figures, [span_section(tokens, start, end, chosen)])
 
 
+@_view.register
 def _entity_view(
     model: EntityRecognizer, trained: TrainedModel, options: VisualizationOptions
 ) -> View:
@@ -206,6 +216,7 @@ def _entity_view(
     return View(_packed(trained, options.text), {many: str(len(rows))}, sections)
 
 
+@_view.register
 def _choice_view(
     model: ChoicePredictor, trained: TrainedModel, options: VisualizationOptions
 ) -> View:
@@ -231,6 +242,7 @@ def _choice_view(
     return View(sequence, {"answer": answer["choice"]}, sections)
 
 
+@_view.register
 def _mask_view(model: MaskFiller, trained: TrainedModel, options: VisualizationOptions) -> View:
     prepared = model.prepare(options.text)
     (answer,) = model.answer([prepared])
@@ -242,12 +254,3 @@ def _mask_view(model: MaskFiller, trained: TrainedModel, options: VisualizationO
         for position, candidates in zip(prepared.positions, answer["masks"], strict=True)
     ]
     return View(prepared.sequence, {"best": model.short(answer)}, sections)
-
-
-_VIEWS: dict[type, Callable[..., View]] = {
-    TextClassifier: _classifier_view,
-    QuestionAnswerer: _question_view,
-    EntityRecognizer: _entity_view,
-    ChoicePredictor: _choice_view,
-    MaskFiller: _mask_view,
-}

@@ -21,7 +21,7 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -33,6 +33,7 @@ from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.hub import SCHEME
 from bert_tf.options import NO_LICENSE
 from bert_tf.pretraining.manifest import manifests_of
+from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.best_run import best_of_runs
 from bert_tf.report.command_line import changed_flags
 from bert_tf.tasks.base import Task
@@ -58,32 +59,6 @@ _LEFT_OUT = (
     *("output_dir", "feature_cache_dir", "license", "tpu_name", "tpu", "tpu_zone", "master"),
     *("gcp_project", "num_tpu_cores", "num_threads", "num_workers"),
 )
-
-
-class _Kind(NamedTuple):
-    """Pipeline name on the hub, program that trains such models, and example of a prediction."""
-
-    pipeline: str | None
-    program: str | None
-    example: str | None
-
-
-_CHOICE = 'predict([("He opens the door.", ["He goes in.", "He eats it."])])'
-_FILL = 'fill_mask("The dog [MASK] at the cat.")'
-_WORDS = 'predict(["John Smith lives in New York."])'
-_KINDS = {
-    "classification": _Kind("text-classification", "run_classifier", 'predict(["A text."])'),
-    "token_classification": _Kind("token-classification", "run_ner", _WORDS),
-    "question_answering": _Kind(
-        "question-answering", "run_squad", 'predict([("Who won?", "Denver beat Carolina.")])'
-    ),
-    "multiple_choice": _Kind("multiple-choice", "run_swag", _CHOICE),
-    "pretraining": _Kind("fill-mask", "run_pretraining", _FILL),
-    "masked_lm": _Kind("fill-mask", None, _FILL),
-    "encoder": _Kind("feature-extraction", None, 'embed(["A dog barked."])'),
-}
-_KINDS["next_sentence"] = _KINDS["encoder"]
-_OWN_KIND = _Kind(None, None, None)  # of a user's own task
 
 
 def write_training_card(
@@ -205,13 +180,13 @@ def _license_in(text: str) -> str | None:
 
 def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
     """Return the text between the markers. The user's YAML in `before` has precedence over ours."""
-    kind = _KINDS.get(facts["kind"], _OWN_KIND)
+    entry = TYPES.get(facts["kind"])  # None for a user's own task
     license = _license_in(before) or facts["license"]
     architecture = facts.get("architecture")
     values = {
         "license": license,
         "library_name": "transformers" if architecture else "bert_tf",
-        "pipeline_tag": kind.pipeline,
+        "pipeline_tag": entry.pipeline if entry else None,
         "base_model": facts["base_model"],
         "tags": "[bert]",
     }
@@ -223,11 +198,11 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
         else "Nobody has stated one. It depends on the weights that the model started from and on its "
         "data as well."
     )
-    use = _use_of_ours(kind, facts["arguments"])
+    use = _use_of_ours(entry, facts["arguments"])
     parts = {
         "Model": _table(_model_rows(folder, facts)),
         "Data": _table(facts["data"]) if "data" in facts else None,
-        "Training": _training(kind, facts["training"]) if "training" in facts else None,
+        "Training": _training(entry, facts["training"]) if "training" in facts else None,
         "Figures": _figures(folder, facts),
         "Conversion": _conversion(facts["conversion"]) if "conversion" in facts else None,
         "Use": f"{_use_of_transformers(architecture)}\n\n{use}" if architecture else use,
@@ -239,8 +214,8 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
     return f"{front}\n---\n\n{title}\n\nA BERT model (Devlin et al. 2019).\n{body}\n"
 
 
-def _training(kind: _Kind, training: Mapping[str, Any]) -> str:
-    by = f"`{kind.program}`: " if kind.program else ""
+def _training(entry: TaskType | None, training: Mapping[str, Any]) -> str:
+    by = f"`{entry.program}`: " if entry and entry.program else ""
     flags = "\n".join(training["flags"])
     return (
         f"{by}{training['step']:,} steps of {training['train_batch_size']:,} examples. The flags that "
@@ -321,26 +296,24 @@ def _figures(folder: str, facts: Mapping[str, Any]) -> str | None:
     return facts.get("figures", None if step is None else "It has not been evaluated.")
 
 
-def _use_of_ours(kind: _Kind, arguments: Mapping[str, Any]) -> str:
-    if kind.example is None:
+def _use_of_ours(entry: TaskType | None, arguments: Mapping[str, Any]) -> str:
+    if entry is None:
         return (
             "With bert_tf and the class of its task, where `FOLDER` is this folder:\n\n```python\n"
             "from bert_tf.interop.initial import initialize\n\n"
             'model = task.build_model(config)\ninitialize(model, "FOLDER")\n```'
         )
-    example = (
-        'predict([("A text.", "Another text.")])' if arguments.get("is_pair") else kind.example
-    )
+    example = 'predict([("A text.", "Another text.")])' if arguments.get("is_pair") else entry.usage
     text = (
         "With bert_tf, where `FOLDER` is this folder:\n\n"
         "```python\nimport bert_tf\n\n"
         f'model = bert_tf.load("FOLDER")\nprint(model.{example})\n```'
     )
-    if kind.program is None:
+    if not entry.program:
         return text
     return (
-        f"{text}\n\n`{kind.program} --do_eval --init_checkpoint=FOLDER` evaluates it on other data, "
-        f"`{kind.program} --do_train --init_checkpoint=FOLDER` trains on from its weights, and "
+        f"{text}\n\n`{entry.program} --do_eval --init_checkpoint=FOLDER` evaluates it on other data, "
+        f"`{entry.program} --do_train --init_checkpoint=FOLDER` trains on from its weights, and "
         "`export_saved_model --model_dir=FOLDER` makes a SavedModel."
     )
 
