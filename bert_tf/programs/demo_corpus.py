@@ -28,7 +28,7 @@ from pathlib import Path
 from bert_tf.data.files import write_text
 
 SENTENCES_PER_DOCUMENT = 50  # longer files become several documents
-HELD_OUT_EVERY = 10  # the last of ten source files of a library is held out
+HELD_OUT_EVERY = 8  # the last of eight source files of a library is held out
 MIN_WORDS = 8  # of a sentence to classify
 # Folders of tests, of other packages and of generated import lists.
 SKIPPED_FOLDERS = {"__pycache__", "_api", "dist-packages", "site-packages", "test", "tests"}
