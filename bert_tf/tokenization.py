@@ -8,20 +8,20 @@
 Bulk work calls `FullTokenizer.encode`, which caches the ids of each distinct word.
 `bert_tf.text_ops.tokenizer` is the same tokenization as TensorFlow operations.
 
-Source: google-research/bert, tokenization.py. Differences in vocabulary files: duplicate lines and
-bytes that are not UTF-8 raise errors with the line number. A byte order mark is dropped. The check
-whether a checkpoint is cased is in bert_tf/interop/sidecar.py.
+Source: google-research/bert, tokenization.py.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import unicodedata
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import chain
 from typing import Any, TypeVar
+
+from bert_tf.characters import CLEANED, SPACED_PUNCTUATION, lower_and_strip_accents
+from bert_tf.vocabulary import load_vocab
 
 MAX_INPUT_CHARS_PER_WORD = 200  # a longer word is [UNK]
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -55,54 +55,6 @@ def whitespace_tokenize(text: str) -> list[str]:
 # ------------------------------------------------------------------------------------- vocabulary
 
 
-def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) -> dict[str, int]:
-    """Read a vocabulary with one token per line. The id is the line number, from 0.
-
-    Lines end at "\\n" and are stripped as by `str.strip`, so "\\r\\n" works too. The published Chinese
-    vocabulary has a line with U+2028 alone, which becomes the token "".
-
-    Args:
-        vocab_file: local path, or a remote one (`gs://...`), read through `tf.io.gfile`.
-        required: tokens that the file must contain, such as `SPECIAL_TOKENS`.
-
-    Returns:
-        token -> id, in the order of the ids.
-
-    Raises:
-        ValueError: a token is duplicated, a required one is missing, or the file is not UTF-8.
-    """
-    name = os.fspath(vocab_file)
-    data = _read_bytes(name)
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(
-            f"{name}:{line}: the vocabulary is not UTF-8: byte 0x{data[error.start]:02x} at "
-            f"offset {error.start} is invalid ({error.reason}). Save the file as UTF-8."
-        ) from error
-    lines = text.removeprefix("\ufeff").split("\n")
-    if not lines[-1]:  # the empty part after the last "\n"
-        lines.pop()
-    vocab: dict[str, int] = {}
-    for index, content in enumerate(lines):
-        token = content.strip()
-        first = vocab.setdefault(token, index)
-        if first != index:
-            raise ValueError(
-                f"{name}:{index + 1}: the token {token!r} duplicates line {first + 1}, but each "
-                "token has one id. If the checkpoint's word embeddings have no row for it, remove "
-                "the line. Otherwise replace it by a placeholder such as [unused0]."
-            )
-    missing = [token for token in required if token not in vocab]
-    if missing:
-        raise ValueError(
-            f"{name} has {len(vocab)} tokens, but not {', '.join(missing)}, which the tokenizer "
-            "needs. A vocabulary contains one token per line. Use the `vocab.txt` of the checkpoint."
-        )
-    return vocab
-
-
 def convert_by_vocab(vocab: Mapping[_Key, _Value], items: Iterable[_Key]) -> list[_Value]:
     """Return `vocab[item]` for each item, tokens or ids. Raise KeyError if one is unknown."""
     try:
@@ -130,85 +82,6 @@ def convert_ids_to_tokens(inv_vocab: Mapping[int, str], ids: Iterable[int]) -> l
     return convert_by_vocab(inv_vocab, ids)
 
 
-# ------------------------------------------------------------------------------- character classes
-
-
-def is_dropped(char: str) -> bool:
-    """Return whether cleaning removes `char`: U+0000, U+FFFD, control and format characters."""
-    if char in "\t\n\r":
-        return False
-    return char in "\x00\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
-
-
-def is_whitespace(char: str) -> bool:
-    """Return whether `char` separates words. U+2028 and U+2029 do, as in `str.split`."""
-    return char in " \t\n\r\u2028\u2029" or unicodedata.category(char) == "Zs"
-
-
-def is_punctuation(char: str) -> bool:
-    """Return whether `char` is punctuation in Unicode, or an ASCII symbol such as "$" or "^"."""
-    if char.isascii():
-        return char.isprintable() and not (char.isalnum() or char == " ")
-    return unicodedata.category(char).startswith("P")
-
-
-# Blocks of ideographs. Hangul, Hiragana and Katakana are omitted because they are letters of words.
-CHINESE_BLOCKS = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
-)
-
-
-def is_chinese_char(code_point: int) -> bool:
-    """Return whether the character is an ideograph, which is always a separate word."""
-    return any(first <= code_point <= last for first, last in CHINESE_BLOCKS)
-
-
-class _CleaningTable(dict):
-    """Table for `str.translate` that cleans text before words are split. Filled on demand."""
-
-    def __missing__(self, code_point: int) -> str | int | None:
-        char = chr(code_point)
-        result: str | int | None
-        if is_dropped(char):
-            result = None
-        elif is_whitespace(char):
-            result = " "
-        elif is_chinese_char(code_point):
-            result = f" {char} "
-        else:
-            result = code_point
-        self[code_point] = result
-        return result
-
-
-class _PunctuationTable(dict):
-    """Table for `str.translate` that puts spaces around punctuation."""
-
-    def __missing__(self, code_point: int) -> str | int:
-        char = chr(code_point)
-        result = self[code_point] = f" {char} " if is_punctuation(char) else code_point
-        return result
-
-
-class _AccentTable(dict):
-    """Table for `str.translate` after NFD that drops non-spacing marks (Mn)."""
-
-    def __missing__(self, code_point: int) -> int | None:
-        is_mark = unicodedata.category(chr(code_point)) == "Mn"
-        result = self[code_point] = None if is_mark else code_point
-        return result
-
-
-_CLEANED = _CleaningTable()
-_SPACED_PUNCTUATION = _PunctuationTable()
-_WITHOUT_ACCENTS = _AccentTable()
 _ASCII_TOKENS = re.compile("[A-Za-z0-9]+|[!-~]").findall
 
 
@@ -229,7 +102,7 @@ class BasicTokenizer:
         self.do_lower_case = do_lower_case
 
     def tokenize(self, text: str | bytes) -> list[str]:
-        words = convert_to_unicode(text).translate(_CLEANED).split()
+        words = convert_to_unicode(text).translate(CLEANED).split()
         return list(chain.from_iterable(map(self._split_word, words)))
 
     def _split_word(self, word: str) -> list[str]:
@@ -243,15 +116,7 @@ class BasicTokenizer:
             return [word]
         if word.isascii():
             return _ASCII_TOKENS(word)
-        return word.translate(_SPACED_PUNCTUATION).split()
-
-
-def lower_and_strip_accents(word: str) -> str:
-    """Return `word` as in an uncased vocabulary: "Élan" -> "elan"."""
-    word = word.lower()
-    if word.isascii():
-        return word
-    return unicodedata.normalize("NFD", word).translate(_WITHOUT_ACCENTS)
+        return word.translate(SPACED_PUNCTUATION).split()
 
 
 class WordpieceTokenizer:
@@ -471,7 +336,7 @@ class FullTokenizer:
         if raw_word.isascii() and raw_word.isprintable():  # nothing to clean
             tokens = split_word(raw_word)
         else:
-            words = raw_word.translate(_CLEANED).split()
+            words = raw_word.translate(CLEANED).split()
             tokens = list(chain.from_iterable(map(split_word, words)))
         if len(tokens) == 1:
             return self._token_ids[tokens[0]]
@@ -514,14 +379,3 @@ class _WordCache(dict):
                 self.clear()
             self[word] = ids
         return ids
-
-
-# ------------------------------------------------------------------------------------------- files
-
-
-def _read_bytes(path: str) -> bytes:
-    if "://" in path:
-        with import_module("tensorflow").io.gfile.GFile(path, "rb") as file:
-            return file.read()
-    with open(path, "rb") as file:
-        return file.read()

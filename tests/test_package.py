@@ -23,6 +23,8 @@ ROOT = Path(bert_tf.__file__).parent
 ORDER = [
     "quiet",
     "config",
+    "characters",
+    "vocabulary",
     "tokenization",
     "metrics",
     "registry",

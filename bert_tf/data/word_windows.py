@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from bert_tf.characters import is_chinese_char, is_punctuation, is_whitespace
 from bert_tf.data.packing import PackedSequence, pack
-from bert_tf.tokenization import FullTokenizer, is_chinese_char, is_punctuation, is_whitespace
+from bert_tf.tokenization import FullTokenizer
 
 
 class Window(NamedTuple):

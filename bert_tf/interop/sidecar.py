@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
 
+from bert_tf.characters import lower_and_strip_accents
 from bert_tf.config import BertConfig, parse_json
 from bert_tf.interop.checkpoint import MOST_REPLACED, PretrainedCheckpoint, file_beside, read_json
 from bert_tf.interop.hub import local_path
-from bert_tf.tokenization import FullTokenizer, load_vocab, lower_and_strip_accents
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from typing import NamedTuple
 
+from bert_tf.characters import lower_and_strip_accents
 from bert_tf.data.readers import read_lines
-from bert_tf.tokenization import lower_and_strip_accents
 
 logger = logging.getLogger(__name__)
 

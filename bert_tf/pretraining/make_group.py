@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
+from bert_tf.characters import CHINESE_BLOCKS, is_chinese_char
 from bert_tf.data.packing import add_special_tokens
 from bert_tf.data.python_random import RandomWords
 from bert_tf.data.records import RecordWriter
@@ -27,7 +28,7 @@ from bert_tf.pretraining.manifest import Counts, DoneGroup, Shard
 from bert_tf.pretraining.masking import Masker, check_vocabulary, continuation_ids
 from bert_tf.pretraining.sentence_pairs import Document, make_sequences
 from bert_tf.pretraining.settings import RecordSettings
-from bert_tf.tokenization import CHINESE_BLOCKS, FullTokenizer, is_chinese_char
+from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
 

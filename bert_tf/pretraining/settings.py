@@ -14,7 +14,7 @@ from typing import Any
 from bert_tf.interop.sidecar import find_case
 from bert_tf.options import errors_option, option
 from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
-from bert_tf.tokenization import load_vocab
+from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)
 

@@ -17,13 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from bert_tf.tokenization import (
-    MAX_INPUT_CHARS_PER_WORD,
-    BasicTokenizer,
-    WordpieceTokenizer,
-    is_chinese_char,
-    is_punctuation,
-)
+from bert_tf.characters import is_chinese_char, is_punctuation
+from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD, BasicTokenizer, WordpieceTokenizer
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.tokenization import is_chinese_char, is_dropped, is_punctuation, is_whitespace
+from bert_tf.characters import is_chinese_char, is_dropped, is_punctuation, is_whitespace
 
 # In the graph the bits above a code point's value are its properties. After the first look-up the
 # value is the cleaned (and lower-cased, decomposed) character, or 0 if it was dropped.

@@ -13,7 +13,8 @@ from bert_tf.config import BertConfig
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.pretraining.wordpieces import first_tokens
 from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
-from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer, load_vocab
+from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
+from bert_tf.vocabulary import load_vocab
 
 TEXT = "The tide is low.\nLower tides are wider.\n\nZürich is wide.\n" * 3
 

@@ -1,0 +1,67 @@
+"""Vocabulary files: one token per line, whose number is its id.
+
+Source: google-research/bert, tokenization.py. Unlike there, duplicate lines and bytes that are not
+UTF-8 raise errors with the line number. A byte order mark is dropped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from importlib import import_module
+
+
+def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) -> dict[str, int]:
+    """Read a vocabulary with one token per line. The id is the line number, from 0.
+
+    Lines end at "\\n" and are stripped as by `str.strip`, so "\\r\\n" works too. The published Chinese
+    vocabulary has a line with U+2028 alone, which becomes the token "".
+
+    Args:
+        vocab_file: local path, or a remote one (`gs://...`), read through `tf.io.gfile`.
+        required: tokens that the file must contain, such as `SPECIAL_TOKENS`.
+
+    Returns:
+        token -> id, in the order of the ids.
+
+    Raises:
+        ValueError: a token is duplicated, a required one is missing, or the file is not UTF-8.
+    """
+    name = os.fspath(vocab_file)
+    data = _read_bytes(name)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(
+            f"{name}:{line}: the vocabulary is not UTF-8: byte 0x{data[error.start]:02x} at "
+            f"offset {error.start} is invalid ({error.reason}). Save the file as UTF-8."
+        ) from error
+    lines = text.removeprefix("\ufeff").split("\n")
+    if not lines[-1]:  # the empty part after the last "\n"
+        lines.pop()
+    vocab: dict[str, int] = {}
+    for index, content in enumerate(lines):
+        token = content.strip()
+        first = vocab.setdefault(token, index)
+        if first != index:
+            raise ValueError(
+                f"{name}:{index + 1}: the token {token!r} duplicates line {first + 1}, but each "
+                "token has one id. If the checkpoint's word embeddings have no row for it, remove "
+                "the line. Otherwise replace it by a placeholder such as [unused0]."
+            )
+    missing = [token for token in required if token not in vocab]
+    if missing:
+        raise ValueError(
+            f"{name} has {len(vocab)} tokens, but not {', '.join(missing)}, which the tokenizer "
+            "needs. A vocabulary contains one token per line. Use the `vocab.txt` of the checkpoint."
+        )
+    return vocab
+
+
+def _read_bytes(path: str) -> bytes:
+    if "://" in path:
+        with import_module("tensorflow").io.gfile.GFile(path, "rb") as file:
+            return file.read()
+    with open(path, "rb") as file:
+        return file.read()
