@@ -11,7 +11,7 @@ import pytest
 from bert_tf import __main__ as programs
 from bert_tf import cli
 
-RUN_SCRIPTS = Path(__file__).parents[1] / "run_scripts"
+RUN_SCRIPTS = Path(__file__).parents[2] / "run_scripts"
 
 
 def what_a_script_calls(script):
