@@ -24,7 +24,7 @@ class TaskType:
 
     Args:
         name: in task.json and `--head`; also the name of its file in every package.
-        architecture: Hugging Face's class.
+        architecture: Hugging Face's class, or "".
         variables: beginnings of the names of the head's variables; whole names at the root.
         uses_pooler: True if Hugging Face's class has a pooler. Ours and the reference's always have one.
         has_labels: True if the outputs have names.
@@ -37,7 +37,7 @@ class TaskType:
     """
 
     name: str
-    architecture: str
+    architecture: str = ""
     variables: tuple[str, ...] = ()
     uses_pooler: bool = True
     has_labels: bool = False
@@ -170,5 +170,5 @@ TYPES = {
         ),
     )
 }
-BY_ARCHITECTURE = {entry.architecture: entry for entry in TYPES.values()}
+BY_ARCHITECTURE = {entry.architecture: entry for entry in TYPES.values() if entry.architecture}
 TASK_NAMES = tuple(name for name, entry in TYPES.items() if entry.task)

@@ -57,7 +57,8 @@ def page() -> str:
     parts = [HEADER]
     for script, options_class in option_classes().items():
         parts.append(f"\n## {script}\n\n| flag | default | |\n|---|---|---|\n")
-        for name, field in flags_of(options_class).items():
+        flags = flags_of(options_class).items()
+        for name, field in sorted(flags, key=lambda flag: flag[1].default is not dataclasses.MISSING):
             text = field.metadata["help"]
             if "choices" in field.metadata:
                 text += (
