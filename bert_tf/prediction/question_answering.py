@@ -45,7 +45,7 @@ class QuestionModel(TextModel):
         """Return (question, text), separated by a tab."""
         question, tab, text = line.partition("\t")
         if not tab:
-            raise ValueError("A line must be a question, a tab, and a text with the answer.")
+            raise ValueError("A line must be a question, a tab, and the text with the answer.")
         return question, text
 
     def checked(self, item: tuple[str, str]) -> tuple[str, str]:
