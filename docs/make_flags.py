@@ -58,7 +58,9 @@ def page() -> str:
     for script, options_class in option_classes().items():
         parts.append(f"\n## {script}\n\n| flag | default | |\n|---|---|---|\n")
         flags = flags_of(options_class).items()
-        for name, field in sorted(flags, key=lambda flag: flag[1].default is not dataclasses.MISSING):
+        for name, field in sorted(
+            flags, key=lambda flag: flag[1].default is not dataclasses.MISSING
+        ):
             text = field.metadata["help"]
             if "choices" in field.metadata:
                 text += (

@@ -10,11 +10,8 @@ import numpy as np
 import pytest
 from pages import figures_of
 from tiny_runs import (
-    Interruption,
-    assert_bit_equal,
     checkpoint_arrays,
     classifier_options,
-    interrupt_at,
     moods,
     pairs,
     read_results,
@@ -270,22 +267,6 @@ def test_the_encoder_comes_from_pre_training_and_the_output_layer_is_named_as_ne
     word = "bert/embeddings/word_embeddings"
     np.testing.assert_allclose(after[word], before[word], atol=options.learning_rate * 4)
     assert not any(name.startswith("cls/") for name in after)
-
-
-def test_an_interrupted_run_ends_with_the_bits_of_an_uninterrupted_one(
-    training, sentence_model, monkeypatch
-):
-    options = dataclasses.replace(training, save_checkpoints_steps=25)
-    with monkeypatch.context() as patch, pytest.raises(Interruption):
-        interrupt_at(patch, step=40)
-        run_classifier(options)
-    assert latest_checkpoint(options.output_dir).endswith("model.ckpt-25")
-    run_classifier(options)
-    found, expected = (
-        checkpoint_arrays(f"{folder}/model.ckpt-67")
-        for folder in (options.output_dir, sentence_model)
-    )
-    assert_bit_equal(found, expected)
 
 
 def test_evaluation_afterwards_needs_only_the_data_and_the_folder(

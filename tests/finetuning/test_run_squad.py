@@ -11,10 +11,7 @@ import pytest
 from absl import flags
 from pages import figures_of
 from tiny_runs import (
-    Interruption,
-    assert_bit_equal,
     checkpoint_arrays,
-    interrupt_at,
     read_results,
 )
 from tiny_squad import squad_options
@@ -218,22 +215,6 @@ def test_the_head_is_named_as_new_after_pre_training(training, caplog):
         run_squad(training)
     expected = "new, with random values: cls/squad/output_weights, cls/squad/output_bias"
     assert expected in caplog.text
-
-
-def test_an_interrupted_run_ends_with_the_bits_of_an_uninterrupted_one(
-    training, tmp_path, monkeypatch
-):
-    options = dataclasses.replace(training, save_checkpoints_steps=3, num_train_epochs=0.8)
-    run_squad(dataclasses.replace(options, output_dir=str(tmp_path / "whole")))
-    with monkeypatch.context() as patch, pytest.raises(Interruption):
-        interrupt_at(patch, step=5)
-        run_squad(options)
-    run_squad(options)
-    found, expected = (
-        checkpoint_arrays(latest_checkpoint(str(folder)))
-        for folder in (options.output_dir, tmp_path / "whole")
-    )
-    assert_bit_equal(found, expected)
 
 
 # ------------------------------------------------------------------------------------------ ensembles

@@ -4,7 +4,14 @@ import json
 from dataclasses import replace
 
 import pytest
-from tiny_runs import Interruption, classifier_options, interrupt_at, pretraining_options
+from tiny_runs import (
+    Interruption,
+    assert_bit_equal,
+    checkpoint_arrays,
+    classifier_options,
+    interrupt_at,
+    pretraining_options,
+)
 from tiny_squad import squad_options
 from tiny_words_and_choices import ner_training, swag_options
 
@@ -99,10 +106,11 @@ def options_of(request, toy_text, tmp_path):
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_the_same_command_resumes_and_then_finds_nothing_to_train(
-    program, folders, options_of, monkeypatch, caplog
+def test_the_same_command_ends_with_the_bits_of_one_run_and_then_finds_nothing_to_train(
+    program, folders, options_of, monkeypatch, caplog, tmp_path
 ):
     options = options_of(program, folders / PROGRAMS[program])
+    program(replace(options, output_dir=str(tmp_path / "whole")))
     with monkeypatch.context() as patch, pytest.raises(Interruption):
         interrupt_at(patch, step=3)
         program(options)
@@ -112,3 +120,8 @@ def test_the_same_command_resumes_and_then_finds_nothing_to_train(
         assert latest_checkpoint(options.output_dir).endswith("model.ckpt-6")
         program(options)
     assert "Nothing to train: 6 of 6 steps are done" in caplog.text
+    found, expected = (
+        checkpoint_arrays(f"{folder}/model.ckpt-6")
+        for folder in (options.output_dir, tmp_path / "whole")
+    )
+    assert_bit_equal(found, expected)

@@ -15,9 +15,7 @@ from tiny_runs import (
     MAX_PREDICTIONS,
     MAX_SEQ_LENGTH,
     Interruption,
-    assert_bit_equal,
     checkpoint_arrays,
-    interrupt_at,
     pretraining_options,
     read_results,
     script_command,
@@ -136,21 +134,6 @@ def test_a_checkpoint_holds_every_variable_both_moments_and_the_step(pretrained)
 
 
 # -------------------------------------------------------------------------------------- interruption
-
-
-def test_an_interrupted_run_ends_with_the_bits_of_an_uninterrupted_one(
-    options, pretrained, monkeypatch
-):
-    options = dataclasses.replace(options, do_eval=False)  # which was not seen in the training
-    with monkeypatch.context() as patch, pytest.raises(Interruption):
-        interrupt_at(patch, step=100)
-        run_pretraining(options)
-    assert latest_checkpoint(options.output_dir).endswith("model.ckpt-60")
-    run_pretraining(options)
-    found, expected = (
-        checkpoint_arrays(f"{folder}/model.ckpt-150") for folder in (options.output_dir, pretrained)
-    )
-    assert_bit_equal(found, expected)
 
 
 def test_a_killed_process_leaves_a_whole_checkpoint(options):
