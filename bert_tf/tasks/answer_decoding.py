@@ -1,18 +1,18 @@
-"""From the logits of a question's windows to its answers: n-best, text, characters, odds of none.
+"""Answers from the logits of a question's windows: n-best list, text, characters, odds of no answer.
 
-An answer is worth the logit of its first token and that of its last. Both must be among the
+The score of an answer is the logit of its first token plus that of its last. Both must be among the
 `n_best_size` best of their window; the first must have its max context there.
 
-The text comes from the WordPieces as in the reference: pieces and the words of the passage are compared
-character by character, since a word may hold more than the answer ("steve smith" in "Steve Smith's").
+The text comes from the WordPieces as in the reference. Pieces and the passage's words are aligned by
+character, because a word may contain more than the answer ("steve smith" in "Steve Smith's").
 
-Several runs answer together by the mean of the probabilities in their nbest_predictions.json. A text
-that a run does not name has probability 0 in it.
+An ensemble averages the probabilities in the runs' nbest_predictions.json. A text that a run does not
+list has probability 0 in it.
 
 Shapes: W windows of the question, S sequence.
 
 Source: google-research/bert, run_squad.py, `write_predictions`, `get_final_text`. Devlin et al. 2019,
-table 2, has ensembles of 7 systems, and does not say how they vote.
+table 2, reports ensembles of 7 systems without the method of voting.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from bert_tf.data.span_windows import TokenSpan, Window
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.tokenization import BasicTokenizer, FullTokenizer
 
-# How an answer becomes word pieces to learn, and predicted pieces a text: through whole words, as in the
+# Conversion between answers and word pieces, for training and prediction: by whole words, as in the
 # reference, or by the characters of each piece.
 ANSWER_SPANS = ("words", "characters")
 
-# `null_odds` of a question that has no answer to choose from, so that no threshold asks for one.
+# `null_odds` of a question without candidates. It exceeds every threshold.
 CERTAINLY_NULL = 1e6
 
 
 @dataclass(frozen=True)
 class AnswerSettings:
-    """How answers are chosen.
+    """Settings of answer selection.
 
     Args:
-        n_best_size: answers to name, and tokens of each window that may be their first or last.
+        n_best_size: answers to list, and tokens of each window that may be their first or last.
         max_answer_length: tokens.
-        version_2_with_negative: whether there may be no answer.
-        null_score_diff_threshold: no answer is given where its odds are above this.
+        version_2_with_negative: whether a question may have no answer.
+        null_score_diff_threshold: the answer is empty if `null_odds` is greater.
         answer_spans: one of `ANSWER_SPANS`.
     """
 
@@ -60,10 +60,11 @@ class AnswerSettings:
 
 
 class Candidate(NamedTuple):
-    """A possible answer; with the text "" none.
+    """A possible answer; the text "" means no answer.
 
-    `window` and `positions` say where it is in the model's input: the number of the window among
-    those of the question, first and last position in it. They are None where there is no such place.
+    Args:
+        window: number of its window among those of the question, or None.
+        positions: first and last position in the model's input, or None.
     """
 
     text: str
@@ -78,7 +79,7 @@ class Candidate(NamedTuple):
         return self.start_logit + self.end_logit
 
     def as_json(self) -> dict[str, Any]:
-        """An entry of nbest_predictions.json."""
+        """Return an entry of nbest_predictions.json."""
         return {
             "text": self.text,
             "probability": self.probability,
@@ -89,13 +90,13 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Prediction:
-    """What is answered to a question.
+    """The answer to a question.
 
     Args:
-        text: the answer; "" is none.
-        nbest: from the best down, each text once.
-        best_answer: the best that is not ""; "" where there is none.
-        null_odds: by how much no answer beats the best one; None in SQuAD 1.1.
+        text: the answer; "" for no answer.
+        nbest: best first, each text once.
+        best_answer: the best text except ""; "" if there are no others.
+        null_odds: score of no answer minus score of `best_answer`; None in SQuAD 1.1.
     """
 
     text: str
@@ -112,12 +113,12 @@ def predict_answer(
     settings: AnswerSettings,
     report: Callable[[str], None] | None = None,
 ) -> Prediction:
-    """The answer to one question.
+    """Return the answer to one question.
 
     Args:
-        windows: of the question, in their order; none for an empty passage.
+        windows: of the question, in their order; empty for an empty passage.
         start_logits, end_logits: W arrays, float32 [S].
-        report: of `get_final_text`.
+        report: see `get_final_text`.
     """
     spans = _best_spans(windows, start_logits, end_logits, settings)
     null = None
@@ -125,12 +126,12 @@ def predict_answer(
         null = _null_candidate(start_logits, end_logits)
     nbest = _with_texts(spans, null, windows, tokenizer, settings, report)
     best = next((candidate for candidate in nbest if candidate.text), None)
-    if not nbest:  # the reference's word where nothing can be an answer
+    if not nbest:  # the reference's text without candidates
         nbest = [Candidate("empty", 0.0, 0.0, 1.0)]
     ranked = _with_probabilities(nbest)
     if null is None:
         return Prediction(ranked[0].text, ranked, ranked[0].text)
-    # The reference fails where "no answer" is all there is to choose from.
+    # The reference fails if "no answer" is the only candidate.
     null_odds = CERTAINLY_NULL if best is None else _null_odds(null, best)
     best_answer = best.text if best else ""
     is_null = null_odds > settings.null_score_diff_threshold
@@ -144,7 +145,7 @@ def _null_odds(null: Candidate, best: Candidate) -> float:
 def _null_candidate(
     start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray]
 ) -> Candidate:
-    """No answer: [CLS] of the window that thinks least of it."""
+    """Return "no answer" with the logits of the [CLS] that scores it lowest."""
     pairs = [
         (float(start[0]), float(end[0]))
         for start, end in zip(start_logits, end_logits, strict=True)
@@ -198,7 +199,7 @@ def _with_texts(
     settings: AnswerSettings,
     report: Callable[[str], None] | None,
 ) -> list[Candidate]:
-    """The best spans whose texts differ, and no answer among them (or, where it is not, behind)."""
+    """Return the best candidates with different texts, "no answer" among them or at the end."""
     nbest: list[Candidate] = []
     seen: set[str] = set()
     for candidate in _by_score(spans, null):
@@ -224,7 +225,7 @@ def _with_texts(
 
 
 def _by_score(spans: _Spans, null: Candidate | None) -> Iterator[Candidate]:
-    """All spans and `null`, from the best down; of equals the first, and `null` last."""
+    """Yield all candidates, best first. Ties keep their order, with `null` last."""
     scores = spans.start_logit + spans.end_logit
     for index in np.argsort(-scores, kind="stable"):
         if null is not None and null.score > scores[index]:
@@ -250,7 +251,7 @@ def _reference_text(
 
 
 def _with_probabilities(nbest: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """A softmax over the scores, summed in the reference's order, so that the last digit is its too."""
+    """Apply a softmax to the scores. Sum in the reference's order, for equality to the last digit."""
     best = max(candidate.score for candidate in nbest)
     shares = [math.exp(candidate.score - best) for candidate in nbest]
     total = 0.0
@@ -262,9 +263,9 @@ def _with_probabilities(nbest: Sequence[Candidate]) -> tuple[Candidate, ...]:
 def characters_of(
     candidate: Candidate, windows: Sequence[Window], tokenizer: FullTokenizer
 ) -> tuple[int, int] | None:
-    """Where an answer stands in the passage: `text[start:end]`; None for no answer.
+    """Return (start, end) of an answer in the passage, `text[start:end]`; None for no answer.
 
-    Found by the tokens alone, so that it is right also where `get_final_text` had to give all the words.
+    The tokens give the positions. They are right even if `get_final_text` returned all the words.
     """
     if candidate.window is None or candidate.positions is None:
         return None
@@ -279,7 +280,7 @@ def _characters(
 
 
 def join_pieces(pieces: Sequence[str]) -> str:
-    """Word pieces as text.
+    """Return word pieces as text.
 
     >>> join_pieces(["un", "##aff", "##able", "!"])
     'unaffable !'
@@ -294,12 +295,12 @@ def get_final_text(
     tokenizer: BasicTokenizer,
     report: Callable[[str], None] | None = None,
 ) -> str:
-    """The part of `original` that `predicted` stands for; all of it where the two do not fit.
+    """Return the part of `original` that matches `predicted`, or all of it if they do not align.
 
     Args:
-        predicted: of `join_pieces`.
-        original: the words of the passage that the pieces are of, with one space between them.
-        report: takes a sentence where the two do not fit.
+        predicted: from `join_pieces`.
+        original: the words of the passage that contain the pieces, separated by single spaces.
+        report: receives a message if the two do not align.
 
     >>> get_final_text("steve smith", "Steve Smith's", BasicTokenizer())
     'Steve Smith'
@@ -325,15 +326,15 @@ def get_final_text(
 
 NBEST_FILE = "nbest_predictions.json"
 
-NBest = Mapping[str, Sequence[Mapping[str, Any]]]  # question -> entries, from the best down
+NBest = Mapping[str, Sequence[Mapping[str, Any]]]  # question -> entries, best first
 
 
 def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -> NBest:
-    """The n-best answers of a run.
+    """Read the n-best answers of a run.
 
     Args:
-        path: of its --output_dir, or of the file itself.
-        names: the questions that must be there.
+        path: the run's --output_dir, or the file.
+        names: required questions.
 
     Raises:
         ValueError: the file is missing or damaged, lacks a question, or was made for another version.
@@ -341,15 +342,15 @@ def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -
     file = os.path.join(path, NBEST_FILE) if tf.io.gfile.isdir(path) else path
     if not tf.io.gfile.exists(file):
         raise ValueError(
-            f"`predictions`: there is no {file}. Name the output_dir of runs with do_predict."
+            f"`predictions`: {file} was not found. Name the output_dir of runs with do_predict."
         )
     nbest = read_json(file)
     for name in names:
         entries = nbest.get(name)
         if not isinstance(entries, list) or not entries:
             raise ValueError(
-                f"{file}: there is no answer to question {name}. It must have been made with the same "
-                "predict_file."
+                f"{file}: the answer to question {name} is missing. Predict the same predict_file with "
+                "every run."
             )
         for entry in entries:
             if not isinstance(entry, dict) or not {"text", "probability"} <= set(entry):
@@ -358,7 +359,7 @@ def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -
                 )
         if version_2_with_negative and all(entry["text"] for entry in entries):
             raise ValueError(
-                f"{file}: question {name} has no probability of no answer; it was made without "
+                f"{file}: question {name} has no probability of no answer, because the run did not set "
                 "version_2_with_negative."
             )
     return nbest
@@ -367,10 +368,10 @@ def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -
 def combine(
     runs: Sequence[NBest], names: Sequence[str], settings: AnswerSettings
 ) -> dict[str, Prediction]:
-    """Question -> what the runs answer together.
+    """Return question -> joint answer of the runs.
 
-    Odds of no answer are log(probability of none) - log(that of the best answer), which is what they
-    are in each run too. The logits of an entry are means over the runs that name it.
+    Odds of no answer are log(probability of no answer) - log(probability of the best answer), as in
+    each run. The logits of an entry are means over the runs that list it.
     """
     return {name: _vote([run[name] for run in runs], settings) for name in names}
 

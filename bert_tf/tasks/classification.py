@@ -1,4 +1,4 @@
-"""Classification of single sentences and of pairs: one label, several labels or a number.
+"""Classification of single sentences and of pairs: one label, multiple labels or a number.
 
 Shapes: B batch, S sequence, L labels (1 output for a number), W windows, N examples.
 """
@@ -35,11 +35,11 @@ class InputExample:
     """One row of a data set.
 
     Args:
-        guid: names the row, e.g. "dev-17".
+        guid: identifies the row, e.g. "dev-17".
         text_a: the sentence, or the first of a pair.
         text_b: the second of a pair.
-        label: a name; of a multi-label set a tuple of names; of a regression a number; None where it
-            is not known (a test set).
+        label: a name; a tuple of names if multi-label; a number for a regression; None if unknown (a
+            test set).
         origin: "file:line", for messages.
     """
 
@@ -54,15 +54,14 @@ class ClassificationTask(ExampleTask):
     """Labels or a number for each example.
 
     Args:
-        labels: in the order of the output units; none for a regression.
+        labels: in the order of the output units; empty for a regression.
         max_seq_length: S.
-        metric_names: keys of the problem type's metrics to report, the one that decides between
-            models first. None: the problem type's own.
-        is_pair: whether an example has two sentences; None if unknown, so that both are taken.
+        metric_names: metrics of the problem type to report, the one that selects models first. None: all
+            defaults of the type.
+        is_pair: whether an example has two sentences; None if unknown, so that both are accepted.
         problem_type: key of `PROBLEM_TYPES`.
-        class_weights: of the labels, in the training loss.
-        doc_stride: examples beyond S become several windows, one every so many tokens, whose logits
-            are pooled. None: they are cut.
+        class_weights: weight of each label in the training loss.
+        doc_stride: tokens between windows of a long example, whose logits are pooled. None: truncate.
         window_pooling: key of `POOLINGS`.
     """
 
@@ -89,7 +88,7 @@ class ClassificationTask(ExampleTask):
         _check_labels(labels, self.kind)
         if class_weights is not None and len(class_weights) != len(labels):
             raise ValueError(
-                f"There are {len(class_weights)} `class_weights` for {len(labels)} labels."
+                f"`class_weights` has {len(class_weights)} values for {len(labels)} labels."
             )
         if doc_stride is not None and doc_stride < 1:
             raise ValueError(f"`doc_stride` is {doc_stride}, but must be 1 or more.")
@@ -135,7 +134,7 @@ class ClassificationTask(ExampleTask):
     def of_head(cls, config, labels, max_seq_length, *, is_pair, num_choices):
         kind = problem_type_of(config, labels)
         if not kind.has_labels and len(labels) > 1:
-            return None  # several numbers
+            return None  # a regression with several outputs
         labels = labels if kind.has_labels else ()
         return cls(labels, max_seq_length, is_pair=is_pair, problem_type=kind.name)
 
@@ -145,10 +144,10 @@ class ClassificationTask(ExampleTask):
         return BertForSequenceClassification(config, self.num_outputs, dtype=dtype)
 
     def check_examples(self, examples: Iterable[InputExample]) -> None:
-        """Refuses a label that is not of this task, before anything is computed.
+        """Raise if an example has an unknown label.
 
         Raises:
-            ValueError: names the line and the labels there are.
+            ValueError: a label is unknown; the message names the line and the valid labels.
         """
         ids = _ids_of(self.labels)
         for example in examples:
@@ -161,15 +160,13 @@ class ClassificationTask(ExampleTask):
         path: str,
         num_workers: int = 1,
     ) -> int:
-        """Writes `examples` as a TFRecord file; the number of records.
-
-        That is the number of examples, or with `doc_stride` that of their windows.
+        """Write examples, or their windows with `doc_stride`. Return the number of TFRecords.
 
         Args:
             num_workers: processes that tokenize. The file is the same for any number.
 
         Raises:
-            ValueError: a label is not of this task; the message names its line.
+            ValueError: a label is unknown; the message names its line.
         """
         ids = _ids_of(self.labels)
         rows = [
@@ -180,7 +177,7 @@ class ClassificationTask(ExampleTask):
         count, num_cut = write_parts(path, self.features, make, chunks_of(rows), num_workers)
         if num_cut:
             logger.warning(
-                "%d of %d examples are longer than --max_seq_length=%d tokens and are cut. "
+                "%d of %d examples are longer than --max_seq_length=%d tokens and are truncated. "
                 "--doc_stride reads them whole.",
                 num_cut,
                 len(examples),
@@ -189,7 +186,7 @@ class ClassificationTask(ExampleTask):
         return count
 
     def count_records(self, examples: Sequence[InputExample], tokenizer: FullTokenizer) -> int:
-        """How many records `write_records` makes of the examples."""
+        """Return how many records `write_records` makes of the examples."""
         if not self.doc_stride:
             return len(examples)
         make = self._record_maker(tokenizer)
@@ -198,8 +195,10 @@ class ClassificationTask(ExampleTask):
     def windows(
         self, example: InputExample, tokenizer: FullTokenizer
     ) -> tuple[list[PackedSequence], bool]:
-        """The inputs of an example (one, unless it is long and windows are asked for), and whether
-        something of it was cut off."""
+        """Return the inputs of an example, and whether it was truncated.
+
+        There is one input, unless the example is long and `doc_stride` is set.
+        """
         return self._record_maker(tokenizer).sequences(example.text_a, example.text_b)
 
     def _record_maker(self, tokenizer: FullTokenizer) -> SentenceRecords:
@@ -208,7 +207,6 @@ class ClassificationTask(ExampleTask):
         return SentenceRecords(tokenizer, self.max_seq_length, names, self.doc_stride, dtype)
 
     def records_key(self, examples: Iterable[InputExample], tokenizer: FullTokenizer) -> str:
-        """A hash of all that `write_records` depends on."""
         settings = [self.labels, self.kind.name, self.max_seq_length, self.doc_stride]
         rows = ((example.text_a, example.text_b, example.label) for example in examples)
         return content_key(tokenizer, settings, rows)
@@ -218,7 +216,7 @@ class ClassificationTask(ExampleTask):
         return {"logits": outputs["logits"], **{name: features[name] for name in names}}
 
     def per_example(self, kept: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """`logits` and `label_ids` of each example, from those of its windows."""
+        """Return `logits` and `label_ids` of each example, pooled over its windows."""
         if not self.doc_stride:
             return dict(kept)
         _, first, number = np.unique(
@@ -231,17 +229,16 @@ class ClassificationTask(ExampleTask):
         return {"logits": logits, "label_ids": kept["label_ids"][first]}
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """`figures` of what `eval_outputs` kept."""
         kept = self.per_example(kept)
         return self.figures(kept["logits"], kept["label_ids"])
 
     def figures(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-        """`eval_loss` in nats (of a regression the squared error), and `eval_<metric>`.
+        """Return `eval_loss` in nats (squared error for a regression), and `eval_<metric>`.
 
         `loss` repeats the loss, as in the reference.
 
         Args:
-            logits: [N, L], of each example.
+            logits: [N, L].
             labels: `label_ids` of each example.
         """
         predictions = self.kind.predictions(logits)
@@ -256,7 +253,7 @@ class ClassificationTask(ExampleTask):
 def classification_features(
     max_seq_length: int, label: FeatureSpec, is_windowed: bool = False
 ) -> tuple[FeatureSpec, ...]:
-    """The reference's record for classification; with windows, also whose window it is."""
+    """Return the reference's record for classification, with the example's number for windows."""
     numbers = (FeatureSpec("example_numbers", role="id"),) if is_windowed else ()
     return (
         FeatureSpec("input_ids", (max_seq_length,)),
@@ -273,7 +270,7 @@ def _ids_of(labels: Sequence[str]) -> dict[str, int]:
 
 
 def _encoded_label(example: InputExample, ids: Mapping[str, int], kind: ProblemType) -> Any:
-    """What the record holds. Without a label it is zero, which nobody reads."""
+    """Return the label as in a record; zeros without a label."""
     label = example.label
     if label is None:
         return np.zeros(kind.feature(len(ids)).shape, np.float32)
@@ -286,33 +283,33 @@ def _encoded_label(example: InputExample, ids: Mapping[str, int], kind: ProblemT
 def _check_labels(labels: Sequence[str], kind: ProblemType) -> None:
     if not kind.has_labels:
         if labels:
-            raise ValueError(f"`labels` are {list(labels)}, but a {kind.name} has none.")
+            raise ValueError(f"`labels` are {list(labels)}, but must be empty for a {kind.name}.")
         return
     least = 2 if kind.name == "single_label" else 1
     if len(set(labels)) != len(labels) or len(labels) < least:
         number = "two or more" if least == 2 else "one or more"
         raise ValueError(
-            f"`labels` are {list(labels)}, but must be {number} that differ. "
+            f"`labels` are {list(labels)}, but must be {number}, all different. "
             "With one label there is nothing to learn."
         )
 
 
 def _check_metrics(names: Sequence[str], kind: ProblemType, num_labels: int) -> None:
     if not names:
-        raise ValueError("There are no `metric_names`: give at least one.")
+        raise ValueError("`metric_names` is empty: give at least one.")
     for name in names:
         if name not in kind.metrics:
             raise ValueError(
-                f"The metric {name!r} is not one of {', '.join(kind.metrics)}, which are those of "
+                f"The metric is {name!r}, but must be one of {', '.join(kind.metrics)} for "
                 f"problem_type={kind.name}."
             )
         if name == "f1" and num_labels != 2:
             raise ValueError(
-                f"The metric 'f1' is of two labels, and there are {num_labels}. Use f1_macro."
+                f"The metric 'f1' needs two labels, but there are {num_labels}. Use f1_macro."
             )
 
 
-# What a data set says of an example: a name, names, a number; None where it is not known.
+# The label of an example: a name, names, a number; None if unknown.
 Label = str | tuple[str, ...] | float | None
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 Metric = Callable[[np.ndarray, np.ndarray], float]  # predictions, labels
@@ -320,19 +317,19 @@ Metric = Callable[[np.ndarray, np.ndarray], float]  # predictions, labels
 
 @dataclass(frozen=True)
 class ProblemType:
-    """One kind of label.
+    """One type of label.
 
     Args:
-        name: of --problem_type.
+        name: value of --problem_type.
         huggingface: `problem_type` in Hugging Face's config.json.
-        has_labels: whether the outputs stand for named labels; else there is one, a number.
-        metrics: by name, of (predictions, labels) as `predictions` and the records hold them.
-        default_metrics: reported where nobody says which.
+        has_labels: whether the outputs have names; otherwise the single output is a number.
+        metrics: name -> function of (predictions, labels), as in `predictions` and the records.
+        default_metrics: reported unless the user chooses others.
         feature: number of labels -> `label_ids` in the records.
         encode: (label, id of each name) -> the value of that feature.
-        loss: weights of the labels or None -> what is minimised.
-        mean_loss: (logits [N, L], labels) -> that loss over a set, unweighted.
-        predictions: logits [N, L] -> what the metrics compare with the labels.
+        loss: weights of the labels or None -> the training loss.
+        mean_loss: (logits [N, L], labels) -> unweighted mean of that loss.
+        predictions: logits [N, L] -> values that the metrics compare with the labels.
         shown: logits [N, L] -> rows of `test_results.tsv`.
     """
 
@@ -368,7 +365,7 @@ def _number(label: float, ids: Mapping[str, int]) -> float:
         value = math.nan
     if not abs(value) <= _FLOAT32_MAX:
         raise ValueError(
-            f"the label is {label!r}, but must be a finite number (problem_type=regression)."
+            f"the label is {label!r}, but must be a finite number for problem_type=regression."
         )
     return value
 
@@ -442,7 +439,7 @@ PROBLEM_TYPES = {kind.name: kind for kind in (SINGLE_LABEL, MULTI_LABEL, REGRESS
 
 
 def problem_type_of(config: BertConfig, labels: Sequence[str]) -> ProblemType:
-    """Return what Hugging Face's config.json states. Default, as there: one output is a number."""
+    """Return the type in Hugging Face's config.json. Default, as there: one output is a number."""
     stated = config.extra.get("problem_type")
     default = REGRESSION if len(labels) == 1 else SINGLE_LABEL
     return next((kind for kind in PROBLEM_TYPES.values() if kind.huggingface == stated), default)

@@ -1,7 +1,7 @@
-"""Data sets in the layout of the GLUE download, and XNLI: one row of a table each.
+"""Data sets in the layout of the GLUE download, and XNLI: one table row per example.
 
-Source: google-research/bert, run_classifier.py, the `DataProcessor` classes; for what is not there,
-the files of GLUE (gluebenchmark.com) and XNLI-1.0 themselves.
+Source: google-research/bert, run_classifier.py, the `DataProcessor` classes. Tasks that it lacks follow
+the files of GLUE (gluebenchmark.com) and XNLI-1.0.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Split:
     """One file of a data set. Columns are counted from 0; -1 is the last.
 
     Args:
-        file: its name; "{language}" stands for that of XNLI.
+        file: its name; "{language}" is replaced by the language of XNLI.
         text_a, text_b: columns of the sentences; `text_b` is None for single sentences.
-        label: column of the label; None where there is none.
-        header: whether the first line is one.
-        language: column of the language; only the rows of that language belong to the split.
-        submission: name of the file that the GLUE leaderboard takes for it.
+        label: column of the label; None for a test set.
+        header: whether the first line is a header.
+        language: column of the language; rows in other languages are skipped.
+        submission: name of the split's file for the GLUE leaderboard.
     """
 
     file: str
@@ -50,17 +50,16 @@ class GlueTask:
     """One data set.
 
     Args:
-        name: of --task_name.
+        name: value of --task_name.
         splits: "train", "dev", "test"; others are named "dev_..." and "test_...".
-        labels: in the order of the output units; none for a regression.
-        metrics: reported, the official ones first.
-        problem_type: key of `problem_types.PROBLEM_TYPES`.
-        spellings: of labels in the files -> how they are meant.
-        has_broken_rows: whether the official files have rows with too few columns, so that these are
-            counted and left out instead of refused.
-        range: least and largest number, of a regression; predictions beyond are brought back to it in
-            the file for the leaderboard.
-        label_names: what models on Hugging Face's hub call `labels`, in the same order; from the
+        labels: in the order of the output units; empty for a regression.
+        metrics: to report, the official ones first.
+        problem_type: key of `tasks.classification.PROBLEM_TYPES`.
+        spellings: label in the files -> label in `labels`.
+        has_broken_rows: whether the official files have rows with too few columns. Such rows are then
+            counted and skipped instead of rejected.
+        range: minimum and maximum of a regression. The leaderboard's file clips predictions to it.
+        label_names: names of `labels` in models on Hugging Face's hub, in the same order. Source: the
             `ClassLabel`s of the data set `nyu-mll/glue`.
     """
 
@@ -80,7 +79,7 @@ class GlueTask:
 
 
 def _splits(submission: str, columns: tuple, test_columns: tuple, **kwargs) -> dict[str, Split]:
-    """train.tsv, dev.tsv and test.tsv, with (text_a, text_b, label) and (text_a, text_b)."""
+    """Return train.tsv, dev.tsv and test.tsv with (text_a, text_b, label) and (text_a, text_b)."""
     return {
         "train": Split("train.tsv", *columns, **kwargs),
         "dev": Split("dev.tsv", *columns, **kwargs),
@@ -157,10 +156,10 @@ GLUE_TASKS = {
 
 
 def find_glue_task(name: str) -> GlueTask:
-    """The task named `name`, in any case, with or without hyphens.
+    """Return the task named `name`, in any case, with or without hyphens.
 
     Raises:
-        ValueError: there is none; the message lists those there are.
+        ValueError: the name is unknown; the message lists the known ones.
     """
     for task in GLUE_TASKS.values():
         if task.name.replace("-", "") == name.lower().replace("-", ""):
@@ -172,8 +171,7 @@ def find_glue_task(name: str) -> GlueTask:
 
 
 def splits_of(task: GlueTask, data_dir: str, kind: str) -> list[str]:
-    """The splits that a run uses: `kind` itself, and of the others, such as "dev_mismatched", those
-    whose file is there.
+    """Return the splits that a run uses: `kind`, and existing variants such as "dev_mismatched".
 
     Args:
         kind: "train", "dev" or "test".
@@ -183,8 +181,8 @@ def splits_of(task: GlueTask, data_dir: str, kind: str) -> list[str]:
     """
     if kind not in task.splits:
         raise ValueError(
-            f"task_name={task.name} has no {kind} set: it is only predicted, with a model that was "
-            "trained on another data set (mnli for ax). Leave do_train and do_eval out."
+            f"task_name={task.name} has no {kind} set. Predict it with a model that was trained on "
+            "another data set (mnli for ax), without do_train and do_eval."
         )
     further = [name for name in task.splits if name.startswith(f"{kind}_")]
     return [kind] + [
@@ -197,14 +195,14 @@ def splits_of(task: GlueTask, data_dir: str, kind: str) -> list[str]:
 def read_glue(
     task: GlueTask, data_dir: str, split: str, language: str = ""
 ) -> Iterator[InputExample]:
-    """The examples of one split; those of test have no label.
+    """Yield the examples of one split; test examples have no label.
 
     Args:
         split: key of `task.splits`.
-        language: of XNLI: "zh" and so on.
+        language: of XNLI, e.g. "zh".
 
     Raises:
-        ValueError: a row has too few columns, or a score is no number; the message has file and line.
+        ValueError: a row has too few columns, or a score is not a number; the message has file and line.
     """
     layout = task.splits[split]
     path = os.path.join(data_dir, layout.file.format(language=language))
@@ -237,7 +235,7 @@ def read_glue(
         )
     if broken:
         logger.warning(
-            "%d rows of %s have too few columns and are left out. The first, %s: %s",
+            "%d rows of %s have too few columns and are skipped. The first, %s: %s",
             len(broken),
             path,
             broken[0].place,
@@ -250,11 +248,10 @@ def read_glue(
 
 
 def submission_lines(task: GlueTask, predictions: list) -> list[str]:
-    """What the GLUE leaderboard takes: a header, then number of the example and prediction.
+    """Return the lines for the GLUE leaderboard: a header, then example number and prediction.
 
     Args:
-        predictions: of each example of a test set the number of its label, or of a regression the
-            number itself.
+        predictions: index of the label of each test example, or the number of a regression.
     """
     if task.labels:
         shown = [task.labels[index] for index in predictions]
@@ -274,7 +271,7 @@ def _label(task: GlueTask, layout: Split, row: Row) -> Label:
         return float(label)
     except ValueError as error:
         raise ValueError(
-            f"{row.place}: column {layout.label} of {task.name} holds {label!r}, but must hold a number."
+            f"{row.place}: column {layout.label} of {task.name} is {label!r}, but must be a number."
         ) from error
 
 

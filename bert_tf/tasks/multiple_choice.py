@@ -1,7 +1,7 @@
-"""Multiple choice: which of K texts goes with the first one.
+"""Multiple choice: the best of K texts to complete the first one.
 
-Each choice is a pair of texts, and the score of a choice is the product of its pooled [CLS] vector with
-one learned vector; a softmax over the choices makes probabilities (Devlin et al. 2019, section 4.4).
+Each choice is a pair of texts. Its score is the product of its pooled [CLS] vector and a learned
+vector. A softmax over the choices gives probabilities (Devlin et al. 2019, section 4.4).
 
 Shapes: B batch, K choices, S sequence.
 """
@@ -29,17 +29,17 @@ logger = logging.getLogger(__name__)
 
 
 class MultipleChoiceTask(ExampleTask):
-    """One of some choices.
+    """One of several choices.
 
     Args:
-        num_choices: K, the most that an example has. One with fewer is filled up with choices that get
-            no probability, so the model does not depend on K.
+        num_choices: K, the maximum of an example. Padding choices get no probability, so the model does
+            not depend on K.
         max_seq_length: S, of each choice.
     """
 
     name = "multiple_choice"
     best_metric = "eval_accuracy"
-    labels = ()  # the choices are other ones in each example
+    labels = ()  # each example has its own choices
 
     def __init__(self, num_choices: int, max_seq_length: int):
         if num_choices < 2:
@@ -66,7 +66,7 @@ class MultipleChoiceTask(ExampleTask):
         path: str,
         num_workers: int = 1,
     ) -> int:
-        """Writes `questions` as a TFRecord file; their number.
+        """Write `questions` as a TFRecord file. Return their number.
 
         Args:
             num_workers: processes that tokenize. The file is the same for any number.
@@ -80,7 +80,7 @@ class MultipleChoiceTask(ExampleTask):
         count, num_full = write_parts(path, self.features, make, chunks_of(rows), num_workers)
         if num_full:
             logger.info(
-                "%d of %d texts with their choice fill --max_seq_length=%d, and may be cut",
+                "%d of %d texts with their choice fill --max_seq_length=%d, and may be truncated",
                 num_full,
                 self.num_sequences(questions),
                 self.max_seq_length,
@@ -88,21 +88,20 @@ class MultipleChoiceTask(ExampleTask):
         return count
 
     def num_sequences(self, questions: Sequence[Question]) -> int:
-        """All their choices."""
+        """Return the number of choices of all questions."""
         return sum(len(question.choices) for question in questions)
 
     def _row(self, question: Question) -> ChoiceRow:
         num_choices = len(question.choices)
         if num_choices > self.num_choices:
             raise ValueError(
-                f"{question.origin}: there are {num_choices} choices, but the task has "
+                f"{question.origin}: there are {num_choices} choices, but the task has at most "
                 f"{self.num_choices}."
             )
-        # A test set has no labels; its records hold the first, which nobody reads.
+        # A test set has no labels. Its records contain an unused 0.
         return ChoiceRow(question.text_a, question.choices, question.label or 0)
 
     def records_key(self, questions: Iterable[Question], tokenizer: FullTokenizer) -> str:
-        """A hash of all that `write_records` depends on."""
         rows = ((question.text_a, question.choices, question.label) for question in questions)
         return content_key(tokenizer, [self.num_choices, self.max_seq_length], rows)
 
@@ -113,7 +112,7 @@ class MultipleChoiceTask(ExampleTask):
         }
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """`eval_accuracy`, and `eval_loss` in nats."""
+        """Return `eval_accuracy`, and `eval_loss` in nats."""
         logits, labels = kept["logits"], kept["label_ids"]
         loss = basic.mean_cross_entropy(logits, labels)
         accuracy = basic.accuracy(logits.argmax(axis=-1), labels)
@@ -121,7 +120,7 @@ class MultipleChoiceTask(ExampleTask):
 
 
 def multiple_choice_features(num_choices: int, max_seq_length: int) -> tuple[FeatureSpec, ...]:
-    """The sequences of all choices; `choice_mask`: 1 = a choice, 0 = padding."""
+    """Return the features of all choices; `choice_mask`: 1 = a choice, 0 = padding."""
     shape = (num_choices, max_seq_length)
     return (
         FeatureSpec("input_ids", shape),

@@ -1,4 +1,4 @@
-"""Tasks of checkpoints that no run of ours wrote, from head, labels and problem type.
+"""Tasks of checkpoints from other projects, from head, labels and problem type.
 
 A Hugging Face folder states all three in `config.json`: `architectures`, `id2label`, `problem_type`.
 """
@@ -19,7 +19,7 @@ from bert_tf.tasks.base import Task
 
 logger = logging.getLogger(__name__)
 
-_CLASSIFIER = TYPES["classification"].variables  # the variables with one row for each label
+_CLASSIFIER = TYPES["classification"].variables  # one row per label
 
 
 def make_task(
@@ -31,14 +31,14 @@ def make_task(
     is_pair: bool | None = None,
     num_choices: int = 4,
 ) -> Task | None:
-    """Return the task of a checkpoint, or None if no task of ours has such a head.
+    """Return the task of a checkpoint, or None if the head has no task.
 
     Args:
         head: from `interop.heads.find_head`.
         labels: names of the outputs, in order, if the head has any.
         max_seq_length: S. Default: `max_position_embeddings`.
-        is_pair: whether a classifier takes pairs; None if unknown, so that it takes both.
-        num_choices: the most choices of a question.
+        is_pair: whether a classifier takes pairs; None if unknown, so that both are accepted.
+        num_choices: maximum choices of a question.
     """
     task_class = head.load("task")
     if task_class is None:
@@ -50,8 +50,8 @@ def make_task(
 def default_labels(config: BertConfig, num_labels: int) -> tuple[str, ...] | None:
     """Return LABEL_0, LABEL_1, ... for a classifier that needs no `id2label`, else None.
 
-    A classifier needs none if it has a single output, a number, or is in a Hugging Face folder:
-    `transformers` uses the same names.
+    Such a classifier has a single output, a number, or is in a Hugging Face folder. `transformers` uses
+    the same names.
     """
     if num_labels == 1 or "model_type" in config.extra:
         return tuple(f"LABEL_{index}" for index in range(num_labels))
@@ -61,13 +61,13 @@ def default_labels(config: BertConfig, num_labels: int) -> tuple[str, ...] | Non
 def label_order(
     theirs: Sequence[str], ours: Sequence[str], other_names: Sequence[str] = ()
 ) -> list[int] | None:
-    """Return the row of `theirs` for each label of `ours`, or None if the names do not fit.
+    """Return the row of `theirs` for each label of `ours`, or None if the names do not match.
 
     Names are compared without regard to case, spaces, "-" and "_". LABEL_1 and 1 are one name.
 
     Args:
         theirs: labels of a checkpoint, in the order of its outputs.
-        ours: labels of the data. Their order also holds for a checkpoint that names none
+        ours: labels of the data. Their order also applies to a checkpoint without names
             (LABEL_0, LABEL_1, ... or 0, 1, ...).
         other_names: second names of `ours`, in the same order.
 
@@ -94,7 +94,7 @@ def are_unnamed(labels: Sequence[str]) -> bool:
 
 
 def spelled_as(labels: Sequence[str], found: Sequence[str]) -> tuple[str, ...]:
-    """Return `labels`, each as it is spelled in `found` if it occurs there.
+    """Return `labels` in the spelling of `found`, if they occur there.
 
     >>> spelled_as(["NEGATIVE", "POSITIVE", "MIXED"], ["positive", "negative"])
     ('negative', 'positive', 'MIXED')
@@ -119,22 +119,22 @@ def align_head(
     other_names: Sequence[str] = (),
     is_trained: bool = False,
 ) -> PretrainedCheckpoint:
-    """Return the checkpoint with the rows of its classifier in the order of a task's labels.
+    """Return the checkpoint with its classifier's rows in the order of a task's labels.
 
     Args:
-        known: what the checkpoint was trained for; None if unknown, so that nothing is compared.
-        task: what the model is for now.
+        known: task of the checkpoint; None if unknown, to skip the comparison.
+        task: task of the new model.
         other_names: second names of the labels of `task`, in their order.
-        is_trained: whether the model is trained before it is used. Then a classifier for other labels
-            is left out, and that of `task` starts with random values.
+        is_trained: whether the model will be trained. Then a classifier for other labels is dropped, and
+            that of `task` starts with random values.
 
     Raises:
-        ValueError: the classifier is for other labels, and is not trained.
+        ValueError: the classifier is for other labels, and the model will not be trained.
     """
     theirs, ours = getattr(known, "labels", ()), getattr(task, "labels", ())
     if type(known) is not type(task) or not set(_CLASSIFIER) <= set(checkpoint.arrays):
         return checkpoint
-    if not theirs or not ours:  # a number has no name
+    if not theirs or not ours:  # a regression
         return checkpoint
     order = label_order(theirs, ours, other_names)
     if order is None:
@@ -148,7 +148,7 @@ def align_head(
         return replace(checkpoint, arrays=without_classifier(checkpoint.arrays))
     if are_unnamed(theirs) and set(map(_plain, theirs)) != set(map(_plain, ours)):
         logger.warning(
-            "%s does not name its labels (%s). They are taken to be %s, in this order. If that is "
+            "%s does not name its labels (%s). They are assumed to be %s, in this order. If that is "
             "wrong, correct `id2label` in its config.json.",
             checkpoint.source,
             ", ".join(theirs),

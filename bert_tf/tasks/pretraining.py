@@ -1,9 +1,9 @@
-"""Pre-training: masked language model, and a question about the pair of sentences.
+"""Pre-training: masked language model, and a classifier of sentence pairs.
 
     objective    the pair (`next_sentence_labels` 0 or 1)
     mlm_nsp      B follows A, or B is random
     mlm_sop      B follows A, or A follows B
-    mlm          no question
+    mlm          unused
 
 Shapes: B batch, S sequence, P predictions, V vocabulary.
 """
@@ -27,16 +27,16 @@ from bert_tf.training.losses import cross_entropy, masked_lm_loss, next_sentence
 
 
 class PretrainingTask(Task):
-    """Records of `create_pretraining_data`; the losses of the objective, added.
+    """Records of `create_pretraining_data`; the sum of the losses of the objective.
 
-    The model is the same for every objective, so that a checkpoint of one starts another; with `mlm`
-    the pooler and the next-sentence head stay as they were.
+    The model is the same for every objective, so a checkpoint of one can start another. With `mlm`, the
+    pooler and the next-sentence head do not change.
 
     Args:
         max_seq_length: S.
         max_predictions_per_seq: P.
         objective: one of OBJECTIVES.
-        masker: masks records that have no masks; None for records that have.
+        masker: masks records without masks; None for masked records.
     """
 
     name = "pretraining"
@@ -76,7 +76,7 @@ class PretrainingTask(Task):
     def complete(
         self, dataset: tf.data.Dataset, seed: int, first_batch: int = 0
     ) -> tf.data.Dataset:
-        """Masks records that have no masks."""
+        """Mask records that have no masks."""
         if self._masker is None:
             return dataset
         masker = self._masker
@@ -105,7 +105,7 @@ class PretrainingTask(Task):
         return BertForPreTraining(config, dtype=dtype)
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
-        """Sums of each example: the logits themselves would be [B, P, V]."""
+        """Return sums per example, because the logits would be [B, P, V]."""
         weights = features["masked_lm_weights"]
         logits, ids = outputs["masked_lm_logits"], features["masked_lm_ids"]
         right = tf.cast(tf.equal(_argmax(logits), ids), tf.float32)
@@ -124,11 +124,11 @@ class PretrainingTask(Task):
         return kept
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """The reference's keys, and e to the masked-LM loss.
+        """Return the reference's keys, and the perplexity: e to the masked-LM loss.
 
         Losses are in nats, per masked position and per pair.
         """
-        # Without a masked position both figures are 0, as in the reference.
+        # Without a masked position both metrics are 0, as in the reference.
         masked = kept["masked_lm_weight"].sum(dtype=np.float64) or 1.0
         masked_lm_loss = float(kept["masked_lm_nll"].sum(dtype=np.float64) / masked)
         results = {
@@ -142,7 +142,7 @@ class PretrainingTask(Task):
             results["loss"] += next_sentence_loss
             results["next_sentence_accuracy"] = accuracy
             results["next_sentence_loss"] = next_sentence_loss
-        with np.errstate(over="ignore"):  # of a model that is far off: infinite
+        with np.errstate(over="ignore"):  # infinite if the loss is large
             results["masked_lm_perplexity"] = float(np.exp(masked_lm_loss))
         return results
 

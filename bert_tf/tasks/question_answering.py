@@ -1,7 +1,7 @@
-"""Question answering: where in a passage the answer to a question stands, if it stands there at all.
+"""Question answering: the answer to a question is a span of its passage, or missing.
 
-A question is one or more windows (data/span_windows.py). The model gives each token a logit for being
-the first and one for being the last of the answer; [CLS] stands for no answer.
+A question has one or more windows (data/span_windows.py). The model computes two logits per token, for
+the first and the last token of the answer. [CLS] represents no answer.
 
 Shapes: B batch, S sequence.
 
@@ -47,19 +47,19 @@ from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import span_loss, without_padding
 
 _WIDER = (
-    "are learned with more text than their answer, though word pieces fit it exactly; "
-    "--answer_spans=characters learns those"
+    "are learned with more text than their answer, although word pieces match it exactly; "
+    "--answer_spans=characters learns the exact pieces"
 )
-_PASSAGES_AT_ONCE = 200  # that a process tokenizes
+_PASSAGES_AT_ONCE = 200  # per call of a tokenizing process
 
 
 class QuestionAnsweringTask(ExampleTask):
-    """One answer to each question, a part of its passage.
+    """One answer to each question, a span of its passage.
 
     Args:
         max_seq_length: S.
         doc_stride: tokens from one window of a passage to the next.
-        max_query_length: tokens that are left of a question.
+        max_query_length: maximum tokens of a question; the rest is truncated.
         version_2_with_negative: whether a question may have no answer.
         answer_spans: one of `ANSWER_SPANS`.
         is_labeled: True if the records contain the answers, as training needs.
@@ -80,8 +80,8 @@ class QuestionAnsweringTask(ExampleTask):
         if max_query_length < 1 or max_seq_length <= max_query_length + 3:
             raise ValueError(
                 f"max_seq_length is {max_seq_length}, but must be greater than max_query_length "
-                f"{max_query_length} (1 or more) + 3 for [CLS] and two [SEP], so that there is room for "
-                "the passage."
+                f"{max_query_length} (1 or more) + 3 for [CLS] and two [SEP], to leave room for the "
+                "passage."
             )
         if doc_stride < 1:
             raise ValueError(f"doc_stride is {doc_stride}, but must be 1 or more.")
@@ -129,7 +129,7 @@ class QuestionAnsweringTask(ExampleTask):
         example_index: int = 0,
         first_unique_id: int = FIRST_UNIQUE_ID,
     ) -> list[Window]:
-        """The windows of one question."""
+        """Return the windows of one question."""
         query_ids = tokenizer.encode(question)[: self.max_query_length]
         return list(
             make_windows(
@@ -181,7 +181,7 @@ class QuestionAnsweringTask(ExampleTask):
         return content_key(tokenizer, settings, _content_of(examples))
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
-        """Logits [B, S], however short the batch was cut."""
+        """Return logits [B, S], also for batches with shorter padding."""
         kept = {"unique_ids": features["unique_ids"]}
         mask = self._whole(features["input_mask"])
         for name in ("start_logits", "end_logits"):
@@ -207,13 +207,13 @@ class QuestionAnsweringTask(ExampleTask):
 class AskedQuestions:
     """Questions to predict. The logits of their windows become answers and metrics.
 
-    Windows are made again when they are needed, and not kept in memory.
+    Windows are computed again on each use, and not kept in memory.
 
     Args:
         questions: each without an answer.
         task: makes their windows.
-        settings: how answers are chosen.
-        report: takes a sentence, with the question's place, if an answer's text is not found exactly.
+        settings: of answer selection.
+        report: receives a message, with the question's place, if an answer's text is not found exactly.
     """
 
     questions: Sequence[LabeledQuestion]
@@ -227,7 +227,7 @@ class AskedQuestions:
         return [example for example, _, _ in self.questions]
 
     def predict(self, kept: Mapping[str, np.ndarray]) -> dict[str, Prediction]:
-        """Question -> answer.
+        """Return question -> answer.
 
         Args:
             kept: `unique_ids` [N], `start_logits` and `end_logits` [N, S] of all windows, in any order.
@@ -252,7 +252,7 @@ class AskedQuestions:
             self.report(f"{example.place}: {sentence}")
 
     def metrics(self, predictions: Mapping[str, Prediction]) -> dict[str, float]:
-        """The official metrics; see `official_metrics`."""
+        """Return the official metrics; see `official_metrics`."""
         version_2 = self.settings.version_2_with_negative
         return official_metrics(self.examples, predictions, version_2)
 
@@ -262,15 +262,15 @@ def official_metrics(
     predictions: Mapping[str, Prediction],
     version_2_with_negative: bool,
 ) -> dict[str, float]:
-    """Exact match and F1 by the rules of SQuAD 1.1 or 2.0, in percent.
+    """Return exact match and F1 by the rules of SQuAD 1.1 or 2.0, in percent.
 
     Raises:
-        ValueError: a question has no answer to compare with.
+        ValueError: a question has no reference answer.
     """
     for example in examples:
         if example.answers is None or not (example.answers or version_2_with_negative):
             raise ValueError(
-                f"{example.place}: there is no answer to compare with"
+                f"{example.place}: the question has no reference answer"
                 + (
                     "."
                     if example.answers is None
@@ -290,7 +290,7 @@ def official_metrics(
 
 
 class TokenizedPassages(dict):
-    """Passage -> its word pieces, made once for all of its questions."""
+    """Passage -> its word pieces, computed once for all its questions."""
 
     def __init__(self, tokenizer: FullTokenizer):
         super().__init__()
@@ -301,7 +301,7 @@ class TokenizedPassages(dict):
         return result
 
     def add(self, passages: Iterable[Passage], num_workers: int) -> None:
-        """Tokenizes many passages in several processes; with 1, each when it is asked for."""
+        """Tokenize passages in several processes. With 1, each is tokenized on first use."""
         new = [passage for passage in dict.fromkeys(passages) if passage not in self]
         if num_workers == 1 or not new:
             return
@@ -322,11 +322,11 @@ def label(
     num_workers: int = 1,
     answer_spans: str = "words",
 ) -> list[LabeledQuestion]:
-    """Questions with the tokens of their answers; None where there is no answer.
+    """Return questions with the tokens of their answers, or None without an answer.
 
     Args:
-        findings: takes the questions of whose answer the tokenizer leaves nothing, which are left out,
-            and those whose tokens are more than their answer.
+        findings: receives the skipped questions, whose answer has no tokens, and the questions whose
+            tokens cover more than their answer.
         num_workers: processes that tokenize the passages.
         answer_spans: one of `ANSWER_SPANS`.
     """
@@ -338,7 +338,7 @@ def label(
         if answer is not None:
             span = _answer_tokens(example, passage, answer, tokenizer, findings, answer_spans)
             if span is None:
-                matter = "are left out, because the tokenizer leaves nothing of their answer"
+                matter = "are left out, because their answer has no tokens"
                 findings.add(matter, example.qas_id)
                 continue
         labeled.append((example, passage, span))
@@ -369,7 +369,7 @@ def _answer_tokens(
 
 
 def _content_of(questions: Iterable[LabeledQuestion]) -> Iterator[Any]:
-    """What of each question goes into records; the text of a passage where it is first asked of."""
+    """Yield the content of records: each question, and each passage's text before its first question."""
     numbers: dict[Passage, int] = {}
     for example, passage, answer in questions:
         if passage.passage not in numbers:
@@ -389,7 +389,7 @@ def _row_of(window: Window) -> WindowRow:
 
 
 def window_features(max_seq_length: int) -> tuple[FeatureSpec, ...]:
-    """What a record holds of a window."""
+    """Return the features of a window's record."""
     return (
         FeatureSpec("unique_ids", role="id"),
         FeatureSpec("input_ids", (max_seq_length,)),
@@ -398,7 +398,7 @@ def window_features(max_seq_length: int) -> tuple[FeatureSpec, ...]:
     )
 
 
-# What a record for training holds besides; nobody reads the last, as in the reference.
+# Extra features of a record for training. The last is unused, as in the reference.
 ANSWER_FEATURES = (
     FeatureSpec("start_positions", role="label", output="start_logits"),
     FeatureSpec("end_positions", role="label", output="end_logits"),

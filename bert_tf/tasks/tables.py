@@ -1,10 +1,10 @@
-"""A person's own table as classification examples: TSV, CSV or JSON lines.
+"""Classification examples from a user's table: TSV, CSV or JSON lines.
 
-How the labels stand in it depends on the problem type:
+The columns of labels depend on the problem type:
 
     single_label   one column: a name or a number
-    multi_label    one column of names, "rude,threat" (in JSON also a list), empty where there is none;
-                   or a column per label that holds 0 or 1: --label_column=rude,threat
+    multi_label    one column of names, "rude,threat" (in JSON also a list), or empty;
+                   or a column of 0 and 1 per label: --label_column=rude,threat
     regression     one column: a number
 """
 
@@ -25,16 +25,16 @@ _TRUTH = {"0": False, "1": True, "false": False, "true": True}
 
 @dataclass(frozen=True)
 class TableLayout:
-    """Where what stands in a table.
+    """Column layout of a table.
 
     Args:
-        text_a, text_b, label: names of columns; without a header their numbers from 0. `label` may
-            be several with commas, of a multi-label table.
-        problem_type: key of `problem_types.PROBLEM_TYPES`.
+        text_a, text_b, label: column names, or numbers from 0 without a header. A multi-label `label`
+            may be several columns separated by commas.
+        problem_type: key of `tasks.classification.PROBLEM_TYPES`.
         label_separator: between the labels in one column.
-        format: "tsv", "csv" or "jsonl"; None is told by the file's name.
-        quoted: whether '"' may enclose a column; None: in CSV.
-        header: whether the first line names the columns.
+        format: "tsv", "csv" or "jsonl"; None: from the file's name.
+        quoted: whether '"' may enclose a column; None: only in CSV.
+        header: whether the first line contains the column names.
         separator: of the columns; see `data.readers.read_table`.
     """
 
@@ -50,23 +50,21 @@ class TableLayout:
 
     @property
     def label_columns(self) -> tuple[str, ...]:
-        """The columns of a multi-label table with a column per label; else none."""
+        """Columns of a multi-label table with a column per label; else ()."""
         columns = [column.strip() for column in (self.label or "").split(",")]
         is_one_per_label = self.problem_type == "multi_label" and len(columns) > 1
         return tuple(columns) if is_one_per_label else ()
 
 
 def read_examples(path: str, layout: TableLayout, *, labelled: bool) -> Iterator[InputExample]:
-    """The rows of a table as examples.
+    """Yield the rows of a table as examples.
 
     Args:
         path: of the file; see `data.readers.read_table`.
-        layout: where what stands.
         labelled: whether to read the labels; else the examples have none.
 
     Raises:
-        ValueError: a column is missing, a text is empty or no text, or a label is none of the problem
-            type; the message has file and line.
+        ValueError: a column is missing, or a text or label is invalid; the message has file and line.
     """
     rows = read_table(
         path,
@@ -87,7 +85,7 @@ def read_examples(path: str, layout: TableLayout, *, labelled: bool) -> Iterator
 
 
 def infer_labels(examples: Iterable[InputExample]) -> list[str]:
-    """The labels that occur, sorted; numbers by their value.
+    """Return the distinct labels in order; numbers by their value.
 
     >>> infer_labels([InputExample("1", "a", label="10"), InputExample("2", "b", label="9")])
     ['9', '10']
@@ -103,16 +101,15 @@ def infer_labels(examples: Iterable[InputExample]) -> list[str]:
         return sorted(labels)
     if not all(map(math.isfinite, values.values())):  # the words "nan" and "infinity"
         return sorted(labels)
-    # The label itself decides between "1" and "01", because the order of a set is not that of the
-    # next process.
+    # The label decides between "1" and "01", because the order of a set varies between processes.
     return sorted(labels, key=lambda label: (values[label], label))
 
 
 def are_measurements(labels: Sequence[str], num_examples: int) -> bool:
-    """Return whether labels are rather the numbers of a regression than classes.
+    """Return whether labels look like numbers of a regression instead of classes.
 
-    They are decimal numbers, not all whole, and more than 20 or more than half as many as examples.
-    Half stars (0.5, 1.0 ... 5.0) are classes.
+    They must be decimal numbers, not all whole. There must be more than 20, or more than half the
+    number of examples. Half stars (0.5, 1.0 ... 5.0) are classes.
 
     >>> are_measurements(["0.5", "1.0", "1.5"], num_examples=90)
     False
@@ -148,7 +145,7 @@ def _label(row: TableRow, layout: TableLayout) -> Label:
 
 def _name(row: TableRow, column: str, value: Any) -> str:
     if isinstance(value, bool | int | float) and math.isfinite(value):
-        value = json.dumps(value)  # JSON may say 1 or true
+        value = json.dumps(value)  # such as 1 or true in JSON
     if not isinstance(value, str) or not value.strip():
         raise _wrong(row, column, value, "a label")
     return value.strip()
@@ -178,12 +175,12 @@ def _number(row: TableRow, column: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise _wrong(row, column, value, "a number, of problem_type=regression")
+        raise _wrong(row, column, value, "a number for problem_type=regression")
     return number
 
 
 def _wrong(row: TableRow, column: str, value: Any, expected: str) -> ValueError:
     return ValueError(
-        f"{row.place}: column {column!r} holds {value!r}, but must hold {expected}. "
-        "Remove the row or fill it."
+        f"{row.place}: column {column!r} contains {value!r}, but must contain {expected}. "
+        "Remove or complete the row."
     )

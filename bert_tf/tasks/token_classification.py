@@ -1,4 +1,4 @@
-"""Token classification: one label for each word, as in the recognition of named entities.
+"""Token classification: one label for each word, as in named entity recognition.
 
 A word's label is predicted at its first piece (Devlin et al. 2019, section 5.3), without a CRF.
 
@@ -41,17 +41,15 @@ class TokenClassificationTask(ExampleTask):
     """One label for each word.
 
     Args:
-        labels: in the order of the output units; as `data.label_schemes.complete_labels` makes them.
+        labels: in the order of the output units, from `data.label_schemes.complete_labels`.
         max_seq_length: S.
-        document_context: show the model as much of the document around a sentence as S holds, instead
-            of the sentence alone.
-        doc_stride: pieces between the beginnings of windows, where a text needs several; None for half
-            of what a window holds.
-        feature_layers: train a BiLSTM on these layers of a frozen encoder (a name of
+        document_context: fill S with the document around a sentence, instead of the sentence alone.
+        doc_stride: pieces between the starts of windows of a long text. None: half a window.
+        feature_layers: layers of a frozen encoder to train a BiLSTM on (a name of
             `modeling.feature_based.FEATURE_LAYERS`); None to fine-tune the encoder.
         bilstm_units: of each direction of that BiLSTM.
         word_labels: whether labels are of words, such as parts of speech, instead of entities. Default:
-            if no label marks an entity.
+            True if no label marks an entity.
     """
 
     name = "token_classification"
@@ -69,8 +67,8 @@ class TokenClassificationTask(ExampleTask):
     ):
         if len(set(labels)) != len(labels) or len(labels) < 2:
             raise ValueError(
-                f"`labels` are {list(labels)}, but must be two or more that differ. Without an entity "
-                "in the training data there is nothing to learn."
+                f"`labels` are {list(labels)}, but must be two or more, all different. Without an "
+                "entity in the training data there is nothing to learn."
             )
         most = max_seq_length - NUM_SPECIAL_TOKENS
         if most < 1:
@@ -79,8 +77,8 @@ class TokenClassificationTask(ExampleTask):
             )
         if doc_stride is not None and not 1 <= doc_stride <= most:
             raise ValueError(
-                f"doc_stride is {doc_stride}, but must be from 1 to {most}: max_seq_length less "
-                "[CLS] and [SEP], so that no word lies between two windows."
+                f"doc_stride is {doc_stride}, but must be from 1 to {most}: max_seq_length minus "
+                "[CLS] and [SEP], so that windows skip no word."
             )
         self.labels = tuple(labels)
         self.max_seq_length = max_seq_length
@@ -117,7 +115,7 @@ class TokenClassificationTask(ExampleTask):
         )
 
     def count_windows(self, sentences: Iterable[Sentence], tokenizer: FullTokenizer) -> int:
-        """How many records `write_records` would write."""
+        """Return how many records `write_records` makes of the sentences."""
         return sum(map(self._record_maker(tokenizer).count, self._documents(sentences)))
 
     def write_records(
@@ -127,7 +125,7 @@ class TokenClassificationTask(ExampleTask):
         path: str,
         num_workers: int = 1,
     ) -> int:
-        """Writes `sentences` as windows into a TFRecord file; the number of windows.
+        """Write the windows of `sentences` as a TFRecord file. Return their number.
 
         Every word is predicted in exactly one window, in the order of the sentences.
 
@@ -135,7 +133,7 @@ class TokenClassificationTask(ExampleTask):
             num_workers: processes that tokenize. The file is the same for any number.
 
         Raises:
-            ValueError: a label is not among `labels`; the message names its line.
+            ValueError: a label is unknown; the message names its line.
         """
         parts = _parts_of(self._documents(sentences))
         make = self._record_maker(tokenizer)
@@ -143,7 +141,6 @@ class TokenClassificationTask(ExampleTask):
         return count
 
     def records_key(self, sentences: Iterable[Sentence], tokenizer: FullTokenizer) -> str:
-        """A hash of all that `write_records` depends on."""
         settings = [self.labels, self.max_seq_length, self.document_context, self.doc_stride]
         rows = ((sentence.words, sentence.labels, sentence.document) for sentence in sentences)
         return content_key(tokenizer, settings, rows)
@@ -151,7 +148,7 @@ class TokenClassificationTask(ExampleTask):
     def records(
         self, sentences: Iterable[Sentence], tokenizer: FullTokenizer
     ) -> Iterator[dict[str, Any]]:
-        """The windows of `sentences`: values of `features`."""
+        """Yield the windows of `sentences`: values of `features`."""
         make = self._record_maker(tokenizer)
         return chain.from_iterable(map(make.rows, self._documents(sentences)))
 
@@ -160,7 +157,7 @@ class TokenClassificationTask(ExampleTask):
         return WordRecords(tokenizer, self.max_seq_length, names, self.doc_stride)
 
     def _documents(self, sentences: Iterable[Sentence]) -> Iterator[Document]:
-        """What is cut into windows: documents, or each sentence by itself."""
+        """Yield the texts to be split into windows: documents, or single sentences."""
         ids = {label: index for index, label in enumerate(self.labels)}
         if not self.document_context:
             yield from ([self._labelled(sentence, ids)] for sentence in sentences)
@@ -169,7 +166,7 @@ class TokenClassificationTask(ExampleTask):
             yield [self._labelled(sentence, ids) for sentence in document]
 
     def _labelled(self, sentence: Sentence, ids: Mapping[str, int]) -> LabelledSentence:
-        if sentence.labels is None:  # a test set, whose labels nobody reads
+        if sentence.labels is None:  # a test set, whose labels are unused
             return sentence.words, [0] * len(sentence.words)
         for index, label in enumerate(sentence.labels):
             if label not in ids:
@@ -190,9 +187,9 @@ class TokenClassificationTask(ExampleTask):
         }
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """`eval_loss` in nats per word, and fractions from 0 to 1.
+        """Return `eval_loss` in nats per word, and fractions from 0 to 1.
 
-        The fractions are those of conlleval; accuracy and macro F1 if the labels are of words.
+        The fractions are those of conlleval, or accuracy and macro F1 for labels of words.
         """
         scores = self.scores(kept)
         loss = float(np.average(kept["losses"], weights=kept["label_weights"]))
@@ -207,41 +204,41 @@ class TokenClassificationTask(ExampleTask):
         return results
 
     def scores(self, kept: Mapping[str, np.ndarray]) -> Scores:
-        """The figures of conlleval over a whole evaluation set; by label if labels are of words."""
+        """Return the metrics of conlleval over an evaluation set; by label for labels of words."""
         return conlleval(*(self.entity_labels(kept, n) for n in ("label_ids", "predictions")))
 
     @property
     def entity_label_names(self) -> tuple[str, ...]:
-        """The labels as labels of entities: each word is an entity if labels are of words."""
+        """Labels as labels of entities; each word is an entity for labels of words."""
         return tuple(map(as_entities, self.labels)) if self.word_labels else self.labels
 
     def entity_labels(self, kept: Mapping[str, np.ndarray], name: str) -> list[list[str]]:
-        """`sentence_labels` with the names of `entity_label_names`."""
+        """Return `sentence_labels` with the names of `entity_label_names`."""
         names = self.entity_label_names
         return [[names[label] for label in row] for row in by_sentence(kept, name)]
 
     def sentence_labels(self, kept: Mapping[str, np.ndarray], name: str) -> list[list[str]]:
-        """Of each sentence the labels of its words, in the order in which they were written.
+        """Return the labels of the words of each sentence, in the order of the file.
 
         Args:
-            kept: what `eval_outputs` kept of all windows.
+            kept: from `eval_outputs`, of all windows.
             name: "predictions" or "label_ids".
         """
         return [[self.labels[label] for label in row] for row in by_sentence(kept, name)]
 
 
 def by_sentence(kept: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
-    """One of the arrays [windows, W] that `eval_outputs` kept, as one array for each sentence."""
+    """Split an array [windows, W] of `eval_outputs` into one array per sentence."""
     is_predicted = kept["label_weights"] > 0  # each word once
     starts = np.flatnonzero(kept["sentence_starts"][is_predicted])
     return np.split(kept[name][is_predicted], starts[1:])
 
 
 def token_classification_features(max_seq_length: int) -> tuple[FeatureSpec, ...]:
-    """A window of words.
+    """Return the features of a window of words.
 
-    `word_positions`: of the first piece of each word. `label_weights`: 1 for the words that are
-    predicted in this window. `sentence_starts`: 1 for the first word of a sentence.
+    `word_positions`: positions of the first piece of each word. `label_weights`: 1 for words predicted
+    in this window. `sentence_starts`: 1 for the first word of a sentence.
     """
     num_words = max_seq_length - NUM_SPECIAL_TOKENS
     return (
@@ -256,7 +253,7 @@ def token_classification_features(max_seq_length: int) -> tuple[FeatureSpec, ...
 
 
 def _parts_of(documents: Iterable[Document]) -> Iterator[list[Document]]:
-    """Documents with CHUNK_SIZE sentences or a few more, and the rest."""
+    """Yield lists of documents with at least CHUNK_SIZE sentences, and the rest."""
     part: list[Document] = []
     num_sentences = 0
     for document in documents:

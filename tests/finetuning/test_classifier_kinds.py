@@ -409,7 +409,7 @@ def test_the_labels_of_a_model_that_does_not_know_them_are_those_of_its_table(tm
 def test_metrics_of_a_table_are_those_that_are_asked_for(tmp_path):
     options = table_options(tmp_path, [("x", "a"), ("y", "b")], metrics="f1_macro, accuracy")
     assert read_data(options)[0].metric_names == ("f1_macro", "accuracy")
-    with pytest.raises(ValueError, match="metric 'bleu' is not one of accuracy, f1, f1_macro"):
+    with pytest.raises(ValueError, match=r"'bleu'.* accuracy, f1, f1_macro"):
         read_data(dataclasses.replace(options, metrics="bleu"))
 
 

@@ -79,7 +79,7 @@ def test_examples_that_are_cut_are_counted(tokenizer, tmp_path, caplog):
     texts = ["the " * 6, "the " * 7, "dog"]
     examples = [InputExample("1", text, label="no") for text in texts]
     task().write_records(examples, tokenizer, str(tmp_path / "x"))
-    assert "1 of 3 examples are longer than --max_seq_length=8 tokens and are cut" in caplog.text
+    assert "1 of 3 examples are longer than --max_seq_length=8 tokens and are" in caplog.text
     caplog.clear()
     task(doc_stride=2).write_records(examples, tokenizer, str(tmp_path / "y"))
     assert not caplog.text
@@ -107,9 +107,7 @@ def test_an_example_without_origin_is_named_by_its_guid(tokenizer, tmp_path):
 
 @pytest.mark.parametrize("labels", [[], ["a"], ["a", "b", "a"]])
 def test_labels_must_be_two_or_more_that_differ(labels):
-    with pytest.raises(
-        ValueError, match=r"`labels` are \[.*\], but must be two or more that differ"
-    ):
+    with pytest.raises(ValueError, match=r"`labels` are \[.*\], but must be two or more"):
         ClassificationTask(labels, 8)
 
 
@@ -241,12 +239,18 @@ def test_a_task_is_made_again_from_its_arguments(made):
             {"problem_type": "ranking"},
             "`problem_type` is 'ranking', but must be one of single_label",
         ),
-        ({"problem_type": "regression"}, r"`labels` are \['a', 'b'\], but a regression has none"),
-        ({"labels": [], "problem_type": "multi_label"}, "must be one or more that differ"),
-        ({"metric_names": ["f1_micro"]}, "metric 'f1_micro' is not one of accuracy, f1, f1_macro"),
-        ({"metric_names": []}, "no `metric_names`"),
-        ({"labels": ["a", "b", "c"], "metric_names": ["f1"]}, "'f1' is of two labels.* f1_macro"),
-        ({"class_weights": [1.0]}, "1 `class_weights` for 2 labels"),
+        (
+            {"problem_type": "regression"},
+            r"`labels` are \['a', 'b'\], but must be empty for a regression",
+        ),
+        ({"labels": [], "problem_type": "multi_label"}, "must be one or more"),
+        ({"metric_names": ["f1_micro"]}, "'f1_micro'.* accuracy, f1, f1_macro"),
+        ({"metric_names": []}, "`metric_names` is empty"),
+        (
+            {"labels": ["a", "b", "c"], "metric_names": ["f1"]},
+            "'f1' needs two labels.*3.* f1_macro",
+        ),
+        ({"class_weights": [1.0]}, "`class_weights`.* 1 .* 2 labels"),
         ({"doc_stride": 0}, "`doc_stride` is 0"),
         ({"window_pooling": "sum"}, "`window_pooling` is 'sum', but must be one of mean, max"),
     ],

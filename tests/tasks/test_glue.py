@@ -144,7 +144,7 @@ def test_empty_sentences_are_counted(tmp_path, caplog):
 
 def test_a_score_that_is_no_number_is_named_with_its_line(tmp_path):
     place = write_split(tmp_path, "sts-b", "dev", [row_of("sts-b", "dev", "a", "b", "high")])
-    with pytest.raises(ValueError, match=f"{place}: column 9 of sts-b holds 'high'"):
+    with pytest.raises(ValueError, match=rf"{place}: column 9 of sts-b .*'high'"):
         read("sts-b", "dev", tmp_path)
 
 
@@ -180,7 +180,7 @@ def test_the_mismatched_sets_of_mnli_belong_to_a_run_where_they_are_there(tmp_pa
 
 def test_the_diagnostic_set_can_only_be_predicted(tmp_path):
     assert splits_of(GLUE_TASKS["ax"], str(tmp_path), "test") == ["test"]
-    with pytest.raises(ValueError, match=r"task_name=ax has no train set: it is only predicted"):
+    with pytest.raises(ValueError, match=r"task_name=ax has no train set"):
         splits_of(GLUE_TASKS["ax"], str(tmp_path), "train")
 
 

@@ -53,7 +53,9 @@ def test_a_question_without_an_answer_can_be_written_and_one_with_too_many_choic
     assert (
         task.write_records([question("a", "b", "c", label=None)], TOKENIZER, f"{tmp_path}/r") == 1
     )
-    with pytest.raises(ValueError, match=r"a.csv:4: there are 3 choices, but the task has 2"):
+    with pytest.raises(
+        ValueError, match=r"a.csv:4: there are 3 choices, but the task has at most 2"
+    ):
         task.write_records([question("a", "b", "c", "a")], TOKENIZER, f"{tmp_path}/r")
 
 
@@ -119,4 +121,7 @@ def test_texts_that_fill_the_whole_length_are_counted(tmp_path, caplog):
     caplog.set_level("INFO")
     asked = [question("a b", "c a b", "c"), question("a", "b", "c")]
     MultipleChoiceTask(K, S).write_records(asked, TOKENIZER, str(tmp_path / "records"))
-    assert "1 of 4 texts with their choice fill --max_seq_length=7, and may be cut" in caplog.text
+    assert (
+        "1 of 4 texts with their choice fill --max_seq_length=7, and may be truncated"
+        in caplog.text
+    )

@@ -147,7 +147,7 @@ def test_an_answer_that_the_tokenizer_drops_is_left_out_and_counted():
         findings,
     )
     assert not found
-    matter = "are left out, because the tokenizer leaves nothing of their answer"
+    matter = "are left out, because their answer has no tokens"
     assert findings.questions == {matter: ["a"]}
 
 
@@ -202,7 +202,7 @@ def test_a_text_that_is_not_found_exactly_is_said_of_its_question_and_file():
 
 def test_questions_without_answers_have_no_metrics():
     unknown = SquadExample("a", "?", LONG, None, place="dev.json: here")
-    with pytest.raises(ValueError, match=r"dev.json: here: there is no answer to compare with\."):
+    with pytest.raises(ValueError, match=r"dev.json: here: .* no reference answer\."):
         official_metrics([unknown], {}, version_2_with_negative=True)
     with pytest.raises(ValueError, match="version_2_with_negative"):
         official_metrics([example("b")], {}, version_2_with_negative=False)

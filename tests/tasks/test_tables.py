@@ -63,7 +63,7 @@ def test_a_missing_column_is_an_error_that_names_those_there_are(tmp_path, colum
 def test_a_text_that_is_none_is_refused_by_line(tmp_path, column, value):
     path = jsonl(tmp_path / "t.jsonl", {"t": "a", "u": "b"}, {"t": "a", "u": value})
     columns = {"text_a": "t", column: "u"}
-    with pytest.raises(ValueError, match=r"t.jsonl:2: column 'u' holds .*, but must hold a text"):
+    with pytest.raises(ValueError, match=r"t.jsonl:2: column 'u' .*, but must contain a text"):
         list(read_examples(path, **columns))
 
 
@@ -80,7 +80,7 @@ def test_a_label_in_json_is_its_text_as_json_writes_it(tmp_path, value, label):
 @pytest.mark.parametrize("value", ["", "  ", None, ["a"], {"a": 1}, float("nan")])
 def test_a_label_that_is_none_is_refused_by_line(tmp_path, value):
     path = jsonl(tmp_path / "t.jsonl", {"t": "a", "l": "x"}, {"t": "a", "l": value})
-    with pytest.raises(ValueError, match=r"t.jsonl:2: column 'l' holds .*, but must hold a label"):
+    with pytest.raises(ValueError, match=r"t.jsonl:2: column 'l' .*, but must contain a label"):
         list(read_examples(path, text_a="t", label="l"))
 
 
@@ -195,11 +195,19 @@ def test_several_labels_may_have_a_column_each(tmp_path):
         (
             {"text": "a", "rude": "yes", "x": 1},
             "rude,x",
-            "column 'rude' holds 'yes', but must hold 0 or",
+            "column 'rude' contains 'yes', but must contain 0 or",
         ),
-        ({"text": "a", "rude": 2, "x": 1}, "rude,x", "column 'rude' holds 2, but must hold 0 or 1"),
-        ({"text": "a", "l": None}, "l", "column 'l' holds None, but must hold labels"),
-        ({"text": "a", "l": ["x", None]}, "l", "column 'l' holds None, but must hold a label"),
+        (
+            {"text": "a", "rude": 2, "x": 1},
+            "rude,x",
+            "column 'rude' contains 2, but must contain 0 or 1",
+        ),
+        ({"text": "a", "l": None}, "l", "column 'l' contains None, but must contain labels"),
+        (
+            {"text": "a", "l": ["x", None]},
+            "l",
+            "column 'l' contains None, but must contain a label",
+        ),
     ],
 )
 def test_wrong_labels_are_refused_by_line(tmp_path, row, label, message):
@@ -223,5 +231,5 @@ def test_numbers_of_a_regression(tmp_path):
 @pytest.mark.parametrize("value", ["", "high", None, True, [1], "nan", float("inf")])
 def test_what_is_no_number_is_refused_by_line(tmp_path, value):
     path = jsonl(tmp_path / "t.jsonl", {"text": "a", "y": value})
-    with pytest.raises(ValueError, match=r"t.jsonl:1: column 'y' holds .*, but must hold a number"):
+    with pytest.raises(ValueError, match=r"t.jsonl:1: column 'y' .*, but must contain a number"):
         list(read_examples(path, problem_type="regression", label="y"))
