@@ -6,8 +6,7 @@
     model = bert_tf.BertForSequenceClassification.from_pretrained(folder, num_labels=3)
     tokenizer = bert_tf.FullTokenizer.from_pretrained(folder)
 
-Importing this package imports neither TensorFlow nor Keras; the names below are loaded when they
-are first used.
+Importing this package does not import TensorFlow or Keras. The names below are imported on first use.
 """
 
 # ruff: noqa: F401  (type checkers read the imports, Python the table below them)
@@ -56,7 +55,7 @@ if TYPE_CHECKING:
         WarmupPolynomialDecay,
     )
 
-# Module -> the names that it gives to the package.
+# Module -> its names in this package.
 _NAMES = {
     "config": "BertConfig",
     "tokenization": "FullTokenizer",

@@ -1,8 +1,8 @@
-"""Every program by its name, where the package is installed and run_scripts/ is not at hand.
+"""All programs by name, for an installed package without run_scripts/.
 
     python -m bert_tf run_classifier --task_name=MRPC --data_dir=glue/MRPC ...
 
-is `python run_scripts/run_classifier.py` with the same flags. The command `bert_tf` is the same.
+equals `python run_scripts/run_classifier.py` with the same flags. The command `bert_tf` is the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from importlib import import_module
 
 from bert_tf import cli
 
-# Name of a script -> module below bert_tf with its options and the function of that name; the options.
+# Name of a script -> module in bert_tf with the function of that name; its options class.
 PROGRAMS = {
     "convert_checkpoint": ("programs.convert_checkpoint", "ConvertOptions"),
     "create_pretraining_data": ("programs.create_pretraining_data", "PretrainingDataOptions"),
@@ -32,12 +32,12 @@ PROGRAMS = {
 }
 
 _USAGE = (
-    "Usage: python -m bert_tf PROGRAM --flags; each has --help, and --help alone names them all."
+    "Usage: python -m bert_tf PROGRAM --flags. --help lists all programs, PROGRAM --help its flags."
 )
 
 
 def main() -> None:
-    """Runs the program that the first argument names, with the others as its flags."""
+    """Run the program named by the first argument, with the others as its flags."""
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h"):
         print(f"{_USAGE}\n  " + "\n  ".join(PROGRAMS))
@@ -45,11 +45,11 @@ def main() -> None:
     if name not in PROGRAMS:
         close = difflib.get_close_matches(name, PROGRAMS, 1)
         meant = f" Did you mean {close[0]}?" if close else ""
-        print(f"error: {name!r} is no program.{meant} {_USAGE}", file=sys.stderr)
+        print(f"error: Unknown program {name!r}.{meant} {_USAGE}", file=sys.stderr)
         raise SystemExit(1)
     module_name, options_name = PROGRAMS[name]
     module = import_module(f"bert_tf.{module_name}")
-    sys.modules["__main__"].__doc__ = module.__doc__  # what --help begins with
+    sys.modules["__main__"].__doc__ = module.__doc__  # the beginning of --help
     sys.argv[:2] = [name]
     cli.run(getattr(module, options_name), getattr(module, name))
 

@@ -1,9 +1,9 @@
-"""Command-line flags as a view of the workflows' option classes. The only file that knows absl.flags.
+"""Command-line flags from option classes. The only file that imports absl.flags.
 
     cli.run(ClassifierOptions, run_classifier)
 
-defines one flag for each field of the dataclass (its name, default and help text are the field's),
-parses the command line, makes the options, and calls the workflow.
+defines one flag for each field of the dataclass, with the field's name, default and help text. It then
+parses the command line, makes the options, and calls the program.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _DEFINERS: dict[type, Callable] = {
     bool: flags.DEFINE_bool,
 }
 
-# What a user can cause and mend. Anything else is a bug of ours and shows its traceback.
+# Errors that a user can cause and fix. Any other error is a bug and shows its traceback.
 _USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
-# The same from TensorFlow, which has classes of its own, even for files.
+# Such errors of TensorFlow, which has its own classes even for files.
 _TENSORFLOW_USER_ERRORS = (
     "AlreadyExistsError",
     "DataLossError",
@@ -50,12 +50,11 @@ _TENSORFLOW_USER_ERRORS = (
 
 
 def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
-    """Defines the flags of `options_class`, and calls `workflow` with its instance.
+    """Define the flags of `options_class`, and call `workflow` with its instance.
 
-    An options class whose `only_answers` is true says that the process changes no weight.
+    An options class with a true `only_answers` declares that the process changes no weight.
 
-    Exits with 0 when the workflow ends, with 1 and one clear message when the input is at fault, and
-    with 130 on Ctrl-C.
+    Exit with 0 on success, with 1 and one message for invalid input, and with 130 on Ctrl-C.
     """
     define_flags(options_class)
     if getattr(options_class, "only_answers", False):
@@ -73,7 +72,7 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
             workflow(options)
         except KeyboardInterrupt:
             saves = any(name == "save_checkpoints_steps" for name, _, _ in _fields(options_class))
-            hint = " The same command goes on from the last checkpoint." if saves else ""
+            hint = " The same command resumes from the last checkpoint." if saves else ""
             print(f"\nInterrupted.{hint}", file=sys.stderr)
             return 130
         except Exception as error:
@@ -91,10 +90,10 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
 
 
 def with_flags(message: str, options_class: type) -> str:
-    """Return the message of an error with flags in place of the parameters that it names.
+    """Return an error message with flags instead of parameter names.
 
-    A name is a parameter in backticks, before a value, at the start before " is ", and wherever it
-    contains an underscore. It is none in a path, in quotes or in a longer name.
+    A name is a parameter in backticks, before a value, and at the start before " is ". With an
+    underscore, it is a parameter anywhere, except in a path, in quotes or in a longer name.
 
     >>> from bert_tf.programs.predict import PredictionOptions
     >>> with_flags("top_k is 0, but must be 1 or more. Use `top_k=5`.", PredictionOptions)
@@ -115,17 +114,17 @@ def with_flags(message: str, options_class: type) -> str:
 
 
 def is_user_error(error: Exception) -> bool:
-    """Whether the input or the machine is at fault, so that the message alone helps."""
+    """Return whether the input or the machine caused an error, so that its message suffices."""
     tf = sys.modules.get("tensorflow")  # not loaded: then the error is not TensorFlow's
     theirs = tuple(getattr(tf.errors, name) for name in _TENSORFLOW_USER_ERRORS) if tf else ()
-    # Where a process may not write larger files (`ulimit -f`), TensorFlow says "out of range".
+    # TensorFlow raises OutOfRangeError at the maximum file size (`ulimit -f`).
     too_large = tf is not None and isinstance(error, tf.errors.OutOfRangeError)
     too_large = too_large and os.strerror(errno.EFBIG) in str(error)
     return too_large or isinstance(error, _USER_ERRORS + theirs)
 
 
 def _missing_file(error: Exception, options: Any) -> str | None:
-    """The message for a file that is not there, with the flag that names it; None for other errors."""
+    """Return the message for a missing file, with the flag that names it; None for other errors."""
     tf = sys.modules.get("tensorflow")
     if tf is not None and isinstance(error, tf.errors.NotFoundError):
         file, _, _ = error.message.partition("; No such file")
@@ -143,16 +142,16 @@ def _missing_file(error: Exception, options: Any) -> str | None:
             there = os.listdir(folder) if os.path.isdir(folder) else []
             close = difflib.get_close_matches(name, there, 1, cutoff=0.85)
             meant = f" Did you mean {close[0]}?" if close else ""
-            return f"--{field.name}={value}: there is no file {file} (in {os.getcwd()}).{meant}"
+            return f"--{field.name}={value}: file {file} was not found (in {os.getcwd()}).{meant}"
     return None
 
 
-# Where TensorFlow and we write before a file or a folder is whole.
+# Endings of files and folders that are not complete yet.
 _UNFINISHED = r"(_temp/part-\d+-of-\d+)?(\.data-\d+-of-\d+)?(\.index)?\.tempstate\d+$|\.tmp(?=/|$)"
 
 
 def _full_disk(error: Exception) -> str | None:
-    """The message for a file that found no room; None for other errors."""
+    """Return the message for a file on a full disk; None for other errors."""
     text = re.sub(r"^{{[^}]*}} *| *\[Op:\w+\].*$", "", str(error), flags=re.DOTALL)
     reasons = (os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
     reason = next((reason for reason in reasons if reason in text), None)
@@ -161,13 +160,13 @@ def _full_disk(error: Exception) -> str | None:
     file = getattr(error, "filename", None) or text.partition("; ")[0]
     file = re.sub(_UNFINISHED, "", file)
     return (
-        f"{file} could not be written: {reason[0].lower()}{reason[1:]}. Make room, or write to another "
-        "disk, and give the same command again."
+        f"{file} could not be written: {reason[0].lower()}{reason[1:]}. Free some space or use another "
+        "disk, and run the same command again."
     )
 
 
 class _PlainFormatter(logging.Formatter):
-    """Messages as they are; what is more than information says so."""
+    """Messages without a prefix; warnings and errors begin with their level."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = super().format(record)
@@ -178,23 +177,23 @@ def _set_up_logging() -> None:
     absl_logging.set_verbosity(max(flags.FLAGS.verbosity, absl_logging.INFO))
     handler = absl_logging.get_absl_handler()
     handler.setFormatter(_PlainFormatter())
-    logging.getLogger("tensorflow").handlers.clear()  # its own would say everything once more
+    logging.getLogger("tensorflow").handlers.clear()  # they would repeat every message
     if flags.FLAGS.verbosity <= absl_logging.INFO:
-        # TensorFlow and Keras inform of their inner affairs; of those only warnings are for the user.
+        # Information from TensorFlow and Keras is internal. Only their warnings are for the user.
         handler.addFilter(
             lambda record: record.name.startswith("bert_tf") or record.levelno > logging.INFO
         )
 
 
 def define_flags(options_class: type, flag_values: flags.FlagValues = flags.FLAGS) -> None:
-    """One flag per field. A field without a default is a required flag.
+    """Define one flag per field. A field without a default is a required flag.
 
-    The field's metadata hold `help`, and optionally `choices`.
+    The field's metadata contain `help`, and optionally `choices`.
     """
     for name, kind, field in _fields(options_class):
         required = field.default is dataclasses.MISSING
         default = None if required else field.default
-        # As flags of the script itself, so that --help shows them.
+        # Flags of the script itself appear in --help.
         common = {"flag_values": flag_values, "module_name": sys.argv[0]}
         if "choices" in field.metadata:
             choices = field.metadata["choices"]
@@ -210,10 +209,10 @@ def options_from_flags(
     flag_values: flags.FlagValues = flags.FLAGS,
     arguments: Sequence[str] = (),
 ) -> Any:
-    """The options with the values of the parsed command line.
+    """Return the options with the values of the parsed command line.
 
     Args:
-        arguments: what stands there besides flags; for the positional field, if there is one.
+        arguments: the arguments without a flag, for the positional field.
     """
     values = {name: flag_values[name].value for name, _, _ in _fields(options_class)}
     positional = _positional_field(options_class)
@@ -223,7 +222,7 @@ def options_from_flags(
 
 
 def _fields(options_class: type):
-    """(name, type of the value, dataclass field) of each option that is a flag."""
+    """Yield (name, type of the value, dataclass field) of each option that is a flag."""
     hints = typing.get_type_hints(options_class)
     for field in dataclasses.fields(options_class):
         if not field.metadata.get("positional"):
@@ -231,7 +230,7 @@ def _fields(options_class: type):
 
 
 def _positional_field(options_class: type) -> str | None:
-    """The field that takes the arguments which are no flags."""
+    """Return the name of the field for arguments without a flag, if any."""
     for field in dataclasses.fields(options_class):
         if field.metadata.get("positional"):
             return field.name
@@ -239,7 +238,7 @@ def _positional_field(options_class: type) -> str | None:
 
 
 def _value_type(hint: Any) -> type:
-    """`int` of `int | None`."""
+    """Return `int` for `int | None`."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
     return hint

@@ -1,4 +1,4 @@
-"""How a workflow declares its options, from which bert_tf/cli.py makes flags; and the shared ones."""
+"""Declaration of options, from which bert_tf/cli.py makes flags, and the options shared by programs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.step import COMPILATIONS
 from bert_tf.training.strategy import PRECISIONS, choose_precision
 
-NO_LICENSE = "other"  # what the hub says of a licence that it has no name for
+NO_LICENSE = "other"  # the hub's name for a licence that it does not list
 
 
 def check_license(license: str | None) -> None:
-    """Refuses a value of --license that is no name.
+    """Raise unless a licence is a valid name.
 
     Raises:
-        ValueError: it has spaces or signs that YAML would read otherwise.
+        ValueError: it contains spaces, or characters with a meaning in YAML.
     """
     if license is not None and not re.fullmatch(r"[A-Za-z][\w.+-]*", license):
         raise ValueError(
-            f"license is {license!r}, but must be a name as Hugging Face's hub has it, such as "
-            f"apache-2.0, mit or cc-by-4.0; {NO_LICENSE} where it has none."
+            f"license is {license!r}, but must be a name from Hugging Face's hub, such as "
+            f"apache-2.0, mit or cc-by-4.0. Use {NO_LICENSE} for an unlisted licence."
         )
 
 
@@ -49,12 +49,11 @@ def option(help_text: str, *, between: tuple[float, float] | None = None, **kwar
 
     Args:
         help_text: shown by --help.
-        between: the smallest and the largest valid number, both included.
-        **kwargs: `default`; `choices`, a sequence of the valid values; `positional=True` for the one
-            field that takes the arguments without a flag; `min` and `max`, the smallest and the
-            largest valid number; `above` and `below`, limits that are not valid themselves; `hint`, the
-            end of the message about an invalid number, in which {name} is the value of an option;
-            `infinite=True` if inf and -inf are valid.
+        between: minimum and maximum, both valid.
+        **kwargs: `default`. `choices`: the valid values. `min`, `max`: limits, both valid. `above`,
+            `below`: limits, both invalid. `infinite=True`: inf and -inf are valid. `hint`: end of the
+            message about an invalid number; {name} in it becomes the value of an option.
+            `positional=True`: the one field for arguments without a flag.
     """
     if between is not None:
         kwargs["min"], kwargs["max"] = between
@@ -66,9 +65,9 @@ def option(help_text: str, *, between: tuple[float, float] | None = None, **kwar
 
 
 def valid_range(limits: Mapping[str, Any]) -> str:
-    """Return the range in the metadata of an option in words, "" without one.
+    """Return the valid range of an option in words, or "" without limits.
 
-    >>> valid_range({"help": "Share.", "min": 0, "below": 1})
+    >>> valid_range({"help": "Fraction.", "min": 0, "below": 1})
     '0 or more and below 1'
     """
     if "min" in limits and "max" in limits:
@@ -82,7 +81,7 @@ def check_ranges(options: Any) -> None:
     """Raise unless every number of a dataclass is finite and in the range of its `option`.
 
     Raises:
-        ValueError: a number is not; the message names the parameter, the value and the range.
+        ValueError: a number is invalid; the message names the parameter, the value and the range.
         TypeError: a value with a range cannot be compared with a number.
     """
     for each in fields(options):
@@ -107,7 +106,7 @@ def check_ranges(options: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The base of the options of a program."""
+    """Base of the options of all programs."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -115,46 +114,46 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOptions(Options):
-    """Where to compute."""
+    """Options of devices and precision."""
 
     distribution_strategy: str = option(
-        "auto: the processes that TF_CONFIG names, else every visible GPU, else the CPU.",
+        "auto: the processes in TF_CONFIG, else all visible GPUs, else the CPU.",
         default="auto",
         choices=strategy.STRATEGIES,
     )
-    num_gpus: int | None = option("GPUs to use; default: all that are visible.", default=None)
+    num_gpus: int | None = option("Number of GPUs. Default: all visible ones.", default=None)
     precision: str = option(
-        "Keras precision policy of the computation; weights and optimizer stay float32. "
-        "mixed_float16 scales the loss, for GPUs without bfloat16. auto: mixed_bfloat16 where the "
-        "machine multiplies it, else float32.",
+        "Keras precision policy of the computation. Weights and optimizer stay float32. "
+        "mixed_float16 scales the loss, for GPUs without bfloat16. auto: mixed_bfloat16 if the "
+        "machine supports it, else float32.",
         default="float32",
         choices=PRECISIONS,
     )
     jit_compile: str = option(
-        "What XLA compiles of a training step. auto: the element-wise parts on CPUs, forward and "
-        "backward as a whole on GPUs. true: as a whole. false: nothing.",
+        "Parts of a training step that XLA compiles. auto: element-wise parts on CPUs, the whole "
+        "forward and backward pass on GPUs. true: the whole pass. false: nothing.",
         default="auto",
         choices=COMPILATIONS,
     )
     num_threads: int | None = option(
-        "Processor threads of one operation; default: all cores.", default=None
+        "Processor threads per operation. Default: all cores.", default=None
     )
     deterministic: bool = option(
-        "Only operations that give the same bits in every run (on a GPU some are slower).",
+        "Use only operations with the same bits in every run (some are slower on a GPU).",
         default=False,
     )
     use_tpu: bool = option("Same as --distribution_strategy=tpu.", default=False)
     tpu_name: str | None = option("Name or address of the TPU.", default=None)
     tpu: str | None = option(
-        "Same as --use_tpu --tpu_name=...; local is the TPU of this machine.", default=None
+        "Same as --use_tpu --tpu_name=... (local: the TPU of this machine).", default=None
     )
-    tpu_zone: str | None = option("Zone of the TPU; found by TensorFlow itself.", default=None)
-    gcp_project: str | None = option("Project of the TPU; found by itself.", default=None)
-    master: str | None = option("Address of the TPU, when --tpu_name is not given.", default=None)
-    num_tpu_cores: int = option("Ignored: TensorFlow asks the TPU.", default=8)
+    tpu_zone: str | None = option("Ignored: TensorFlow finds the zone.", default=None)
+    gcp_project: str | None = option("Ignored: TensorFlow finds the project.", default=None)
+    master: str | None = option("Address of the TPU, used without --tpu_name.", default=None)
+    num_tpu_cores: int = option("Ignored: TensorFlow finds the number of cores.", default=8)
 
     def make_strategy(self) -> tf.distribute.Strategy:
-        """Comes before anything is computed: several workers and threads have to be known by then."""
+        """Set threads and determinism, and make the strategy. Call it before any computation."""
         strategy.set_up(self.num_threads, self.deterministic)
         on_tpu = self.use_tpu or self.tpu is not None
         name = "tpu" if on_tpu else self.distribution_strategy
@@ -162,24 +161,24 @@ class DeviceOptions(Options):
 
     @property
     def policy(self) -> str:
-        """The Keras policy that --precision means on this machine; asked after `make_strategy`."""
+        """Keras policy of --precision on this machine, available after `make_strategy`."""
         return choose_precision().policy if self.precision == "auto" else self.precision
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(DeviceOptions):
-    """How to train: the flags that pre-training and fine-tuning share."""
+    """Options of training, shared by pre-training and fine-tuning."""
 
     output_dir: str = option("Folder for checkpoints and results.")
     init_checkpoint: str | None = option(
-        "Weights to start from: a TF1 checkpoint, a folder that a run of ours wrote, a Hugging Face "
-        "folder or hf://org/name, or an encoder of tf-models-official or TF Hub. Not "
-        "needed to resume: a run goes on from the checkpoints in --output_dir.",
+        "Initial weights: a TF1 checkpoint, the --output_dir of a run, a Hugging Face folder or "
+        "hf://org/name, or an encoder of tf-models-official or TF Hub. Not needed to resume: a "
+        "run resumes from the checkpoints in --output_dir.",
         default=None,
     )
     init_optimizer: bool = option(
-        "Take the optimizer's moments and the step from --init_checkpoint as well, a run of ours: for "
-        "a second phase, such as longer sequences, that goes on where the first ended.",
+        "Also read the optimizer's moments and the step from --init_checkpoint, the --output_dir of a "
+        "run. For a second phase, such as longer sequences, that continues the first one.",
         default=False,
     )
     do_train: bool = option("Train.", default=False)
@@ -188,13 +187,13 @@ class TrainingOptions(DeviceOptions):
     eval_batch_size: int = option("Examples per evaluation batch.", default=8, min=1)
     learning_rate: float = option("Peak learning rate.", default=5e-5, above=0)
     lr_batch_size: int | None = option(
-        "The batch size that --learning_rate was found for. The rate is multiplied by "
-        "--train_batch_size / --lr_batch_size. Default: the rate is used as it is.",
+        "Batch size that --learning_rate was tuned for. The rate is multiplied by "
+        "--train_batch_size / --lr_batch_size. Default: no scaling.",
         default=None,
         min=1,
     )
     lr_batch_scaling: str = option(
-        "How the rate grows with the batch size, with --lr_batch_size; sqrt is usual with "
+        "Growth of the rate with the batch size, for --lr_batch_size. sqrt is usual with "
         "--optimizer=lamb.",
         default="linear",
         choices=("linear", "sqrt"),
@@ -206,27 +205,27 @@ class TrainingOptions(DeviceOptions):
         "Power of --lr_schedule=polynomial: (1 - step / steps) ** power.", default=1.0, above=0
     )
     lr_end: float = option(
-        "Share of the peak rate that is left at the last step.",
+        "Fraction of the peak rate at the last step.",
         default=0.0,
         between=(0, 1),
-        hint=": it is a share of learning_rate={learning_rate}, not a rate.",
+        hint=": it is a fraction of learning_rate={learning_rate}, not a rate.",
     )
     lr_decay_from_warmup: bool = option(
-        "Let the decay begin where warm-up ends. Default: it is measured from step 0, as in the "
-        "reference, so that the rate falls a little when warm-up ends.",
+        "Start the decay at the end of warm-up. Default: from step 0, as in the reference, so that "
+        "the rate drops slightly after warm-up.",
         default=False,
     )
     layer_lr_decay: float = option(
-        "Each layer learns at this share of the rate of the layer above it, and the embeddings at "
-        "this share of layer 0's; heads and pooler at the full rate. 1 means that all are equal.",
+        "Rate of each layer as a fraction of the rate of the layer above it. The embeddings are below "
+        "layer 0. Heads and pooler use the full rate. 1: the same rate for all.",
         default=1.0,
         above=0,
         max=1,
-        hint="; 0.8 to 0.95 are usual. `freeze` takes layers out of training.",
+        hint="; 0.8 to 0.95 are usual. `freeze` excludes layers from training.",
     )
     freeze: str | None = option(
-        "What is not trained: comma list of embeddings, encoder (all layers), pooler, and numbers or "
-        "ranges of layers from 0, such as embeddings,0-5.",
+        "Parts not to train: comma-separated list of embeddings, encoder (all layers), pooler, and "
+        "numbers or ranges of layers from 0, such as embeddings,0-5.",
         default=None,
     )
     optimizer: str = option(
@@ -236,73 +235,73 @@ class TrainingOptions(DeviceOptions):
         choices=tuple(OPTIMIZERS),
     )
     weight_decay_rate: float = option(
-        "Weight decay, of all but biases and LayerNorms.", default=0.01, min=0
+        "Weight decay of all variables except biases and LayerNorms.", default=0.01, min=0
     )
     adam_beta1: float = option("Decay of the mean of the gradients.", default=0.9, min=0, below=1)
     adam_beta2: float = option("Decay of the mean of their squares.", default=0.999, min=0, below=1)
     adam_epsilon: float = option("Added to the root of that mean.", default=1e-6, above=0)
     ema_decay: float | None = option(
-        "Keep a moving average of the weights, which forgets 1 - this share per step (0.999 is usual), "
-        "and evaluate and export it in place of the weights.",
+        "Decay per step of a moving average of the weights (0.999 is usual). The average is evaluated "
+        "and exported instead of the weights.",
         default=None,
         above=0,
         below=1,
     )
     max_gradient_norm: float = option(
-        "Gradients are scaled down to this norm over all variables.",
+        "Maximum norm of the gradients over all variables; larger ones are scaled down.",
         default=1.0,
         above=0,
         hint=". 1e9 clips nothing.",
     )
     save_checkpoints_steps: int = option("Steps between checkpoints.", default=1000, min=1)
     stop_step: int | None = option(
-        "End at this step, though the learning rate is that of all training steps: for a first phase "
-        "that --init_optimizer goes on from.",
+        "End at this step, with the learning rates of all training steps. For a first phase that "
+        "--init_optimizer continues.",
         default=None,
         min=1,
     )
     evaluate_steps: int = option(
-        "Evaluate every so many steps while training, and keep the best weights in the folder best of "
-        "--output_dir; 0 means at the end only.",
+        "Steps between evaluations during training. The best weights go to the folder best in "
+        "--output_dir. 0: evaluate only at the end.",
         default=0,
         min=0,
     )
     best_metric: str | None = option(
-        "The figure of an evaluation that says which weights are best; lower is better where its name "
-        "has loss or perplexity in it. Default: the task's first.",
+        "Metric that selects the best weights. Lower is better if its name contains loss or "
+        "perplexity. Default: the task's first metric.",
         default=None,
     )
     early_stopping: int = option(
-        "End after so many evaluations in a row without a better figure; 0 means never.",
+        "End after this number of successive evaluations without improvement. 0: never.",
         default=0,
         min=0,
     )
-    keep_checkpoint_max: int = option("Checkpoints that are kept; 0 keeps all.", default=5, min=0)
+    keep_checkpoint_max: int = option("Checkpoints to keep. 0: all.", default=5, min=0)
     iterations_per_loop: int = option(
-        "Most steps per call of the compiled loop. Fewer run per call when they take long.",
+        "Maximum steps per call of the compiled loop. Slow steps reduce it.",
         default=1000,
         min=1,
     )
     steps_per_loop: int | None = option("Same as --iterations_per_loop.", default=None, min=1)
     pack_sequences: bool = option(
-        "Train on rows of several examples each, up to the sequence length, so that there is hardly "
-        "any padding; an example sees only itself. The loss is the same.",
+        "Pack several examples into each row, up to the sequence length, to avoid padding. Examples "
+        "do not attend to each other. The loss is the same.",
         default=False,
     )
     tensorboard: bool = option(
-        "Write events for TensorBoard into --output_dir (pip install -e '.[tensorboard]'); the same "
-        "figures always go to metrics.jsonl.",
+        "Write events for TensorBoard into --output_dir (pip install -e '.[tensorboard]'). The same "
+        "metrics always go to metrics.jsonl.",
         default=False,
     )
     gradient_accumulation_steps: int = option(
-        "Parts into which each device cuts its share of the batch, to fit it into memory.",
+        "Parts of each device's batch that are computed in sequence, to save memory.",
         default=1,
         min=1,
     )
-    seed: int = option("Of the initial weights, the order of the data, and dropout.", default=12345)
+    seed: int = option("Seed of initial weights, data order and dropout.", default=12345)
     license: str = option(
-        "Licence of the model, as Hugging Face's hub names it (apache-2.0, cc-by-4.0): for the model "
-        "card, README.md.",
+        "Licence of the model in the model card, README.md: Hugging Face's name, such as apache-2.0 or "
+        "cc-by-4.0.",
         default=NO_LICENSE,
     )
 
@@ -311,17 +310,17 @@ class TrainingOptions(DeviceOptions):
         if self.gradient_accumulation_steps > self.train_batch_size:
             raise ValueError(
                 f"gradient_accumulation_steps is {self.gradient_accumulation_steps}, but "
-                f"train_batch_size={self.train_batch_size} examples cannot be cut into more parts "
-                f"than that. Use gradient_accumulation_steps={self.train_batch_size} or less."
+                f"must be at most train_batch_size={self.train_batch_size}. Use "
+                f"gradient_accumulation_steps={self.train_batch_size} or less."
             )
         for name in ("early_stopping", "best_metric"):
             if getattr(self, name) and not self.evaluate_steps:
                 raise ValueError(
-                    f"{name}={getattr(self, name)} needs evaluations while training: give "
+                    f"{name}={getattr(self, name)} needs evaluations during training: give "
                     "evaluate_steps."
                 )
         if self.init_optimizer and (self.init_checkpoint or SCHEME).startswith(SCHEME):
-            raise ValueError("init_optimizer needs init_checkpoint, the run to go on from.")
+            raise ValueError("init_optimizer needs init_checkpoint, the output_dir of a run.")
         check_license(self.license)
         parse_frozen(self.freeze or "")
         self._check_learning_rate()
@@ -330,16 +329,16 @@ class TrainingOptions(DeviceOptions):
         if self.lr_batch_size is None and self.lr_batch_scaling != "linear":
             raise ValueError(
                 f"lr_batch_scaling={self.lr_batch_scaling} needs lr_batch_size, the batch size "
-                "that learning_rate was found for."
+                "that learning_rate was tuned for."
             )
         if self.lr_power != 1 and self.lr_schedule != "polynomial":
             raise ValueError(
-                f"lr_power={self.lr_power} is for lr_schedule=polynomial, and lr_schedule is "
+                f"lr_power={self.lr_power} needs lr_schedule=polynomial, but lr_schedule is "
                 f"{self.lr_schedule}."
             )
         if self.lr_end and self.lr_schedule == "constant":
             raise ValueError(
-                f"lr_end={self.lr_end} has no meaning with lr_schedule=constant, which stays at "
+                f"lr_end={self.lr_end} has no effect with lr_schedule=constant, which stays at "
                 "the peak. Use lr_schedule=linear."
             )
 
@@ -349,12 +348,12 @@ class TrainingOptions(DeviceOptions):
 
     @property
     def config_changes(self) -> dict[str, Any]:
-        """Fields of the configuration that the flags set."""
+        """Fields of the configuration that the options set."""
         return {}
 
     @property
     def base_learning_rate(self) -> float:
-        """Learning rate of `lr_batch_size` examples."""
+        """Learning rate for `lr_batch_size` examples."""
         return self.learning_rate
 
     @property
@@ -368,7 +367,7 @@ class TrainingOptions(DeviceOptions):
 
 
 def require_one_of(options: Any, names: Sequence[str]) -> None:
-    """At least one of some boolean flags must be set."""
+    """Raise unless at least one of several boolean options is set."""
     if not any(getattr(options, name) for name in names):
         listed = ", ".join(f"`{name}`" for name in names)
         raise ValueError(f"Nothing to do: give at least one of {listed}.")
@@ -378,10 +377,10 @@ logger = logging.getLogger(__name__)
 
 
 def errors_option() -> Any:
-    """The flag `--errors` of everything that reads a corpus."""
+    """Return the option `errors` of programs that read a corpus."""
     return option(
-        "Bytes that are not UTF-8: strict stops and names them, replace puts U+FFFD there, which the "
-        "tokenizer drops.",
+        "Bytes that are not UTF-8. strict: stop with their place. replace: use U+FFFD, which the "
+        "tokenizer removes.",
         default="strict",
         choices=("strict", "replace"),
     )
@@ -389,10 +388,10 @@ def errors_option() -> Any:
 
 @contextmanager
 def naming_errors_flag() -> Iterator[None]:
-    """Adds the remedy to the message about bytes that are not UTF-8."""
+    """Add the remedy to the message about bytes that are not UTF-8."""
     try:
         yield
     except ValueError as error:
         if not isinstance(error.__cause__, UnicodeDecodeError):
             raise
-        raise ValueError(f"{error} Or leave such bytes out: errors=replace.") from error
+        raise ValueError(f"{error} Or replace such bytes: errors=replace.") from error

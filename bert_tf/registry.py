@@ -1,7 +1,7 @@
-"""The types of task, and what each package has for them.
+"""The types of task, and their classes in each package.
 
 A new type of task is one entry here and one file of its name in every package. Classes are named by
-module and imported when they are used, so that every package may look a type up.
+module and imported on first use, so that every package may look up a type.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ class TaskType:
 
     Args:
         name: in task.json and `--head`; also the name of its file in every package.
-        architecture: Hugging Face's class, or "".
-        variables: beginnings of the names of the head's variables; whole names at the root.
-        uses_pooler: True if Hugging Face's class has a pooler. Ours and the reference's always have one.
+        architecture: Hugging Face's class.
+        variables: prefixes of the names of the head's variables; whole names at the root.
+        uses_pooler: True if Hugging Face's class has a pooler. Our models and the reference's always
+            do.
         has_labels: True if the outputs have names.
         model, task, predictor, saved, served: `module:Class` in this package, or "". Several classes
             are separated by spaces.
-        outputs: outputs of `model` that the head alone computes; () for all.
+        outputs: outputs of `model` that belong to this head; () for all.
         program: fine-tuning or pre-training program, or "".
         pipeline: name of the pipeline on Hugging Face's hub.
         usage: call of `bert_tf.load(folder)`, for the model card.
@@ -64,7 +65,7 @@ class TaskType:
 
 
 def load(name: str) -> Any:
-    """Return the class that `module:Class` names."""
+    """Return the class named by `module:Class`."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(f"bert_tf.{module}"), attribute)
 

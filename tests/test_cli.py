@@ -395,7 +395,7 @@ def test_a_missing_file_is_named_with_its_flag_and_its_neighbour(run_script, tmp
         f"--needed={tmp_path}/trian.tsv", body=body.replace("a.txt", f"{tmp_path}/a.txt")
     )
     assert ended.returncode == 1
-    assert f"error: --needed={tmp_path}/trian.tsv: there is no file" in ended.stderr
+    assert f"error: --needed={tmp_path}/trian.tsv: file " in ended.stderr
     assert ended.stderr.endswith("Did you mean train.tsv?\n")
 
 
@@ -456,7 +456,7 @@ def test_an_interruption_exits_with_130_and_says_whether_the_run_can_go_on(
     ended = run_script("--needed=x", body="raise KeyboardInterrupt", field=field)
     assert ended.returncode == 130
     assert "Interrupted." in ended.stderr and "Traceback" not in ended.stderr
-    assert ("goes on from the last checkpoint" in ended.stderr) == goes_on
+    assert ("resumes from the last checkpoint" in ended.stderr) == goes_on
 
 
 def test_help_shows_every_flag_with_its_text_and_default(run_script):

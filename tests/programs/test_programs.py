@@ -57,4 +57,4 @@ def test_a_name_that_is_none_is_answered_with_the_one_that_may_be_meant(monkeypa
         programs.main()
     assert exit_code.value.code == 1
     error = capsys.readouterr().err
-    assert "'run_clasifier' is no program. Did you mean run_classifier? Usage:" in error
+    assert "Unknown program 'run_clasifier'. Did you mean run_classifier? Usage:" in error
