@@ -1,9 +1,9 @@
-"""The best weights of a run, kept apart from the newest ones.
+"""The best weights of a run, separate from the newest ones.
 
 output_dir/best/
   model.ckpt-N, checkpoint      weights without the optimizer's moments
   best.json                     {"metric": "masked_lm_loss", "value": 2.1, "step": 3000, "since": 0}
-  bert_config.json, ...         what model_folder.py lists, so that the folder can be used alone
+  bert_config.json, ...         the files that model_folder.py lists; the folder works alone
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _STATE_FILE = "best.json"
 
 
 def copy_record(output_dir: str, target_dir: str) -> None:
-    """The record of the evaluations so far, without weights; for a worker that writes elsewhere.
+    """Copy the record of past evaluations, without weights, for a worker with its own folder.
 
-    All workers decide together whether training ends early, so all must know the same.
+    All workers must decide alike whether training ends early.
     """
     source, target = (
         os.path.join(folder, FOLDER, _STATE_FILE) for folder in (output_dir, target_dir)
@@ -42,11 +42,13 @@ def copy_record(output_dir: str, target_dir: str) -> None:
 
 
 class BestCheckpoint:
-    """Keeps the weights of the best evaluation so far; an interrupted run goes on with its record.
+    """The weights of the best evaluation so far. An interrupted run resumes with its record.
 
     Args:
-        output_dir: of the run.
-        metric: name of a figure; lower is better where it has "loss" or "perplexity" in it.
+        metric: name of a metric; lower is better if the name contains "loss" or "perplexity".
+
+    Raises:
+        ValueError: the record is for another metric.
     """
 
     def __init__(self, output_dir: str, metric: str):
@@ -60,27 +62,27 @@ class BestCheckpoint:
             self._state = read_json(path)
             if self._state.get("metric") != metric:
                 raise ValueError(
-                    f"{path} is about {self._state.get('metric')}, but best_metric is {metric}. Keep "
-                    "to the same, or remove the folder."
+                    f"{path} is for {self._state.get('metric')}, but best_metric is {metric}. Use the "
+                    "same metric, or remove the folder."
                 )
 
     @property
     def evaluations_since(self) -> int:
-        """Evaluations in a row without a better figure."""
+        """Evaluations in a row without a better value."""
         return self._state.get("since", 0)
 
     def offer(self, results: Mapping[str, float], trainer: Trainer) -> None:
-        """Keeps the trainer's weights if `results`, an evaluation of them, are the best so far.
+        """Keep the trainer's weights if `results`, an evaluation of them, are the best so far.
 
         Raises:
-            ValueError: `results` have no such figure.
+            ValueError: `results` lack the metric.
         """
         if self.metric not in results:
             known = ", ".join(name for name in results if name != "global_step")
             raise ValueError(f"best_metric is {self.metric}, but must be one of {known}.")
         value, step = float(results[self.metric]), trainer.step
         if step <= self._state.get("seen", -1):
-            return  # evaluated once more after an interruption
+            return  # evaluated again after an interruption
         best = self._state.get("value")
         if best is None or self._sign * value > self._sign * best:
             self._state = {"metric": self.metric, "value": value, "step": step, "since": 0}

@@ -33,11 +33,11 @@ ClassifierRun = Run[ClassificationTask, ClassifierOptions]
 
 
 def run_classifier(options: ClassifierOptions) -> dict[str, float]:
-    """Train, evaluate and predict as the flags ask. Return the metrics of the evaluation, if any.
+    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
 
     Write `train.tf_record`, `eval.tf_record`, `predict.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
-    `eval_results.txt`, `report.html`, `test_results.tsv`, `labels.txt`, a file for the GLUE leaderboard
-    and the files that model_folder.py lists. With `seeds` or `grid` see sweep.py.
+    `eval_results.txt`, `report.html`, `test_results.tsv` and `labels.txt`. Write a file for the GLUE
+    leaderboard, and the files that model_folder.py lists. For `seeds` and `grid` see sweep.py.
     """
     devices = options.make_strategy()
     if options.seeds > 1 or options.grid:
@@ -55,7 +55,7 @@ def run_once(
 
     Args:
         devices: result of `options.make_strategy()`.
-        further: more sections of the report.
+        further: extra sections of the report.
         asked: options of the command in the report; default: `options`.
     """
     return fine_tune(Classification(further, asked or options), options, devices)
@@ -96,12 +96,12 @@ def evaluate(
     command: Command,
     further: Sequence[Section] = (),
 ) -> dict[str, float]:
-    """Metrics of the dev set; also written to `eval_results.txt`, and explained in `report.html`.
+    """Return the metrics of the dev set. Write them to `eval_results.txt` and `report.html`.
 
-    Those of "dev_mismatched" have keys that end in "_mismatched".
+    The keys of "dev_mismatched" end in "_mismatched".
     """
     results: dict[str, float] = {"global_step": run.trainer.step}
-    shown: dict[str, float] = {}  # in the report alone
+    shown: dict[str, float] = {}  # only in the report
     sections: list[Section] = []
     for split, examples in run.splits.items():
         if not split.startswith("dev"):
@@ -131,22 +131,22 @@ def evaluate(
 def outputs_of(
     run: ClassifierRun, examples: Sequence[InputExample], name: str, batch_size: int
 ) -> dict[str, np.ndarray]:
-    """`logits` and `label_ids` of each example."""
+    """Return `logits` and `label_ids` of each example."""
     return run.task.per_example(run.outputs(examples, name, batch_size))
 
 
 def metrics_of(task: ClassificationTask, kept: dict[str, np.ndarray]) -> dict[str, float]:
-    """The metrics of `outputs_of`."""
+    """Return the metrics of the result of `outputs_of`."""
     return task.figures(kept["logits"], kept["label_ids"])
 
 
 def title_of(options: ClassifierOptions) -> str:
-    """What was evaluated."""
+    """Return the task or file of the evaluation, for the title of the report."""
     return options.task_name or os.path.basename(options.eval_file or options.output_dir)
 
 
 def warn_of_collapse(task: ClassificationTask, kept: dict[str, np.ndarray]) -> None:
-    """Some fine-tunings never leave the most frequent answer; their accuracy does not show it."""
+    """Warn if all predictions are equal, because a high accuracy can hide that."""
     predictions = np.unique(task.kind.predictions(kept["logits"]), axis=0)
     known = np.unique(kept["label_ids"], axis=0)
     if len(predictions) > 1 or len(known) == 1:
@@ -158,8 +158,8 @@ def warn_of_collapse(task: ClassificationTask, kept: dict[str, np.ndarray]) -> N
         names = [label for label, value in zip(task.labels, found, strict=True) if value]
         found = ", ".join(names) or "no label at all"
     logger.warning(
-        "All %d predictions are %s, though the labels are of %d kinds: the model has learned "
-        "nothing but that. Train again with another --seed, a lower --learning_rate or more data.",
+        "All %d predictions are %s, but there are %d different labels: the model has learned nothing "
+        "else. Train again with another --seed, a lower --learning_rate or more data.",
         len(kept["logits"]),
         found,
         len(known),
@@ -167,10 +167,10 @@ def warn_of_collapse(task: ClassificationTask, kept: dict[str, np.ndarray]) -> N
 
 
 def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "test") -> None:
-    """Writes `test_results.tsv`: a line per example, without a header.
+    """Write `test_results.tsv`: a line per example, without a header.
 
-    A line has the probability of each label, or the number. Of a GLUE task a second file is what the
-    leaderboard takes.
+    A line has the probability of each label, or the number. For a GLUE task, write a second file in the
+    format of the leaderboard.
     """
     logger.info("***** Running prediction *****")
     logger.info("  Num examples = %d", len(examples))
@@ -185,4 +185,4 @@ def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "
         lines = submission_lines(glue_task, run.task.kind.predictions(logits).tolist())
         path = run.path(glue_task.splits[split].submission)
         write_text(path, "".join(f"{line}\n" for line in lines))
-        logger.info("Wrote %s, as the GLUE leaderboard takes it", path)
+        logger.info("Wrote %s, in the format of the GLUE leaderboard", path)

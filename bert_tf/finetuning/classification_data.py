@@ -1,4 +1,4 @@
-"""From the flags of run_classifier to a task and its examples."""
+"""The task and examples that the flags of run_classifier name."""
 
 from __future__ import annotations
 
@@ -26,19 +26,18 @@ def read_data(
     trained: ClassificationTask | None = None,
     max_seq_length: int = 128,
 ) -> tuple[ClassificationTask, Splits]:
-    """The task, and the examples of the splits that the run needs.
+    """Return the task, and the examples of the splits that the run needs.
 
     Args:
+        trained: task that the model was trained for, None for a new model.
         max_seq_length: S.
-        trained: what the model was trained for, if anything.
 
     Returns:
-        The splits are "train", "dev" and "test"; of MNLI also "dev_mismatched" and
-        "test_mismatched".
+        The splits are "train", "dev" and "test"; for MNLI also "dev_mismatched" and "test_mismatched".
 
     Raises:
-        ValueError: a table cannot be read or is empty, a label is unknown, or the task is another one
-            than `trained`.
+        ValueError: a table cannot be read or is empty, a label is unknown, or the task differs from
+            `trained`.
     """
     if options.task_name:
         glue_task = find_glue_task(options.task_name)
@@ -48,7 +47,7 @@ def read_data(
         settings, splits = _read_tables(options, trained)
     for split, examples in splits.items():
         if not examples:
-            raise ValueError(f"There is no example in the {split} set{_source(options, split)}.")
+            raise ValueError(f"The {split} set has no examples{_source(options, split)}.")
     if options.doc_stride is not None:
         settings |= {"doc_stride": options.doc_stride, "window_pooling": options.window_pooling}
     elif trained is not None and trained.doc_stride is not None:
@@ -70,12 +69,12 @@ def read_data(
 
 
 def _source(options: ClassifierOptions, split: str) -> str:
-    """The flag that names the file of a split, for messages; of a GLUE task the folder's."""
+    """Return the flag of a split's file, or of a GLUE task's folder, for messages."""
     if options.task_name:
-        return f", data_dir={options.data_dir}"
+        return f" (data_dir={options.data_dir})"
     (file,) = (file for name, _, file in SPLITS if name == split)
-    header = "; it has no row after its header" if options.header else ""
-    return f", {file}={getattr(options, file)}{header}"
+    header = "; no rows after the header" if options.header else ""
+    return f" ({file}={getattr(options, file)}{header})"
 
 
 def _read_glue_data(options: ClassifierOptions, glue_task: GlueTask) -> tuple[dict, Splits]:
@@ -136,21 +135,21 @@ def _labels(
     splits: Splits,
     trained: ClassificationTask | None,
 ) -> Sequence[str]:
-    """Of tables: those of the training set; without training, those that the model was trained for."""
+    """Return the labels of the training table; without training, those of the model."""
     if layout.label_columns and (trained is None or "train" in splits):
         return layout.label_columns
     if "train" in splits:
         labels = infer_labels(splits["train"])
         if len(labels) < 2 and layout.problem_type == "single_label" and splits["train"]:
             raise ValueError(
-                f"{options.train_file}: every example has the label {labels[0]!r}. With one label there "
-                "is nothing to learn: look at label_column, or give examples of another label."
+                f"{options.train_file}: every example has the label {labels[0]!r}, so there is nothing "
+                "to learn. Check label_column, or add examples with another label."
             )
         is_open = options.problem_type is None and trained is None
         if is_open and are_measurements(labels, len(splits["train"])):
             raise ValueError(
                 f"{options.train_file}: the {len(labels)} labels of {len(splits['train'])} examples are "
-                f"decimal numbers ({'; '.join(labels[:3])} ...). Give problem_type=regression to "
+                f"decimal numbers ({'; '.join(labels[:3])} ...). Use problem_type=regression to "
                 "predict a number (with decimal points, not commas), or problem_type=single_label if "
                 "each number is a class."
             )
@@ -165,8 +164,8 @@ def _labels(
     if options.train_file:
         return infer_labels(read_examples(options.train_file, layout, labelled=True))
     raise ValueError(
-        "It is not known which label each output of the model stands for: no task.json lies beside its "
-        "weights. Give train_file, the table that it was trained on."
+        "The labels of the model's outputs are unknown, because there is no task.json next to its "
+        "weights. Give train_file, the table of its training."
     )
 
 
@@ -177,7 +176,7 @@ def _warn_of_similar_labels(labels: Sequence[str], file: str) -> None:
     similar = [group for group in groups.values() if len(group) > 1]
     if similar:
         logger.warning(
-            "%s: labels that differ only in case or spaces are different classes: %s. Write them alike "
+            "%s: labels that differ only in case or spaces are different classes: %s. Use one spelling "
             "if they are one class.",
             file,
             "; ".join(" and ".join(map(repr, group)) for group in similar[:3]),
@@ -209,7 +208,7 @@ def _check_same_task(
 
 
 def count_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> list[int]:
-    """How many examples have each of the task's labels."""
+    """Return the number of examples with each of the task's labels."""
     counts: Counter = Counter()
     for example in examples:
         label: Any = example.label
@@ -220,10 +219,10 @@ def count_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> 
 def class_weights(
     flag: str, task: ClassificationTask, examples: Sequence[InputExample]
 ) -> list[float]:
-    """What --class_weights says, a number for each label.
+    """Return the weight of each label, from the value of --class_weights.
 
-    "balanced" is examples / (labels * count), so that each label weighs alike in all; of a multi-label
-    task it is (examples - count) / count, so that for each label yes and no weigh alike.
+    "balanced" is examples / (labels * count), which gives all labels the same total weight. In a
+    multi-label task it is (examples - count) / count, which gives yes and no the same total weight.
 
     Raises:
         ValueError: a label is unknown or never occurs, a weight is not above 0, or the task has no
@@ -231,7 +230,7 @@ def class_weights(
     """
     if not task.kind.has_labels:
         raise ValueError(
-            f"class_weights={flag}: a {task.kind.name} has no labels to weigh. Leave the flag out."
+            f"class_weights={flag}: a {task.kind.name} has no labels to weight. Omit the flag."
         )
     if flag == "balanced":
         counts = count_labels(task, examples)
@@ -239,7 +238,7 @@ def class_weights(
             if count in (0, len(examples)):
                 raise ValueError(
                     f"class_weights=balanced: {count} of {len(examples)} training examples have the "
-                    f"label {label!r}, so no weight can balance it. Give the weights as label=weight."
+                    f"label {label!r}, so no weight can balance it. Give weights as label=weight."
                 )
         if task.kind.name == "multi_label":
             return [(len(examples) - count) / count for count in counts]
@@ -249,13 +248,13 @@ def class_weights(
         label, _, value = part.rpartition("=")
         if label not in weights:
             raise ValueError(
-                f"class_weights: {part!r} is not label=weight with a label of "
+                f"class_weights: {part!r} is not label=weight with one of the labels "
                 f"{', '.join(task.labels)}."
             )
         try:
             weights[label] = float(value)
         except ValueError as error:
-            raise ValueError(f"class_weights: {value!r} in {part!r} is no number.") from error
+            raise ValueError(f"class_weights: {value!r} in {part!r} is not a number.") from error
         if not 0 < weights[label] < float("inf"):
             raise ValueError(f"class_weights: {part!r}, but a weight must be above 0.")
     return list(weights.values())

@@ -17,81 +17,80 @@ class ClassifierOptions(FineTuningOptions):
 
     data_dir: str | None = option("Folder of a GLUE data set, for --task_name.", default=None)
     task_name: str | None = option(
-        f"A data set by name: {', '.join(GLUE_TASKS)}. For your own data give --train_file instead.",
+        f"Name of a data set: {', '.join(GLUE_TASKS)}. For your own data give --train_file instead.",
         default=None,
     )
     language: str = option(
-        "Of --task_name=xnli: the language that is evaluated and predicted.", default="zh"
+        "For --task_name=xnli: language of the evaluation and prediction.", default="zh"
     )
     train_language: str | None = option(
-        "Of --task_name=xnli: the language to train on. Default: --language.", default=None
+        "For --task_name=xnli: language of the training. Default: --language.", default=None
     )
     train_file: str | None = option("Table to train on: .tsv, .csv or .jsonl.", default=None)
     eval_file: str | None = option("Table to evaluate on.", default=None)
-    predict_file: str | None = option("Table to predict; needs no labels.", default=None)
+    predict_file: str | None = option("Table to predict; labels are optional.", default=None)
     table_format: str | None = option(
-        "Format of the tables. Default: as their names say.", default=None, choices=TABLE_FORMATS
+        "Format of the tables. Default: by the file names.", default=None, choices=TABLE_FORMATS
     )
     header: bool = option(
-        "Whether the first line of a table names the columns. With --noheader columns are called by "
-        "their numbers, from 0: --text_a_column=3.",
+        "The first line of a table names the columns. With --noheader, columns have numbers from 0: "
+        "--text_a_column=3.",
         default=True,
     )
     quoted: bool | None = option(
-        'Whether " may enclose a column. Default: in CSV, not in TSV.', default=None
+        'A column may be enclosed in ". Default: true for CSV, false for TSV.', default=None
     )
     column_separator: str | None = option(
-        f"Between the columns of a table: a character, or {', '.join(SEPARATORS)}. Default: a comma in "
-        "CSV, a tab in TSV.",
+        f"Separator of the columns: a character, or {', '.join(SEPARATORS)}. Default: comma in CSV, "
+        "tab in TSV.",
         default=None,
     )
     text_a_column: str = option("Column of the (first) sentence.", default="text_a")
     text_b_column: str | None = option("Column of the second sentence of a pair.", default=None)
     label_column: str = option(
-        "Column of the label. With --problem_type=multi_label also a comma list of columns that each "
-        "hold 0 or 1.",
+        "Column of the label. With --problem_type=multi_label also a comma list of columns that "
+        "contain 0 or 1.",
         default="label",
     )
     problem_type: str | None = option(
-        "single_label: one of several. multi_label: any number of several. regression: a number. "
-        "Default: as --task_name or the model in --output_dir has it, else single_label.",
+        "single_label: one of several labels. multi_label: any number of them. regression: a number. "
+        "Default: that of --task_name or of the model in --output_dir, else single_label.",
         default=None,
         choices=tuple(PROBLEM_TYPES),
     )
     label_separator: str = option(
-        "Between the labels of one column, with --problem_type=multi_label.", default=","
+        "Separator of the labels in one column, with --problem_type=multi_label.", default=","
     )
     metrics: str | None = option(
-        "Comma list of what to report of tables; the first decides between models. single_label: "
-        "accuracy, f1, f1_macro, matthews_correlation; multi_label: f1_micro, f1_macro, accuracy; "
-        "regression: pearson, spearman, mean_absolute_error. Default: accuracy; all three; the first "
-        "two.",
+        "Comma list of metrics for tables; the first selects the best model. single_label: accuracy, "
+        "f1, f1_macro, matthews_correlation; multi_label: f1_micro, f1_macro, accuracy; regression: "
+        "pearson, spearman, mean_absolute_error. Default: accuracy; all three; the first two.",
         default=None,
     )
     class_weights: str | None = option(
-        "Weights of the labels in the training loss: balanced (by how rare they are), or "
+        "Weights of the labels in the training loss: balanced (rare labels count more), or "
         "label=weight,label=weight, others 1.",
         default=None,
     )
     max_seq_length: int | None = option(
-        "Longer inputs are cut. Default: as the model in --output_dir was trained, else 128 (or all "
-        "that the model has positions for).",
+        "WordPieces of an input; longer ones are truncated. Default: that of the model in --output_dir, "
+        "else 128 (or the model's number of positions, if lower).",
         default=None,
     )
     doc_stride: int | None = option(
-        "Inputs beyond --max_seq_length are not cut but read in windows, one every so many tokens, "
-        "whose logits are pooled. Default: as the model in --output_dir was trained, else they are cut.",
+        "Inputs beyond --max_seq_length are read in windows, which start this many tokens apart. Their "
+        "logits are pooled. Default: that of the model in --output_dir, else inputs are truncated.",
         default=None,
         min=1,
     )
     window_pooling: str = option(
-        "How the logits of the windows become one, with --doc_stride.",
+        "Pooling of the logits of the windows, with --doc_stride.",
         default="mean",
         choices=tuple(POOLINGS),
     )
     seeds: int = option(
-        "Train so many times, with --seed and the numbers after it; the best model is kept, and the "
-        "mean and standard deviation are told. Needs --do_train and --do_eval.",
+        "Number of runs, with --seed and the numbers after it. The best model is kept; mean and "
+        "standard deviation are reported. Needs --do_train and --do_eval.",
         default=1,
         min=1,
     )
@@ -107,8 +106,8 @@ class ClassifierOptions(FineTuningOptions):
         self._check_data()
         if (self.seeds > 1 or self.grid) and not (self.do_train and self.do_eval):
             raise ValueError(
-                "`seeds` and `grid` train several models and keep the one that is best on the dev set: "
-                "give do_train and do_eval."
+                "`seeds` and `grid` train several models and keep the best on the dev set: give "
+                "do_train and do_eval."
             )
 
     def _check_data(self) -> None:
@@ -116,15 +115,15 @@ class ClassifierOptions(FineTuningOptions):
         if bool(self.task_name) == bool(files):
             raise ValueError(
                 "Give either task_name with data_dir, for a GLUE data set, or train_file, "
-                "eval_file and predict_file, for tables of your own."
+                "eval_file and predict_file, for your own tables."
             )
         if self.task_name:
             if not self.data_dir:
-                raise ValueError("task_name needs data_dir, the folder with its train.tsv.")
+                raise ValueError("task_name needs data_dir, the folder of its train.tsv.")
             for name in ("problem_type", "metrics"):
                 if getattr(self, name):
                     raise ValueError(
-                        f"{name} is for tables of your own; task_name={self.task_name} has one."
+                        f"{name} is for your own tables, but task_name={self.task_name} sets it."
                     )
             return
         self.require_files((wanted, file) for _, wanted, file in SPLITS)

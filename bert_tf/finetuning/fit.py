@@ -1,4 +1,4 @@
-"""Trainer: the training loop for a task of one's own, from Python."""
+"""Trainer: the training loop for custom tasks, from Python."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _WRITTEN = ("training.json", "metrics.jsonl", "model_card_facts.json", "eval_res
 class Trainer:
     """Training and evaluation of the model of a task.
 
-    Checkpoints, exact resume, mixed precision, several devices, the best weights and the model card are
-    those of the programs. The same call resumes an earlier one.
+    Checkpoints, exact resume, mixed precision, several devices, the best weights and the model card work
+    as in the programs. The same call resumes an interrupted one.
 
     >>> import bert_tf
     >>> trainer = bert_tf.Trainer(
@@ -45,7 +45,7 @@ class Trainer:
     Args:
         task: the task to learn.
         output_dir: folder of the checkpoints and results.
-        num_train_steps: optimizer steps in all, those before a resume included.
+        num_train_steps: all optimizer steps, including those before a resume.
         init_checkpoint: initial weights, as in --init_checkpoint. Default: random ones.
         num_warmup_steps: steps of linear warm-up. Default: a tenth.
         config: architecture. Default: that of the checkpoint.
@@ -54,13 +54,13 @@ class Trainer:
             `learning_rate`, `train_batch_size`, `precision`, `evaluate_steps`, `seed`.
 
     Attributes:
-        model: with the weights as they are now.
-        tokenizer: as above; None if there is none.
+        model: has the current weights.
+        tokenizer: as above; None if not found.
 
     Raises:
-        TypeError: there is no such option.
-        ValueError: `output_dir` has files of yours that would be overwritten, an option is out of
-            range, or there is neither a `config` nor a checkpoint that has one.
+        TypeError: an option is unknown.
+        ValueError: the run would overwrite other files in `output_dir`, an option is out of range, or
+            no architecture was found.
     """
 
     def __init__(
@@ -118,10 +118,10 @@ class Trainer:
         """Train up to `num_train_steps`, and return the metrics of `evaluate`.
 
         Args:
-            data: TFRecord files with the features of the task (a path, a comma list, a glob or a list
-                of paths), or a `tf.data.Dataset` of batches of them. Records of files are shuffled, and
-                a batch contains examples of similar length. A dataset keeps its order, and repeats when
-                it ends. A run that resumes skips the batches it has seen.
+            data: TFRecord files with the features of the task, or a `tf.data.Dataset` of batches of
+                them. Files are a path, a comma list, a glob or a list of paths. Their records are
+                shuffled and batched by length. A dataset keeps its order and repeats when it ends. A
+                resumed run skips the batches it has seen.
             evaluate: data for the evaluation at the end, and at every `evaluate_steps`.
 
         Returns:
@@ -150,7 +150,7 @@ class Trainer:
         return {"global_step": self._loop.step} if held_out is None else self._results(held_out)
 
     def evaluate(self, data: Data) -> dict[str, float]:
-        """Return the metrics of a data set; they are also written to `eval_results.txt`.
+        """Return the metrics of a data set. Write them to `eval_results.txt`.
 
         Args:
             data: as in `fit`, but a dataset must end.
@@ -208,4 +208,4 @@ def _held_out(data: Data, name: str) -> list[str] | tf.data.Dataset:
 def _batch_size(dataset: tf.data.Dataset) -> int:
     for features in dataset.take(1):
         return int(tf.shape(next(iter(features.values())))[0])
-    raise ValueError("The dataset has no batch.")
+    raise ValueError("The dataset has no batches.")

@@ -1,4 +1,4 @@
-"""From record files to training and results, with a Trainer that setup.py has made."""
+"""Training and evaluation on record files, with a Trainer made by setup.py."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from bert_tf.training.trainer import StopTraining, Trainer
 
 logger = logging.getLogger(__name__)
 
-# How long the sequences of a batch are: S for all; as the longest of the batch; that with batches of
-# examples of similar length; and rows of S tokens, each of several examples.
+# Length of the sequences in a batch. full: S. trimmed: the longest of the batch. bucketed: trimmed, with
+# examples of similar length per batch. packed: rows of S tokens with several examples each.
 LENGTHS = ("full", "trimmed", "bucketed", "packed")
 
 
 def folder_to_write(trainer: Trainer, output_dir: str) -> str:
-    """`output_dir`, but in a worker that is not the chief a temporary folder: one process writes."""
+    """Return `output_dir`; in a worker that is not the chief, a temporary folder."""
     if trainer.is_chief:
         return output_dir
     folder = _scratch_folder()
@@ -70,24 +70,23 @@ def train(
     lengths: str = "trimmed",
     folder: str | None = None,
 ) -> Mapping[str, float] | None:
-    """Trains on record files up to `num_train_steps`, from where the trainer stands.
+    """Train on record files from the trainer's step up to `num_train_steps`.
 
-    Afterwards the model has the averages of its weights, if they are kept, and README.md says what it
-    is.
+    Then load the averages of the weights into the model, if they are kept, and write README.md.
 
     Args:
-        files: record files; or batches of `task.record_features`, which begin anew when they end. A run
-            that resumes skips those it has trained on, so that their order must be the same.
-        evaluate: called every `evaluate_steps` of the options, if they ask for it.
-        lengths: one of `LENGTHS`. A strategy that needs static shapes makes "full" of each, and
-            `pack_sequences` "packed".
+        files: record files; or batches of `task.record_features`, repeated when they end. A resumed run
+            skips those it has seen, so their order must be the same.
+        evaluate: called every `evaluate_steps` of the options, if that is set.
+        lengths: one of `LENGTHS`. Becomes "full" under a strategy that needs static shapes, and "packed"
+            with `pack_sequences`.
         folder: result of `folder_to_write`; default: `output_dir` of the options.
 
     Returns:
-        Figures of an evaluation at the last step; None if there was none.
+        Metrics of an evaluation at the last step, or None without one.
 
     Raises:
-        ValueError: there are fewer examples than a batch takes.
+        ValueError: there are fewer examples than one batch needs.
     """
     lengths = _possible_lengths("packed" if options.pack_sequences else lengths, trainer)
     if lengths == "packed":
@@ -111,7 +110,7 @@ def train(
 
     evaluations = _Evaluations(trainer, task, options, evaluate, folder)
     if evaluations.are_over:
-        logger.info("Training has ended early, at step %d", trainer.step)
+        logger.info("Training ended early, at step %d", trainer.step)
         num_train_steps = min(num_train_steps, trainer.step)
     config = trainer.model.config
     flops = flops_per_token(config, task.max_seq_length, task.predictions_per_token)
@@ -150,13 +149,13 @@ def training_batches(
     first_batch: int = 0,
     num_parts: int = 1,
 ) -> tf.data.Dataset:
-    """The batches of a training, without end, as the model takes them.
+    """Return an endless dataset of training batches.
 
     Args:
-        options: says `train_batch_size` and `seed`.
+        options: uses `train_batch_size` and `seed`.
         lengths: one of `LENGTHS`.
-        first_batch: how many were trained on before.
-        num_parts: replicas that share a batch; packed rows are made for each.
+        first_batch: number of batches to skip.
+        num_parts: replicas that share a batch; rows are packed for each.
     """
     dataset = read_records(
         files,
@@ -181,7 +180,7 @@ def training_batches(
 
 
 class _Evaluations:
-    """Evaluations while training: they keep the best weights, and may end the training early."""
+    """Evaluations during training. They keep the best weights, and may end the training early."""
 
     def __init__(
         self, trainer: Trainer, task: Task, options: TrainingOptions, evaluate, folder: str
@@ -200,8 +199,8 @@ class _Evaluations:
         self._best.offer(results, self._trainer)
         if self.are_over:
             logger.warning(
-                "Training ends at step %d: the last %d evaluations were not better than the best, "
-                "which is in %s",
+                "Training ends at step %d: the last %d evaluations were not better than the best one, "
+                "whose weights are in %s",
                 self._trainer.step,
                 self._patience,
                 self._best.folder,
@@ -211,13 +210,13 @@ class _Evaluations:
 
     @property
     def are_over(self) -> bool:
-        """Whether the last ones, of this process or one before, were no better for long enough."""
+        """True after `early_stopping` evaluations without a better value, earlier processes included."""
         if self._best is None or not self._patience:
             return False
         return self._best.evaluations_since >= self._patience
 
     def at(self, step: int) -> Mapping[str, float] | None:
-        """Results of the model as it is at the last step, evaluated now if they can be the best."""
+        """Return the results at the last step. Evaluate now if they can be the best."""
         if self._last is None or self._last[0] != step:
             if self._best is None:
                 return None
@@ -228,7 +227,7 @@ class _Evaluations:
 
 
 def describe(trainer: Trainer, options: TrainingOptions) -> str:
-    """One line for the log: devices, batch of each, precision."""
+    """Return one line for the log: devices, batch of each, precision."""
     devices = strategy.describe(trainer.strategy, options.train_batch_size)
     found, why = choose_precision(), ""
     if options.precision == "auto":
@@ -248,10 +247,10 @@ def run_model(
     max_batches: int | None = None,
     lengths: str = "trimmed",
 ) -> dict[str, np.ndarray]:
-    """What `task.eval_outputs` keeps of the examples in record files, in their order.
+    """Return the outputs that `task.eval_outputs` keeps, in the order of the examples.
 
     Args:
-        max_batches: look at so many batches only; with "bucketed" those are the shortest.
+        max_batches: most batches to read; with "bucketed" the shortest examples.
         lengths: one of `LENGTHS`; see `train`.
     """
     if isinstance(files, tf.data.Dataset):
@@ -290,12 +289,12 @@ def _with_record_number(eval_outputs: Callable) -> Callable:
 
 
 def _refuse_small_set(files: Sequence[str], options: TrainingOptions) -> None:
-    """A batch that is larger than the data set would hold examples several times."""
+    """Raise if a batch is larger than the data set, because it would repeat examples."""
     count = count_records(files, limit=options.train_batch_size)
     if count < options.train_batch_size:
         raise ValueError(
-            f"train_batch_size is {options.train_batch_size}, but there are only {count} examples in "
-            f"{', '.join(files[:3])}. Use train_batch_size={max(count, 1)} or less."
+            f"train_batch_size is {options.train_batch_size}, but {', '.join(files[:3])} has only "
+            f"{count} examples. Use train_batch_size={max(count, 1)} or less."
         )
 
 
@@ -303,9 +302,9 @@ def _refuse_unpackable(options: TrainingOptions, trainer: Trainer) -> None:
     replicas = trainer.strategy.num_replicas_in_sync
     if options.train_batch_size % replicas:
         raise ValueError(
-            f"pack_sequences needs a train_batch_size that is a multiple of the {replicas} devices, "
-            f"but it is {options.train_batch_size}. Use "
-            f"{-(-options.train_batch_size // replicas) * replicas}."
+            f"train_batch_size is {options.train_batch_size}, but pack_sequences needs a multiple of "
+            f"the {replicas} devices. Use "
+            f"train_batch_size={-(-options.train_batch_size // replicas) * replicas}."
         )
 
 
@@ -316,8 +315,8 @@ def _possible_lengths(lengths: str, trainer: Trainer) -> str:
         return lengths
     if lengths == "packed":
         raise ValueError(
-            "pack_sequences makes batches of different numbers of rows, and a TPU needs one shape. "
-            "Leave it out."
+            "pack_sequences makes batches with different numbers of rows, but a TPU needs static "
+            "shapes. Omit it."
         )
     return "full"
 
@@ -332,12 +331,12 @@ def _without_needless_padding(
 
 
 def num_parameters(model: keras.Model) -> int:
-    """Numbers in all weights."""
+    """Return the number of all parameters."""
     return sum(math.prod(weight.shape) for weight in model.weights)
 
 
 def describe_model(model: keras.Model) -> str:
-    """One line for the log."""
+    """Return one line for the log."""
     config = model.config
     millions = num_parameters(model) / 1e6
     return (
@@ -348,8 +347,7 @@ def describe_model(model: keras.Model) -> str:
 
 
 def write_results(path: str, results: dict[str, Any], title: str) -> None:
-    """`eval_results.txt`: "key = value" lines in the order of the keys; also logged, and in the model
-    card beside it."""
+    """Write "key = value" lines, sorted by key. Log them, and update the model card next to the file."""
     lines = [f"{key} = {results[key]}" for key in sorted(results)]
     write_text(path, "\n".join(lines) + "\n")
     logger.info("***** %s *****", title)

@@ -1,4 +1,4 @@
-"""run_swag: fine-tune, evaluate and predict where one of several choices is right.
+"""run_swag: fine-tune, evaluate and predict on multiple-choice questions.
 
 Source: Devlin et al. 2019, section 4.4. The reference has no such program.
 """
@@ -35,8 +35,8 @@ class SwagOptions(ThreeFilesOptions):
     """The flags of run_swag. Files: .csv (SWAG, ARC), .jsonl, or a folder of RACE."""
 
     skip_bad_rows: bool = option(
-        "Leave out rows that are no questions (fewer than two choices, or an answer that is none of "
-        "them), and say which. Otherwise they are errors.",
+        "Skip and log invalid rows (fewer than two choices, or an answer that is not one of them). "
+        "Default: they are errors.",
         default=False,
     )
 
@@ -45,8 +45,8 @@ class SwagOptions(ThreeFilesOptions):
         self.require_files((wanted, file) for _, wanted, file in SPLITS)
         if self.pack_sequences:
             raise ValueError(
-                "pack_sequences is for examples of one sequence each, and a question has one for each "
-                "of its choices. Leave it out."
+                "pack_sequences is for examples of one sequence, but a question has one sequence per "
+                "choice. Omit it."
             )
 
 
@@ -54,15 +54,15 @@ SwagRun = Run[MultipleChoiceTask, SwagOptions]
 
 
 def run_swag(options: SwagOptions) -> dict[str, float]:
-    """Trains, evaluates and predicts, as the flags say; the results of the evaluation, if any.
+    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
 
-    Writes `train.tf_record`, `eval.tf_record`, `test.tf_record`, `model.ckpt-N`, `metrics.jsonl`, what
-    model_folder.py lists, and
+    Write `train.tf_record`, `eval.tf_record`, `test.tf_record`, `model.ckpt-N`, `metrics.jsonl`, the
+    files that model_folder.py lists, and
 
         eval_results.txt           "key = value" lines: accuracy and loss
-        report.html                how sure the model is, and where it errs
+        report.html                confidence and errors of the model
         eval_predictions.jsonl     {"id", "prediction": index from 0, "probabilities": [one per choice]}
-        test_predictions.jsonl     the same of --predict_file
+        test_predictions.jsonl     the same for --predict_file
         test_results.txt           if every question of --predict_file has an answer
     """
     return fine_tune(MultipleChoice(), options)
@@ -87,10 +87,10 @@ class MultipleChoice(Program[MultipleChoiceTask, SwagOptions]):
 
 
 def read_data(options: SwagOptions) -> Splits:
-    """The questions of the splits that the run needs.
+    """Return the questions of the splits that the run needs.
 
     Raises:
-        ValueError: a file cannot be read or is empty, has bad rows, or lacks answers that are needed.
+        ValueError: a file cannot be read or is empty, has invalid rows, or lacks required answers.
     """
     splits = {}
     for split, wanted, flag in SPLITS:
@@ -101,7 +101,7 @@ def read_data(options: SwagOptions) -> Splits:
         questions = read_questions(file, bad if options.skip_bad_rows else None)
         if bad:
             logger.warning(
-                "%d of %d rows of %s are left out, because they are no questions: %s",
+                "%d of %d rows of %s are invalid and skipped: %s",
                 len(bad),
                 len(bad) + len(questions),
                 file,
@@ -110,8 +110,8 @@ def read_data(options: SwagOptions) -> Splits:
         unknown = [question for question in questions if question.label is None]
         if unknown and split != "test":
             raise ValueError(
-                f"{unknown[0].origin}: there is no answer, but {wanted} needs one for each question "
-                f"({len(unknown)} of {len(questions)} have none)."
+                f"{unknown[0].origin}: the question has no answer, but {wanted} needs one for each "
+                f"question ({len(unknown)} of {len(questions)} have none)."
             )
         splits[split] = questions
     return splits
@@ -123,7 +123,7 @@ def answer(
     name: str,
     batch_size: int,
 ) -> dict[str, float]:
-    """Answers a set; its figures, where the right answers are known.
+    """Answer a set. Return its metrics, or {} if a question has no known answer.
 
     Args:
         name: "eval" or "test".
@@ -152,10 +152,10 @@ def _named(results: Mapping[str, float], name: str) -> dict[str, float]:
 
 
 def write_predictions(path: str, questions: Sequence[Question], logits: np.ndarray) -> None:
-    """JSON lines, one for each question.
+    """Write one JSON line per question.
 
     Args:
-        logits: [questions, K]; what stands beyond the choices of a question is left out.
+        logits: [questions, K]; values beyond a question's choices are ignored.
     """
     with open_whole(path) as file:
         for question, row in zip(questions, softmax(logits), strict=True):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from bert_tf.data.parallel import usable_cores
 from bert_tf.options import TrainingOptions, option, require_one_of
 
-# Name of the split, flag that asks for it, flag of its file.
+# Name of the split, flag that needs it, flag of its file.
 SPLITS = (
     ("train", "do_train", "train_file"),
     ("dev", "do_eval", "eval_file"),
@@ -21,52 +21,51 @@ _SEQUENCES_PER_WORKER = 100_000  # with fewer, starting a process takes longer t
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuningOptions(TrainingOptions):
-    """Flags of every program that fine-tunes."""
+    """Flags of every fine-tuning program."""
 
     actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict")
 
     bert_config_file: str | None = option(
-        "Architecture. Default: the one beside --init_checkpoint or in --output_dir.", default=None
+        "Architecture. Default: the one next to --init_checkpoint or in --output_dir.", default=None
     )
     vocab_file: str | None = option(
-        "Vocabulary. Default: the one beside --init_checkpoint or in --output_dir.", default=None
+        "Vocabulary. Default: the one next to --init_checkpoint or in --output_dir.", default=None
     )
     do_lower_case: bool | None = option(
-        "Lower-case the text. Default: as the checkpoint says, else true.", default=None
+        "Lower-case the text. Default: the checkpoint's setting, else true.", default=None
     )
     max_seq_length: int | None = option(
-        "WordPieces of an input, with [CLS] and [SEP]. Default: as the model in --output_dir was "
-        "trained, else 128 (or all that the model has positions for).",
+        "WordPieces of an input, with [CLS] and [SEP]. Default: that of the model in --output_dir, else "
+        "128 (or the model's number of positions, if lower).",
         default=None,
     )
     do_predict: bool = option("Predict the test set.", default=False)
     predict_batch_size: int = option("Examples per prediction batch.", default=8, min=1)
     num_train_epochs: float = option("Passes over the training set.", default=3.0, min=0)
     warmup_proportion: float = option(
-        "Share of the steps that warm up, 0 to 1.", default=0.1, between=(0, 1)
+        "Fraction of the steps that warm up, 0 to 1.", default=0.1, between=(0, 1)
     )
     pad_to_max_length: bool = option(
-        "Let every batch have --max_seq_length tokens, as in the reference and on a TPU. Default: "
-        "examples of similar length share a batch that is as long as they are.",
+        "Pad every batch to --max_seq_length tokens, as in the reference and on a TPU. Default: a batch "
+        "contains examples of similar length, padded to the longest.",
         default=False,
     )
     num_workers: int | None = option(
-        "Processes that make the records. Default: one for each 100,000 sequences, as far as there are "
-        "cores, else one.",
+        "Processes that make the records. Default: one per 100,000 sequences, at most one per core.",
         default=None,
         min=1,
     )
     feature_cache_dir: str | None = option(
-        "Folder where records are kept for other runs on the same data. Default: --output_dir.",
+        "Folder of records to reuse in other runs on the same data. Default: --output_dir.",
         default=None,
     )
     num_bilstm_layers: int | None = option(
-        "BiLSTM layers between the encoder and the head, as in the paper's ablation; noted in the "
-        "bert_config.json of --output_dir. Default: what --bert_config_file says.",
+        "BiLSTM layers between the encoder and the head, as in the paper's ablation; stored in the "
+        "bert_config.json of --output_dir. Default: the value in --bert_config_file.",
         default=None,
     )
     report: bool = option(
-        "After an evaluation write report.html: what was learned, and where it errs.", default=True
+        "Write report.html after an evaluation: results and errors of the model.", default=True
     )
 
     def __post_init__(self) -> None:
@@ -75,26 +74,26 @@ class FineTuningOptions(TrainingOptions):
 
     @property
     def config_changes(self) -> dict[str, Any]:
-        """Fields of the configuration that the flags set."""
+        """Fields of the configuration set by flags."""
         layers = self.num_bilstm_layers
         return {} if layers is None else {"num_bilstm_layers": layers}
 
     @property
     def lengths(self) -> str:
-        """One of `training.LENGTHS`."""
+        """One of `loop.LENGTHS`."""
         return "full" if self.pad_to_max_length else "bucketed"
 
     def workers_for(self, num_sequences: int) -> int:
-        """Processes that make the records of so many sequences: --num_workers, or what pays."""
+        """Return the number of processes that make the records: --num_workers, or the fastest."""
         if self.num_workers is not None:
             return self.num_workers
         return max(1, min(usable_cores(), num_sequences // _SEQUENCES_PER_WORKER))
 
     def require_files(self, files: Iterable[tuple[str, str]]) -> None:
-        """What is to be done needs its file.
+        """Raise if a required file is not given.
 
         Args:
-            files: pairs of the flag that asks and the flag of the file.
+            files: pairs (flag of an action, flag of the file that it needs).
 
         Raises:
             ValueError: a file is not given; the message names it.
@@ -106,7 +105,7 @@ class FineTuningOptions(TrainingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ThreeFilesOptions(FineTuningOptions):
-    """Flags of a program that reads a training, a dev and a test set from a file each."""
+    """Flags of a program that reads a training, a dev and a test file."""
 
     train_file: str | None = option("File to train on.", default=None)
     eval_file: str | None = option("File to evaluate on.", default=None)

@@ -1,4 +1,4 @@
-"""Care for files in --output_dir that no run of ours wrote."""
+"""Protection of files in --output_dir that other programs wrote."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bert_tf.model_folder import TASK_FILE
 from bert_tf.options import TrainingOptions
 from bert_tf.tasks.glue import GLUE_TASKS
 
-# Flag -> names of files that some program writes with it, besides those of model_folder.py.
+# Flag -> names of files that a program writes with it, in addition to those of model_folder.py.
 WRITTEN = {
     "do_train": ("train.tf_record", "training.json", "metrics.jsonl", "model_card_facts.json"),
     "do_eval": (
@@ -29,23 +29,23 @@ WRITTEN = {
     ),
 }
 
-# Signs of a run of ours or of the original: names of files, and keys in JSON files.
+# Signs of a run of bert_tf or of the original: names of files, and keys in JSON files.
 _FILES_OF_RUNS = ("model.ckpt-*.index", "*.tf_record.json")
 _NOTES_OF_RUNS = {TASK_FILE: "task", "training.json": "optimizer"}
 
 
 def check_output_folder(options: TrainingOptions, contents: Mapping[str, str]) -> None:
-    """Raise if the run would overwrite files that are not from a run of ours.
+    """Raise if the run would overwrite files of another program.
 
     Args:
-        options: the folder, and which files are written.
-        contents: name -> text of files that are written too. A file with the same lines may stay.
+        options: the folder, and the actions that write files.
+        contents: name -> text of extra files to write. An existing file with the same lines is allowed.
 
     Raises:
-        ValueError: --output_dir has such files, and nothing in it is from a run of ours.
+        ValueError: --output_dir contains such files, and no sign of a bert_tf run.
     """
     cache = getattr(options, "feature_cache_dir", None)
-    if cache and not options.do_train:  # which leaves no sign of a run
+    if cache and not options.do_train:  # leaves no sign of a run
         return
     names = {n for flag, some in WRITTEN.items() if getattr(options, flag, False) for n in some}
     if cache:
@@ -54,14 +54,14 @@ def check_output_folder(options: TrainingOptions, contents: Mapping[str, str]) -
 
 
 def check_foreign_files(folder: str, names: Collection[str], contents: Mapping[str, str]) -> None:
-    """Raise if files would be overwritten in a folder that has no sign of a run of ours.
+    """Raise if files would be overwritten in a folder without a sign of a bert_tf run.
 
     Args:
-        names: files that are written.
-        contents: name -> text of files that are written too. A file with the same lines may stay.
+        names: files to write.
+        contents: name -> text of extra files to write. An existing file with the same lines is allowed.
 
     Raises:
-        ValueError: the folder has such files.
+        ValueError: the folder contains such files.
     """
     there = _names_in(folder)
     if _is_of_a_run(folder, there):
@@ -72,9 +72,9 @@ def check_foreign_files(folder: str, names: Collection[str], contents: Mapping[s
             foreign.append(name)
     if foreign:
         raise ValueError(
-            f"output_dir={folder} holds {', '.join(sorted(foreign))}, which a run would overwrite, "
-            "but nothing that shows that a run of ours wrote them. Use another output_dir, or move "
-            "these files."
+            f"output_dir={folder} contains {', '.join(sorted(foreign))}, which a run would "
+            "overwrite, but no sign that bert_tf wrote them. Use another output_dir, or move these "
+            "files."
         )
 
 
@@ -85,7 +85,7 @@ def _is_of_a_run(folder: str, there: list[str]) -> bool:
         try:
             if name in there and key in read_json(tf.io.gfile.join(folder, name)):
                 return True
-        except ValueError:  # no JSON
+        except ValueError:  # invalid JSON
             continue
     runs = tf.io.gfile.join(folder, "runs")  # of --seeds and --grid
     return any(TASK_FILE in _names_in(tf.io.gfile.join(runs, run)) for run in _names_in(runs))

@@ -1,4 +1,4 @@
-"""run_squad: fine-tune on questions with their passages, answer others, and score the answers.
+"""run_squad: fine-tune on questions about passages, answer other questions, and score the answers.
 
 Source: google-research/bert, run_squad.py.
 """
@@ -50,8 +50,8 @@ from bert_tf.tokenization import FullTokenizer
 logger = logging.getLogger(__name__)
 
 _MAX_SEQ_LENGTH = 384  # the reference's default
-_SENTENCES_PER_PASSAGE = 8  # that take as long to tokenize
-_SHUFFLE_SEED = 12345  # the reference's, of the order of the questions in train.tf_record
+_SENTENCES_PER_PASSAGE = 8  # with about the same tokenization time
+_SHUFFLE_SEED = 12345  # the reference's, for the order of the questions in train.tf_record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,27 +63,27 @@ class SquadOptions(FineTuningOptions):
     train_file: str | None = option("SQuAD JSON to train on.", default=None)
     predict_file: str | None = option("SQuAD JSON to answer.", default=None)
     max_seq_length: int | None = option(
-        "Tokens of a question and a window of its passage. Default: as the model in --output_dir was "
-        "trained, else 384 (or all that the model has positions for).",
+        "Tokens of a question and a window of its passage. Default: that of the model in --output_dir, "
+        "else 384 (or the model's number of positions, if lower).",
         default=None,
     )
     doc_stride: int = option("Tokens from one window of a passage to the next.", default=128)
-    max_query_length: int = option("Longer questions are cut to this many tokens.", default=64)
+    max_query_length: int = option(
+        "Longer questions are truncated to this many tokens.", default=64
+    )
     do_predict: bool = option(
-        "Answer --predict_file; where it has the answers, exact match and F1 are written too.",
+        "Answer --predict_file. If it contains answers, exact match and F1 are written too.",
         default=False,
     )
     predict_batch_size: int = option("Windows per prediction batch.", default=8, min=1)
     n_best_size: int = option("Answers in nbest_predictions.json.", default=20, min=1)
     max_answer_length: int = option("Longest answer, in tokens.", default=30, min=1)
-    verbose_logging: bool = option(
-        "Name every question that something is the matter with.", default=False
-    )
+    verbose_logging: bool = option("Log every malformed question.", default=False)
     answer_spans: str | None = option(
-        "Word pieces of an answer. words: those of its text inside its words, else all of its words, as "
+        "WordPieces of an answer. words: those of its text inside its words, else all of its words, as "
         "in the reference. characters: the fewest pieces that contain it, for answers inside words as "
-        "in Thai and Arabic; predictions.json is cut by characters too. Default: as the model in "
-        "--output_dir was trained, else words.",
+        "in Thai and Arabic; predictions.json is cut by characters too. Default: that of the model in "
+        "--output_dir, else words.",
         default=None,
         choices=ANSWER_SPANS,
     )
@@ -91,11 +91,13 @@ class SquadOptions(FineTuningOptions):
         "Questions may have no answer (SQuAD 2.0).", default=False
     )
     null_score_diff_threshold: float = option(
-        "No answer is given where null_odds.json has more than this.", default=0.0, infinite=True
+        "The answer is empty if its value in null_odds.json exceeds this.",
+        default=0.0,
+        infinite=True,
     )
     predictions: str | None = option(
-        "An ensemble instead of a model: comma list of the --output_dir (or nbest_predictions.json) of "
-        "runs that answered the same --predict_file.",
+        "Ensemble instead of a model: comma list of the --output_dir (or nbest_predictions.json) of "
+        "runs on the same --predict_file.",
         default=None,
     )
 
@@ -103,7 +105,7 @@ class SquadOptions(FineTuningOptions):
         super().__post_init__()
         if self.predictions and self.do_train:
             raise ValueError(
-                "`predictions` combines runs that are finished, and cannot be given with do_train."
+                "`predictions` combines finished runs, and cannot be used with do_train."
             )
         asking = ("do_predict", "do_eval", "predictions")
         self.require_files([("do_train", "train_file"), *((ask, "predict_file") for ask in asking)])
@@ -112,7 +114,7 @@ class SquadOptions(FineTuningOptions):
 
     @property
     def asks(self) -> bool:
-        """Whether --predict_file is answered."""
+        """True if --predict_file is answered."""
         return self.do_predict or self.do_eval
 
     @property
@@ -129,11 +131,11 @@ SquadRun = Run[QuestionAnsweringTask, SquadOptions]
 
 
 def run_squad(options: SquadOptions) -> dict[str, float]:
-    """Trains and answers, as the flags say; the official metrics, if there is something to compare with.
+    """Train and answer, as the options set. Return the official metrics if the answers are known.
 
-    Writes `train.tf_record`, `eval.tf_record`, `model.ckpt-N`, `metrics.jsonl`, `predictions.json`,
-    `nbest_predictions.json`, `null_odds.json` (SQuAD 2.0), `eval_results.txt`, `report.html` and what
-    model_folder.py lists.
+    Write `train.tf_record`, `eval.tf_record`, `model.ckpt-N`, `metrics.jsonl`, `predictions.json`,
+    `nbest_predictions.json`, `null_odds.json` (SQuAD 2.0), `eval_results.txt`, `report.html` and the
+    files that model_folder.py lists.
     """
     if options.predictions:
         return combine_runs(options)
@@ -141,7 +143,7 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
 
 
 class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
-    """Questions about passages. Steps are counted by questions, as in the reference."""
+    """Questions about passages. An epoch counts questions, not windows, as in the reference."""
 
     task_type = "question_answering"
     default_length = _MAX_SEQ_LENGTH
@@ -194,10 +196,10 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
 def read_training_set(
     options: SquadOptions, tokenizer: FullTokenizer, answer_spans: str = "words"
 ) -> list[LabeledQuestion]:
-    """The questions to train on, in the reference's random order; says what it leaves out.
+    """Return the training questions in the reference's random order. Log the skipped ones.
 
     Raises:
-        ValueError: the file cannot be read, or nothing in it can be learned.
+        ValueError: the file cannot be read, or has no usable question.
     """
     findings = Findings()
     examples = read_squad(options.train_file)
@@ -207,8 +209,8 @@ def read_training_set(
     _log_findings(options.train_file, len(examples), findings, options)
     if not questions:
         raise ValueError(
-            f"{options.train_file}: none of its {len(examples)} questions can be learned from, and the "
-            "warnings above say why. Mend them, or give another train_file."
+            f"{options.train_file}: none of its {len(examples)} questions is usable; see the warnings "
+            "above. Fix them, or give another train_file."
         )
     random.Random(_SHUFFLE_SEED).shuffle(questions)
     return questions
@@ -217,17 +219,17 @@ def read_training_set(
 def read_questions(
     options: SquadOptions, task: QuestionAnsweringTask, tokenizer: FullTokenizer
 ) -> AskedQuestions:
-    """The questions of --predict_file with their windows; says which of them are odd.
+    """Return the questions of --predict_file with their windows. Log the malformed ones.
 
     Raises:
-        ValueError: the file cannot be read, or has no answers to evaluate with, or no passage has text.
+        ValueError: the file cannot be read, lacks answers for an evaluation, or has only empty passages.
     """
     examples = read_squad(options.predict_file)
     wanted = "do_eval" if options.do_eval else "evaluate_steps"
     if getattr(options, wanted) and not has_answers(examples, options):
         raise ValueError(
-            f"{wanted}: {options.predict_file} does not say the answer to each question, so there is "
-            "nothing to compare with. Use do_predict; for SQuAD 2.0 give version_2_with_negative."
+            f"{wanted}: {options.predict_file} does not contain an answer to each question, so no "
+            "metrics can be computed. Use do_predict; for SQuAD 2.0 add version_2_with_negative."
         )
     passages, findings = TokenizedPassages(tokenizer), Findings()
     asked_of = [example.passage for example in examples]
@@ -238,14 +240,14 @@ def read_questions(
         if not example.question_text.strip():
             findings.add("are empty texts", example.qas_id)
         if example.is_impossible and not options.version_2_with_negative:
-            matter = "have no answer and get one all the same, without --version_2_with_negative"
+            matter = "have no answer but get one, because --version_2_with_negative is not set"
             findings.add(matter, example.qas_id)
     _log_findings(options.predict_file, len(examples), findings, options)
     questions = [(example, passages[example.passage], None) for example in examples]
     if not any(passage.ids for _, passage, _ in questions):
         raise ValueError(
-            f"{options.predict_file}: each `context` in it is empty, so there is nothing to find "
-            "answers in. Mend them, or give another `predict_file`."
+            f"{options.predict_file}: every `context` is empty, so no answer can be found. Fix them, "
+            "or give another `predict_file`."
         )
     return AskedQuestions(
         questions,
@@ -261,7 +263,7 @@ def _workers_for_passages(passages: Iterable[Passage], options: SquadOptions) ->
 
 
 def has_answers(examples: Sequence[SquadExample], options: SquadOptions) -> bool:
-    """Whether the official metrics can be computed."""
+    """Return True if the official metrics can be computed."""
     if any(example.answers is None for example in examples):
         return False
     return options.version_2_with_negative or all(example.answers for example in examples)
@@ -273,7 +275,7 @@ def _log_findings(path: str, total: int, findings: Findings, options: SquadOptio
 
 
 def combine_runs(options: SquadOptions) -> dict[str, float]:
-    """--predictions: what several runs answer together, written as one run writes its answers."""
+    """Combine the answers of the runs in `predictions`, and write them like those of one run."""
     examples = read_squad(options.predict_file)
     names = [example.qas_id for example in examples]
     folders = [folder for folder in map(str.strip, options.predictions.split(",")) if folder]
@@ -291,11 +293,10 @@ def write_answers(
     about: Mapping[str, Any],
     folder: str,
 ) -> dict[str, float]:
-    """Writes the reference's three files; if there are answers to compare with, `eval_results.txt` and
-    `report.html` too.
+    """Write the reference's three files. If the answers are known, also write the metrics and report.
 
     Returns:
-        What stands in `eval_results.txt`.
+        The contents of `eval_results.txt`, {} without answers.
     """
     files = {
         "predictions.json": {name: p.text for name, p in predictions.items()},
@@ -308,7 +309,7 @@ def write_answers(
         write_text(path, json.dumps(values, indent=4) + "\n")
         logger.info("Wrote %s", path)
     if not has_answers(examples, options):
-        logger.info("%s has not all answers, so there are no figures.", options.predict_file)
+        logger.info("%s lacks answers, so there are no metrics.", options.predict_file)
         return {}
     metrics = official_metrics(examples, predictions, options.version_2_with_negative)
     results = {**about, **metrics}

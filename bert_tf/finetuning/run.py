@@ -1,6 +1,6 @@
-"""The one run of every fine-tuning program: set up, read, train, evaluate, predict.
+"""The run of every fine-tuning program: set up, read, train, evaluate, predict.
 
-A program gives what differs: the module of its type of task has a subclass of `Program`.
+The module of each type of task has a subclass of `Program` with its own parts.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Run(Generic[KindOfTask, Options]):
         batch_size: int,
         task: ExampleTask | None = None,
     ) -> dict[str, np.ndarray]:
-        """Return what `task.eval_outputs` keeps of the examples."""
+        """Return the outputs that `task.eval_outputs` keeps, in the order of the examples."""
         task = task or self.task
         files = [self.records(examples, name, task)]
         lengths = self.options.lengths
@@ -94,7 +94,7 @@ class Run(Generic[KindOfTask, Options]):
 
 
 class Program(abc.ABC, Generic[KindOfTask, Options]):
-    """What a fine-tuning program adds to `fine_tune`.
+    """The task-specific parts of `fine_tune`.
 
     Attributes:
         task_type: key of `registry.TYPES`.
@@ -108,18 +108,18 @@ class Program(abc.ABC, Generic[KindOfTask, Options]):
 
     @abc.abstractmethod
     def read(self, options: Options, setup: Setup) -> tuple[KindOfTask, Splits]:
-        """Return the task and the splits that the options ask for, "train" among them to train."""
+        """Return the task and the splits that the options need, "train" only for training."""
 
     def count(self, task: KindOfTask, examples: Sequence[Any], setup: Setup) -> int:
         """Return the number of examples or windows that make an epoch."""
         return len(examples)
 
     def label_names(self, options: Options) -> Sequence[str]:
-        """Return second names of the task's labels, which a checkpoint may use."""
+        """Return other names of the task's labels, which a checkpoint may use."""
         return ()
 
     def metrics_while_training(self, run: Run) -> Callable[[], Mapping[str, float]] | None:
-        """Return a function that evaluates the model as it is, or None."""
+        """Return a function that evaluates the current model, or None."""
         return functools.partial(self.metrics, run) if run.options.do_eval else None
 
     def metrics(self, run: Run) -> Mapping[str, float]:
@@ -128,7 +128,7 @@ class Program(abc.ABC, Generic[KindOfTask, Options]):
         return run.task.metrics(kept)
 
     def finish(self, run: Run) -> dict[str, float]:
-        """Evaluate and predict as the options ask. Return the metrics of the evaluation, if any."""
+        """Evaluate and predict, as the options set. Return the metrics of the evaluation, if any."""
         results = self.evaluate(run) if run.options.do_eval else {}
         if run.options.do_predict:
             self.predict(run)
@@ -146,7 +146,7 @@ class Program(abc.ABC, Generic[KindOfTask, Options]):
 def fine_tune(
     program: Program, options: Options, devices: tf.distribute.Strategy | None = None
 ) -> dict[str, float]:
-    """Train, evaluate and predict as the options ask.
+    """Train, evaluate and predict, as the options set.
 
     Args:
         devices: result of `options.make_strategy()`, if that was called before.
@@ -194,7 +194,7 @@ def fine_tune(
 
 
 def count_steps(num_examples: int, options: FineTuningOptions) -> tuple[int, int]:
-    """Return the steps of the training, and how many of them warm up.
+    """Return the numbers of training steps and of warm-up steps.
 
     Raises:
         ValueError: there are too few examples for one step.

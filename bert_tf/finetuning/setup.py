@@ -1,7 +1,7 @@
-"""Setup: everything that a run resolves once from its options, and the Trainer made from it.
+"""Setup: values that a run resolves once from its options, and the Trainer made from them.
 
 A run resumes from the checkpoints in `output_dir`. Otherwise it starts with the weights of
-`init_checkpoint` (with `init_optimizer` also its moments and step), or with random ones.
+`init_checkpoint` (with `init_optimizer` also its moments and step), or with random weights.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Setup:
-    """What the options of a run leave open, resolved and checked.
+    """Values that a run resolves from its options and checks.
 
     Args:
-        options: flags as the user set them.
+        options: flags as set by the user.
         checkpoint: initial weights, None for random ones.
         max_seq_length: S.
         tokenizer: None if a run has no text.
@@ -86,14 +86,14 @@ class Setup:
         devices: tf.distribute.Strategy | None = None,
         default_length: int = 128,
     ) -> Setup:
-        """Resolve `from_options`, the tokenizer, and what the weights were trained for.
+        """Resolve also the tokenizer, and the task that the weights were trained for.
 
         Args:
             task_type: key of `registry.TYPES`.
             default_length: S if neither the options nor an earlier training set it.
 
         Raises:
-            ValueError: the weights are for another type of task, or see `from_options`.
+            ValueError: the weights are for another type of task; see also `from_options`.
         """
         setup = cls.from_options(options, devices)
         length = min(default_length, setup.config.max_position_embeddings)
@@ -112,12 +112,12 @@ def trained_task(
     checkpoint: PretrainedCheckpoint | None,
     default_length: int,
 ) -> Task | None:
-    """Return what the model was trained for. A run that resumes or only evaluates keeps to it.
+    """Return the task that the model was trained for. A resumed run or an evaluation uses it.
 
-    None for a new model, and if no file states it.
+    None for a new model, or if no file states the task.
 
     Args:
-        checkpoint: initial weights. In a Hugging Face folder the head states the task.
+        checkpoint: initial weights. In a Hugging Face folder the head determines the task.
         default_length: S of such a task.
 
     Raises:
@@ -149,8 +149,8 @@ def make_trainer(
         num_train_steps: 0 for a model that is only evaluated.
 
     Raises:
-        ValueError: the weights do not fit, a model that is only evaluated has untrained ones, or a
-            layer that is to be frozen does not exist.
+        ValueError: the weights do not fit, an evaluation has untrained weights, or a layer to freeze
+            does not exist.
     """
     options, devices, num_layers = setup.options, setup.devices, setup.config.num_hidden_layers
     keras.utils.set_random_seed(options.seed)
@@ -164,10 +164,10 @@ def make_trainer(
             optimizer = make_optimizer(options, num_layers, num_train_steps, num_warmup_steps)
     if num_train_steps:
         check_same_training(options, options.output_dir)
-        if is_chief(devices):  # the others write elsewhere
+        if is_chief(devices):  # other workers write elsewhere
             check_writable(options.output_dir)
             with folder_lock(options.output_dir):
-                pass  # another run in the folder is known before anything in it is replaced
+                pass  # detect another run in the folder before replacing files
     trainer = Trainer(
         model,
         task.losses,
@@ -191,36 +191,34 @@ def make_trainer(
         if missing and not num_train_steps:
             raise ValueError(
                 f"{setup.checkpoint.source} has no {', '.join(missing[:3])}, so it was not trained for "
-                "this and would answer at random. Train first with do_train."
+                "this task and would answer at random. Train first with do_train."
             )
     return trainer
 
 
 def _carry_over(trainer: Trainer, options: TrainingOptions) -> None:
-    """Weights, moments and step of another run."""
+    """Load the weights, moments and step of another run."""
     folder = options.init_checkpoint
     check_same_training(options, folder)
     if trainer.resume(folder) is None:
         raise ValueError(
-            f"init_optimizer goes on from a run of ours, but there is no checkpoint of one in "
-            f"init_checkpoint={folder}. Name the output_dir of the first phase."
+            f"init_optimizer resumes from a bert_tf run, but init_checkpoint={folder} contains no "
+            "checkpoint of one. Give the output_dir of the first phase."
         )
-    logger.info("Its optimizer is carried over; checkpoints go to %s", options.output_dir)
+    logger.info(
+        "The optimizer state is carried over; checkpoints are written to %s", options.output_dir
+    )
 
 
-# What decides about the meaning of the moments in a checkpoint.
+# Options that define the meaning of the moments in a checkpoint.
 _SAME_TRAINING = ("optimizer", "ema_decay")
-# What may be changed, but is usually not meant to be.
+# Options that may change, but usually by mistake.
 _NOTED = ("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze")
 _TRAINING_FILE = "training.json"
 
 
 def check_same_training(options: TrainingOptions, folder: str) -> None:
-    """Refuses to go on with another optimizer than the one that wrote the checkpoints of `folder`.
-
-    Raises:
-        ValueError: they differ.
-    """
+    """Raise if the checkpoints of `folder` have another optimizer. Log other changes."""
     path = os.path.join(folder, _TRAINING_FILE)
     if latest_checkpoint(folder) is None or not tf.io.gfile.exists(path):
         return
@@ -233,19 +231,19 @@ def check_same_training(options: TrainingOptions, folder: str) -> None:
     refused = [f"`{name}`: {text}" for name, text in changed.items() if name in _SAME_TRAINING]
     if refused:
         raise ValueError(
-            f"{folder} holds checkpoints of a run with another optimizer:\n  "
+            f"{folder} contains checkpoints of a run with another optimizer:\n  "
             + "\n  ".join(refused)
-            + "\nKeep to it, or use another output_dir; to start from its weights, name it in "
+            + "\nUse the same one, or another output_dir. To start from its weights, give it as "
             "init_checkpoint."
         )
     for name, text in changed.items():
-        logger.warning("The run goes on with a change: --%s: %s", name, text)
+        logger.warning("The run resumes with a change: --%s: %s", name, text)
 
 
 def make_optimizer(
     options: TrainingOptions, num_hidden_layers: int, num_train_steps: int, num_warmup_steps: int
 ) -> keras.optimizers.Optimizer:
-    """The optimizer of the flags, with its schedule. Made under `strategy.scope()`."""
+    """Return the optimizer of the flags with its schedule. Call it under `strategy.scope()`."""
     rate = options.peak_learning_rate
     if options.lr_batch_size is not None:
         logger.info("The learning rate is %g for %d examples", rate, options.train_batch_size)
@@ -273,7 +271,7 @@ def make_optimizer(
 
 
 def note_training(options: TrainingOptions) -> None:
-    """Writes `training.json`, which `check_same_training` reads when the run goes on."""
+    """Write `training.json`, which `check_same_training` reads when the run resumes."""
     noted = _noted(options)
     path = os.path.join(options.output_dir, _TRAINING_FILE)
     write_text(path, json.dumps(noted, indent=2) + "\n")
@@ -282,11 +280,11 @@ def note_training(options: TrainingOptions) -> None:
 def _noted(options: TrainingOptions) -> dict[str, object]:
     noted = {name: getattr(options, name) for name in (*_SAME_TRAINING, *_NOTED)}
     noted["learning_rate"] = options.base_learning_rate
-    return {**noted, "precision": options.policy}  # what auto means may change with the machine
+    return {**noted, "precision": options.policy}  # auto may differ between machines
 
 
 def _initial_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint | None:
-    """Return what `init_checkpoint` names, else the newest checkpoint in `output_dir`, else None."""
+    """Return `init_checkpoint`, else the newest checkpoint in `output_dir`, else None."""
     path = options.init_checkpoint or checkpoints.latest_checkpoint(options.output_dir)
     return read_checkpoint(path) if path else None
 
@@ -297,15 +295,15 @@ def _require_weights(options: TrainingOptions) -> None:
         return
     if checkpoints.latest_checkpoint(options.output_dir) is None:
         raise ValueError(
-            f"There is no checkpoint in output_dir={options.output_dir} and init_checkpoint is "
-            "not given: train first with do_train, or name the weights."
+            f"There is no checkpoint in output_dir={options.output_dir}, and init_checkpoint is "
+            "not given. Train first with do_train, or give init_checkpoint."
         )
 
 
 def check_same_architecture(output_dir: str, config: BertConfig) -> None:
     """Raise if a folder contains checkpoints of another model.
 
-    The shapes of variables do not show every difference, such as the number of heads.
+    The shapes of variables do not reveal every difference, such as the number of heads.
     """
     path = os.path.join(output_dir, "bert_config.json")
     if checkpoints.latest_checkpoint(output_dir) is None or not tf.io.gfile.exists(path):
@@ -319,7 +317,7 @@ def check_same_architecture(output_dir: str, config: BertConfig) -> None:
     ]
     if differences:
         raise ValueError(
-            f"{output_dir} holds checkpoints of another model:\n  "
+            f"{output_dir} contains checkpoints of another model:\n  "
             + "\n  ".join(differences)
-            + "\nUse another output_dir; to start from its weights, name it in init_checkpoint."
+            + "\nUse another output_dir. To start from its weights, give it as init_checkpoint."
         )

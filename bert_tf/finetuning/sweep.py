@@ -1,12 +1,12 @@
-"""--seeds and --grid: several models, of which the best is kept.
+"""--seeds and --grid: training of several models, of which the best is kept.
 
     output_dir/
       runs/seed-12345/        eval_results.txt, metrics.jsonl, result.json of each run
       runs.tsv                a line per run
-      runs_summary.tsv        mean, standard deviation, least and most of each metric, by setting
-      model.ckpt-N, ...       the best so far, as if it had been trained alone
+      runs_summary.tsv        mean, standard deviation, min and max of each metric, by setting
+      model.ckpt-N, ...       the best model so far, like that of a single run
 
-Runs that are complete are not made again, so the same command goes on where it was interrupted.
+Complete runs are not repeated, so the same command resumes an interrupted one.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _GRID_FIELDS = {
     "max_seq_length": int,
 }
 _LOWER_IS_BETTER = ("eval_loss", "loss", "eval_mean_absolute_error")
-# What may differ between two commands that speak of the same runs.
+# Flags that may differ between two commands on the same runs.
 _NOT_OF_A_RUN = (
     *("output_dir", "do_predict", "predict_file", "predict_batch_size", "report", "seeds", "grid"),
     *("feature_cache_dir", "num_workers", "num_threads", "license"),
@@ -61,7 +61,7 @@ _NOT_OF_A_RUN = (
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One of the runs: its name, what it differs in, and its options."""
+    """A run: its name, its setting, and its options."""
 
     name: str
     setting: dict[str, Any]  # of the grid, without the seed
@@ -73,13 +73,13 @@ class PlannedRun:
 
 
 def parse_grid(text: str) -> list[dict[str, Any]]:
-    """The combinations that --grid asks for.
+    """Return the combinations of --grid.
 
     >>> parse_grid("learning_rate=5e-5,3e-5;num_train_epochs=2")[1]
     {'learning_rate': 3e-05, 'num_train_epochs': 2.0}
 
     Raises:
-        ValueError: a part is not flag=value,value with a flag that can be varied.
+        ValueError: a part is not flag=value,value with a supported flag.
     """
     values: dict[str, list] = {}
     for part in (PAPER_GRID if text == "paper" else text).split(";"):
@@ -87,20 +87,20 @@ def parse_grid(text: str) -> list[dict[str, Any]]:
         if name not in _GRID_FIELDS or not listed or name in values:
             raise ValueError(
                 f"`grid`: {part!r} is not flag=value,value, each flag once, of the flags "
-                f"{', '.join(_GRID_FIELDS)}. Or say grid=paper: {PAPER_GRID}"
+                f"{', '.join(_GRID_FIELDS)}. Or use grid=paper: {PAPER_GRID}"
             )
         try:
             values[name] = [_GRID_FIELDS[name](value) for value in listed.split(",")]
         except ValueError as error:
-            raise ValueError(f"`grid`: {listed!r} is no list of numbers for {name}.") from error
+            raise ValueError(f"`grid`: {listed!r} is not a list of numbers for {name}.") from error
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
 
 
 def plan(options: ClassifierOptions) -> list[PlannedRun]:
-    """All runs, each setting of the grid with each seed.
+    """Return all runs: each setting of the grid with each seed.
 
     Raises:
-        ValueError: the grid cannot be read, or a value in it is one that the flag refuses.
+        ValueError: the grid cannot be parsed, or a value is out of its flag's range.
     """
     runs = []
     for setting in parse_grid(options.grid) if options.grid else [{}]:
@@ -124,30 +124,30 @@ def plan(options: ClassifierOptions) -> list[PlannedRun]:
 
 
 def cache_of(options: ClassifierOptions) -> str:
-    """Where the runs share their records."""
+    """Return the folder of the records that the runs share."""
     return options.feature_cache_dir or os.path.join(options.output_dir, "runs", "features")
 
 
 def run_all(
     options: ClassifierOptions, devices: tf.distribute.Strategy, run_once: RunOnce
 ) -> dict[str, float]:
-    """Makes the runs that are missing, keeps the best, evaluates and predicts with it.
+    """Make the missing runs, keep the best model, then evaluate and predict with it.
 
     Args:
-        devices: of `options.make_strategy()`.
+        devices: result of `options.make_strategy()`.
         run_once: (options, devices, sections for the report, options for its command) -> results.
 
     Returns:
         The results of the best model.
 
     Raises:
-        ValueError: --output_dir holds another model, or runs with other flags; or several processes
+        ValueError: --output_dir contains another model or runs with other flags, or several processes
             train together.
     """
     if is_multi_worker(devices):
         raise ValueError(
             "`seeds` and `grid` train one model after the other in one process, but TF_CONFIG names "
-            "several. Start each run by itself, with `seed`."
+            "several processes. Start each run separately, with `seed`."
         )
     runs = plan(options)
     _refuse_other_model(options)
@@ -192,7 +192,7 @@ def _flags(options: ClassifierOptions) -> dict[str, Any]:
 
 
 def _completed(run: PlannedRun) -> dict[str, float]:
-    """The results of a run that is complete; else nothing."""
+    """Return the results of a complete run, else {}."""
     if not tf.io.gfile.exists(run.result_file):
         return {}
     with tf.io.gfile.GFile(run.result_file) as file:
@@ -202,8 +202,8 @@ def _completed(run: PlannedRun) -> dict[str, float]:
     if differing:
         listed = ", ".join(f"`{n}` was {note['flags'].get(n)}, is {now[n]}" for n in differing)
         raise ValueError(
-            f"{run.result_file} is of a run with other flags: {listed}. Use another output_dir, or "
-            "remove the folder runs in it."
+            f"{run.result_file} is from a run with other flags: {listed}. Use another output_dir, or "
+            "remove its folder runs."
         )
     logger.info("%s is complete", run.name)
     return note["results"]
@@ -212,23 +212,23 @@ def _completed(run: PlannedRun) -> dict[str, float]:
 def _refuse_other_model(options: ClassifierOptions) -> None:
     if checkpoints.latest_checkpoint(options.output_dir) and not read_best_run(options.output_dir):
         raise ValueError(
-            f"output_dir={options.output_dir} holds a model of a single run, which `seeds` and `grid` "
-            "would replace. Use another output_dir."
+            f"output_dir={options.output_dir} contains a model of a single run, which `seeds` and "
+            "`grid` would replace. Use another output_dir."
         )
 
 
 def score_of(results: Mapping[str, float], metric: str) -> float:
-    """What is larger for a better model."""
+    """Return a score of the model; higher is better."""
     value = results[metric]
     value = -math.inf if math.isnan(value) else value
     return -value if metric in _LOWER_IS_BETTER else value
 
 
 def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str) -> None:
-    """Moves the run's model up if it is better than the one there, else removes it.
+    """Move the run's model to `output_dir` if it is the best so far, else remove it.
 
-    A folder `best`, of --evaluate_steps, stays where it is.
-    The note is written last: after a kill in between, the model is still there and is compared again.
+    The folder `best` of --evaluate_steps stays in place. The note is written last: after a kill, the
+    model still exists and is compared again.
     """
     folder = run.options.output_dir
     if checkpoints.latest_checkpoint(folder) is None:  # decided before
@@ -260,7 +260,7 @@ def _metric_names(results: Iterable[Mapping[str, float]]) -> list[str]:
 def _lines(
     runs: Sequence[PlannedRun], results: Mapping[str, Mapping[str, float]], best: str
 ) -> tuple[list[str], list[list[Any]]]:
-    """Header and rows: each run."""
+    """Return header and rows: one row per run."""
     metrics = _metric_names(results.values())
     settings = list(runs[0].setting)
     rows = [
@@ -275,7 +275,7 @@ def _lines(
 def _summary(
     runs: Sequence[PlannedRun], results: Mapping[str, Mapping[str, float]]
 ) -> tuple[list[str], list[list[Any]]]:
-    """Header and rows: each metric of each setting over the seeds; `std` is that of a sample."""
+    """Return header and rows: each metric of each setting over the seeds. `std` is that of a sample."""
     rows = []
     for setting, group in itertools.groupby(runs, key=lambda run: run.setting):
         names = [run.name for run in group]
@@ -294,7 +294,7 @@ def _note_runs(
     results: Mapping[str, Mapping[str, float]],
     output_dir: str,
 ) -> None:
-    """Adds to the note on the best run how many there were, and the means of its setting."""
+    """Add the number of runs, and the means of its setting, to the note on the best run."""
     seeds = [run for run in runs if run.setting == chosen.setting]
     header, rows = _summary(seeds, results)
     columns = [header.index(name) for name in ("metric", "mean", "std")]

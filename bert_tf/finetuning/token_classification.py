@@ -1,4 +1,4 @@
-"""run_ner: fine-tune, evaluate and predict on CoNLL columns; or the feature-based way.
+"""run_ner: fine-tune, evaluate and predict on CoNLL columns; feature-based training as an option.
 
 Source: Devlin et al. 2019, section 5.3. The reference has no such program.
 """
@@ -36,18 +36,18 @@ NerRun = Run[TokenClassificationTask, NerOptions]
 
 
 def run_ner(options: NerOptions) -> dict[str, float]:
-    """Trains, evaluates and predicts, as the flags say; the results of the evaluation, if any.
+    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
 
-    Writes `train.tf_record`, `eval.tf_record`, `test.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
-    `labels.txt`, what model_folder.py lists, and
+    Write `train.tf_record`, `eval.tf_record`, `test.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
+    `labels.txt`, the files that model_folder.py lists, and
 
         eval_results.txt        "key = value" lines: loss, accuracy, precision, recall and F1, 0 to 1
-        eval_report.txt         what conlleval prints, in per cent; for labels of words accuracy, macro
+        eval_report.txt         the output of conlleval, in per cent; for labels of words accuracy, macro
                                 F1 and each label
-        report.html             which types are found, what is taken for what, where it errs
-        eval_predictions.txt    the rows of --eval_file and the prediction as one more column: the
+        report.html             metrics by type, confusions and errors
+        eval_predictions.txt    the rows of --eval_file with the prediction as an extra column: the
                                 input of conlleval
-        test_predictions.txt    the lines of --predict_file with predictions in the place of the labels
+        test_predictions.txt    the lines of --predict_file with predictions instead of labels
         test_results.txt, test_report.txt    if --predict_file has labels
     """
     return fine_tune(TokenClassification(), options)
@@ -77,7 +77,7 @@ class TokenClassification(Program[TokenClassificationTask, NerOptions]):
 
 
 def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
-    """The figures of the dev set; also written, with the predictions."""
+    """Return the metrics of the dev set. Write them and the predictions."""
     task, options = run.task, run.options
     logger.info("***** Running evaluation *****")
     logger.info("  Num sentences = %d", len(sentences))
@@ -100,7 +100,7 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
 
 
 def predict(run: NerRun, sentences: Sequence[Sentence]) -> None:
-    """The test file with predicted labels; and its figures, where it has labels of its own."""
+    """Write the test file with predicted labels, and its metrics if it has labels."""
     logger.info("***** Running prediction *****")
     logger.info("  Num sentences = %d", len(sentences))
     kept = run.outputs(sentences, "test", run.options.predict_batch_size)
@@ -116,15 +116,15 @@ def _write_scores(run: NerRun, kept: Mapping[str, np.ndarray], name: str) -> dic
         predicted = [label for label, counts in scores.by_type.items() if counts.predicted]
         if len(predicted) == 1 and len(scores.by_type) > 1:
             logger.warning(
-                "Every prediction is %s, though there are %d labels. Train longer, or with another "
+                "Every prediction is %s, but there are %d labels. Train longer, or with another "
                 "--learning_rate.",
                 predicted[0],
                 len(scores.by_type),
             )
     elif scores.overall.actual and not scores.overall.predicted:
         logger.warning(
-            "Every prediction is O, though there are %d entities: the model has learned nothing but "
-            "that. Train longer, or with another --learning_rate.",
+            "Every prediction is O, but there are %d entities: the model has learned nothing else. "
+            "Train longer, or with another --learning_rate.",
             scores.overall.actual,
         )
     text = word_report(scores) if run.task.word_labels else report(scores)

@@ -1,4 +1,4 @@
-"""What run_ner reads: its files, their labels, and the task that follows from them."""
+"""Input of run_ner: files, their labels, and the resulting task."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 Splits = dict[str, list[Sentence]]
 
-# How the files of a data set are usually called, for --data_dir.
+# Usual file names of data sets, for --data_dir.
 FILE_NAMES: Mapping[str, Sequence[str]] = {
     "train": ("train.txt", "train.conll", "train.tsv", "eng.train", "wnut17train.conll"),
     "dev": (
@@ -34,7 +34,7 @@ FILE_NAMES: Mapping[str, Sequence[str]] = {
 
 
 def columns_of(options: NerOptions, split: str) -> Columns:
-    """Which column of the file of a split holds what."""
+    """Return the columns of the file of a split."""
     labelled = options.test_labels if split == "test" else True
     return Columns(options.word_column, options.label_column, labelled)
 
@@ -43,7 +43,7 @@ def find_files(options: NerOptions) -> dict[str, str]:
     """Return split -> file of the splits that the run needs, from the flags or from `data_dir`.
 
     Raises:
-        ValueError: a file that is needed is not there; the message lists what is.
+        ValueError: a required file is missing; the message lists the files of the folder.
     """
     found = {}
     names = set(tf.io.gfile.listdir(options.data_dir)) if options.data_dir else set()
@@ -68,15 +68,15 @@ def read_data(
     trained: TokenClassificationTask | None = None,
     max_seq_length: int = 128,
 ) -> tuple[TokenClassificationTask, Splits]:
-    """The task, and the sentences of the splits that the run needs.
+    """Return the task, and the sentences of the splits that the run needs.
 
     Args:
+        trained: task that the model was trained for, None for a new model.
         max_seq_length: S.
-        trained: the task of the model that there is, if any.
 
     Raises:
-        ValueError: a file cannot be read, is empty or breaks the scheme; a label is not known; or the
-            task is another one than `trained`.
+        ValueError: a file is unreadable, empty or breaks the scheme, a label is unknown, or the task
+            differs from `trained`.
     """
     stated = options.label_scheme
     if trained is not None and trained.word_labels and stated == "auto":
@@ -100,7 +100,7 @@ def read_data(
         )
     if task.word_labels:
         logger.info(
-            "The %d labels are of words, not of entities: the metrics are accuracy and macro F1.",
+            "The %d labels mark words, not entities: the metrics are accuracy and macro F1.",
             len(labels),
         )
     if trained is not None and options.do_train:
@@ -110,7 +110,7 @@ def read_data(
         _check_scheme(sentences, scheme, strict=stated != "auto")
         if task.document_context and not any(sentence.document for sentence in sentences):
             logger.warning(
-                "%s has no -DOCSTART- line, so with --document_context all of it is one document.",
+                "%s has no -DOCSTART- line, so with --document_context the whole file is one document.",
                 sentences[0].file,
             )
     return task, splits
@@ -119,15 +119,15 @@ def read_data(
 def _scheme_and_labels(
     stated: str, splits: Splits, trained: TokenClassificationTask | None
 ) -> tuple[str, Sequence[str]]:
-    """Of the training set; without training, those that the model was trained for."""
+    """Return those of the training set; without training, those of the model."""
     if "train" in splits:
         labels = [sentence.labels for sentence in splits["train"]]
         scheme = find_scheme(labels) if stated == "auto" else stated
         return scheme, complete_labels({label for row in labels for label in row}, scheme)
     if trained is None:
         raise ValueError(
-            "It is not known which label each output of the model stands for: no task.json lies beside "
-            "its weights. Name the output_dir of a run_ner, or train with do_train."
+            "The labels of the model's outputs are unknown, because there is no task.json next to its "
+            "weights. Give the output_dir of run_ner, or train with do_train."
         )
     known = [row.labels for rows in splits.values() for row in rows if row.labels is not None]
     spelled = spelled_as(trained.labels, sorted({label for row in known for label in row}))
@@ -137,13 +137,13 @@ def _scheme_and_labels(
         if set(spelled) <= set(complete_labels(spelled, scheme)):
             return scheme, spelled
     raise ValueError(
-        f"The labels of the model, {', '.join(spelled)}, are not all of one scheme. Say which "
-        f"is meant: label_scheme={' or '.join(SCHEMES)}."
+        f"The labels of the model, {', '.join(spelled)}, do not fit a single scheme. Give "
+        f"label_scheme={' or '.join(SCHEMES)}."
     )
 
 
 def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> None:
-    """Reports labels that break the scheme; they stay as they are, and are read as conlleval does."""
+    """Raise if `strict` and labels break the scheme, else warn: they are read as conlleval does."""
     found = [
         f"{sentence.place(index)}: {why}"
         for sentence in sentences
@@ -155,11 +155,11 @@ def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> N
     examples = "; ".join(found[:3])
     if strict:
         raise ValueError(
-            f"{len(found)} labels break label_scheme={scheme}: {examples}. Mend them, or leave the "
-            "flag out, to read them as conlleval does."
+            f"{len(found)} labels break label_scheme={scheme}: {examples}. Fix them, or omit the flag "
+            "to read them as conlleval does."
         )
     logger.warning(
-        "%d labels break the scheme %s, and are read as conlleval reads them: %s",
+        "%d labels break the scheme %s and are read as conlleval reads them: %s",
         len(found),
         scheme,
         examples,
@@ -172,9 +172,9 @@ def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str], split: s
         for index, label in enumerate(sentence.labels or ()):
             if label not in known:
                 remedy = (
-                    "If that column holds no labels, say test_labels=False."
+                    "If that column has no labels, use test_labels=False."
                     if split == "test"
-                    else "Is it a slip, or does the training data lack this type?"
+                    else "Check for a typing error, or for a type that the training data lack."
                 )
                 raise ValueError(
                     f"{sentence.place(index)}: the label is {label!r}, but the labels of this model "
@@ -189,7 +189,7 @@ def _adjusted(
     max_seq_length: int,
     stated: str,
 ) -> TokenClassificationTask:
-    """The task of a model that is only used, with this run's length of inputs and spelling of labels."""
+    """Return the task of a trained model with this run's length and spelling of labels."""
     arguments = trained.arguments() | {"max_seq_length": max_seq_length, "labels": labels}
     if options.document_context:
         arguments["document_context"] = True
@@ -201,7 +201,7 @@ def _adjusted(
 
 
 def _check_same_task(task: TokenClassificationTask, trained: TokenClassificationTask) -> None:
-    """What a training that goes on may not change; a model that is only used has it all the same."""
+    """Raise if a resumed training would change the labels or the architecture of the head."""
     if task.labels != trained.labels:
         raise ValueError(
             f"The labels of the data are {', '.join(task.labels)}, but the model was trained for "
@@ -211,6 +211,6 @@ def _check_same_task(task: TokenClassificationTask, trained: TokenClassification
         now, there = getattr(task, name), getattr(trained, name)
         if now != there:
             raise ValueError(
-                f"output_dir holds a model with `{name}` {there}, and this run asks for {now} (None: "
+                f"output_dir contains a model with `{name}` {there}, but this run sets {now} (None: "
                 "fine-tuning). Use another output_dir."
             )

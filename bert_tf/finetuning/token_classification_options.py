@@ -16,7 +16,7 @@ class NerOptions(ThreeFilesOptions):
 
     data_dir: str | None = option(
         "Folder with the three files under usual names, such as train.txt, dev.txt (or valid.txt) and "
-        "test.txt; --train_file, --eval_file and --predict_file go before.",
+        "test.txt. --train_file, --eval_file and --predict_file take precedence.",
         default=None,
     )
     word_column: int = option("Column of the word, counted from 1.", default=1)
@@ -24,31 +24,31 @@ class NerOptions(ThreeFilesOptions):
         "Column of the label, counted from 1. Default: the last.", default=None
     )
     test_labels: bool | None = option(
-        "Whether --predict_file has labels. Default: if it has more than one column.", default=None
+        "--predict_file has labels. Default: true if it has more than one column.", default=None
     )
     label_scheme: str = option(
-        "How labels mark entities; words: they mark none, as parts of speech do, and the metrics are "
-        "accuracy and macro F1. auto finds it in the training data (words if no label begins with B- or "
-        "I-), and only warns of labels that break it; with another value they are errors.",
+        "Scheme of the entity labels. words: labels of words, such as parts of speech; the metrics are "
+        "accuracy and macro F1. auto: found in the training data (words if no label begins with B- or "
+        "I-). Labels that break the scheme are errors; with auto, warnings.",
         default="auto",
         choices=("auto", *SCHEMES, WORDS),
     )
     document_context: bool = option(
-        "Show the model as much of the document around each sentence as --max_seq_length holds, as in "
-        "the paper. -DOCSTART- lines separate documents.",
+        "Surround each sentence with its document, up to --max_seq_length, as in the paper. -DOCSTART- "
+        "lines separate documents.",
         default=False,
     )
     doc_stride: int | None = option(
-        "WordPieces between the beginnings of windows, where a sentence or document needs several. "
+        "WordPieces from the start of a window to the next, if a sentence or document needs several. "
         "Default: half a window.",
         default=None,
     )
     feature_based: bool = option(
-        "Do not fine-tune: train a two-layer BiLSTM on layers of the unchanged encoder.",
+        "Train a two-layer BiLSTM on layers of the unchanged encoder, instead of fine-tuning.",
         default=False,
     )
     feature_layers: str = option(
-        "With --feature_based: which layers.",
+        "With --feature_based: layers to use.",
         default="concat_last_four_hidden",
         choices=tuple(FEATURE_LAYERS),
     )
@@ -58,7 +58,7 @@ class NerOptions(ThreeFilesOptions):
         min=1,
     )
     bilstm_learning_rate: float = option(
-        "With --feature_based: the learning rate, in place of --learning_rate.",
+        "With --feature_based: learning rate, instead of --learning_rate.",
         default=1e-3,
         above=0,
     )
@@ -68,7 +68,9 @@ class NerOptions(ThreeFilesOptions):
         if self.data_dir is None:
             self.require_files((wanted, file) for _, wanted, file in SPLITS)
         if self.feature_based and self.freeze:
-            raise ValueError("`freeze` has no meaning with feature_based: all of it is frozen.")
+            raise ValueError(
+                "`freeze` has no effect with feature_based, which freezes the whole encoder. Omit it."
+            )
 
     @property
     def base_learning_rate(self) -> float:

@@ -96,5 +96,5 @@ def test_a_metric_that_the_evaluation_does_not_have_is_refused(tmp_path):
 
 def test_another_metric_than_before_is_refused(tmp_path):
     Run().offer(BestCheckpoint(str(tmp_path), "eval_accuracy"), 1, eval_accuracy=0.5)
-    with pytest.raises(ValueError, match=r"is about eval_accuracy, but .*best_metric is eval_f1"):
+    with pytest.raises(ValueError, match=r"best.json.*eval_accuracy.*best_metric is eval_f1"):
         BestCheckpoint(str(tmp_path), "eval_f1")

@@ -293,7 +293,7 @@ def test_the_diagnostic_set_is_predicted_by_the_model_of_mnli(mnli, tmp_path):
 
 
 def test_metrics_and_problem_type_are_not_for_data_sets_by_name(mnli):
-    with pytest.raises(ValueError, match=r"metrics is for tables of your own; .*task_name=MNLI"):
+    with pytest.raises(ValueError, match=r"metrics .*task_name=MNLI"):
         classifier_options(mnli, task_name="MNLI", data_dir="x", do_eval=True, metrics="f1_macro")
 
 
@@ -320,8 +320,8 @@ def test_balanced_weights_make_each_label_weigh_alike(tmp_path):
 @pytest.mark.parametrize(
     "flag, message",
     [
-        ("seldom=2", "'seldom=2' is not label=weight with a label of often, rare"),
-        ("rare=much", "'much' in 'rare=much' is no number"),
+        ("seldom=2", "'seldom=2' .*label=weight .*often, rare"),
+        ("rare=much", "'much' in 'rare=much'"),
         ("rare=0", "a weight must be above 0"),
         ("rare", "'rare' is not label=weight"),
     ],
@@ -336,7 +336,7 @@ def test_numbers_have_no_weights(tmp_path):
     options = table_options(
         tmp_path, [("x", 0.5), ("y", 2)], problem_type="regression", class_weights="balanced"
     )
-    message = "class_weights=balanced: a regression has no labels to weigh. Leave the flag out"
+    message = "class_weights=balanced: a regression .*Omit the flag"
     with pytest.raises(ValueError, match=message):
         read_data(options)
 

@@ -10,7 +10,7 @@ from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.programs.run_pretraining import run_pretraining
 
 CONTENTS = {"vocab.txt": "[PAD]\na\n", "labels.txt": "no\nyes\n"}
-NOBODYS = "holds {}, which a run would overwrite.*another .*output_dir"
+NOBODYS = "contains {}, which a run would overwrite.*another .*output_dir"
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ def test_a_model_that_predicts_one_class_only_is_warned_of(predictions, labels, 
     task = ClassificationTask(("bad", "good"), max_seq_length=8)
     warn_of_collapse(task, {"logits": np.eye(2)[predictions], "label_ids": np.array(labels)})
     assert (
-        "All 3 predictions are 'good', though the labels are of 2 kinds" in caplog.text
+        "All 3 predictions are 'good', but there are 2 different labels" in caplog.text
     ) is warned
 
 
@@ -365,9 +365,7 @@ def test_an_unknown_task_is_refused_with_those_there_are(training):
 
 def test_a_table_without_rows_is_refused(training, tmp_path):
     file = write_table(tmp_path / "empty.tsv", [])
-    with pytest.raises(
-        ValueError, match=rf"no example in the dev set, .*eval_file={file}; .*header"
-    ):
+    with pytest.raises(ValueError, match=rf"dev set.*eval_file={file}; .*header"):
         run_classifier(dataclasses.replace(training, do_eval=True, eval_file=file))
 
 
@@ -423,7 +421,7 @@ def test_labels_that_nobody_wrote_down_are_asked_for(without_task, mood_tables, 
     options = evaluation(
         tmp_path, eval_file=mood_tables.dev, init_checkpoint=without_task, **COLUMNS
     )
-    with pytest.raises(ValueError, match=r"not known which label .* Give .*train_file"):
+    with pytest.raises(ValueError, match=r"no task\.json.* Give .*train_file"):
         run_classifier(options)
 
 

@@ -266,7 +266,9 @@ def test_the_feature_based_way_learns_and_leaves_the_encoder_as_it_was(
 
     again = run_ner(ner_options(tmp_path, data_dir=str(conll_folder), do_eval=True))
     assert again == pytest.approx(results, rel=1e-5)
-    with pytest.raises(ValueError, match=r"`feature_layers` weighted_sum_all_layers, and this run"):
+    with pytest.raises(
+        ValueError, match=r"`feature_layers` weighted_sum_all_layers, .*another output_dir"
+    ):
         run_ner(ner_training(pretrained, conll_folder, tmp_path))
 
 
@@ -366,7 +368,7 @@ def test_a_folder_without_the_files_says_which_it_looked_for(tmp_path):
         ({"do_predict": True, "eval_file": "a"}, "do_predict.* needs .*predict_file"),
         (
             {"do_eval": True, "eval_file": "a", "feature_based": True, "freeze": "encoder"},
-            "freeze.* has no meaning",
+            "freeze.* has no effect",
         ),
     ],
 )
@@ -384,7 +386,7 @@ def test_a_checkpoint_that_does_not_know_its_labels_is_refused(conll_folder, tmp
         do_eval=True,
         max_seq_length=9,
     )
-    message = r"It is not known which label .* no task\.json .* Name the .*output_dir of a run_ner"
+    message = r"no task\.json .* Give the .*output_dir of run_ner"
     with pytest.raises(ValueError, match=message):
         run_ner(options)
 
@@ -393,7 +395,7 @@ def test_a_model_whose_labels_are_of_no_scheme_needs_to_be_told(conll_folder, tm
     """As a model of another program may have them."""
     model = TokenClassificationTask(("O", "B-A", "I-A", "B-B", "I-B", "NN"), 19)
     options = ner_options(tmp_path, eval_file=str(conll_folder / "valid.txt"), do_eval=True)
-    message = r"B-B, I-B, NN, are not all of one scheme\. .*label_scheme=iob2 or iob1"
+    message = r"B-B, I-B, NN, .*label_scheme=iob2 or iob1"
     with pytest.raises(ValueError, match=message):
         read_data(options, model)
     task, _ = read_data(dataclasses.replace(options, label_scheme="iob2"), model)

@@ -187,11 +187,11 @@ def test_a_test_set_is_answered_without_figures(squad_model, squad_sets, tmp_pat
     assert run_squad(options) == {}
     assert len(answers_in(tmp_path)["predictions.json"]) == 9
     assert not (tmp_path / "eval_results.txt").exists()
-    with pytest.raises(ValueError, match=r"do_eval: .*test.json does not say the answer"):
+    with pytest.raises(ValueError, match=r"do_eval: .*test.json does not contain an answer"):
         run_squad(dataclasses.replace(options, do_eval=True))
     training = {"do_train": True, "train_file": str(squad_sets / "train.json")}
     options = dataclasses.replace(options, evaluate_steps=9, **training)
-    with pytest.raises(ValueError, match=r"evaluate_steps: .*test.json does not say the answer"):
+    with pytest.raises(ValueError, match=r"evaluate_steps: .*test.json does not contain an answer"):
         run_squad(options)
 
 
@@ -321,7 +321,7 @@ def test_odd_questions_to_predict_are_answered_and_named(squad_model, tmp_path, 
         assert set(found) == {"empty", "silent", "none"}
         assert "1 questions have an empty passage and get no answer: empty" in caplog.text
         assert "1 questions are empty texts: silent" in caplog.text
-        assert ("have no answer and get one all the same" in caplog.text) is not version_2
+        assert ("have no answer but get one" in caplog.text) is not version_2
 
 
 def test_a_file_of_which_nothing_can_be_learned_is_refused(training, squad_sets, tmp_path, caplog):
@@ -345,7 +345,7 @@ def test_passages_without_any_text_are_refused(squad_model, tmp_path):
         do_predict=True,
         predict_file=str(tmp_path / "odd.json"),
     )
-    message = "odd.json: each `context` in it is empty, .* another .*predict_file"
+    message = "odd.json: every `context` is empty, .* another .*predict_file"
     with pytest.raises(ValueError, match=message):
         run_squad(options)
 
@@ -396,7 +396,7 @@ def test_unanswerable_questions_without_version_2_are_refused_by_name(training, 
         ({"do_predict": True}, "do_predict.* needs .*predict_file"),
         ({"do_eval": True}, "do_eval.* needs .*predict_file"),
         ({"do_train": False, "predictions": "x"}, "predictions.* needs .*predict_file"),
-        ({"predictions": "x"}, "predictions.* cannot be given with .*do_train"),
+        ({"predictions": "x"}, "predictions.* cannot be used with .*do_train"),
         ({"evaluate_steps": 5}, "evaluate_steps needs .*do_train, and .*do_eval or .*do_predict"),
         ({"null_score_diff_threshold": float("nan")}, "null_score_diff_threshold is nan"),
     ],

@@ -43,7 +43,7 @@ def test_the_grid_of_the_paper_has_its_eighteen_combinations():
         ("dropout=0.1", "'dropout=0.1' is not flag=value,value"),
         ("learning_rate", "'learning_rate' is not flag=value"),
         ("learning_rate=1;learning_rate=2", "each flag once"),
-        ("train_batch_size=16,many", "'16,many' is no list of numbers for train_batch_size"),
+        ("train_batch_size=16,many", "'16,many' is not a list of numbers for train_batch_size"),
         ("", "'' is not flag=value,value"),
     ],
 )
@@ -86,7 +86,7 @@ def test_seeds_and_grid_need_training_and_evaluation(options):
 def test_several_processes_make_no_series(options, monkeypatch):
     """A strategy of several processes must be made before anything is computed, so one stands in."""
     monkeypatch.setattr(sweep, "is_multi_worker", lambda devices: True)
-    with pytest.raises(ValueError, match=r"TF_CONFIG names several\. Start each run by itself"):
+    with pytest.raises(ValueError, match=r"TF_CONFIG .*Start each run separately, with `seed`"):
         run_classifier(options)
     assert not Path(options.output_dir).exists()
 
@@ -162,7 +162,7 @@ def test_a_model_that_was_trained_on_is_no_longer_called_the_best_of_several(tmp
 
 
 def test_the_model_of_a_single_run_is_not_replaced(sentence_model, options):
-    with pytest.raises(ValueError, match="holds a model of a single run"):
+    with pytest.raises(ValueError, match="contains a model of a single run"):
         run_classifier(dataclasses.replace(options, output_dir=str(sentence_model)))
 
 

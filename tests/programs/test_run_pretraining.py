@@ -311,7 +311,7 @@ def test_a_run_goes_on_only_with_the_model_that_wrote_its_folder(
     before = config_file.read_text()
     other = changed_config(toy_text, tmp_path / "other.json", hidden_size=12)
     with pytest.raises(
-        ValueError, match=r"holds checkpoints of another model:\n  hidden_size: 16 there, 12 now"
+        ValueError, match=r"contains checkpoints of another model:\n  hidden_size: 16 there, 12 now"
     ):
         run_pretraining(
             dataclasses.replace(options, output_dir=str(pretrained), bert_config_file=other)
