@@ -24,7 +24,7 @@ class TaskType:
 
     Args:
         name: in task.json and `--head`; also the name of its file in every package.
-        architecture: Hugging Face's class.
+        architecture: Hugging Face's class, or "".
         variables: prefixes of the names of the head's variables; whole names at the root.
         uses_pooler: True if Hugging Face's class has a pooler. Our models and the reference's always
             do.
