@@ -4,7 +4,7 @@ import csv
 import importlib.util
 from pathlib import Path
 
-from interop.tiny_checkpoints import huggingface_tensors, write_huggingface, write_tf1
+from tiny_checkpoints import huggingface_tensors, write_huggingface, write_tf1
 from tiny_runs import documents, moods, pairs, write_mrpc, write_records
 from tiny_squad import write_squad
 from tiny_words_and_choices import conll, questions

@@ -6,8 +6,8 @@ import logging
 from pathlib import Path
 
 import pytest
-from interop.tiny_checkpoints import arrays_of, write_tf1
 from pages import figures_of
+from tiny_checkpoints import arrays_of, write_tf1
 from tiny_runs import assert_bit_equal, checkpoint_arrays, read_results
 from tiny_words_and_choices import conll, ner_options, ner_training
 

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from interop.tiny_checkpoints import (
+from tiny_checkpoints import (
     CONFIG,
     arrays_of,
     huggingface_tensors,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from interop.tiny_checkpoints import write_tf1
+from tiny_checkpoints import write_tf1
 from tiny_runs import assert_bit_equal, checkpoint_arrays, pretraining_options
 
 from bert_tf.config import BertConfig

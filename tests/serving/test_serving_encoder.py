@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from interop.tiny_checkpoints import arrays_of, write_tf1
+from tiny_checkpoints import arrays_of, write_tf1
 
 from bert_tf.data.packing import pack_texts
 from bert_tf.interop.initial import initialize, read_checkpoint
