@@ -145,7 +145,7 @@ def test_weights_without_the_head_are_refused(tmp_path):
     [
         ('{"task": "classif', "task.json: this is not JSON"),
         ("[]", "task.json: a JSON object was expected"),
-        ("{}", "task.json: `task` is None, but must be one of classification, multiple_choice"),
+        ("{}", "task.json: `task` is None, but must be one of pretraining, classification"),
         ('{"task": "span"}', "task.json: `task` is 'span'"),
         (
             '{"task": "classification", "labels": ["a", "b"]}',

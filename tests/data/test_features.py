@@ -79,17 +79,17 @@ def test_a_feature_that_no_spec_declares_is_ignored_by_the_parser():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"input_ids": [1, 2]}, r"`input_ids` has shape \[2\], but its FeatureSpec says \[5\]"),
+        ({"input_ids": [1, 2]}, r"`input_ids` has shape \[2\], but its FeatureSpec has \[5\]"),
         ({"choice_ids": [[1] * 5] * 2}, r"`choice_ids` has shape \[2, 5\].*\[3, 5\]"),
         ({"choice_ids": [[1], [2, 3], [4]]}, "`choice_ids` has rows of different lengths"),
         ({"next_sentence_labels": [1]}, r"`next_sentence_labels` has shape \[1\].*\[\]"),
-        ({"unique_ids": 2**31}, "`unique_ids` holds 2147483648, .*int32"),
-        ({"input_ids": [0, -(2**31) - 1, 0, 0, 0]}, "`input_ids` holds -2147483649"),
-        ({"input_ids": [1, 2, 0.5, 3, 4]}, "`input_ids` holds 0.5, .*whole numbers"),
-        ({"input_ids": np.ones(5)}, "`input_ids` holds 1.0, .*whole numbers"),
-        ({"masked_lm_weights": [1.0, float("nan")]}, "`masked_lm_weights` holds nan, .*finite"),
-        ({"masked_lm_weights": [1e39, 1.0]}, r"`masked_lm_weights` holds 1e\+39"),
-        ({"masked_lm_weights": ["a", "b"]}, "`masked_lm_weights` holds .* must hold numbers"),
+        ({"unique_ids": 2**31}, "`unique_ids` contains 2147483648, .*int32"),
+        ({"input_ids": [0, -(2**31) - 1, 0, 0, 0]}, "`input_ids` contains -2147483649"),
+        ({"input_ids": [1, 2, 0.5, 3, 4]}, "`input_ids` contains 0.5, .*whole numbers"),
+        ({"input_ids": np.ones(5)}, "`input_ids` contains 1.0, .*whole numbers"),
+        ({"masked_lm_weights": [1.0, float("nan")]}, "`masked_lm_weights` contains nan, .*finite"),
+        ({"masked_lm_weights": [1e39, 1.0]}, r"`masked_lm_weights` contains 1e\+39"),
+        ({"masked_lm_weights": ["a", "b"]}, "`masked_lm_weights` contains .* numbers"),
         ({"label_ids": 1}, "The example has `label_ids`, which no FeatureSpec declares"),
     ],
 )
@@ -276,7 +276,7 @@ def test_a_wrong_declaration_is_refused_when_made(arguments, message):
 @pytest.mark.parametrize(
     "specs, message",
     [
-        ((), "no features"),
+        ((), "`specs` is empty"),
         ((FeatureSpec("f"), FeatureSpec("f", (2,))), "`f` is declared twice"),
         (
             tuple(FeatureSpec(n, role="label", output="logits") for n in "ab"),

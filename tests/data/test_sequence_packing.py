@@ -74,7 +74,7 @@ def test_an_example_that_is_longer_than_a_row_is_refused():
 
 
 def test_a_batch_that_cannot_be_dealt_out_evenly_is_refused():
-    with pytest.raises(Exception, match=r"8 examples.* 3.*--train_batch_size"):
+    with pytest.raises(Exception, match=r"8 examples.* 3.*train_batch_size"):
         packed(examples(LENGTHS), parts=3)
 
 

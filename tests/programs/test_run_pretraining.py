@@ -252,7 +252,10 @@ def test_a_run_that_is_not_told_its_architecture_is_refused(options):
     [
         ({"max_seq_length": 25}, r"has 23 values .* Use .*max_seq_length=23"),
         ({"max_predictions_per_seq": 3}, r"has 4 values .* Use .*max_predictions_per_seq=4"),
-        ({"max_seq_length": 32}, r"max_seq_length is 32, but `max_position_embeddings` .* 31"),
+        (
+            {"max_seq_length": 32},
+            r"max_seq_length is 32, but must be .* 31, .*max_position_embeddings",
+        ),
         ({"input_file": "/nowhere/*.tf_record"}, r"No file matches '/nowhere/\*.tf_record'"),
     ],
 )
@@ -347,7 +350,7 @@ def test_options_are_checked_when_made(options, changes, message):
 def test_a_training_shorter_than_the_default_of_the_warmup_warms_up_for_a_tenth(
     options, caplog, monkeypatch, num_train_steps, expected
 ):
-    def stop(*_, num_train_steps, num_warmup_steps):
+    def stop(setup, task, num_train_steps, num_warmup_steps):
         raise Interruption(f"warm-up {num_warmup_steps} of {num_train_steps}")
 
     monkeypatch.setattr("bert_tf.programs.run_pretraining.make_trainer", stop)

@@ -148,5 +148,5 @@ def test_lengths_beyond_the_model_are_refused(ner_model, tmp_path):
     options = ExportOptions(
         model_dir=str(ner_model), export_dir=str(tmp_path / "e"), max_seq_length=32
     )
-    with pytest.raises(ValueError, match=r"max_seq_length is 32, but must be from 3 to .* = 31"):
+    with pytest.raises(ValueError, match=r"max_seq_length is 32, but must be from 3 to 31"):
         export_saved_model(options)
