@@ -1,4 +1,4 @@
-"""A trained model's folder, which needs nothing else: checkpoints, configuration, vocabulary, task.
+"""A trained model's self-contained folder: checkpoints, configuration, vocabulary and task.
 
     output_dir/
       model.ckpt-N.*, checkpoint    weights (training/checkpoints.py)
@@ -6,17 +6,16 @@
       vocab.txt                     vocabulary
       tokenizer_config.json         {"do_lower_case": true}
       task.json                     {"task": "classification", "max_seq_length": 128, "labels": [...]}
-      README.md                     for people: the model card (report/model_card.py)
+      README.md                     model card (report/model_card.py)
       model_card_facts.json         facts in the model card
 
-A run writes those from bert_config.json to task.json before it trains, so that
-`--init_checkpoint=output_dir`, `export_saved_model` and `predict` find all that they need; the card
-when training ends.
+A run writes bert_config.json to task.json before training, and the card after it. The folder is enough
+for `--init_checkpoint=output_dir`, `export_saved_model` and `predict`.
 
-`load_model` takes more than such folders:
+`load_model` accepts more than such folders:
 
     folder of a run (task.json)              the model of its task
-    checkpoint with a fine-tuned head        the model of the task that Hugging Face's config.json states
+    checkpoint with a fine-tuned head        the model of the task in Hugging Face's config.json
     checkpoint with a masked-LM head         BertForPreTraining
     any other checkpoint                     BertModel, for embeddings and attention
 """
@@ -52,17 +51,17 @@ BESIDE_CHECKPOINTS = ("bert_config.json", "vocab.txt", "tokenizer_config.json", 
 
 
 class UnknownTaskError(ValueError):
-    """A `task.json` of a task that is not ours, such as one that `bert_tf.Trainer` trained for."""
+    """A `task.json` with an unknown task, such as a custom task trained by `bert_tf.Trainer`."""
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A model with its weights, and what is needed to use it.
+    """A model with its weights, tokenizer and task.
 
     Args:
-        task: None for a checkpoint without a task of ours (`prediction.loading`).
+        task: None for a checkpoint without a known task.
         source: the model's name in messages.
-        unused_head: why the checkpoint's head is not part of the model; empty if all heads are.
+        unused_head: reason why the checkpoint's head is not part of the model; empty if all heads are.
     """
 
     model: keras.Model
@@ -80,12 +79,12 @@ def write_model_folder(
     vocab: Sequence[str] | None,
     do_lower_case: bool | None,
 ) -> None:
-    """Writes what lies beside the checkpoints.
+    """Write the files next to the checkpoints.
 
     Args:
-        task: None for weights that are not for any task of ours.
-        vocab: WordPieces in the order of their ids; None where a run does not know them.
-        do_lower_case: of the tokenizer; None where a run does not know it.
+        task: None for weights without a known task.
+        vocab: WordPieces in the order of their ids; None if unknown.
+        do_lower_case: of the tokenizer; None if unknown.
     """
     _write(folder, model_files(config, task, vocab, do_lower_case))
 
@@ -115,25 +114,25 @@ def _write(folder: str, files: Mapping[str, str]) -> None:
 
 
 def write_case(folder: str, do_lower_case: bool) -> None:
-    """Writes `tokenizer_config.json`, which says whether the vocabulary beside it is uncased."""
+    """Write `tokenizer_config.json`, with the letter case of the vocabulary."""
     _write(folder, model_files(do_lower_case=do_lower_case))
 
 
 def write_task_and_vocab(folder: str, task: Task | None, vocab: Sequence[str] | None) -> None:
-    """Writes `task.json` and `vocab.txt`; arguments as of `write_model_folder`."""
+    """Write `task.json` and `vocab.txt`; see `write_model_folder`."""
     _write(folder, model_files(task=task, vocab=vocab))
 
 
 def task_text(task: Task) -> str:
-    """The content of `task.json`."""
+    """Return the content of `task.json`."""
     return json.dumps({"task": task.name, **task.arguments()}, indent=2) + "\n"
 
 
 def read_task(folder: str) -> Task | None:
-    """The task that a run noted in its --output_dir; None where there is no `task.json`.
+    """Return the task in a run's --output_dir, or None without `task.json`.
 
     Raises:
-        UnknownTaskError: the task is not ours.
+        UnknownTaskError: the task is unknown.
         ValueError: the file is damaged.
     """
     path = os.path.join(folder, TASK_FILE)
@@ -152,13 +151,13 @@ def read_task(folder: str) -> Task | None:
 
 
 def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:
-    """Return what a checkpoint was trained for: from `task.json`, else from its head.
+    """Return the task of a checkpoint, from `task.json` or else from its head.
 
-    The head is that of Hugging Face's `architectures`, or the only one that the variables can belong
-    to. None for an encoder alone, and for a head without a task of ours.
+    The head comes from Hugging Face's `architectures`, or is the only one that matches the variables.
+    Return None for an encoder alone, and for a head without a task.
 
     Args:
-        max_seq_length: S of a task that no `task.json` states. Default: `max_position_embeddings`.
+        max_seq_length: S of a task without `task.json`. Default: `max_position_embeddings`.
 
     Raises:
         ValueError: `task.json` is damaged, or the variables fit several heads.
@@ -173,16 +172,16 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
         labels = default_labels(checkpoint.config, num_labels)
         if labels is None:
             raise ValueError(
-                f"{checkpoint.source} has a classifier, but nothing names its {num_labels} outputs. "
+                f"{checkpoint.source} has a classifier, but no names for its {num_labels} outputs. "
                 "Name them with convert_checkpoint --labels."
             )
     return make_task(head, checkpoint.config, labels or (), max_seq_length=max_seq_length)
 
 
 def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:
-    """Return the task that `task.json` or Hugging Face's `architectures` state, or None.
+    """Return the task in `task.json` or from Hugging Face's `architectures`, or None.
 
-    None also for a task of one's own, whose class is unknown here.
+    Return None also for a custom task, whose class is unknown here.
 
     Raises:
         ValueError: `task.json` is damaged, or the variables fit several heads.
@@ -198,10 +197,10 @@ def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = No
 def load_model_folder(
     folder: str, *, preserve_special_tokens: bool = False, dtype: str | None = None
 ) -> TrainedModel:
-    """Loads what a run wrote into its --output_dir.
+    """Load the --output_dir of a run.
 
     Args:
-        folder: as above.
+        folder: its path.
         preserve_special_tokens: of the tokenizer; see `FullTokenizer`.
         dtype: precision policy, default float32.
 
@@ -211,8 +210,8 @@ def load_model_folder(
     task = read_task(folder)
     if task is None:
         raise ValueError(
-            f"{folder} has no {TASK_FILE}, so it is not the output_dir of a run of bert_tf. Name "
-            "the folder that run_classifier or run_pretraining wrote."
+            f"{folder} has no {TASK_FILE}, so it is not the output_dir of a run. Name the output_dir of "
+            "run_classifier or run_pretraining."
         )
     checkpoint = read_checkpoint(latest_checkpoint(folder) or folder)
     if checkpoint.config is None or checkpoint.vocab_file is None:
@@ -243,17 +242,17 @@ def load_model(
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
 ) -> TrainedModel:
-    """The model in a folder or checkpoint, with its tokenizer; `task` is None where it has none.
+    """Return the model in a folder or checkpoint, with its tokenizer; `task` is None if unknown.
 
     Args:
-        path: the --output_dir of a run, or whatever --init_checkpoint may name.
+        path: the --output_dir of a run, or any checkpoint for --init_checkpoint.
         dtype: precision policy, default float32.
-        bert_config_file, vocab_file, do_lower_case: of a checkpoint, instead of what is next to it.
-        max_seq_length, doc_stride: in place of those that the model was trained with.
+        bert_config_file, vocab_file, do_lower_case: replace the files next to a checkpoint.
+        max_seq_length, doc_stride: replace the values of the training.
 
     Raises:
-        ValueError: nothing that can be used lies there, or it has no such setting.
-        FileNotFoundError: there is no such checkpoint.
+        ValueError: the path contains no usable model, or the model has no such setting.
+        FileNotFoundError: the checkpoint does not exist.
     """
     if not path.startswith(SCHEME) and _has_task_of_ours(path):
         trained = load_model_folder(path, dtype=dtype)
@@ -263,7 +262,7 @@ def load_model(
 
 
 def _has_task_of_ours(folder: str) -> bool:
-    """Return whether task.json is there, unless it names a task of somebody's own."""
+    """Return whether task.json exists and does not contain a custom task."""
     path = os.path.join(folder, TASK_FILE)
     return tf.io.gfile.exists(path) and read_json(path).get("task", "") in ("", *TASK_NAMES)
 
@@ -278,7 +277,7 @@ def _load_checkpoint(
     inside = tf.io.gfile.glob(os.path.join(path, "*", "saved_model.pb"))
     if inside and latest_checkpoint(path) is None:
         raise ValueError(
-            f"{path} holds no checkpoint, but SavedModels in folders of its own. Did you mean "
+            f"{path} contains no checkpoint, but SavedModels in subfolders. Did you mean "
             f"{os.path.dirname(max(inside))}?"
         )
     checkpoint = read_checkpoint(path)
@@ -294,15 +293,15 @@ def _load_checkpoint(
     missing = [name for name in report.missing if name.startswith(("cls/predictions/", "output_"))]
     if missing:
         raise ValueError(
-            f"{checkpoint.source} has only a part of its head: it lacks {', '.join(missing)}. It is "
-            "incomplete; copy it again, or use one that has the whole head."
+            f"{checkpoint.source} has an incomplete head: it lacks {', '.join(missing)}. Copy it again, "
+            "or use a checkpoint with the whole head."
         )
     length = config.max_position_embeddings if task is None else task.max_seq_length
     return TrainedModel(model, tokenizer, task, length, path, unused_head=problem)
 
 
 def _fine_tuned_task(checkpoint: PretrainedCheckpoint) -> tuple[Task | None, str]:
-    """Return the task of a fine-tuned head; or None, and why a head cannot be used."""
+    """Return the task of a fine-tuned head, or None and why the head is unusable."""
     try:
         task = task_of(checkpoint)
     except ValueError as error:
@@ -310,17 +309,17 @@ def _fine_tuned_task(checkpoint: PretrainedCheckpoint) -> tuple[Task | None, str
     if isinstance(task, PretrainingTask):
         return None, ""
     if task is None and "output_weights" in checkpoint.arrays:
-        return None, f"{checkpoint.source} has a head with several numbers as its outputs."
+        return None, f"{checkpoint.source} has a regression head with several outputs."
     return task, ""
 
 
 def with_settings(
     trained: TrainedModel, max_seq_length: int | None = None, doc_stride: int | None = None
 ) -> TrainedModel:
-    """The same model with other lengths than it was trained with; None leaves them as they are.
+    """Return the same model with other lengths than in training; None keeps a length.
 
     Raises:
-        ValueError: the model cannot have them.
+        ValueError: the model does not support them.
     """
     if max_seq_length is not None:
         trained.model.config.check_sequence_length(max_seq_length, 3)
@@ -329,7 +328,7 @@ def with_settings(
     task = trained.task
     if doc_stride is not None and (task is None or "doc_stride" not in vars(task)):
         kind = "a checkpoint without a task" if task is None else task.name
-        raise ValueError(f"doc_stride is for models that cut long texts, not for {kind}.")
+        raise ValueError(f"doc_stride is for models with windows of long texts, not for {kind}.")
     if task is not None and given:
         task = type(task)(**{**task.arguments(), **given})
     length = trained.max_seq_length if max_seq_length is None else max_seq_length
@@ -343,7 +342,7 @@ def loaded(model: str | TrainedModel, name: str) -> TrainedModel:
         name: key of `registry.TYPES`.
 
     Raises:
-        ValueError: it is for another task.
+        ValueError: the model is for another task.
     """
     trained = load_model(model) if isinstance(model, str) else model
     found = "no task" if trained.task is None else trained.task.name
@@ -356,6 +355,6 @@ def loaded(model: str | TrainedModel, name: str) -> TrainedModel:
 
 
 def with_special_tokens(tokenizer: FullTokenizer) -> FullTokenizer:
-    """The tokenizer that leaves a [MASK] in a text whole."""
+    """Return the tokenizer, changed to keep a [MASK] in a text whole."""
     tokens = sorted(tokenizer.vocab, key=tokenizer.vocab.__getitem__)
     return FullTokenizer(tokens, tokenizer.do_lower_case, preserve_special_tokens=True)

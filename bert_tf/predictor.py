@@ -1,4 +1,4 @@
-"""Predictor: one class for every model on raw text. Load once, then ask as often as wanted.
+"""Predictor: one class for all models on raw text. Load once, then predict repeatedly.
 
     Predictor("exported_model").predict(["Great film!"])                    # a label
     Predictor("squad_output").predict([("Who won?", "Denver beat Carolina.")])
@@ -10,8 +10,8 @@
     pretrained.pseudo_perplexity(["The dog barked at the cat."])
     pretrained.embed(["A dog barked.", "A cat slept."])                     # float32 [2, H]
 
-`predict` answers with the dicts that run_scripts/predict.py writes. What it does lies in
-`bert_tf/prediction/`, one module for each kind of model; their classes are found here as well.
+`predict` returns the dicts that run_scripts/predict.py writes. The classes for each type of model are
+in `bert_tf/prediction/`; this module exports them too.
 """
 
 from __future__ import annotations
@@ -83,14 +83,13 @@ def load(path: str | os.PathLike, **settings) -> Predictor:
     [{'label': '0', 'probabilities': {'0': 0.93, '1': 0.07}}]
 
     Args:
-        path: the --output_dir of a run of ours; a Hugging Face folder or hf://org/name, whose head,
-            labels and problem type are those of its config.json; any other checkpoint that
-            --init_checkpoint may name; or a SavedModel of `export`.
+        path: the --output_dir of a run; a SavedModel of `export`; any checkpoint for --init_checkpoint.
+            Hugging Face folders and hf://org/name state head, labels and problem type in config.json.
         **settings: of `Predictor`.
 
     Raises:
-        FileNotFoundError: there is no such folder or checkpoint.
-        ValueError: it contains nothing that can be loaded.
+        FileNotFoundError: the folder or checkpoint does not exist.
+        ValueError: it contains no usable model.
     """
     return Predictor(path, **settings)
 
@@ -99,17 +98,16 @@ class Predictor:
     """A model on raw text.
 
     Args:
-        model: folder of a SavedModel or of a run of ours, or any checkpoint; or what
-            `prediction.loading.load_model` has loaded.
-        batch_size: sequences that go through the model at once.
+        model: folder of a SavedModel or of a run, any checkpoint, or a model from
+            `model_folder.load_model`.
+        batch_size: sequences per batch.
         precision: Keras precision policy, default float32; a SavedModel has its own.
-        max_seq_length, doc_stride: in place of those that the model was trained with; not of a
-            SavedModel.
-        null_score_diff_threshold, n_best_size, max_answer_length: as of `QuestionAnswerer`.
+        max_seq_length, doc_stride: replace the values of the training; not for a SavedModel.
+        null_score_diff_threshold, n_best_size, max_answer_length: as in `QuestionAnswerer`.
 
     Raises:
-        ValueError: there is nothing to be used, or it has no such setting.
-        FileNotFoundError: there is no such folder or checkpoint.
+        ValueError: the path contains no usable model, or the model has no such setting.
+        FileNotFoundError: the folder or checkpoint does not exist.
     """
 
     def __init__(
@@ -149,8 +147,8 @@ class Predictor:
             for name, value in fixed.items():
                 if value is not None:
                     raise ValueError(
-                        f"{model} is a SavedModel, whose `{name}` was fixed when it was exported. Leave "
-                        "the flag out, or name the folder that it was exported from."
+                        f"{model} is a SavedModel, whose `{name}` was fixed by the export. Omit it, or "
+                        "name the folder that was exported."
                     )
             self._saved, self._saved_folder = load_saved_model(model, batch_size), model
         else:
@@ -160,22 +158,22 @@ class Predictor:
 
     @property
     def model(self) -> keras.Model:
-        """The Keras model with its weights."""
+        """Keras model with its weights."""
         return self._weights().model
 
     @property
     def tokenizer(self) -> FullTokenizer:
-        """The tokenizer of the model."""
+        """Tokenizer of the model."""
         return self._weights().tokenizer
 
     @property
     def task(self) -> Task | None:
-        """What the model was trained for; None for a pre-trained model."""
+        """Task of the model; None for a pre-trained model."""
         return self._weights().task
 
     @cached_property
     def text_model(self) -> TextModel:
-        """The model for the task that it was trained for; a pre-trained one fills masks."""
+        """Model for its trained task; a pre-trained model fills masks."""
         if self._saved is not None:
             return self._saved
         trained, task = self._weights(), self._weights().task
@@ -187,26 +185,26 @@ class Predictor:
             return predictor(trained, batch_size=self._batch_size, **settings)
         if trained.unused_head:
             raise ValueError(
-                f"{trained.unused_head} Write it as a folder that states its task with "
-                "convert_checkpoint, or use its embeddings: `embed`, or --task=embeddings of predict."
+                f"{trained.unused_head} Convert it with its task by convert_checkpoint, or use its "
+                "embeddings: `embed`, or --task=embeddings of predict."
             )
         raise ValueError(
-            f"{trained.source} holds an encoder without a head, which has nothing to predict. Use its "
+            f"{trained.source} contains an encoder without a head, which cannot predict. Use its "
             "embeddings: `embed`, or --task=embeddings of predict."
         )
 
     @cached_property
     def mask_filler(self) -> MaskFiller:
-        """The pre-trained model, to fill masks."""
+        """Pre-trained model that fills masks."""
         return MaskFiller(self._weights(), batch_size=self._batch_size)
 
     @cached_property
     def scorer(self) -> PseudoPerplexity:
-        """The pre-trained model, to score texts."""
+        """Pre-trained model that scores texts."""
         return PseudoPerplexity(self._weights(), self._batch_size)
 
     def encoder(self, pooling: str = "mean", normalize: bool = True) -> EmbeddingModel:
-        """The encoder of any model, for embeddings; that of a SavedModel as it was exported."""
+        """Return the encoder of any model, for embeddings. SavedModels ignore the arguments."""
         if isinstance(self._saved, EmbeddingModel):
             return self._saved
         key = (pooling, normalize)
@@ -216,37 +214,37 @@ class Predictor:
         return self._encoders[key]
 
     def predict(self, items: Sequence[Any]) -> list[dict[str, Any]]:
-        """What the model was trained to say of each input, in the order of the inputs.
+        """Return one prediction per input, in the order of the inputs.
 
         Args:
-            items: of a classifier texts or (text_a, text_b); of run_squad (question, text); of run_swag
-                (text, choices); else texts. A lone text is one input. A text is a str, bytes in UTF-8
-                or a string tensor; a list may be an array or tensor of strings.
+            items: texts or (text_a, text_b) for a classifier; (question, text) for run_squad; (text,
+                choices) for run_swag; otherwise texts. A single text is one input. A text is a str,
+                UTF-8 bytes or a string tensor. Lists may be arrays or tensors of strings.
 
         Raises:
-            TypeError: one of them is not a text.
-            ValueError: there is no answer to one of them.
+            TypeError: an input is not a text.
+            ValueError: an input has no answer.
         """
         return self.text_model.answers(items)
 
     def fill_mask(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
-        """The `top_k` best tokens for each [MASK] of a text, the best first."""
+        """Return the `top_k` best tokens for each [MASK] of a text, best first."""
         return self.mask_filler.predict(text, top_k)
 
     def pseudo_perplexity(self, texts: str | Sequence[str]) -> list[dict[str, Any]]:
-        """Score each text, or a lone one. See `PseudoPerplexity`, `corpus_pseudo_perplexity`."""
+        """Score one or more texts. See `PseudoPerplexity`, `corpus_pseudo_perplexity`."""
         return self.scorer.predict(texts)
 
     def embed(
         self, texts: str | Sequence[str], pooling: str = "mean", normalize: bool = True
     ) -> np.ndarray:
-        """One vector for each text, float32 [N, E]; a lone text is one. See `SentenceEncoder`."""
+        """Return one vector per text, float32 [N, E], also for a single text. See `SentenceEncoder`."""
         return self.encoder(pooling, normalize).encode(texts)
 
     def _weights(self) -> TrainedModel:
         if self._trained is None:
             raise ValueError(
-                f"{self._saved_folder} is a SavedModel, which does what it was exported for and nothing "
-                "else. Name the folder that it was exported from."
+                f"{self._saved_folder} is a SavedModel, which supports only its exported function. Name "
+                "the folder that was exported."
             )
         return self._trained

@@ -37,7 +37,7 @@ FORMATS = ("tf1", "huggingface")
 
 
 def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
-    """Return a model of a class with the weights of a checkpoint; see `ConfiguredModel`."""
+    """Return a model of class `cls` with the weights of a checkpoint; see `ConfiguredModel`."""
     checkpoint = read_checkpoint(path)
     config = find_config(None, checkpoint)
     head = BY_ARCHITECTURE.get(cls.__name__)
@@ -51,7 +51,7 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
 def _with_labels(
     checkpoint: PretrainedCheckpoint, config: BertConfig, head: TaskType, kwargs: dict[str, Any]
 ) -> tuple[PretrainedCheckpoint, BertConfig, dict[str, Any]]:
-    """Return the checkpoint, its config, and the arguments of a fitting classifier."""
+    """Return the checkpoint, its config, and the arguments of a matching classifier."""
     known = known_task(checkpoint)
     theirs: Sequence[str] = ()
     if known is not None and known.name == head.name:
@@ -129,7 +129,7 @@ def write_folder(
 
     Args:
         checkpoint: with labels if the head has any.
-        head: the head whose variables it has.
+        head: type of its head.
         task: for task.json, or None.
         vocab: WordPieces in the order of their ids, or None.
         do_lower_case: of the tokenizer; None without a vocabulary.

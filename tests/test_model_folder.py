@@ -113,7 +113,7 @@ def test_the_precision_is_the_one_asked_for(tmp_path):
 @pytest.mark.parametrize(
     "file, message",
     [
-        ("task.json", "has no task.json, so it is not the .*output_dir of a run"),
+        ("task.json", "has no task.json.*output_dir of"),
         ("bert_config.json", "has no bert_config.json"),
         ("vocab.txt", "has no vocab.txt"),
     ],
@@ -145,7 +145,7 @@ def test_weights_without_the_head_are_refused(tmp_path):
     [
         ('{"task": "classif', "task.json: this is not JSON"),
         ("[]", "task.json: a JSON object was expected"),
-        ("{}", "task.json: `task` is None, but must be one of pretraining, classification"),
+        ("{}", "task.json: `task` is None, but must be one of .*classification"),
         ('{"task": "span"}', "task.json: `task` is 'span'"),
         (
             '{"task": "classification", "labels": ["a", "b"]}',

@@ -1,4 +1,4 @@
-"""The head of a checkpoint: which of `registry.TYPES` it is, and its variables."""
+"""The type of a checkpoint's head, one of `registry.TYPES`, and its variables."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType
 def find_head(
     arrays: Iterable[str], stated: str | None, architecture: str | None, source: str
 ) -> TaskType:
-    """Which head a checkpoint has.
+    """Return the type of a checkpoint's head.
 
     Args:
         arrays: names of its variables.
-        stated: a name in `TYPES`, from a user or from `task.json`; or None.
+        stated: a key of `TYPES`, from a user or from `task.json`; or None.
         architecture: Hugging Face's class name, or None.
-        source: the checkpoint, as messages name it.
+        source: the checkpoint's name in messages.
 
     Raises:
-        ValueError: the stated head has no variables there, or they do not say which head this is.
+        ValueError: the stated head has no variables, or the variables do not identify the head.
     """
     names = list(arrays)
     starts = dict.fromkeys(entry.variables[0] for entry in TYPES.values() if entry.variables)
@@ -34,8 +34,8 @@ def find_head(
             return head
         if stated:
             raise ValueError(
-                f"head={stated} (or task.json) names a head with variables {', '.join(absent)}..., "
-                f"but {source} has none of that name. Its heads' variables: "
+                f"head={stated} (or task.json) needs variables {', '.join(absent)}..., which are "
+                f"missing in {source}. Its heads' variables: "
                 f"{', '.join(n for n in names if not n.startswith('bert/')) or 'none'}."
             )
     fitting = [
@@ -47,12 +47,12 @@ def find_head(
         return fitting[0]
     if present == ["output_weights"]:
         raise ValueError(
-            f"{source} has a classifier, but nothing beside it says what it classifies. Give "
-            "head=classification (sentences; what the original run_classifier.py writes), "
+            f"{source} has a classifier, but no file states what it classifies. Give "
+            "head=classification (sentences, as from the original run_classifier.py), "
             "head=token_classification or head=multiple_choice."
         )
     raise ValueError(
-        f"{source} has several heads ({', '.join(present)}). Say which one shall be written: head="
+        f"{source} has several heads ({', '.join(present)}). Choose one to write: head="
         + "|".join(TYPES)
     )
 
@@ -60,15 +60,14 @@ def find_head(
 def select(
     arrays: Mapping[str, np.ndarray], head: TaskType, known: Iterable[str], drop_others: bool
 ) -> tuple[LazyArrays, tuple[str, ...]]:
-    """The variables of the encoder and of one head, and the names of those left out.
+    """Return the variables of the encoder and of one head, and the names of the others.
 
     Args:
-        known: all names that a BERT and its heads may have.
-        drop_others: whether variables besides may be left out.
+        known: all valid names of a BERT and its heads.
+        drop_others: whether to allow other variables.
 
     Raises:
-        ValueError: the encoder is incomplete, or there are other variables and they may not be left
-            out.
+        ValueError: the encoder is incomplete, or other variables exist without `drop_others`.
     """
     known = set(known)
     needed = {n for n in known if n.startswith("bert/") and not n.startswith("bert/pooler/")}
@@ -76,7 +75,7 @@ def select(
     if missing:
         raise ValueError(
             f"The encoder is incomplete: {len(missing)} variables are missing, such as {missing[0]}. "
-            "Is the configuration that of these weights, and `num_hidden_layers` right?"
+            "Check that the configuration matches these weights, in particular `num_hidden_layers`."
         )
     taken = [n for n in arrays if n in known and (n.startswith("bert/") or head.owns(n))]
     others = tuple(n for n in arrays if n not in set(taken))
@@ -84,7 +83,7 @@ def select(
         raise ValueError(
             f"{len(others)} variables belong neither to BERT's encoder nor to its head "
             f"`{head.name}`: {', '.join(others[:3])}{', ...' if len(others) > 3 else ''}. The other "
-            f"format has no place for them. To leave them out, say so with head={head.name}."
+            f"format cannot contain them. To omit them, give head={head.name}."
         )
     return LazyArrays({n: shape_of(arrays, n) for n in taken}, arrays.__getitem__), others
 

@@ -1,11 +1,11 @@
-"""Hugging Face folders of a BERT, read and written, with any of the `Bert*` heads.
+"""Reader and writer of Hugging Face folders of a BERT, with any of the `Bert*` heads.
 
-Linear layers are stored [out, in] there; the reference's kernels are [in, out], and only the weights
+Hugging Face stores linear layers as [out, in]. The reference's kernels are [in, out]; only the weights
 of its heads are [out, in].
 
-`transformers` opens what is written without a warning: no tensor is missing and none is too much. The
-decoder of the masked-LM head is not stored, since it is the word embeddings; a pooler that the class
-has no place for is kept in a file of its own (`POOLER_FILE`), which `read_huggingface` reads.
+`transformers` loads written folders without a warning about missing or extra tensors. The decoder of
+the masked-LM head is not stored, because it equals the word embeddings. A pooler that the class lacks
+has its own file (`POOLER_FILE`), which `read_huggingface` reads.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
 
 def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
-    """Reads a Hugging Face folder of a BERT, or the folder of a sentence-transformers model.
+    """Read a Hugging Face folder of a BERT, or the folder of a sentence-transformers model.
 
     Args:
-        path: a folder with `config.json` and one of `model.safetensors`, `pytorch_model.bin` or
-            their sharded forms (`*.index.json`); or one such weights file. With a `modules.json`, the
-            part of it that is the transformer is read.
+        path: a folder with `config.json` and one of `model.safetensors`, `pytorch_model.bin` or their
+            sharded forms (`*.index.json`); or one such weights file. With a `modules.json`, only its
+            transformer is read.
 
     Returns:
-        The checkpoint under the reference's names, in the reference's layout and dialect
-        (`hidden_act: "gelu"` there is "gelu_erf" here). Tensors with no name in the reference keep
-        their own. bfloat16 and float16 become float32.
+        The checkpoint with the reference's names, layout and dialect (`hidden_act: "gelu"` there is
+        "gelu_erf" here). Tensors without a name in the reference keep their own. bfloat16 and float16
+        become float32.
 
     Raises:
-        FileNotFoundError: there are no weights, or no `config.json` beside them.
-        ImportError: the library that reads this kind of file is not installed.
-        ValueError: the model is no BERT, or a file is damaged.
+        FileNotFoundError: the weights, or `config.json` next to them, are missing.
+        ImportError: the library for this type of file is not installed.
+        ValueError: the model is not a BERT, or a file is damaged.
     """
     path = os.fspath(path)
     if os.path.isdir(path):
@@ -63,11 +63,11 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     elif os.path.isfile(path):
         folder, file = os.path.dirname(path), path
     else:
-        raise FileNotFoundError(f"There is no file and no folder {path}.")
+        raise FileNotFoundError(f"File or folder {path} was not found.")
     config_file = file_beside(folder, "config.json")
     if config_file is None:
         raise FileNotFoundError(
-            f"There is no config.json beside {file}; it says how many layers and heads the model has."
+            f"There is no config.json next to {file}. It contains the numbers of layers and heads."
         )
     values = read_json(config_file)
     config = _config(values, config_file)
@@ -102,16 +102,16 @@ def _config(values: Mapping[str, Any], config_file: str) -> BertConfig:
             "all its attention heads. Use the model before pruning."
         )
     if values.get("model_type", "bert") == "bert":
-        # A file without any key that is Hugging Face's alone (as of 2019) would pass for the
-        # reference's, in which "gelu" is the other formula.
+        # A file without any key of Hugging Face alone (as of 2019) would look like the reference's, in
+        # which "gelu" is the other formula.
         return config_from_values({"model_type": "bert", **values}, config_file)
-    # Let BertConfig say what it wants to read: the other keys of a foreign model are no typos.
+    # BertConfig raises the error. The other keys of a foreign model are not typos.
     relevant = {"vocab_size": values.get("vocab_size", 1), "model_type": values["model_type"]}
     return config_from_values(relevant, config_file)
 
 
 def _joined(first: LazyArrays, second: LazyArrays) -> LazyArrays:
-    """Both, the first where they have one name."""
+    """Return both; the first wins for equal names."""
     shapes = {name: part.shape(name) for part in (second, first) for name in part}
     return LazyArrays(shapes, lambda name: (first if name in first else second)[name])
 
@@ -119,7 +119,7 @@ def _joined(first: LazyArrays, second: LazyArrays) -> LazyArrays:
 def _in_reference_terms(
     tensors: LazyArrays, config: BertConfig
 ) -> tuple[LazyArrays, tuple[str, ...]]:
-    """The same tensors under the reference's names and in its layout, and notes on what is odd."""
+    """Return the tensors with the reference's names and layout, and notes on oddities."""
     table = {row.theirs: row for row in name_table(config.num_hidden_layers)}
     sources: dict[str, tuple[str, bool]] = {}  # name here -> (name in the file, transposed)
     notes = []
@@ -135,8 +135,8 @@ def _in_reference_terms(
         elif not np.array_equal(tensors[own_name], tensors[sources[row.ours][0]]):
             sources[own_name] = (own_name, False)
             notes.append(
-                f"{own_name} differs from {sources[row.ours][0]}, but here the two are one variable; "
-                "the masked-LM head computes with the latter."
+                f"{own_name} differs from {sources[row.ours][0]}, but here the two are one variable. "
+                "The masked-LM head uses the latter."
             )
 
     def shape(own_name: str, transposed: bool) -> tuple[int, ...]:
@@ -153,7 +153,7 @@ def _in_reference_terms(
 def _labels(
     values: Mapping[str, Any], arrays: LazyArrays, config_file: str
 ) -> tuple[str, ...] | None:
-    """The names in `id2label`, in the order of the classifier's outputs."""
+    """Return the names in `id2label`, in the order of the classifier's outputs."""
     id2label = values.get("id2label")
     if not id2label or "output_weights" not in arrays:
         return None
@@ -175,7 +175,7 @@ def _other_formats(folder: str) -> str:
     if not others:
         return ""
     return (
-        f" (only {', '.join(others)}, which is not read; in Python, `save_pretrained` of a PyTorch "
+        f" (only {', '.join(others)}, which is not supported; in Python, `save_pretrained` of a PyTorch "
         "model writes model.safetensors)"
     )
 
@@ -183,31 +183,31 @@ def _other_formats(folder: str) -> str:
 # Not weights: numbers 0, 1, 2, ... and zeros that older versions stored with the model.
 BUFFERS = frozenset({"embeddings.position_ids", "embeddings.token_type_ids"})
 
-# The same tensor under a second name, because the masked-LM head shares it -> its first name.
+# Second name of a tensor that the masked-LM head shares -> its first name.
 ALIASES = {
     "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
 
-# Beside model.safetensors in what we write: the pooler of a model whose class there has none (spans,
-# tokens, masked words). The reference's checkpoints have one for every head.
+# Written next to model.safetensors: the pooler of a model whose class there lacks one (spans, tokens,
+# masked words). The reference's checkpoints have one for every head.
 POOLER_FILE = "pooler.safetensors"
 
 
 class TensorName(NamedTuple):
-    """Hugging Face's name without "bert.", the reference's, and whether the arrays are transposes."""
+    """Hugging Face's name without "bert.", the reference's, and whether to transpose."""
 
     theirs: str
     ours: str
     transposed: bool = False
 
 
-# The ends of the names in a module: Hugging Face's, the reference's, and whether to transpose.
+# Suffixes of the names in a module: Hugging Face's, the reference's, and whether to transpose.
 _DENSE = (("weight", "kernel", True), ("bias", "bias", False))
 _NORM = (("weight", "gamma", False), ("bias", "beta", False))
 _HEAD = (("weight", "output_weights", False), ("bias", "output_bias", False))
 _TABLE = (("weight", "", False),)
-# The beginnings, with "{}" for the number of a layer.
+# Prefixes, with "{}" for the number of a layer.
 _MODULES = (
     ("embeddings.word_embeddings", "bert/embeddings/word_embeddings", _TABLE),
     ("embeddings.position_embeddings", "bert/embeddings/position_embeddings", _TABLE),
@@ -232,7 +232,7 @@ _MODULES = (
     ("cls.predictions", "cls/predictions", (("bias", "output_bias", False),)),
     ("cls.seq_relationship", "cls/seq_relationship", _HEAD),
     ("qa_outputs", "cls/squad", _HEAD),
-    # Sentences, tokens or choices: the configuration's `architectures` say which.
+    # Sentences, tokens or choices, depending on the configuration's `architectures`.
     ("classifier", "", _HEAD),
 )
 
@@ -254,7 +254,7 @@ def name_table(num_hidden_layers: int) -> tuple[TensorName, ...]:
 
 
 def modern_name(name: str) -> str:
-    """A tensor's name as an encoder without a head is stored today.
+    """Return a tensor's name as in a new file of an encoder without a head.
 
     >>> modern_name("bert.embeddings.LayerNorm.gamma")
     'embeddings.LayerNorm.weight'
@@ -273,18 +273,18 @@ _SPECIAL_TOKENS = {
     "cls_token": "[CLS]",
     "mask_token": "[MASK]",
 }
-# Of Hugging Face's own keys, those that say something about the model and that we do not set.
+# Hugging Face's own keys that describe the model and that we do not set.
 _CARRIED = ("classifier_dropout", "pad_token_id", "language", "finetuning_task")
-_CLASSIFIER_DROPOUT = 0.1  # of our heads and the reference's, whatever the configuration says
+_CLASSIFIER_DROPOUT = 0.1  # of our heads and the reference's, in every configuration
 
 
 def huggingface_tensors(
     arrays: Mapping[str, np.ndarray], config: BertConfig, head: TaskType
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The tensors of the class, and those of a pooler that it does not have.
+    """Return the tensors of the class, and those of a pooler that the class lacks.
 
     Args:
-        arrays: of the encoder and of `head` (`heads.select`), under the reference's names.
+        arrays: of the encoder and of `head` (`heads.select`), with the reference's names.
     """
     names = {row.ours: row for row in name_table(config.num_hidden_layers)}
     tensors: dict[str, np.ndarray] = {}
@@ -306,25 +306,25 @@ def config_values(
     vocab: Sequence[str] | None = None,
     problem_type: str | None = None,
 ) -> dict[str, Any]:
-    """What `config.json` holds.
+    """Return the content of `config.json`.
 
     Args:
-        labels: names of the outputs, in order; only for a head that has any.
-        vocab: WordPieces in the order of their ids, if they are known.
-        problem_type: what a classifier of sentences learns, in Hugging Face's words.
+        labels: names of the outputs, in order; only for a head with labels.
+        vocab: WordPieces in the order of their ids, if known.
+        problem_type: of a sentence classifier, in Hugging Face's terms.
 
     Raises:
         ValueError: Hugging Face's BERT cannot express this configuration.
     """
     if config.attention_direction != "bidirectional":
         raise ValueError(
-            f"`attention_direction` is {config.attention_direction!r}, which Hugging Face's BERT "
-            "encoder cannot express; only bidirectional models can be written in its format."
+            f"`attention_direction` is {config.attention_direction!r}, but must be 'bidirectional' for "
+            "Hugging Face's format."
         )
     if config.num_bilstm_layers:
         raise ValueError(
-            f"`num_bilstm_layers` is {config.num_bilstm_layers}, but Hugging Face's BERT has no BiLSTM "
-            "on top of the encoder; only models without one can be written in its format."
+            f"`num_bilstm_layers` is {config.num_bilstm_layers}, but must be 0 for Hugging Face's "
+            "format, which has no BiLSTM on top of the encoder."
         )
     values = config.to_dict()
     carried = {key: config.extra[key] for key in _CARRIED if config.extra.get(key) is not None}
@@ -350,9 +350,9 @@ def config_values(
 def tokenizer_values(
     vocab: Sequence[str], do_lower_case: bool, max_seq_length: int
 ) -> dict[str, dict[str, Any]]:
-    """What lies beside vocab.txt for `AutoTokenizer`: name of the file -> what it holds.
+    """Return name -> content of the files next to vocab.txt for `AutoTokenizer`.
 
-    There is no tokenizer.json: `transformers` makes it from these by itself.
+    `transformers` makes tokenizer.json from these files.
     """
     present = {role: token for role, token in _SPECIAL_TOKENS.items() if token in vocab}
     values = {

@@ -264,7 +264,7 @@ def test_folder_without_weights_names_the_formats_that_are_not_read(tmp_path):
         read_huggingface(tmp_path)
     (tmp_path / "tf_model.h5").write_text("")
     with pytest.raises(
-        FileNotFoundError, match=r"\(only tf_model.h5, which is not read; .*save_pre"
+        FileNotFoundError, match=r"\(only tf_model.h5, which is not supported; .*save_pre"
     ):
         read_huggingface(tmp_path)
 
@@ -277,7 +277,7 @@ def test_weights_without_a_configuration_are_an_error(tmp_path):
 
 
 def test_missing_path_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="There is no file and no folder"):
+    with pytest.raises(FileNotFoundError, match="was not found"):
         read_huggingface(tmp_path / "model.safetensors")
 
 

@@ -71,7 +71,7 @@ def test_embeddings_are_found_by_predict_and_by_embed(tmp_path):
     assert predictor.embed(["abc", "", "x"]).tolist() == [[3, -3], [0, 0], [1, -1]]
     assert predictor.predict(["abc"]) == [{"embedding": [3.0, -3.0]}]
     assert predictor.predict([]) == []
-    with pytest.raises(ValueError, match="is a SavedModel, which does what it was exported for"):
+    with pytest.raises(ValueError, match=r"is a SavedModel.* Name the folder"):
         predictor.pseudo_perplexity(["abc"])
 
 
@@ -106,6 +106,6 @@ def test_a_model_of_ids_alone_is_refused(tmp_path):
 def test_what_was_fixed_when_a_model_was_exported_cannot_be_changed(tmp_path, flags):
     embed = lambda text_a: {"embedding": tf.zeros([tf.size(text_a), 2])}  # noqa: E731
     folder = save(tmp_path, embed, [strings("text_a")])
-    with pytest.raises(ValueError, match=f"whose `?{next(iter(flags))}`? was fixed"):
+    with pytest.raises(ValueError, match=rf"whose .{next(iter(flags))}. was fixed"):
         Predictor(folder, **flags)
     np.testing.assert_array_equal(Predictor(folder, precision="float32").embed(["x"]), [[0, 0]])

@@ -344,7 +344,7 @@ def test_what_a_model_cannot_do_is_said():
         (
             tiny.chooser,
             {"doc_stride": 3},
-            "doc_stride is for models that cut long texts, not for",
+            "doc_stride is for models with windows of long texts, not for",
         ),
         (
             tiny.pretrained,

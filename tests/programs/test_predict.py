@@ -159,7 +159,9 @@ def test_the_input_may_be_replaced_by_its_answers(exported, tmp_path):
 
 
 def test_a_folder_one_above_the_saved_model_is_told_apart(exported):
-    with pytest.raises(ValueError, match=r"holds no checkpoint.* Did you mean .*/(single|pair)\?"):
+    with pytest.raises(
+        ValueError, match=r"contains no checkpoint.* Did you mean .*/(single|pair)\?"
+    ):
         predict(PredictionOptions(model_dir=str(exported.single.parent)))
 
 
