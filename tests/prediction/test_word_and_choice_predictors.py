@@ -101,7 +101,7 @@ def test_the_folder_of_another_program_is_refused(ner_model, swag_model):
     with pytest.raises(ValueError, match=r"multiple_choice, .*output_dir of run_ner"):
         EntityRecognizer(str(swag_model))
     with pytest.raises(
-        ValueError, match=r"token_classification\. Name the .*output_dir of run_swag"
+        ValueError, match=r"token_classification, .*output_dir of run_swag"
     ):
         ChoicePredictor(str(ner_model))
 
