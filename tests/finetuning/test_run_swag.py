@@ -98,7 +98,7 @@ def test_a_bad_row_stops_the_run_or_is_left_out_with_a_warning(swag_model, tmp_p
     with pytest.raises(ValueError, match=r"1 of 2 rows .*arc.csv:2: .*0 choices"):
         run_swag(SwagOptions(**options))
     run_swag(SwagOptions(**options, skip_bad_rows=True))
-    assert "1 of 2 rows of" in caplog.text and "arc.csv:2: .*0 choices" in caplog.text
+    assert "1 of 2 rows of" in caplog.text and "0 choices" in caplog.text
     assert [line["id"] for line in predictions(tmp_path, "eval")] == ["row-1"]
 
 
