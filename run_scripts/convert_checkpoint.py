@@ -1,16 +1,16 @@
 r"""Convert a checkpoint: TensorFlow 1 (the original's and ours), Hugging Face, tf-models, TF Hub.
 
-For transformers, with every head, and compared with it:
+To transformers, with every head, and with a comparison:
 
     python run_scripts/convert_checkpoint.py --init_checkpoint=mrpc_output \
         --output_format=huggingface --output_dir=mrpc_hf --verify
 
-For the original code and for us, from the Hub or from a folder:
+To the original's format, from the Hub or from a folder:
 
     python run_scripts/convert_checkpoint.py --init_checkpoint=hf://google-bert/bert-base-uncased \
         --output_format=tf1 --output_dir=uncased_L-12_H-768_A-12
 
-A classifier that the original run_classifier.py trained has no names for its outputs:
+A classifier of the original run_classifier.py has no names for its outputs:
 
     python run_scripts/convert_checkpoint.py --init_checkpoint=mnli_output/model.ckpt-36815 \
         --head=classification --labels=contradiction,entailment,neutral \

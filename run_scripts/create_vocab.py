@@ -3,10 +3,9 @@ r"""Learn a WordPiece vocabulary from plain text, and write a matching bert_conf
     python run_scripts/create_vocab.py \
         --input_file='corpus/*.txt' --output_dir=model --vocab_size=30522 --do_lower_case=True
 
-Files may be gzip, and a folder stands for all files in it. 120 MB take about 45 seconds on one core,
-610 MB two minutes and 1.4 GB of memory, of which TensorFlow has half; --max_words bounds the rest. A
-language with little text is learned better when its file is named several times. The size can be
-rounded up for the hardware's sake:
+Files may be gzip, and a folder means all files in it. 120 MB take about 45 seconds on one core. 610 MB
+take two minutes and 1.4 GB of memory, half of it for TensorFlow; --max_words limits the rest. Repeat the
+file of a language with little text to learn it better. Round up the size for the hardware:
 
     python run_scripts/create_vocab.py \
         --input_file=en.txt,ko.txt,ko.txt,ko.txt --output_dir=model --vocab_size=50000 --round_up_to=64 \

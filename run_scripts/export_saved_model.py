@@ -1,4 +1,4 @@
-r"""Write a file that is served: a SavedModel that takes text, or a TFLite or ONNX file that takes ids.
+r"""Export a model for serving: a SavedModel that takes text, or a TFLite or ONNX file that takes ids.
 
 python run_scripts/export_saved_model.py --model_dir=mrpc_output --export_dir=served/mrpc/1
 python run_scripts/export_saved_model.py --model_dir=mrpc_output --export_dir=served/mrpc/2 \
@@ -8,7 +8,7 @@ python run_scripts/export_saved_model.py --model_dir=pretrained --export_dir=ser
 python run_scripts/export_saved_model.py --model_dir=mrpc_output --export_dir=lite --format=tflite \
     --precision=int8
 
-docs/serving.md says what each model takes and gives, and how servers are asked.
+docs/serving.md describes inputs and outputs of each model, and requests to servers.
 """
 
 from bert_tf import cli

@@ -1,11 +1,11 @@
-r"""Contextual vectors of text, layer by layer, as JSON lines, NumPy arrays or TFRecords.
+r"""Write contextual vectors of text, layer by layer, as JSON lines, NumPy arrays or TFRecords.
 
     python run_scripts/extract_features.py \
         --input_file=input.txt --output_file=output.jsonl \
         --init_checkpoint=uncased_L-12_H-768_A-12/bert_model.ckpt --layers=-1,-2,-3,-4
 
-input.txt holds one example per line; the sentences of a pair stand around " ||| ". --output_format and
---examples_per_shard: docs/prediction.md.
+input.txt contains one example per line; " ||| " separates the sentences of a pair. docs/prediction.md
+describes --output_format and --examples_per_shard.
 """
 
 from bert_tf import cli

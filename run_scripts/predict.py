@@ -1,5 +1,5 @@
-r"""Answers to raw text from any model, loaded once: labels, answers, entities, choices, masked words,
-pseudo-perplexity, embeddings. docs/prediction.md has it all.
+r"""Predict raw text with any model: labels, answers, entities, choices, masked words, pseudo-perplexity,
+embeddings. docs/prediction.md has the details.
 
     echo 'A sentence.' | python run_scripts/predict.py --model_dir=served/my_model/1
     echo 'The dog [MASK] at the cat.' | python run_scripts/predict.py --model_dir=pretrained
@@ -8,7 +8,7 @@ pseudo-perplexity, embeddings. docs/prediction.md has it all.
         --output_file=labels.tsv --output_format=tsv
     python run_scripts/predict.py --model_dir=checkpoint --task=embeddings --input_file=texts.txt
 
-What cannot be answered gets {"error": "file:line: why"}; the others are answered all the same.
+An invalid input gets {"error": "file:line: why"}. It does not affect the others.
 """
 
 from bert_tf import cli

@@ -1,9 +1,9 @@
-r"""Turn WikiExtractor's output or plain text into one sentence per line, documents apart by empty lines.
+r"""Convert WikiExtractor's output or plain text: one sentence per line, empty lines between documents.
 
     python run_scripts/prepare_corpus.py --input_file=extracted --output_file=corpus/wiki.txt
 
-where `extracted` is the folder that WikiExtractor wrote, with or without its --json. Or plain text, one
-paragraph per line, an empty line between documents:
+`extracted` is WikiExtractor's output folder, with or without its --json. For plain text with one
+paragraph per line and an empty line between documents:
 
     python run_scripts/prepare_corpus.py \
         --input_file='books/*.txt.gz' --output_file=corpus/books.txt.gz --shard_bytes=100000000

@@ -1,8 +1,8 @@
-r"""The whole way once, in a few minutes on two cores: from raw text to a served model.
+r"""Run all steps from raw text to a served model, in a few minutes on two cores.
 
     make quickstart        # or: python run_scripts/quickstart.py --output_dir=quickstart_output
 
-It needs no data: its corpus are the documentation strings of the Python packages that are installed.
+It needs no data: its corpus is the documentation strings of the installed Python packages.
 """
 
 from bert_tf import cli

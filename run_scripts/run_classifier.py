@@ -13,9 +13,9 @@ With a table of your own (.tsv, .csv or .jsonl):
         --train_file=train.tsv --eval_file=dev.tsv --text_a_column=sentence --label_column=label \
         --init_checkpoint=uncased_L-12_H-768_A-12 --do_train --do_eval --output_dir=my_output
 
---bert_config_file and --vocab_file are taken from the checkpoint's folder when they are not given.
-The same command again goes on where it was interrupted. Afterwards --do_eval and --do_predict need
-only the data and --output_dir.
+--bert_config_file and --vocab_file default to the files in the checkpoint's folder. After an
+interruption, the same command resumes. After training, --do_eval and --do_predict need only the data and
+--output_dir.
 """
 
 from bert_tf import cli

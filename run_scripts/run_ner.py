@@ -1,4 +1,4 @@
-r"""Named entities, or any labels of words, in CoNLL columns: fine-tune, evaluate and predict.
+r"""Fine-tune, evaluate and predict: named entities, or any labels of words, in CoNLL columns.
 
     python run_scripts/run_ner.py \
         --data_dir=conll2003 --document_context \
@@ -7,15 +7,15 @@ r"""Named entities, or any labels of words, in CoNLL columns: fine-tune, evaluat
         --max_seq_length=128 --train_batch_size=32 --learning_rate=5e-5 --num_train_epochs=3.0 \
         --output_dir=ner_output
 
-The feature-based way of the paper: the encoder stays as it is, a BiLSTM is trained on its layers:
+The feature-based method of the paper trains a BiLSTM on the layers of a frozen encoder:
 
     python run_scripts/run_ner.py \
         --train_file=train.txt --eval_file=dev.txt --init_checkpoint=cased_L-12_H-768_A-12 \
         --feature_based --feature_layers=concat_last_four_hidden \
         --do_train --do_eval --output_dir=bilstm_output
 
-A file has a line per word, 2 or more columns with the word first and its label (IOB1, IOB2 or BIOES)
-last, and an empty line after each sentence. docs/ner.md says more.
+A file has one line per word and an empty line after each sentence. It has 2 or more columns, with the
+word first and its label (IOB1, IOB2 or BIOES) last. docs/ner.md has the details.
 """
 
 from bert_tf import cli

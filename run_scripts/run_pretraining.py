@@ -7,9 +7,8 @@ r"""Pre-train BERT on the records of create_pretraining_data.
         --max_seq_length=128 --max_predictions_per_seq=20 \
         --num_train_steps=10000 --num_warmup_steps=1000 --learning_rate=1e-4
 
-The same command again goes on where it was interrupted. Records of create_pretraining_data
---masking=none are masked anew in each epoch, and need the vocabulary (--vocab_file, unless it lies
-beside the configuration).
+After an interruption, the same command resumes. Records of create_pretraining_data --masking=none get
+new masks in each epoch. They need the vocabulary: --vocab_file, or a file next to the configuration.
 """
 
 from bert_tf import cli

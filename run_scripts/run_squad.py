@@ -6,19 +6,18 @@ r"""Fine-tune on SQuAD 1.1 or 2.0, answer the questions of a file, and score the
         --train_batch_size=12 --learning_rate=3e-5 --num_train_epochs=2.0 \
         --max_seq_length=384 --doc_stride=128 --output_dir=squad_output
 
-SQuAD 2.0, where a question may have no answer, and the best threshold for that is looked for:
+SQuAD 2.0, with questions without answers and a search for their best threshold:
 
     python run_scripts/run_squad.py ... --version_2_with_negative --null_score_diff_threshold=-1.5
 
-Several runs that answer together:
+An ensemble of several runs:
 
     python run_scripts/run_squad.py --predictions=run_1,run_2,run_3 \
         --predict_file=dev-v1.1.json --output_dir=ensemble
 
---bert_config_file and --vocab_file are taken from the checkpoint's folder when they are not given.
-The same command again goes on where it was interrupted. Afterwards --do_predict needs only the data and
---output_dir. To train on from an earlier run, its answers' head included, name its folder in
---init_checkpoint.
+--bert_config_file and --vocab_file default to the files in the checkpoint's folder. After an
+interruption, the same command resumes. After training, --do_predict needs only the data and
+--output_dir. To continue an earlier run with its head, name its folder in --init_checkpoint.
 """
 
 from bert_tf import cli

@@ -1,4 +1,4 @@
-r"""Multiple choice: fine-tune, evaluate and predict. SWAG, ARC, RACE, or JSON lines of your own.
+r"""Fine-tune, evaluate and predict multiple choice: SWAG, ARC, RACE, or your own JSON lines.
 
     python run_scripts/run_swag.py \
         --train_file=swag/train.csv --eval_file=swag/val.csv --predict_file=swag/test.csv \
@@ -7,12 +7,12 @@ r"""Multiple choice: fine-tune, evaluate and predict. SWAG, ARC, RACE, or JSON l
         --max_seq_length=128 --train_batch_size=16 --learning_rate=2e-5 --num_train_epochs=3.0 \
         --output_dir=swag_output
 
-These are the settings of the paper. RACE is given as folders:
+These are the settings of the paper. For RACE, give folders:
 
     --train_file=RACE/train --eval_file=RACE/dev --max_seq_length=512
 
-and a line of your own is {"text_a": "...", "choices": ["...", "..."], "label": 0}; the number of choices
-may vary. docs/multiple_choice.md says more.
+Your own lines are {"text_a": "...", "choices": ["...", "..."], "label": 0}. The number of choices may
+vary. docs/multiple_choice.md has the details.
 """
 
 from bert_tf import cli

@@ -1,4 +1,4 @@
-r"""A page that shows how a model comes to its answer: attention heads, what each token counts for.
+r"""Write a page that explains a model's answer: attention heads, and the contribution of each token.
 
     python run_scripts/visualize.py --model_dir=mrpc_output --output_file=page.html \
         --text='The dog barked at the cat. ||| A cat was barked at.'
