@@ -51,14 +51,14 @@ def load_tokenizer(
 
     Args:
         vocab_file: from the flag; None means the one next to the checkpoint.
-        do_lower_case: from the flag. None means the checkpoint's setting, else that of the files next
-            to `vocab_file`, else whether the vocabulary is lower-case, else True.
+        do_lower_case: from the flag. None: the setting of the checkpoint, else of the files next to
+            `vocab_file`, else whether the vocabulary is lower-case, else True.
         checkpoint: initial weights, or None.
         config: architecture; its `vocab_size` must exceed every id.
 
     Raises:
-        ValueError: the vocabulary is missing, larger than the model's, of another case, or has
-            other ids for more than `MOST_REPLACED` of the checkpoint's tokens.
+        ValueError: the vocabulary is missing, too large, of another case, or has other ids for
+            more than `MOST_REPLACED` of the checkpoint's tokens.
     """
     tokens = find_vocabulary(vocab_file, checkpoint)
     if tokens is None:

@@ -35,8 +35,8 @@ def pretraining_features(
 ) -> tuple[FeatureSpec, ...]:
     """Return the features of a pre-training instance, with the reference's names.
 
-    `masked_lm_weights` is 1 for a prediction and 0 for padding; `next_sentence_labels` is 0 if B
-    follows A and 1 if B is random (or, with `mlm_sop`, precedes A).
+    `masked_lm_weights` is 1 for a prediction and 0 for padding. `next_sentence_labels` is 0 if B
+    follows A, and 1 if B is random (or precedes A with `mlm_sop`).
 
     Args:
         max_seq_length: S.

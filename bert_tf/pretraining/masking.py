@@ -1,7 +1,7 @@
 """Tokens that the masked language model predicts, and their replacements in its input.
 
-About `masked_lm_prob` of all pieces except [CLS] and [SEP] are chosen. The model sees [MASK] for
-80 % of them, a random entry of the vocabulary for 10 %, and the piece itself for 10 %.
+About `masked_lm_prob` of all pieces except [CLS] and [SEP] are chosen. Of these, 80 % become [MASK],
+10 % become a random entry of the vocabulary, and 10 % do not change.
 
     token_ids            [CLS] my dog  is hairy [SEP]
     masked               [CLS] my dog  is [MASK] [SEP]
@@ -175,8 +175,7 @@ class Masker:
     def _group_words(self, token_ids: Sequence[int], candidates: list[int]) -> list[list[int]]:
         """Group candidate positions by word: its first piece and those that continue it.
 
-        If truncation cut a word at the front of B, its `##` pieces belong to the last word of A, as
-        in the reference.
+        As in the reference, `##` pieces at the start of a truncated B belong to the last word of A.
         """
         continuations = self._continuations
         words: list[list[int]] = []

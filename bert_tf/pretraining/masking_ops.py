@@ -4,8 +4,8 @@
 batch of them: the same features as in masked records, with the same shapes and dtypes.
 
 The rules are those of masking.py (pieces and whole words), with other random draws. The draws depend
-only on (seed, number of the batch). A resumed run therefore sees the masks of an uninterrupted one, and
-two runs with one seed see the same masks.
+only on (seed, number of the batch). Resumed and uninterrupted runs, and all runs with one seed,
+therefore see the same masks.
 
 Shapes: B batch, S sequence, P predictions. A sequence has at most S words.
 
@@ -122,8 +122,7 @@ class DynamicMasker:
     def _words(self, input_ids: tf.Tensor, is_candidate: tf.Tensor) -> tf.Tensor:
         """Return the number of each position's word, from 0, int32 [B, S]; -1 without a word.
 
-        If truncation cut a word at the front of B, its `##` pieces belong to the last word of A, as
-        in the reference.
+        As in the reference, `##` pieces at the start of a truncated B belong to the last word of A.
         """
         starts = is_candidate
         if self._whole_words:

@@ -3,8 +3,8 @@
     >>> split_sentences("Dr. Li paid 3.14 dollars. Why? 他走了。下雨了。")
     ['Dr. Li paid 3.14 dollars.', 'Why?', '他走了。', '下雨了。']
 
-In doubt two sentences stay one, because half a sentence that ends in "Mr." harms BERT more than a long
-one. Only whitespace at the seams is lost.
+In doubt, two sentences stay one. Half a sentence that ends in "Mr." harms BERT more than a long one.
+Only whitespace between sentences is lost.
 
 A mark ("." "!" "?" "…" and their equivalents in other scripts) ends a sentence, if
 

@@ -2,10 +2,10 @@
 
     lines -> count_words -> {"the": 318213, "anarchism": 104, ...} -> learn_wordpieces -> tokens
 
-The reference has no such tool. This one merges the most frequent pair of neighbouring pieces again and
-again (byte-pair encoding, Sennrich et al. 2016, on characters). It learns a quarter more pieces than
-wanted and keeps those that `WordpieceTokenizer` uses most, because merging also makes steps such as
-"##ationa" that the longest match never takes. The result depends on the counts alone.
+The reference has no such tool. This one repeatedly merges the most frequent pair of neighbouring pieces
+(byte-pair encoding, Sennrich et al. 2016, on characters). It learns a quarter more pieces than wanted
+and keeps those that `WordpieceTokenizer` uses most. Merging also makes intermediate pieces such as
+"##ationa", which the longest match never uses. The result depends on the counts alone.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ BEST_RUN_FILE = os.path.join("runs", "best.json")
 
 
 def read_best_run(output_dir: str) -> dict[str, Any]:
-    """Return the note; {} if there is none."""
+    """Return the note, or {} if it is missing."""
     path = os.path.join(output_dir, BEST_RUN_FILE)
     return read_json(path) if tf.io.gfile.exists(path) else {}
 

@@ -11,12 +11,12 @@ Part = dict[str, Any]
 
 
 def paragraph(text: str, code: str = "") -> Part:
-    """A paragraph, with `code` at its end."""
+    """Return a paragraph that ends with `code`."""
     return {"kind": "paragraph", "text": text, "code": code}
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], texts: bool = False) -> Part:
-    """Rows below a header. The page rounds numbers.
+    """Return rows below a header. The page rounds numbers.
 
     Args:
         texts: on a phone, show each cell in its own line, with the name of its column.
@@ -26,7 +26,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]], texts: bool =
 
 
 def matrix(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> Part:
-    """A table of counts, darker where a cell has a large fraction of its row.
+    """Return a table of counts, darker for a larger fraction of the row.
 
     Args:
         rows: known labels.
@@ -37,7 +37,7 @@ def matrix(rows: Sequence[str], columns: Sequence[str], counts: Sequence[Sequenc
 
 
 def bars(groups: Mapping[str, tuple[float, int]], unit: str) -> Part:
-    """A bar for the score of each group, such as F1 by label, by question word, by entity type.
+    """Return one bar per group for its score, such as F1 by label or entity type.
 
     Args:
         groups: name -> (score from 0 to 1, number of examples).

@@ -83,7 +83,7 @@ def _scores(kind: str, counted: str, scores: Scores) -> list[Section]:
 def entities_side_by_side(
     actual: Sequence[Entity], predicted: Sequence[Entity]
 ) -> list[tuple[Entity | None, Entity | None]]:
-    """Return pairs of known and predicted entities that share a word; None if there is no partner.
+    """Return pairs of known and predicted entities that share a word, or None without a partner.
 
     >>> entities_side_by_side([Entity("PER", 0, 2)], [Entity("LOC", 1, 2), Entity("PER", 4, 5)])
     ... # doctest: +NORMALIZE_WHITESPACE

@@ -30,7 +30,7 @@ def write_lite(served: Served, export_dir: str, precision: str = "float32") -> d
     Args:
         served: the model, in float32.
         export_dir: missing or empty.
-        precision: "float32"; "float16", half-size weights, computed in float32; "int8", 8-bit weights
+        precision: "float32". "float16": half-size weights, computed in float32. "int8": 8-bit weights
             of the products, whose inputs are quantized at run time (dynamic range).
 
     Raises:
