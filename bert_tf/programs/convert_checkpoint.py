@@ -1,7 +1,6 @@
-"""convert_checkpoint: a checkpoint of any kind as one of TensorFlow 1's kind, or for Hugging Face.
+"""convert_checkpoint: from any checkpoint format to that of TensorFlow 1 or Hugging Face.
 
-Ours are of the former kind: the same names, with the optimizer's moments beside the weights. What is
-written has no moments.
+Checkpoints of bert_tf have the TensorFlow 1 format with the optimizer's moments, which are dropped.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from bert_tf.tasks.of_checkpoint import default_labels, make_task
 
 logger = logging.getLogger(__name__)
 
-_MOST_PADDING = 128  # rows: tables are padded to a multiple of 8, 64 or 128
+_MOST_PADDING = 128  # rows; tables are padded to a multiple of 8, 64 or 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,55 +38,53 @@ class ConvertOptions(Options):
     """The flags of convert_checkpoint."""
 
     init_checkpoint: str = option(
-        "What to convert: a TF1 checkpoint or a run of ours, a Hugging Face folder or hf://org/name, an "
+        "Source: a TF1 checkpoint or a bert_tf run, a Hugging Face folder or hf://org/name, an "
         "object-based checkpoint of tf-models-official, or a SavedModel encoder of TF Hub."
     )
     output_dir: str = option("New folder.")
     output_format: str = option(
-        "tf1: bert_model.ckpt with bert_config.json and vocab.txt, which we and the original read. "
+        "tf1: bert_model.ckpt with bert_config.json and vocab.txt, for bert_tf and the original. "
         "huggingface: config.json, model.safetensors and the files of the tokenizer.",
         choices=FORMATS,
     )
     head: str | None = option(
-        "The head to write, where the checkpoint does not say or has several; variables besides are "
-        "left out then. Default: all that there is.",
+        "Head to write, if the checkpoint does not state it or has several. Other variables are then "
+        "dropped. Default: write all variables.",
         default=None,
         choices=tuple(TYPES),
     )
     labels: str | None = option(
-        "Comma list of the classifier's labels, in the order of its outputs. Default: those that lie "
-        "beside the checkpoint.",
+        "Comma list of the classifier's labels, in the order of its outputs. Default: those next to the "
+        "checkpoint.",
         default=None,
     )
     bert_config_file: str | None = option(
-        "Architecture. Default: the one beside the checkpoint.", default=None
+        "Architecture. Default: the one next to the checkpoint.", default=None
     )
     vocab_file: str | None = option(
-        "Vocabulary. Default: the one beside the checkpoint.", default=None
+        "Vocabulary. Default: the one next to the checkpoint.", default=None
     )
     do_lower_case: bool | None = option(
-        "Whether text is lower-cased. Default: what lies beside the checkpoint says so, else the "
-        "vocabulary.",
+        "Lower-case the text. Default: by the files next to the checkpoint, else by the vocabulary.",
         default=None,
     )
     max_seq_length: int | None = option(
-        "Tokens of an example, for task.json. Default: as many as there are positions.",
+        "Tokens of an example, for task.json. Default: the number of positions.",
         default=None,
     )
     is_pair: bool | None = option(
-        "Whether the classifier takes pairs of sentences, for task.json. Default: unknown, so that it "
-        "takes both.",
+        "The classifier takes pairs of sentences, for task.json. Default: unknown, so it takes both.",
         default=None,
     )
     num_choices: int = option("Choices of a question, for task.json.", default=4)
     license: str | None = option(
-        "Licence of the model, as Hugging Face's hub names it (apache-2.0, cc-by-4.0): for the model "
-        "card, README.md. Default: what the README.md beside the checkpoint says, else other.",
+        "License of the model, by its name on Hugging Face's hub (apache-2.0, cc-by-4.0): for the model "
+        "card, README.md. Default: that of the README.md next to the checkpoint, else other.",
         default=None,
     )
     verify: bool = option(
-        "Read back what was written, and run the model on both sides (`transformers` or the "
-        "SavedModel, where there is one); prints the largest difference.",
+        "Read the new files back, and compare the outputs with those of `transformers` or the "
+        "SavedModel, if available. Log the largest difference.",
         default=False,
     )
 
@@ -105,13 +102,13 @@ def convert(
     >>> bert_tf.convert("uncased_L-12_H-768_A-12", "converted")  # doctest: +SKIP
 
     Args:
-        path: any checkpoint that --init_checkpoint may name.
+        path: any checkpoint that --init_checkpoint accepts.
         folder: new folder.
         format: "huggingface" or "tf1".
-        **options: the flags of convert_checkpoint, such as `head`, `labels`, `verify`.
+        **options: flags of convert_checkpoint, such as `head`, `labels`, `verify`.
 
     Raises:
-        TypeError: there is no such option.
+        TypeError: an option is unknown.
         ValueError: the folder is not empty, or the checkpoint is damaged or incomplete.
     """
     path, folder = os.fspath(path), os.fspath(folder)
@@ -121,11 +118,11 @@ def convert(
 
 
 def convert_checkpoint(options: ConvertOptions) -> None:
-    """Writes --output_dir, which appears whole or not at all.
+    """Write --output_dir, which appears when complete.
 
     Raises:
-        ValueError: what is to be converted is damaged or incomplete, or its parts do not fit each
-            other; or, with --verify, the two sides differ.
+        ValueError: the source is damaged or incomplete, its parts do not match, or with --verify the two
+            sides differ.
     """
     check_new_folder(options.output_dir, "output_dir")
     source = read_checkpoint(options.init_checkpoint)
@@ -134,13 +131,13 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, vocab)
     if do_lower_case is None and vocab is not None:
         do_lower_case = True
-        logger.warning("Nothing says whether text is lower-cased; --do_lower_case=true is assumed.")
+        logger.warning("No file states the case of the text; --do_lower_case=true is assumed.")
 
     logger.info("%s: %s", source.source, ", ".join((head.name, *_sizes(checkpoint))))
     for note in source.notes:
         logger.warning("%s", note)
     if left_out:
-        logger.warning("left out, as --head=%s says: %s", head.name, ", ".join(left_out))
+        logger.warning("dropped, because of --head=%s: %s", head.name, ", ".join(left_out))
     if options.output_format == "tf1":
         _warn_of_the_original(checkpoint)
     with new_folder(options.output_dir, "output_dir") as folder:
@@ -173,7 +170,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
 def _describe(
     source: PretrainedCheckpoint, options: ConvertOptions
 ) -> tuple[PretrainedCheckpoint, TaskType, Task | None, tuple[str, ...]]:
-    """The checkpoint with all that is known of it, its head, its task, and what is left out."""
+    """Return the completed checkpoint, its head, its task, and the names of dropped variables."""
     config = sidecar.find_config(options.bert_config_file, source)
     task = read_task(folder_of(source.source))
     stated = options.head or (task.name if task else None)
@@ -202,13 +199,13 @@ def _describe(
         )
         if task is None and head.name == "classification":
             logger.warning(
-                "No task.json is written: we have no task that predicts several numbers."
+                "No task.json is written: bert_tf has no task that predicts several numbers."
             )
     return checkpoint, head, task, left_out
 
 
 def _check_rows(checkpoint: PretrainedCheckpoint) -> None:
-    """Refuses a configuration of other sizes than the embeddings have."""
+    """Raise if the configuration does not match the sizes of the embeddings."""
     config = checkpoint.config
     for name, rows in (
         ("word_embeddings", "vocab_size"),
@@ -219,38 +216,37 @@ def _check_rows(checkpoint: PretrainedCheckpoint) -> None:
         if found != (getattr(config, rows), config.hidden_size):
             raise ValueError(
                 f"bert/embeddings/{name} in {checkpoint.source} is {list(found)}, but the configuration "
-                f"says [{getattr(config, rows)}, {config.hidden_size}] (`{rows}`, `hidden_size`). They "
-                "belong to different models: name the right one with `bert_config_file`."
+                f"has [{getattr(config, rows)}, {config.hidden_size}] (`{rows}`, `hidden_size`). They "
+                "belong to different models: give the right one with `bert_config_file`."
             )
 
 
 def _vocabulary(vocab_file: str | None, checkpoint: PretrainedCheckpoint) -> Sequence[str] | None:
-    """The WordPieces, after a look at whether they are as many as the word embeddings."""
+    """Return the WordPieces, checked against the number of word embeddings."""
     vocab = sidecar.find_vocabulary(vocab_file, checkpoint)
     size = checkpoint.config.vocab_size
     if vocab is None:
         logger.warning(
-            "There is no vocabulary beside %s, so none is written; --vocab_file names one.",
+            "There is no vocabulary next to %s, so none is written. Give one with --vocab_file.",
             checkpoint.source,
         )
     elif len(vocab) > size:
         raise ValueError(
             f"The vocabulary {vocab_file or checkpoint.vocab_file or 'in tokenizer.json'} has "
-            f"{len(vocab)} tokens, but there are word embeddings for {size} (`vocab_size`), so some "
-            "tokens would have none. They belong to different models: give the `vocab_file` of this "
-            "one."
+            f"{len(vocab)} tokens, but there are only {size} word embeddings (`vocab_size`). They "
+            "belong to different models: give the `vocab_file` of this one."
         )
     elif len(vocab) < size - _MOST_PADDING:
         raise ValueError(
             f"The vocabulary {vocab_file or checkpoint.vocab_file or 'in tokenizer.json'} has "
-            f"{len(vocab)} tokens, but there are word embeddings for {size} (`vocab_size`); a table is "
+            f"{len(vocab)} tokens, but there are {size} word embeddings (`vocab_size`), and a table is "
             f"padded by at most {_MOST_PADDING}. Give the `vocab_file` of this model. If the rest of "
-            "the table is not used indeed, fill a copy of the vocabulary with lines [unused0], "
+            "the table is really unused, fill a copy of the vocabulary with lines [unused0], "
             "[unused1], ..."
         )
     elif len(vocab) < size:
         logger.warning(
-            "The vocabulary has %d tokens and there are %d word embeddings: padding, or tokens that "
+            "The vocabulary has %d tokens, but there are %d word embeddings: padding, or tokens that "
             "were added elsewhere.",
             len(vocab),
             size,
@@ -262,7 +258,7 @@ def _vocabulary(vocab_file: str | None, checkpoint: PretrainedCheckpoint) -> Seq
 def _labels(
     checkpoint: PretrainedCheckpoint, task: Task | None, stated: str | None
 ) -> tuple[str, ...]:
-    """The names of the classifier's outputs: of the flag, else of task.json, else of config.json."""
+    """Return the classifier's labels from the flag, else task.json, else config.json."""
     num_labels = shape_of(checkpoint.arrays, "output_weights")[0]
     if stated is not None:
         labels = tuple(label.strip() for label in stated.split(","))
@@ -271,41 +267,39 @@ def _labels(
     labels = labels or default_labels(checkpoint.config, num_labels)
     if not labels:
         raise ValueError(
-            f"The classifier in {checkpoint.source} has {num_labels} outputs, but nothing beside it "
-            "names them. Give `labels` with as many names, in the order of the outputs; the original "
-            "run_classifier.py has the order of its processor's get_labels()."
+            f"The classifier in {checkpoint.source} has {num_labels} outputs, but no file next to it "
+            "names them. Give `labels` in the order of the outputs; in the original "
+            "run_classifier.py that is the order of its processor's get_labels()."
         )
     noted = _labels_of(task) if stated is None and task is not None else ()
     if noted and checkpoint.labels not in (None, noted):
         raise ValueError(
-            f"Beside {checkpoint.source}, task.json says that the labels are {', '.join(noted)}, and "
-            f"config.json that they are {', '.join(checkpoint.labels)}. Give the right ones with "
-            "`labels`."
+            f"Next to {checkpoint.source}, task.json has the labels {', '.join(noted)}, but "
+            f"config.json has {', '.join(checkpoint.labels)}. Give the right ones with `labels`."
         )
     if len(labels) != num_labels or len(set(labels)) != len(labels):
         raise ValueError(
             f"The labels are {', '.join(labels)}, but the classifier in {checkpoint.source} has "
-            f"{num_labels} outputs. Give as many labels, each once."
+            f"{num_labels} outputs. Give one label per output, each once."
         )
     return labels
 
 
 def _labels_of(task: Task) -> tuple[str, ...]:
-    """Of a task that has any."""
     return getattr(task, "labels", ())
 
 
 def _warn_of_the_original(checkpoint: PretrainedCheckpoint) -> None:
-    """Says what google-research/bert cannot do with an architecture; we can."""
+    """Warn of settings that bert_tf supports but google-research/bert does not."""
     config = checkpoint.config
     if config.hidden_act == "gelu_erf":
         logger.warning(
-            "`hidden_act` is gelu_erf, the exact form. We compute it; the original TF1 code knows only "
-            "the tanh form and stops at this name."
+            "`hidden_act` is gelu_erf, the exact form. bert_tf supports it; the original TF1 code has "
+            "only the tanh form and fails on this name."
         )
     if config.layer_norm_eps != 1e-12:
         logger.warning(
-            "`layer_norm_eps` is %g. We use it; the original TF1 code always uses 1e-12.",
+            "`layer_norm_eps` is %g. bert_tf uses it; the original TF1 code always uses 1e-12.",
             config.layer_norm_eps,
         )
 

@@ -1,4 +1,4 @@
-"""export_saved_model: from a model's folder or checkpoint to a file that is served."""
+"""export_saved_model: from a model folder or checkpoint to a file for serving."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bert_tf.tasks.question_answering import QuestionAnsweringTask
 logger = logging.getLogger(__name__)
 
 HEADS = ("task", *(name for name, entry in TYPES.items() if entry.served and not entry.task))
-# Format -> the precisions that it can have.
+# Format -> supported precisions.
 FORMATS = {
     "saved_model": ("float32", "bfloat16"),
     "tflite": LITE_PRECISIONS,
@@ -43,51 +43,50 @@ class ExportOptions(Options):
     """The flags of export_saved_model."""
 
     model_dir: str = option(
-        "The --output_dir of a run of ours, or any checkpoint that --init_checkpoint may name."
+        "The --output_dir of a bert_tf run, or any checkpoint that --init_checkpoint accepts."
     )
-    export_dir: str = option("New folder for what is written; TF Serving wants .../<version>.")
+    export_dir: str = option("New folder; TF Serving needs .../<version>.")
     head: str | None = option(
-        "What is exported: task, what the model was fine-tuned for, also of a Hugging Face folder; "
-        "encoder, embeddings and vectors of layers; masked_lm, tokens for [MASK]. Default: task of a "
+        "Head to export. task: the one of the fine-tuning, also of a Hugging Face folder. "
+        "encoder: embeddings and vectors of layers. masked_lm: tokens for [MASK]. Default: task for a "
         "fine-tuned model, else encoder.",
         default=None,
         choices=HEADS,
     )
     signature: str | None = option(
-        "Signatures, comma-separated. Default: all. --signature=tokens, on ids, needs no operation "
-        "that TensorFlow itself lacks.",
+        "Signatures, comma-separated. Default: all. --signature=tokens takes ids and needs only "
+        "operations of TensorFlow itself.",
         default=None,
     )
     format: str = option(
-        "saved_model, or a file that takes ids: tflite, or onnx (which needs the extra [onnx]).",
+        "saved_model, or a file that takes ids: tflite, or onnx (needs the extra [onnx]).",
         default="saved_model",
         choices=tuple(FORMATS),
     )
     precision: str = option(
-        "Of the weights; outputs are float32. saved_model: float32, bfloat16. tflite: float32, float16, "
-        "int8 (dynamic range). onnx: float32, int8 (dynamic range).",
+        "Type of the weights; outputs are float32. saved_model: float32, bfloat16. tflite: float32, "
+        "float16, int8 (dynamic range). onnx: float32, int8 (dynamic range).",
         default="float32",
         choices=_PRECISIONS,
     )
     device: str = option(
-        "What a SavedModel is laid out for; every device computes both. cpu: in bfloat16, one oneDNN "
-        "operation for each LayerNorm and transposed kernels; in float32 the same as any. any: plain "
-        "operations.",
+        "Layout of a SavedModel; every device can run both. cpu: in bfloat16, one oneDNN operation per "
+        "LayerNorm and transposed kernels; in float32 the same as any. any: plain operations.",
         default="cpu",
         choices=("cpu", "any"),
     )
     is_pair: bool | None = option(
-        "A classifier of Hugging Face takes pairs: the signature has text_a and text_b. Default: false; "
-        "a model of run_classifier states it.",
+        "For a classifier of Hugging Face: it takes pairs, so the signature has text_a and text_b. "
+        "Default: false; a model of run_classifier states it.",
         default=None,
     )
     max_seq_length: int | None = option(
-        "Longer texts are cut, or read in windows of this length. Default: as in training. Not for "
-        "questions.",
+        "Longer texts are truncated, or read in windows of this length. Default: that of the training. "
+        "Not for question answering.",
         default=None,
     )
     null_score_diff_threshold: float = option(
-        "For SQuAD 2.0: no answer is given where its odds are above this.",
+        "For SQuAD 2.0: the answer is empty if the odds of no answer exceed this.",
         default=0.0,
         infinite=True,
     )
@@ -96,23 +95,25 @@ class ExportOptions(Options):
         "For SQuAD: best tokens of each window that may begin or end an answer.", default=20, min=1
     )
     pooling: str = option(
-        "For an encoder: how tokens become one vector.", default="mean", choices=tuple(POOLINGS)
+        "For an encoder: pooling of the tokens into one vector.",
+        default="mean",
+        choices=tuple(POOLINGS),
     )
-    normalize: bool = option("For an encoder: embeddings have the length 1.", default=True)
+    normalize: bool = option("For an encoder: scale embeddings to length 1.", default=True)
     layers: str | None = option(
-        "For an encoder: layers whose vectors are given as well, comma-separated; -1 is the last.",
+        "For an encoder: layers to return in addition, comma-separated; -1 is the last.",
         default=None,
     )
-    top_k: int = option("For a masked LM: tokens for each [MASK].", default=5, min=1)
-    warm_up: bool = option("Write requests with which TF Serving warms up.", default=True)
+    top_k: int = option("For a masked LM: tokens per [MASK].", default=5, min=1)
+    warm_up: bool = option("Write warm-up requests for TF Serving.", default=True)
     bert_config_file: str | None = option(
-        "Architecture of a checkpoint. Default: the one beside it.", default=None
+        "Architecture of a checkpoint. Default: the one next to it.", default=None
     )
     vocab_file: str | None = option(
-        "Vocabulary of a checkpoint. Default: the one beside it.", default=None
+        "Vocabulary of a checkpoint. Default: the one next to it.", default=None
     )
     do_lower_case: bool | None = option(
-        "Lower-case the text. Default: as the checkpoint says, else true.", default=None
+        "Lower-case the text. Default: the checkpoint's setting, else true.", default=None
     )
 
     def __post_init__(self) -> None:
@@ -121,18 +122,17 @@ class ExportOptions(Options):
             raise ValueError(f"format is {self.format!r}, but must be one of {', '.join(FORMATS)}.")
         if self.precision not in FORMATS[self.format]:
             raise ValueError(
-                f"precision is {self.precision}, but of format={self.format} it must be "
+                f"precision is {self.precision}, but for format={self.format} it must be "
                 f"{' or '.join(FORMATS[self.format])}."
             )
         if self.format != "saved_model" and self.signatures not in (None, (TOKENS,)):
             raise ValueError(
-                f"signature is {self.signature}, but format={self.format} takes ids only: leave it "
-                "out."
+                f"signature is {self.signature}, but format={self.format} takes only ids. Omit it."
             )
 
     @property
     def signatures(self) -> tuple[str, ...] | None:
-        """`signature` as names; None for all."""
+        """Names in `signature`; None for all."""
         if self.signature is None:
             return None
         return tuple(dict.fromkeys(name.strip() for name in self.signature.split(",")))
@@ -143,7 +143,7 @@ class ExportOptions(Options):
 
     @property
     def dtype(self) -> str:
-        """Of the model that is loaded; the other formats make their precision of float32."""
+        """Precision of the loaded model; the other formats convert from float32."""
         return self.precision if self.format == "saved_model" else "float32"
 
 
@@ -154,13 +154,13 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
     >>> bert_tf.export("mrpc_output", "served/mrpc/1", precision="bfloat16")  # doctest: +SKIP
 
     Args:
-        model_dir: any folder that `load` takes, except a SavedModel.
-        export_dir: new folder; TensorFlow Serving wants .../<version>.
-        **options: the flags of export_saved_model, such as `precision`, `format`, `head`,
+        model_dir: any folder that `load` accepts, except a SavedModel.
+        export_dir: new folder; TensorFlow Serving needs .../<version>.
+        **options: flags of export_saved_model, such as `precision`, `format`, `head`,
             `max_seq_length`.
 
     Raises:
-        TypeError: there is no such option.
+        TypeError: an option is unknown.
         ValueError: the folder is not empty, or an option does not fit the model.
     """
     model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
@@ -168,7 +168,7 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 
 
 def export_saved_model(options: ExportOptions) -> None:
-    """Writes what is served, and says how it is asked."""
+    """Write the export, and log its signatures."""
     check_new_folder(options.export_dir, "export_dir")  # before the model is loaded
     served = load_served(options)
     if options.format != "saved_model":
@@ -176,7 +176,7 @@ def export_saved_model(options: ExportOptions) -> None:
         values = write(served, options.export_dir, options.precision)
         logger.info("Wrote %s/%s (%s)", options.export_dir, values["file"], options.precision)
         _log_signatures(values)
-        logger.info("  it takes ids: a client tokenizes with the vocab.txt beside it")
+        logger.info("  it takes ids: clients tokenize with the vocab.txt next to it")
         return
     values = write_saved_model(
         served,
@@ -195,7 +195,7 @@ def export_saved_model(options: ExportOptions) -> None:
             ", ".join(values["custom_ops"]),
         )
     else:
-        logger.info("  no operation that TensorFlow itself lacks")
+        logger.info("  only operations of TensorFlow itself")
 
 
 def _log_signatures(values: Mapping[str, Any]) -> None:
@@ -210,10 +210,10 @@ def _log_signatures(values: Mapping[str, Any]) -> None:
 
 
 def load_served(options: ExportOptions) -> Served:
-    """What is to be exported, with its weights.
+    """Return the model to export, with its weights.
 
     Raises:
-        ValueError: the folder holds nothing that --head asks for, or a flag does not fit the model.
+        ValueError: the folder lacks the head, or a flag does not fit the model.
     """
     if options.head in ("encoder", "masked_lm"):
         return _without_task(options.head, options)
@@ -228,13 +228,14 @@ def load_served(options: ExportOptions) -> Served:
         return _with_task(trained, options)
     if trained.unused_head:
         raise ValueError(
-            f"{trained.unused_head} Write it as a folder that states its task with convert_checkpoint, "
-            "or export the encoder alone: head=encoder."
+            f"{trained.unused_head} Convert it with convert_checkpoint to a folder that states its "
+            "task, or export only the encoder: head=encoder."
         )
     if options.head == "task":
         raise ValueError(
-            f"{options.model_dir} holds no fine-tuned model: it has no {TASK_FILE} of run_classifier, "
-            "run_squad, run_ner or run_swag, and no such head. Use head=encoder or head=masked_lm."
+            f"{options.model_dir} contains no fine-tuned model: it has no {TASK_FILE} of "
+            "run_classifier, run_squad, run_ner or run_swag, and no such head. Use head=encoder or "
+            "head=masked_lm."
         )
     return _without_task("encoder", options)
 
@@ -247,8 +248,8 @@ def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
     if isinstance(task, QuestionAnsweringTask):
         if options.max_seq_length is not None:
             raise ValueError(
-                "max_seq_length is not for models that answer questions: longer contexts are read "
-                f"in windows of the {task.max_seq_length} tokens of training."
+                "max_seq_length is not for question-answering models: longer contexts are read in "
+                f"windows of {task.max_seq_length} tokens, as in training. Omit it."
             )
         settings = AnswerSettings(
             options.n_best_size,
@@ -263,19 +264,19 @@ def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
 
 
 def _as_pairs(trained: TrainedModel, is_pair: bool) -> TrainedModel:
-    """Return a classifier for texts or pairs that did not state which of them it takes."""
+    """Set the input of a classifier that does not state it: pairs or single texts."""
     task = trained.task
     if not isinstance(task, ClassificationTask) or task.is_pair not in (None, is_pair):
         raise ValueError(
             f"is_pair={is_pair} is for classifiers of Hugging Face, which do not state whether they "
-            f"take pairs; {trained.source} states it. Leave the flag out."
+            f"take pairs, but {trained.source} states it. Omit the flag."
         )
     task = ClassificationTask(**task.arguments() | {"is_pair": is_pair})
     return replace(trained, task=task)
 
 
 def _without_task(head: str, options: ExportOptions) -> Served:
-    """The encoder, or the masked LM, of a folder or a checkpoint."""
+    """Return the encoder or the masked LM of a folder or checkpoint."""
     checkpoint = read_checkpoint(options.model_dir)
     config = find_config(options.bert_config_file, checkpoint)
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
@@ -298,7 +299,7 @@ def _without_task(head: str, options: ExportOptions) -> Served:
     if missing:
         raise ValueError(
             f"{checkpoint.source} has no masked-LM head: it lacks {', '.join(missing[:3])}. Use "
-            "head=encoder, or a pre-trained checkpoint that still has its heads."
+            "head=encoder, or a pre-trained checkpoint with its heads."
         )
     return ServedMaskFiller(model, tokenizer, length, options.top_k, options.with_text)
 
@@ -308,7 +309,7 @@ def _layer_indexes(layers: str | None, num_layers: int) -> list[int]:
         indexes = [int(part) for part in layers.split(",")] if layers else []
     except ValueError as error:
         raise ValueError(
-            f"layers is {layers!r}, but must be whole numbers with commas, as in -1,-2."
+            f"layers is {layers!r}, but must be whole numbers with commas, such as -1,-2."
         ) from error
     for index in indexes:
         if not -num_layers <= index < num_layers:

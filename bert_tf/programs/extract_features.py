@@ -1,18 +1,17 @@
 """extract_features: contextual vectors of text, layer by layer.
 
-Texts are read as they are needed and vectors written as they are made, so that memory does not grow
-with the number of texts. Of several files (`--examples_per_shard`) each appears when it is whole, and
-the same command after an interruption goes on behind the last that is.
+Texts are streamed, so memory does not grow with their number. With several files
+(`--examples_per_shard`) each appears when complete, and the same command resumes after the last one.
 
     jsonl      {"linex_index": i, "features": [{"token": t, "layers": [{"index": -1, "values": [...]},
-               ...]}, ...]} per example, values to six decimals ("linex_index" is how the reference
-               spells it)
-    npz        all examples one after the other:
+               ...]}, ...]} per example, values with six decimals ("linex_index" is the spelling of
+               the reference)
+    npz        all examples, concatenated:
                vectors        float32 [T, L, H]; example n has vectors[row_splits[n]:row_splits[n + 1]]
                tokens         strings [T]
                row_splits     int64 [N + 1]
                example_index  int64 [N], lines of the input from 0
-               layers         int64 [L], as --layers names them
+               layers         int64 [L], as in --layers
     tfrecord   a tf.train.Example per example:
                vectors        floats, T * L * H, the last axis fastest
                shape          T, L, H
@@ -58,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 EXTRACTION_FORMATS = ("jsonl", "npz", "tfrecord")
 EXAMPLES_IN_MEMORY = 1000  # of an npz file
-_BATCHES_AT_ONCE = 4  # read together, so that texts of one length can be put together
+_BATCHES_AT_ONCE = 4  # read together, to batch texts of similar length
 _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 
@@ -67,40 +66,40 @@ class ExtractionOptions(DeviceOptions):
     """The flags of extract_features."""
 
     input_file: str = option(
-        "Text, a comma list of files or globs; one example per line, the sentences of a pair around "
-        "' ||| '."
+        "Text, a comma list of files or globs. One example per line; ' ||| ' separates the sentences of "
+        "a pair."
     )
-    output_file: str = option("The vectors.")
+    output_file: str = option("File for the vectors.")
     output_format: str = option(
         "jsonl: the reference's JSON lines. npz: NumPy arrays. tfrecord: tf.train.Examples.",
         default="jsonl",
         choices=EXTRACTION_FORMATS,
     )
     examples_per_shard: int | None = option(
-        "Write files of so many examples, OUTPUT-00000-of-00010. Default: one file; of npz, which is "
-        f"in memory until it is written, {EXAMPLES_IN_MEMORY} examples.",
+        "Examples per file, OUTPUT-00000-of-00010. Default: one file; for npz, built in memory, "
+        f"{EXAMPLES_IN_MEMORY} examples per file.",
         default=None,
         min=1,
     )
     init_checkpoint: str = option(
-        "Weights: a TF1 checkpoint, a folder that a run of ours wrote, or a Hugging Face folder."
+        "Weights: a TF1 checkpoint, a folder of a bert_tf run, or a Hugging Face folder."
     )
     bert_config_file: str | None = option(
-        "Architecture. Default: the one beside --init_checkpoint.", default=None
+        "Architecture. Default: the one next to --init_checkpoint.", default=None
     )
     vocab_file: str | None = option(
-        "Vocabulary. Default: the one beside --init_checkpoint.", default=None
+        "Vocabulary. Default: the one next to --init_checkpoint.", default=None
     )
     do_lower_case: bool | None = option(
-        "Lower-case the text. Default: as the checkpoint says, else true.", default=None
+        "Lower-case the text. Default: the checkpoint's setting, else true.", default=None
     )
     layers: str = option(
         "Layers to write, comma-separated: -1 is the last, 0 the first.", default="-1,-2,-3,-4"
     )
-    max_seq_length: int = option("Longer inputs are cut.", default=128)
+    max_seq_length: int = option("Longer inputs are truncated.", default=128)
     batch_size: int = option("Examples per batch.", default=32, min=1)
     use_one_hot_embeddings: bool = option(
-        "Ignored: the look-up is fast on every device.", default=False
+        "Ignored: the lookup is fast on every device.", default=False
     )
 
     def __post_init__(self) -> None:
@@ -108,16 +107,16 @@ class ExtractionOptions(DeviceOptions):
         self.layer_indexes(None)
 
     def layer_indexes(self, num_layers: int | None) -> list[int]:
-        """`layers` as numbers.
+        """Return `layers` as numbers.
 
         Raises:
-            ValueError: one is no number, or not a layer of a model with `num_layers`.
+            ValueError: one is not a number, or not a layer of a model with `num_layers`.
         """
         try:
             indexes = [int(part) for part in self.layers.split(",")]
         except ValueError as error:
             raise ValueError(
-                f"layers is {self.layers!r}, but must be whole numbers with commas, as in -1,-2."
+                f"layers is {self.layers!r}, but must be whole numbers with commas, such as -1,-2."
             ) from error
         for index in indexes:
             if num_layers is not None and not -num_layers <= index < num_layers:
@@ -129,17 +128,14 @@ class ExtractionOptions(DeviceOptions):
 
 
 def extract_features(options: ExtractionOptions) -> int:
-    """Writes `output_file`, or its parts; the number of examples.
-
-    What stands in the files says `extraction_output`.
-    """
+    """Write `output_file`, or its parts. Return the number of examples."""
     files = expand_files(options.input_file)
     checkpoint = read_checkpoint(options.init_checkpoint)
     config = find_config(options.bert_config_file, checkpoint)
     config.check_sequence_length(options.max_seq_length)
     layers = options.layer_indexes(config.num_hidden_layers)
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
-    pack_line("", tokenizer, options.max_seq_length)  # refuses a length that is too small
+    pack_line("", tokenizer, options.max_seq_length)  # raises if the length is too small
     total = count_lines(files)
     if not total:
         raise ValueError(f"{options.input_file} is empty.")
@@ -155,7 +151,7 @@ def extract_features(options: ExtractionOptions) -> int:
     shards = Shards(options.output_file, options.output_format, total, options.examples_per_shard)
     num_done = shards.resume(settings, files)
     if num_done == total:
-        logger.info("All %d examples are in %s already", total, options.output_file)
+        logger.info("All %d examples are already in %s", total, options.output_file)
         return total
     with devices.scope():
         model = BertModel(config, dtype=options.policy)
@@ -177,7 +173,7 @@ def extract_features(options: ExtractionOptions) -> int:
 
 
 def pack_line(line: str, tokenizer: FullTokenizer, max_seq_length: int) -> PackedSequence:
-    """A line of the input, which may hold a pair around " ||| "."""
+    """Encode a line of the input. " ||| " separates the sentences of a pair."""
     line = line.strip()
     pair = _PAIR.match(line)
     text_a, text_b = (pair[1], pair[2]) if pair else (line, None)
@@ -187,10 +183,7 @@ def pack_line(line: str, tokenizer: FullTokenizer, max_seq_length: int) -> Packe
 def layer_vectors(
     model: BertModel, examples: Iterable[PackedSequence], layers: Sequence[int], batch_size: int
 ) -> Iterator[tuple[list[int], np.ndarray]]:
-    """The ids of each example and its vectors, float32 [number of layers, its tokens, H], in order.
-
-    A batch is as long as its longest example, since padding cannot be seen.
-    """
+    """Yield the ids of each example and its vectors, float32 [L, T, H], in order."""
 
     def forward(inputs):
         all_layers = model(inputs, training=False)["all_encoder_layers"]
@@ -205,11 +198,11 @@ def layer_vectors(
 
 @dataclass(frozen=True)
 class Features:
-    """What is written of one example.
+    """Output for one example.
 
     Args:
-        index: of its line, from 0.
-        tokens: T of them.
+        index: number of the input line, from 0.
+        tokens: T WordPieces.
         vectors: float32 [L, T, H].
     """
 
@@ -220,13 +213,13 @@ class Features:
 
 @dataclass(frozen=True)
 class Shards:
-    """The files of a run, and which of them are whole.
+    """The output files of a run, complete or missing.
 
     Args:
-        output_file: the name of the file, or what the names of several begin with.
+        output_file: name of the file, or stem of the names of several.
         output_format: one of EXTRACTION_FORMATS.
         total: number of examples.
-        examples_per_shard: of one file; None: as many as there are, or as an npz should hold.
+        examples_per_shard: None: all, or EXAMPLES_IN_MEMORY for npz.
     """
 
     output_file: str
@@ -249,15 +242,15 @@ class Shards:
 
     @property
     def description_file(self) -> str:
-        """JSON beside several files: what they hold, and what they were made from."""
+        """JSON next to several files: their contents and sources."""
         return os.path.splitext(self.output_file)[0] + ".json"
 
     def resume(self, settings: Mapping[str, Any], files: Sequence[str]) -> int:
-        """How many examples are written already; of another run's files none, and those go.
+        """Return the number of examples already written. Remove the files of a different run.
 
         Args:
-            settings: what the vectors depend on.
-            files: of the input.
+            settings: all settings that change the vectors.
+            files: the input files.
         """
         if len(self.paths) == 1:
             return 0
@@ -277,7 +270,7 @@ class Shards:
         return min(self.total, self.size * (len(self.paths) - len(list(self.missing()))))
 
     def missing(self) -> Iterator[tuple[str, int]]:
-        """(path, number of examples) of the files from the first on that is not there."""
+        """Yield (path, number of examples) of the first missing file and all after it."""
         exists = [len(self.paths) > 1 and tf.io.gfile.exists(path) for path in self.paths]
         first = exists.index(False) if False in exists else len(exists)
         for index, path in list(enumerate(self.paths))[first:]:
@@ -285,7 +278,7 @@ class Shards:
 
 
 def _identity(file: str) -> dict[str, Any]:
-    """What tells one state of a file from another."""
+    """Return the name, size and time of a file, to detect changes."""
     found = tf.io.gfile.stat(file)
     return {"name": file, "bytes": found.length, "modified_ns": found.mtime_nsec}
 
@@ -294,7 +287,7 @@ def _identity(file: str) -> dict[str, Any]:
 def open_features(
     path: str, output_format: str, layers: Sequence[int]
 ) -> Iterator[Callable[[Features], object]]:
-    """A function that writes one example; the file gets its name when the block ends well."""
+    """Yield a function that writes one example. The file appears if the block succeeds."""
     if output_format == "jsonl":
         with open_whole(path) as file:
             yield lambda found: file.write(json.dumps(feature_line(found, layers)) + "\n")
@@ -308,7 +301,7 @@ def open_features(
 
 
 def feature_line(found: Features, layers: Sequence[int]) -> dict[str, Any]:
-    """One JSON line, with the reference's keys in the reference's order."""
+    """Return one JSON line, with the keys and order of the reference."""
     return {
         "linex_index": found.index,
         "features": [
@@ -351,5 +344,5 @@ def _write_npz(path: str, examples: Sequence[Features], layers: Sequence[int]) -
     }
     with tempfile.TemporaryDirectory() as folder, whole_file(path) as name:
         local = os.path.join(folder, "features.npz")
-        np.savez(local, **arrays)  # wants a local file
+        np.savez(local, **arrays)  # needs a local file
         tf.io.gfile.copy(local, name, overwrite=True)

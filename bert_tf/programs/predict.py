@@ -1,4 +1,4 @@
-"""predict: raw text in, the answers of any model out."""
+"""predict: answers of any model to raw text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 OUTPUT_FORMATS = ("jsonl", "tsv", "text")
 
 PREDICTION_TASKS = ("auto", "fill_mask", "pseudo_perplexity", "embeddings")
-_BATCHES_AT_ONCE = 32  # read together, so that texts of one length can be put together
+_BATCHES_AT_ONCE = 32  # read together, to batch texts of similar length
 _SECONDS_BETWEEN_REPORTS = 20.0
 
 
@@ -52,7 +52,7 @@ class PredictionOptions(Options):
         "pseudo-perplexity."
     )
     task: str = option(
-        "auto: what the model was trained for; a pre-trained one fills each [MASK].",
+        "auto: the task that the model was trained for; a pre-trained model fills each [MASK].",
         default="auto",
         choices=PREDICTION_TASKS,
     )
@@ -62,21 +62,20 @@ class PredictionOptions(Options):
     )
     input_format: str | None = option(
         "text: one input per line, tabs between the sentences of a pair, a question and its text, or a "
-        "text and its choices. tsv, csv, jsonl: named columns. Default: by the file's name, else text.",
+        "text and its choices. tsv, csv, jsonl: named columns. Default: by the file name, else text.",
         default=None,
         choices=INPUT_FORMATS,
     )
     header: bool = option(
-        "Whether the first line of a table names the columns. With --noheader columns are called by "
-        "their numbers, from 0.",
+        "The first line of a table names the columns. With --noheader, columns have numbers from 0.",
         default=True,
     )
     quoted: bool | None = option(
-        'Whether " may enclose a column. Default: in CSV, not in TSV.', default=None
+        'A column may be enclosed in ". Default: true for CSV, false for TSV.', default=None
     )
     column_separator: str | None = option(
-        f"Between the columns of a table: a character, or {', '.join(SEPARATORS)}. Default: a comma in "
-        "CSV, a tab in TSV.",
+        f"Separator of the columns: a character, or {', '.join(SEPARATORS)}. Default: comma in CSV, "
+        "tab in TSV.",
         default=None,
     )
     text_a_column: str | None = option(
@@ -84,50 +83,55 @@ class PredictionOptions(Options):
         default=None,
     )
     text_b_column: str | None = option(
-        "Column of the second sentence, or of the text with the answer. Default: text_b, context.",
+        "Column of the second sentence or of the context of a question. Default: text_b, context.",
         default=None,
     )
     choices_column: str | None = option(
-        "Column with a list of choices (JSON lines), or comma list of the columns that hold one each.",
+        "Column with a list of choices (JSON lines), or comma list of columns with one choice each.",
         default=None,
     )
-    output_file: str | None = option("Default: standard output.", default=None)
+    output_file: str | None = option(
+        "File for the answers. Default: standard output.", default=None
+    )
     output_format: str = option(
-        "jsonl: one object per input. tsv: a table with a header. text: the bare answer.",
+        "jsonl: one object per input. tsv: a table with a header. text: only the answer.",
         default="jsonl",
         choices=OUTPUT_FORMATS,
     )
     batch_size: int = option(
-        "Sequences that go through the model at once. With 1 every input is answered at once.",
+        "Sequences per batch of the model. With 1 every input is answered immediately.",
         default=32,
         min=1,
     )
     line_by_line: bool = option(
-        "Answer every input as soon as it is there, which is what happens at a terminal.",
+        "Answer every input immediately; always on at a terminal.",
         default=False,
     )
     precision: str = option(
-        "Keras precision policy, not of a SavedModel.", default="float32", choices=PRECISIONS
+        "Keras precision policy; not for a SavedModel.", default="float32", choices=PRECISIONS
     )
     max_seq_length: int | None = option(
-        "Longest input in tokens. Default: the model's own.", default=None
+        "Longest input in tokens. Default: that of the model.", default=None
     )
     doc_stride: int | None = option(
-        "Read long texts in windows, one every so many tokens. Default: as the model was trained.",
+        "Read long texts in windows, which start this many tokens apart. Default: that of the model.",
         default=None,
     )
-    top_k: int = option("How many tokens to name for a [MASK].", default=5, min=1)
+    top_k: int = option("Tokens to return per [MASK].", default=5, min=1)
     pooling: str = option(
-        "Of embeddings. mean: of the last layer over the tokens. cls: the last layer's [CLS]. pooled: "
-        "the tanh layer on it. concat_last_four: means of the last four layers, one after the other.",
+        "Pooling of embeddings. mean: mean of the last layer over the tokens. cls: [CLS] of the last "
+        "layer. pooled: the tanh layer on it. concat_last_four: means of the last four layers, "
+        "concatenated.",
         default="mean",
         choices=EMBEDDING_POOLINGS,
     )
-    normalize: bool = option("Give embeddings the length 1.", default=True)
+    normalize: bool = option("Scale embeddings to length 1.", default=True)
     null_score_diff_threshold: float = option(
-        "SQuAD 2.0: no answer is given where its odds are above this.", default=0.0, infinite=True
+        "SQuAD 2.0: the answer is empty if the odds of no answer exceed this.",
+        default=0.0,
+        infinite=True,
     )
-    n_best_size: int = option("Answers to a question that are compared.", default=20, min=1)
+    n_best_size: int = option("Candidate answers to compare per question.", default=20, min=1)
     max_answer_length: int = option("Longest answer in tokens.", default=30, min=1)
 
     @property
@@ -137,7 +141,7 @@ class PredictionOptions(Options):
 
     @property
     def files(self) -> list[str]:
-        """The names of the input files; standard input is "-".
+        """Input files; "-" is standard input.
 
         Raises:
             ValueError: a name matches no file.
@@ -148,10 +152,10 @@ class PredictionOptions(Options):
 
 
 def predict(options: PredictionOptions) -> None:
-    """Answers every input, in order, in memory that does not grow with their number.
+    """Answer every input, in order. Memory does not grow with their number.
 
-    An input that cannot be answered gets {"error": "file:line: why"}, so that one of a million does
-    not cost the others. A file that is not as its format says ends the run.
+    An invalid input gets {"error": "file:line: reason"}, and the others are still answered. A file that
+    does not match its format ends the run.
     """
     files = options.files
     predictor = make_predictor(options)
@@ -175,7 +179,6 @@ def predict(options: PredictionOptions) -> None:
 
 
 def make_predictor(options: PredictionOptions) -> Predictor:
-    """Loads the model, once."""
     names = (
         *("batch_size", "precision", "max_seq_length", "doc_stride"),
         *("null_score_diff_threshold", "n_best_size", "max_answer_length"),
@@ -184,7 +187,7 @@ def make_predictor(options: PredictionOptions) -> Predictor:
 
 
 def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
-    """The model for --task."""
+    """Return the model for --task."""
     if options.task == "embeddings":
         return predictor.encoder(options.pooling, options.normalize)
     if options.task == "pseudo_perplexity":
@@ -198,7 +201,7 @@ def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
 def answered(
     inputs: Iterable[Input], model: TextModel, chunk_size: int
 ) -> Iterator[list[tuple[Input, dict[str, Any]]]]:
-    """Each input with its answer or {"error": why there is none}, in order, chunk by chunk."""
+    """Yield chunks of (input, answer or {"error": reason}), in order."""
     inputs = iter(inputs)
     while chunk := list(islice(inputs, chunk_size)):
         prepared, errors = [], {}
@@ -217,7 +220,7 @@ def answered(
 
 
 class Totals:
-    """What is said at the end."""
+    """Totals of a run, logged at the end."""
 
     def __init__(self) -> None:
         self.count = self.num_errors = self.num_tokens = 0
@@ -232,14 +235,14 @@ class Totals:
     def report(self, model: TextModel) -> None:
         if self.num_errors:
             logger.warning(
-                '%d of %d inputs could not be answered; "error" says why.',
+                '%d of %d inputs could not be answered; see "error" in the output.',
                 self.num_errors,
                 self.count,
             )
         if model.num_cut:
             logger.warning(
-                "%d of %d texts are longer than the model reads and were cut; --max_seq_length or, for "
-                "a classifier, --doc_stride may read more of them.",
+                "%d of %d texts are longer than the model's input and were truncated. --max_seq_length "
+                "or, for a classifier, --doc_stride may read more of them.",
                 model.num_cut,
                 self.count,
             )
@@ -258,7 +261,7 @@ def _output(file: str | None) -> Iterator[TextIO]:
         try:
             yield sys.stdout
             sys.stdout.flush()
-        except BrokenPipeError:  # who reads the answers, such as head, has enough of them
+        except BrokenPipeError:  # the reader, such as head, has stopped
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     else:
         with open_whole(file) as output:
@@ -267,9 +270,9 @@ def _output(file: str | None) -> Iterator[TextIO]:
 
 @contextmanager
 def _progress(files: Sequence[str], typed: bool) -> Iterator[Callable[[Input, int], None]]:
-    """A function that shows on standard error how far it is: the last input, how many are done.
+    """Yield a function of (last input, number done) that shows the progress on standard error.
 
-    Files are known by their lines; of standard input nobody knows the end.
+    The total is the number of lines. It is unknown for standard input.
     """
     if files == [STANDARD_INPUT]:
         shown = time.monotonic()
@@ -289,7 +292,7 @@ def _progress(files: Sequence[str], typed: bool) -> Iterator[Callable[[Input, in
     def update(last: Input, count: int) -> None:
         nonlocal done
         done = count
-        # Each line that is left is taken for an input.
+        # Counts each remaining line as an input.
         progress.total = count + sum(counts) - before[last.file] - last.line
         progress.update(done)
 
@@ -305,10 +308,7 @@ Answer = Mapping[str, Any]
 def make_writer(
     output_format: str, model: TextModel, output: TextIO
 ) -> Callable[[Answer, Answer], None]:
-    """A function that writes one answer.
-
-    It takes what is repeated of the input, and the answer or {"error": why there is none}.
-    """
+    """Return a function that writes (repeated values of the input, answer or {"error": reason})."""
     if output_format == "jsonl":
         return lambda shown, answer: _write_json(output, {**shown, **answer})
     if output_format == "tsv":
@@ -326,9 +326,9 @@ def _write_line(output: TextIO, model: TextModel, answer: Answer) -> None:
 
 
 class _Table:
-    """Tab-separated values below a header; a column in '"' may hold tabs and line ends, as in CSV.
+    """Tab-separated values with a header. A column in '"' may contain tabs and line ends, as in CSV.
 
-    Its columns are those of the first input that are repeated, those of the answer, and "error".
+    The columns are the repeated ones of the first input, those of the answer, and "error".
     """
 
     def __init__(self, output: TextIO, columns: Sequence[str]):
@@ -346,7 +346,7 @@ class _Table:
 
 
 def _at(answer: Answer, name: str) -> Any:
-    """ "a.b" is the value b in the dict a; None where there is none."""
+    """Return a value, or None. The name "a.b" is the key b in the dict a."""
     if name in answer:
         return answer[name]
     outer, dot, inner = name.partition(".")

@@ -1,6 +1,6 @@
-"""What predict reads: lines of text, or the named columns of TSV, CSV and JSON lines.
+"""Input of predict: lines of text, or named columns of TSV, CSV and JSON lines.
 
-text     one input per line; tabs separate its fields (text_a, text_b; question, context; choices)
+text     one input per line; tabs separate the fields (text_a, text_b; question, context; choices)
 others   one input per row; the fields are columns
 """
 
@@ -21,7 +21,7 @@ from bert_tf.predictor import TextModel
 
 INPUT_FORMATS = ("text", *TABLE_FORMATS)
 
-# Columns that are looked for where no flag names one.
+# Columns to look for if no flag names one.
 _USUAL_NAMES = {
     "text_a": ("text_a", "text", "sentence", "sentence1", "sent1", "0"),
     "text_b": ("text_b", "sentence2", "1"),
@@ -40,7 +40,7 @@ _FLAGS = {
 
 @dataclass(frozen=True)
 class InputLayout:
-    """How inputs stand in a file; see the flags of predict."""
+    """Format of the input files; see the flags of predict."""
 
     format: str | None = None
     header: bool = True
@@ -51,7 +51,7 @@ class InputLayout:
     choices_column: str | None = None
 
     def format_of(self, file: str) -> str:
-        """That of the flag, else by the file's name; what says nothing is text."""
+        """Return `format`, else the format by the file name, else "text"."""
         suffix = file.lower().removesuffix(".gz").rsplit(".", 1)[-1]
         return self.format or (suffix if suffix in TABLE_FORMATS else "text")
 
@@ -61,10 +61,10 @@ class Input:
     """One input.
 
     Args:
-        shown: what the output repeats of it.
-        item: for `TextModel.prepare`; None where there is none.
-        error: why there is none.
-        file, line: where it stands.
+        shown: values that the output repeats.
+        item: argument of `TextModel.prepare`; None after an error.
+        error: reason why the input cannot be parsed.
+        file, line: its origin.
     """
 
     shown: Mapping[str, Any]
@@ -75,15 +75,15 @@ class Input:
 
     @property
     def place(self) -> str:
-        """ "file:line", for messages."""
+        """The origin as "file:line", for messages."""
         return place_of(self.file, self.line)
 
 
 def read_inputs(files: Sequence[str], layout: InputLayout, model: TextModel) -> Iterator[Input]:
-    """The inputs of all files, one after the other, read as they are asked for.
+    """Yield the inputs of all files, in order and lazily.
 
     Raises:
-        ValueError: a file is not as its format says, or lacks a column; the message has file and line.
+        ValueError: a file does not match its format or lacks a column; the message has file and line.
     """
     for file in files:
         if layout.format_of(file) == "text":
@@ -121,13 +121,13 @@ def _table_inputs(file: str, layout: InputLayout, model: TextModel) -> Iterator[
 
 
 def _columns(field: str, layout: InputLayout, row: TableRow, model: TextModel) -> Sequence[str]:
-    """The column of a field (of choices perhaps several), from the flag or by the usual names."""
+    """Return the columns of a field, from the flag or by the usual names."""
     flag = _FLAGS[field]
     named = getattr(layout, flag)
     if named is not None:
         names = named.split(",") if field == "choices" else [named]
         for name in names:
-            row[name]  # a missing one says so
+            row[name]  # raises if missing
         return names
     for name in _USUAL_NAMES[field]:
         if name in row:
@@ -136,7 +136,7 @@ def _columns(field: str, layout: InputLayout, row: TableRow, model: TextModel) -
         return [name for name in row if name != (layout.text_a_column or "0")]
     raise ValueError(
         f"{row.place}: no column is called {' or '.join(_USUAL_NAMES[field][:-1] or ['choices'])}, so "
-        f"it is not said which holds the {field} of the model's input ({', '.join(model.fields)}). "
+        f"the column of the {field} of the model's input ({', '.join(model.fields)}) is unknown. "
         f"Name it with {flag}. The columns are {', '.join(row)}."
     )
 
@@ -148,7 +148,7 @@ def _value(field: str, names: Sequence[str], row: TableRow) -> Any:
     for value in values:
         if not isinstance(value, str):
             raise ValueError(
-                f"{row.place}: column {names[0]!r} holds {value!r}, but must hold a text"
+                f"{row.place}: column {names[0]!r} contains {value!r}, but must contain a text"
                 + (" or a list of texts." if field == "choices" else ".")
             )
     if field == "choices":

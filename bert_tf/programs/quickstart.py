@@ -1,11 +1,11 @@
-"""quickstart: the whole way once, with no data of ours and none to download.
+"""quickstart: a complete run of all programs, without data files or downloads.
 
     documentation of the installed Python packages
       -> vocabulary -> TFRecords -> pre-training
       -> fine-tuning (from the pre-trained encoder, and from scratch) -> evaluation
       -> SavedModel -> prediction on raw text in a new process
 
-Every step is a workflow that has a script of its own; this file only calls them in order.
+Every step has its own script. This file calls them in order.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
 from bert_tf.training.progress import duration
 from bert_tf.training.strategy import PRECISIONS
 
-# Chosen for the few minutes that there are: short sequences, and twice the paper's share of masks,
-# since what a step teaches grows with the number of its predictions.
+# For a run of a few minutes: short sequences, and twice the paper's fraction of masks, because a step
+# learns more from more predictions.
 MAX_SEQ_LENGTH = 32
 MASKED_LM_PROB = 0.3
 MAX_PREDICTIONS_PER_SEQ = 10
@@ -55,7 +55,7 @@ MASKED = (
     "if the file does not [MASK] , an error is raised .",
 )
 
-# What a server does, in a process that has never heard of bert_tf.
+# Client of the SavedModel, in a process without bert_tf.
 _SERVING = """\
 import sys, tensorflow as tf, tensorflow_text
 serve = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
@@ -70,20 +70,20 @@ for text, label, row in zip(sys.argv[2:], outputs["label"].numpy(), outputs["pro
 class QuickstartOptions(Options):
     """The flags of quickstart."""
 
-    output_dir: str = option("Folder for everything that is made.", default="quickstart_output")
+    output_dir: str = option("Folder for all results.", default="quickstart_output")
     num_train_steps: int = option("Pre-training steps.", default=1200)
     train_batch_size: int = option("Sequences per pre-training step.", default=128)
     num_fine_tuning_examples: int = option("Sentences per library to fine-tune on.", default=100)
     vocab_size: int = option("WordPieces to learn.", default=4000)
     precision: str = option(
-        "Keras precision policy of pre-training. auto: mixed_bfloat16 where the machine multiplies it.",
+        "Keras precision policy of pre-training. auto: mixed_bfloat16 if the machine supports it.",
         default="auto",
         choices=PRECISIONS,
     )
 
 
 def quickstart(options: QuickstartOptions) -> None:
-    """Runs every step, and ends with what to do next."""
+    """Run every step, then print the next commands."""
     start = time.monotonic()
     folder = options.output_dir
     path = partial(os.path.join, folder)
@@ -166,7 +166,7 @@ def collect(options: QuickstartOptions, path: Callable[..., str]) -> None:
 
 
 def small_config(vocab_size: int) -> BertConfig:
-    """Half of the reference's "mini", without dropout: the run is too short for it."""
+    """Return half of the reference's "mini", without dropout because the run is short."""
     return BertConfig.from_name(
         "mini",
         vocab_size=vocab_size,
@@ -194,13 +194,13 @@ def pretraining_options(options: QuickstartOptions, path: Callable[..., str]) ->
         evaluate_steps=max(1, options.num_train_steps // 5),
         num_train_steps=options.num_train_steps,
         num_warmup_steps=options.num_train_steps // 10,
-        learning_rate=5e-4,  # at 1e-3 so small a BERT does not get beyond the words' frequencies
+        learning_rate=5e-4,  # at 1e-3 so small a BERT learns only word frequencies
         precision=options.precision,
     )
 
 
 def fine_tune(path: Callable[..., str], name: str, init_checkpoint: str | None) -> float:
-    """Accuracy on dev.tsv; everything but the initial weights is the same in both runs."""
+    """Return the accuracy on dev.tsv. Both runs differ only in their initial weights."""
     print(f"\n--- {name.replace('_', ' ')}", flush=True)
     results = run_classifier(
         ClassifierOptions(
@@ -225,13 +225,13 @@ def fine_tune(path: Callable[..., str], name: str, init_checkpoint: str | None) 
 
 
 def serve(exported: str, sentences: tuple[str, ...]) -> None:
-    """Classifies sentences in a new process, with TensorFlow and tensorflow-text alone."""
-    served = subprocess.run(  # noqa: S603, our own program
+    """Classify sentences in a new process with only TensorFlow and tensorflow-text."""
+    served = subprocess.run(  # noqa: S603, a fixed program
         [sys.executable, "-c", _SERVING, exported, *sentences], capture_output=True, text=True
     )
     if served.returncode:
         raise RuntimeError(
-            f"The model in {exported} could not be served by a new process:\n{served.stderr}"
+            f"A new process could not serve the model in {exported}:\n{served.stderr}"
         )
     print(served.stdout, end="")
 
@@ -239,12 +239,12 @@ def serve(exported: str, sentences: tuple[str, ...]) -> None:
 def summary(folder: str, seconds: float) -> str:
     exported = os.path.join(folder, "exported", "1")
     return f"""
-=== Done in {duration(seconds)}. Everything lies in {folder}/
+=== Done in {duration(seconds)}. All results are in {folder}/
   corpus.txt, model/vocab.txt, corpus.tf_record    text, vocabulary, training data
-  pretrained/, fine_tuned/                         checkpoints with all that belongs to them
+  pretrained/, fine_tuned/                         checkpoints with all their files
   exported/1/                                      the SavedModel: strings in, labels out
 
-Ask it yourself (type sentences, end with Ctrl-D):
+Try it (type sentences, end with Ctrl-D):
   {sys.executable} run_scripts/predict.py --model_dir={exported}
 
 With your own labelled table (.tsv, .csv or .jsonl) and a published checkpoint:

@@ -1,4 +1,4 @@
-"""run_pretraining: TFRecords in, a pre-trained encoder out.
+"""run_pretraining: from TFRecords to a pre-trained encoder.
 
 Source: google-research/bert, run_pretraining.py.
 """
@@ -44,50 +44,49 @@ _NUM_WARMUP_STEPS = 10_000  # the reference's default
 class PretrainingOptions(TrainingOptions):
     """The flags of run_pretraining.
 
-    Records without masks (`create_pretraining_data --masking=none`) are masked while training, anew in
-    each epoch. For an evaluation their masks are the same every time, for one --eval_batch_size. Whether
-    records have masks is seen in them.
+    Records without masks (`create_pretraining_data --masking=none`) are detected and get new masks in
+    each epoch. The masks of an evaluation depend only on --eval_batch_size.
     """
 
     input_file: str = option("TFRecord files to train on; comma list of globs.")
     eval_file: str | None = option(
         "Held-out TFRecord files to evaluate on. Default: --input_file, as in the reference, which "
-        "shows how well the training data are known and not how well the model is.",
+        "measures memory of the training data and not quality.",
         default=None,
     )
     bert_config_file: str | None = option(
-        "Architecture. Default: the one beside --init_checkpoint or in --output_dir.", default=None
+        "Architecture. Default: the one next to --init_checkpoint or in --output_dir.", default=None
     )
     vocab_file: str | None = option(
-        "Vocabulary of the records, copied into --output_dir so that the model can be used alone. "
-        "Default: the one beside --bert_config_file or --init_checkpoint, if there is one. Records "
-        "without masks need it.",
+        "Vocabulary of the records, copied into --output_dir so that the folder works alone. Default: "
+        "the one next to --bert_config_file or --init_checkpoint, if any. Required for records without "
+        "masks.",
         default=None,
     )
     do_lower_case: bool | None = option(
-        "Whether the records were lower-cased; noted in --output_dir. Default: as the checkpoint or "
-        "else the vocabulary shows.",
+        "The records are lower-cased; stored in --output_dir. Default: by the checkpoint, else by the "
+        "vocabulary.",
         default=None,
     )
     attention: str | None = option(
-        "left_to_right: a token sees itself and those before it, as in the paper's ablation. It is "
-        "noted in the bert_config.json of --output_dir. Default: what --bert_config_file says.",
+        "left_to_right: a token sees itself and those before it, as in the paper's ablation. Stored in "
+        "the bert_config.json of --output_dir. Default: the value in --bert_config_file.",
         default=None,
         choices=ATTENTION_DIRECTIONS,
     )
-    max_seq_length: int = option("Tokens per example; as in the records.", default=128)
+    max_seq_length: int = option("Tokens per example, as in the records.", default=128)
     max_predictions_per_seq: int = option(
-        "Most masked tokens per example; as in the records, if they have masks.", default=20
+        "Most masked tokens per example, as in records with masks.", default=20
     )
     objective: str | None = option(
-        "mlm_nsp: masked words and next sentence; mlm: masked words alone; mlm_sop: masked words and "
-        "the order of two neighbours. Default: what the records were made for; to evaluate only, what "
-        "the model was trained for.",
+        "mlm_nsp: masked words and next sentence; mlm: only masked words; mlm_sop: masked words and the "
+        "order of two segments. Default: the objective of the records; without --do_train that of the "
+        "model.",
         default=None,
         choices=OBJECTIVES,
     )
     masked_lm_prob: float = option(
-        "Share of the tokens that is predicted (0-1). For records without masks.",
+        "Fraction of the tokens to predict (0-1). For records without masks.",
         default=0.15,
         between=(0, 1),
     )
@@ -95,12 +94,12 @@ class PretrainingOptions(TrainingOptions):
         "Mask all pieces of a word together. For records without masks.", default=False
     )
     mask_token_prob: float = option(
-        "Of the predicted tokens, how many are [MASK]. For records without masks.",
+        "Fraction of the predicted tokens that become [MASK]. For records without masks.",
         default=0.8,
         between=(0, 1),
     )
     random_token_prob: float = option(
-        "Of the predicted tokens, how many are random ones; the rest stays as it is. For records "
+        "Fraction of the predicted tokens that become random tokens; the rest is unchanged. For records "
         "without masks.",
         default=0.1,
         between=(0, 1),
@@ -108,7 +107,7 @@ class PretrainingOptions(TrainingOptions):
     num_train_steps: int = option("Optimizer steps.", default=100000)
     num_warmup_steps: int = option(
         "Steps until the full learning rate. The default becomes a tenth of --num_train_steps if the "
-        "training is shorter.",
+        "training is shorter than it.",
         default=_NUM_WARMUP_STEPS,
     )
     max_eval_steps: int = option("Most batches to evaluate on.", default=100, min=1)
@@ -140,8 +139,8 @@ def _num_warmup_steps(options: PretrainingOptions) -> int:
         return options.num_warmup_steps
     num_warmup_steps = options.num_train_steps // 10
     logger.info(
-        "--num_warmup_steps is %d, a tenth of --num_train_steps=%d: the training is shorter than the "
-        "default of %d, with which it would end before the full learning rate",
+        "--num_warmup_steps is %d, a tenth of --num_train_steps=%d: with the default of %d the training "
+        "would end before the full learning rate",
         num_warmup_steps,
         options.num_train_steps,
         options.num_warmup_steps,
@@ -153,10 +152,10 @@ _OF_MASKS = ("masked_lm_prob", "do_whole_word_mask", "mask_token_prob", "random_
 
 
 def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
-    """Trains and evaluates; the results of the evaluation, if any.
+    """Train and evaluate. Return the metrics of the evaluation, if any.
 
-    Writes `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `README.md` (the model card) and what
-    model_folder.py lists.
+    Write `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `README.md` (the model card) and the files
+    that model_folder.py lists.
     """
     setup = Setup.from_options(options)
     config, checkpoint = setup.config, setup.checkpoint
@@ -212,11 +211,11 @@ def make_tasks(
     config: BertConfig,
     checkpoint: PretrainedCheckpoint | None,
 ) -> dict[str, PretrainingTask]:
-    """A task for each set of records: the same objective, with a masker where it needs one.
+    """Return a task for each set of records, with one objective. Records without masks get a masker.
 
     Raises:
-        ValueError: records contradict --objective or each other, there are flags about masks but no
-            records without masks, or a masker is needed and its vocabulary is missing or another.
+        ValueError: records contradict --objective or each other, or masking flags are set but all
+            records have masks; see also `make_masker`.
     """
     trained = None if options.do_train else trained_objective(checkpoint)
     objective = choose_objective(options.objective, list(record_sets.values()), trained)
@@ -228,8 +227,8 @@ def make_tasks(
     if given and all(record_set.is_masked for record_set in record_sets.values()):
         file = next(iter(record_sets.values())).files[0]
         raise ValueError(
-            f"{', '.join(given)} say how to mask, but the records of {file} are masked already. Make "
-            "them with create_pretraining_data --masking=none, or leave these flags out."
+            f"{', '.join(given)} set the masking, but the records of {file} are masked already. Make "
+            "them with create_pretraining_data --masking=none, or omit these flags."
         )
     tasks = {}
     for name, record_set in record_sets.items():
@@ -237,7 +236,9 @@ def make_tasks(
         if not record_set.is_masked:
             masker = make_masker(options, record_set, config, checkpoint)
         logger.info(
-            "The %s records %s", name, "have masks" if masker is None else "are masked on the way"
+            "The %s records %s",
+            name,
+            "have masks" if masker is None else "are masked while training",
         )
         tasks[name] = PretrainingTask(
             options.max_seq_length, options.max_predictions_per_seq, objective, masker
@@ -246,7 +247,7 @@ def make_tasks(
 
 
 def trained_objective(checkpoint: PretrainedCheckpoint | None) -> str | None:
-    """What a model of ours was pre-trained for; None where nothing beside it says so."""
+    """Return the objective of a bert_tf model, None if the files next to it do not state it."""
     if checkpoint is None:
         return None
     source = checkpoint.source
@@ -260,17 +261,16 @@ def make_masker(
     config: BertConfig,
     checkpoint: PretrainedCheckpoint | None,
 ) -> DynamicMasker:
-    """The masker of the flags, with the vocabulary of the records.
+    """Return a masker with the settings of the flags and the vocabulary of the records.
 
     Raises:
-        ValueError: there is no vocabulary, or it is not that of the records or of the model.
+        ValueError: the vocabulary is missing, or differs from that of the records or of the model.
     """
     tokens = find_vocabulary(options, checkpoint)
     if tokens is None:
         raise ValueError(
-            f"The records of {record_set.files[0]} have no masks, and to mask them takes their "
-            "vocabulary, which is not beside bert_config_file or init_checkpoint. Give "
-            "vocab_file."
+            f"The records of {record_set.files[0]} have no masks. Masking needs their vocabulary, which "
+            "is not next to bert_config_file or init_checkpoint. Give vocab_file."
         )
     check_vocabulary_of_records(record_set, tokens, find_vocabulary_file(options, checkpoint))
     if len(tokens) > config.vocab_size:
@@ -297,7 +297,7 @@ _LOGGED = (
 def evaluate(
     trainer: Trainer, task: PretrainingTask, files: list[str], options: PretrainingOptions
 ) -> dict[str, float]:
-    """Figures of the model as it is now."""
+    """Return and log the metrics of the current model."""
     kept = loop.run_model(
         trainer, task, files, options.eval_batch_size, max_batches=options.max_eval_steps
     )
@@ -309,7 +309,7 @@ def evaluate(
 
 
 def id_limits(config: BertConfig, task: PretrainingTask) -> dict[str, int]:
-    """How many ids there are of each kind in a record."""
+    """Return the number of valid ids for each feature of a record."""
     return {
         "input_ids": config.vocab_size,
         "segment_ids": config.type_vocab_size,
@@ -322,7 +322,7 @@ def id_limits(config: BertConfig, task: PretrainingTask) -> dict[str, int]:
 def set_limits(
     config: BertConfig, task: PretrainingTask, is_masked: bool
 ) -> dict[str, tuple[str, int]]:
-    """What the manifest of the records must agree with."""
+    """Return name -> (description, value) of the settings that the manifest must match."""
     limits = {
         "vocab_size": ("`vocab_size` of the model", config.vocab_size),
         "max_seq_length": ("max_seq_length", task.max_seq_length),
@@ -338,7 +338,7 @@ def set_limits(
 def find_vocabulary_file(
     options: PretrainingOptions, checkpoint: PretrainedCheckpoint | None
 ) -> str | None:
-    """The file of the run's vocabulary, or None if there is none to be found."""
+    """Return the file of the run's vocabulary, or None if not found."""
     vocab_file = options.vocab_file
     if not vocab_file and options.bert_config_file:
         vocab_file = file_beside(os.path.dirname(options.bert_config_file), "vocab.txt")
@@ -350,5 +350,5 @@ def find_vocabulary_file(
 def find_vocabulary(
     options: PretrainingOptions, checkpoint: PretrainedCheckpoint | None
 ) -> Sequence[str] | None:
-    """The tokens of the run's vocabulary, or None if there is none to be found."""
+    """Return the tokens of the run's vocabulary, or None if not found."""
     return sidecar.find_vocabulary(find_vocabulary_file(options, checkpoint), checkpoint)

@@ -1,4 +1,4 @@
-"""Runs one model here and in the program it came from or goes to, and compares what they say.
+"""Comparison of a converted model with its source, and of bert_tf with other programs.
 
 Shapes: B batch, S sequence, K choices.
 """
@@ -22,7 +22,7 @@ from bert_tf.modeling.inputs import OTHER_NAMES
 from bert_tf.registry import TaskType
 
 _NUM_CHOICES = 3
-# Ours -> the name of the same output there.
+# Our name of an output -> the name in transformers.
 _HUGGINGFACE_OUTPUTS = {
     "sequence_output": "last_hidden_state",
     "pooled_output": "pooler_output",
@@ -32,7 +32,7 @@ _HUGGINGFACE_OUTPUTS = {
 
 
 def example_batch(config: BertConfig, head: TaskType, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random ids of three lengths, with padding: int32 [B, S], or [B, K, S] for choices."""
+    """Return random ids of three lengths, with padding: int32 [B, S], or [B, K, S] for choices."""
     rng = np.random.default_rng(seed)
     length = min(config.max_position_embeddings, 48)
     lengths = np.array([length, max(1, length // 2), max(1, length // 5)])
@@ -49,7 +49,7 @@ def example_batch(config: BertConfig, head: TaskType, seed: int = 0) -> dict[str
 def own_outputs(
     checkpoint: PretrainedCheckpoint, head: TaskType, batch: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """What our model says: name of the output -> float32 array. Every position counts as masked."""
+    """Return the float32 outputs of our model by name. Every position counts as masked."""
     config = find_config(None, checkpoint)
     inputs = dict(batch)
     labels = {"num_labels": len(checkpoint.labels or ())} if head.has_labels else {}
@@ -67,7 +67,7 @@ def own_outputs(
 def transformers_outputs(
     folder: str, head: TaskType, batch: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """What the model in a Hugging Face folder says in `transformers`, under our names.
+    """Return the outputs of a Hugging Face folder in `transformers`, under our names.
 
     Raises:
         ImportError: `transformers` or PyTorch is not installed.
@@ -77,7 +77,7 @@ def transformers_outputs(
 
     transformers.utils.logging.disable_progress_bar()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the libraries that it imports
+        warnings.simplefilter("ignore")  # from the imported libraries
         model = getattr(transformers, head.architecture).from_pretrained(folder)
     model = model.eval().float()
     names = {"input_ids": "input_ids", **OTHER_NAMES}
@@ -93,10 +93,10 @@ def transformers_outputs(
 def saved_model_outputs(
     folder: str, _: TaskType, batch: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """What the signature of a TF Hub encoder says: `sequence_output` and `pooled_output`.
+    """Return `sequence_output` and `pooled_output` of a TF Hub encoder.
 
     Raises:
-        ValueError: its signature is another one.
+        ValueError: it has another signature.
     """
     signature = tf.saved_model.load(folder).signatures.get("serving_default")
     named = {
@@ -107,7 +107,7 @@ def saved_model_outputs(
     taken = set(signature.structured_input_signature[1]) if signature else set()
     if taken != set(named):
         raise ValueError(
-            f"{folder} has no signature `serving_default` that takes {', '.join(named)} (it takes "
+            f"{folder} has no signature `serving_default` with the inputs {', '.join(named)} (it has "
             f"{', '.join(sorted(taken)) or 'nothing'}), so it cannot be run for `verify`."
         )
     outputs = signature(**{name: tf.constant(value) for name, value in named.items()})
@@ -117,18 +117,18 @@ def saved_model_outputs(
 def largest_difference(
     ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], input_mask: np.ndarray
 ) -> tuple[float, float]:
-    """Over all of our outputs: the largest difference, and the largest magnitude.
+    """Return the largest difference and the largest magnitude over all of our outputs.
 
-    What stands at padding is left out: both sides round there, and nobody reads it.
+    Padding is ignored.
 
     Raises:
-        ValueError: an output is not there, or of another shape.
+        ValueError: an output is missing, or has another shape.
     """
     difference = magnitude = 0.0
     for name, value in ours.items():
         if name not in theirs or theirs[name].shape != value.shape:
             found = theirs[name].shape if name in theirs else "absent"
-            raise ValueError(f"{name} is {value.shape} here, and {found} there.")
+            raise ValueError(f"{name} is {value.shape} here, but {found} there.")
         other = theirs[name]
         if value.shape[: input_mask.ndim] == input_mask.shape:
             value, other = value[input_mask == 1], other[input_mask == 1]
@@ -139,11 +139,11 @@ def largest_difference(
 
 logger = logging.getLogger(__name__)
 
-_TOLERANCE = 1e-5  # of the outputs, or of their largest where that is above 1
+_TOLERANCE = 1e-5  # absolute, or relative to the largest output if that exceeds 1
 
 
 def verify_conversion(checkpoint: PretrainedCheckpoint, head: TaskType, output_dir: str) -> None:
-    """Compares what was written with the source: number by number, and as models that run.
+    """Compare the new files with the source: bit by bit, and by the outputs of both models.
 
     Raises:
         ValueError: they differ.
@@ -159,8 +159,8 @@ def verify_conversion(checkpoint: PretrainedCheckpoint, head: TaskType, output_d
     ]
     if differing or written.config != checkpoint.config:
         raise ValueError(
-            f"{output_dir} is not what {checkpoint.source} is: "
-            f"{', '.join(differing[:3]) or 'the configuration'}. This is a fault of ours; please "
+            f"{output_dir} differs from {checkpoint.source}: "
+            f"{', '.join(differing[:3]) or 'the configuration'}. This is a bug of bert_tf; please "
             "report it."
         )
     logger.info("verified: all %d variables read back bit-equal", len(names))
@@ -168,7 +168,7 @@ def verify_conversion(checkpoint: PretrainedCheckpoint, head: TaskType, output_d
     folders = (folder_of(checkpoint.source), output_dir)
     sides = [side for folder in folders for side in _other_programs(folder, head)]
     if not sides:
-        logger.info("neither side is for another program that could be run here")
+        logger.info("neither side is for another program that can run here")
         return
     batch = example_batch(checkpoint.config, head)
     ours = None
@@ -177,7 +177,7 @@ def verify_conversion(checkpoint: PretrainedCheckpoint, head: TaskType, output_d
             theirs = outputs_of(folder, head, batch)
         except ImportError as error:
             logger.warning(
-                "the logits were not compared: %s; `pip install transformers torch` for that", error
+                "the logits were not compared: %s; run `pip install transformers torch`", error
             )
             return
         if ours is None:
@@ -186,7 +186,7 @@ def verify_conversion(checkpoint: PretrainedCheckpoint, head: TaskType, output_d
 
 
 def _other_programs(folder: str, head: TaskType) -> Iterator[tuple[str, Callable, str]]:
-    """What else can run the model in `folder`: (program, function that does so, folder)."""
+    """Yield (program, function, folder) for every other program that can run the model."""
     if tf.io.gfile.exists(os.path.join(folder, "config.json")) and weights_file(folder):
         yield "transformers", transformers_outputs, folder
     # A SavedModel's signature has no outputs of heads.
@@ -203,8 +203,8 @@ def _compare(
     logger.info("  of %s; their largest value is %.3g", outputs, magnitude)
     if not difference <= _TOLERANCE * max(1.0, magnitude):
         raise ValueError(
-            f"The model says something else in {other} than here: the largest difference of {outputs} "
-            f"is {difference:.3g}, and {_TOLERANCE:g} of {magnitude:.3g} is allowed."
+            f"The outputs of {other} differ from ours: the largest difference of {outputs} is "
+            f"{difference:.3g}, but at most {_TOLERANCE:g} of {magnitude:.3g} is allowed."
         )
 
 

@@ -144,5 +144,5 @@ def test_what_answers_no_questions_is_refused(sentence_model, squad_model, expor
     options = ExportOptions(
         model_dir=str(squad_model), export_dir=str(tmp_path / "x"), max_seq_length=20
     )
-    with pytest.raises(ValueError, match="max_seq_length is not for models that answer questions"):
+    with pytest.raises(ValueError, match="max_seq_length is not for question-answering models"):
         export_saved_model(options)

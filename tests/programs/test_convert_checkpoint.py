@@ -196,7 +196,7 @@ def test_other_heads_are_left_out_when_one_is_named(tmp_path, caplog):
         convert(source, tmp_path / "there", "huggingface")
     there = convert(source, tmp_path / "there", "huggingface", head="question_answering")
     assert sorted(read_checkpoint(there).arrays) == sorted(arrays_of("span"))
-    assert "left out, as --head=question_answering says: cls/predictions/output_bias" in caplog.text
+    assert "--head=question_answering: cls/predictions/output_bias" in caplog.text
 
 
 def test_savers_of_tensorflow_1_restore_what_is_written(tmp_path):
@@ -217,8 +217,8 @@ def test_what_the_original_cannot_do_is_said(tmp_path, caplog):
         tmp_path / "hf", huggingface_tensors(arrays_of()), layer_norm_eps=1e-5
     )
     convert(source, tmp_path / "out", "tf1")
-    assert "knows only the tanh form and stops at this name" in caplog.text
-    assert "`layer_norm_eps` is 1e-05. We use it" in caplog.text
+    assert "has only the tanh form and fails on this name" in caplog.text
+    assert "`layer_norm_eps` is 1e-05. bert_tf uses it" in caplog.text
 
 
 # ---- --verify ------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_verify_refuses_sides_that_differ(tmp_path, monkeypatch):
         "saved_model_outputs",
         lambda *args: {name: value + 1e-3 for name, value in right(*args).items()},
     )
-    with pytest.raises(ValueError, match=r"says something else in the SavedModel .* is 0\.001"):
+    with pytest.raises(ValueError, match=r"the SavedModel .* is 0\.001"):
         convert(source, tmp_path / "out", "tf1", verify=True)
 
 
@@ -301,6 +301,6 @@ def test_verify_refuses_values_that_differ(tmp_path):
     out = convert(tf1_folder(tmp_path / "tf1", arrays), tmp_path / "out", "tf1")
     source = read_checkpoint(str(tmp_path / "tf1"))
     changed = {**arrays, "bert/pooler/dense/bias": arrays["bert/pooler/dense/bias"] + 1}
-    message = r"out is not what .*tf1.* is: bert/pooler/dense/bias\. .* please report it"
+    message = r"out differs from .*tf1.*: bert/pooler/dense/bias\. .* please report it"
     with pytest.raises(ValueError, match=message):
         verify_conversion(dataclasses.replace(source, arrays=changed), TYPES["encoder"], str(out))

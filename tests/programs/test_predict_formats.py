@@ -173,10 +173,10 @@ def test_top_k_and_doc_stride_reach_the_model(run, caplog):
     assert len(lines[0]["masks"][0]) == 3
     long = tiny.TEXTS[3]
     run(tiny.classifier(), {"in.txt": f"{long}\n"})
-    assert "1 of 1 texts are longer than the model reads and were cut" in caplog.text
+    assert "1 of 1 texts are longer than the model's input" in caplog.text
     caplog.clear()
     run(tiny.classifier(), {"in.txt": f"{long}\n"}, doc_stride=4)
-    assert "were cut" not in caplog.text
+    assert "longer than the model's input" not in caplog.text
 
 
 def test_standard_input_may_be_a_table(run, monkeypatch, capsys):
@@ -216,7 +216,11 @@ def test_a_text_of_a_hundred_thousand_characters_is_answered(run):
         ("in.tsv", "text\tx\nthe cat\n", r"in.tsv:2: found 1 columns, but 2 are expected"),
         ("in.jsonl", '{"text": "a"}\n{"text": \n', r"in.jsonl:2: .*JSON"),
         ("in.jsonl", '{"text": "a"}\n{"txt": "b"}\n', r"in.jsonl:2: .*column 'text'"),
-        ("in.jsonl", '{"text": 3}\n', r"in.jsonl:1: column 'text' holds 3, but must hold a text"),
+        (
+            "in.jsonl",
+            '{"text": 3}\n',
+            r"in.jsonl:1: column 'text' contains 3, but must contain a text",
+        ),
         ("in.csv", 'text\n"the cat\n', r"in.csv:2: "),
         (
             "in.csv",
@@ -240,5 +244,7 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(run):
 
 
 def test_choices_must_be_texts(run):
-    with pytest.raises(ValueError, match=r"in.jsonl:1: column 'choices' holds 1, but must hold"):
+    with pytest.raises(
+        ValueError, match=r"in.jsonl:1: column 'choices' contains 1, but must contain"
+    ):
         run(tiny.chooser(), {"in.jsonl": '{"text": "a", "choices": [1, "b"]}\n'})

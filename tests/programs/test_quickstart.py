@@ -49,11 +49,11 @@ def test_it_goes_the_whole_way_and_says_where_everything_lies(tmp_path, monkeypa
         assert sentence in printed
     for text in quickstart.MASKED:
         assert text in printed
-    assert f"Everything lies in {tmp_path / 'out'}" in printed
+    assert f"All results are in {tmp_path / 'out'}" in printed
 
 
 def test_what_the_process_that_serves_says_is_passed_on(monkeypatch):
     monkeypatch.setattr(quickstart, "_SERVING", "raise SystemExit('no space left')")
-    message = "The model in here/1 could not be served by a new process:\nno space left"
+    message = "could not serve the model in here/1:\nno space left"
     with pytest.raises(RuntimeError, match=message):
         quickstart.serve("here/1", quickstart.SENTENCES)

@@ -124,7 +124,7 @@ def test_masks_of_the_evaluation_may_be_fixed_ones_while_those_of_the_training_c
     )
     with caplog.at_level("INFO"):
         run_pretraining(options)
-    assert "The train records are masked on the way" in caplog.text
+    assert "The train records are masked while training" in caplog.text
     assert "The eval records have masks" in caplog.text
 
 

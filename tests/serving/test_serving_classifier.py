@@ -260,7 +260,7 @@ def test_a_pair_has_room_for_three_special_tokens(pair_model, tmp_path):
 
 
 def test_what_has_no_task_is_refused_where_a_task_is_asked_for(pretrained, tmp_path):
-    message = "holds no fine-tuned model: .* Use .*head=encoder or .*head=masked_lm"
+    message = "contains no fine-tuned model: .* Use .*head=encoder or .*head=masked_lm"
     with pytest.raises(ValueError, match=message):
         export(pretrained, tmp_path / "1", head="task")
     with pytest.raises(ValueError, match="no checkpoint"):

@@ -171,9 +171,9 @@ def test_nothing_in_the_graph_is_compiled_by_xla(exported):
             {"signature": "tokens,pair"},
             "signature.* has 'pair', but .* has serving_default, tokens",
         ),
-        ({"precision": "int8"}, "precision is int8, but of .*format=saved_model .* or bfloat16"),
+        ({"precision": "int8"}, "precision is int8, but for .*format=saved_model .* or bfloat16"),
         ({"format": "tflite", "precision": "bfloat16"}, "must be float32 or float16 or int8"),
-        ({"format": "tflite", "signature": "serving_default"}, "format=tflite takes ids only"),
+        ({"format": "tflite", "signature": "serving_default"}, "format=tflite takes only ids"),
     ],
 )
 def test_what_does_not_go_together_is_refused(sentence_model, tmp_path, options, message):
@@ -284,4 +284,4 @@ def test_the_script_exports_and_says_how_the_model_is_asked(sentence_model, tmp_
     )
     assert done.returncode == 0, done.stderr
     assert "tokens: input_ids int32 [None, None]" in done.stderr + done.stdout
-    assert "no operation that TensorFlow itself lacks" in done.stderr + done.stdout
+    assert "only operations of TensorFlow itself" in done.stderr + done.stdout
