@@ -24,13 +24,14 @@ from bert_tf.interop.tf1 import write_tf1
 from bert_tf.model_folder import known_task, write_model_folder, write_task_and_vocab
 from bert_tf.registry import BY_ARCHITECTURE, TaskType
 from bert_tf.tasks.base import Task
-from bert_tf.tasks.classification import ClassificationTask, problem_type_of
+from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.of_checkpoint import (
     label_order,
     make_task,
     reordered,
     without_classifier,
 )
+from bert_tf.tasks.problem_types import problem_type_of
 from bert_tf.tokenization import FullTokenizer
 
 FORMATS = ("tf1", "huggingface")

@@ -9,18 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-NOT_YET: tuple[str, ...] = (  # folders and files with the words of version 1.0
-    "run_scripts/",
-    *(f"bert_tf/{name}/" for name in ("data", "finetuning", "metrics", "modeling", "pretraining")),
-    *(f"bert_tf/{name}/" for name in ("programs", "report", "tasks", "text_ops")),
-    *(f"bert_tf/{name}.py" for name in ("cli", "config", "errors", "keras_classes", "options")),
-    *(f"bert_tf/{name}.py" for name in ("model_folder", "predictor", "quiet", "tokenization")),
-)
 FILES = [
-    name
+    path.relative_to(ROOT).as_posix()
     for folder in ("bert_tf", "run_scripts", "benchmarks", "examples")
     for path in sorted((ROOT / folder).rglob("*.py"))
-    if not (name := path.relative_to(ROOT).as_posix()).startswith(NOT_YET)
 ]
 OPENING = re.compile(r"(What|Where|Whether|Which|How|Of|As|For|Who|Whoever|So)\b")
 PHRASE = re.compile(

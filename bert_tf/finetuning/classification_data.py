@@ -10,9 +10,10 @@ from typing import Any
 
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.options import SPLITS
-from bert_tf.tasks.classification import PROBLEM_TYPES, ClassificationTask, InputExample
+from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
 from bert_tf.tasks.of_checkpoint import are_unnamed, spelled_as
+from bert_tf.tasks.problem_types import PROBLEM_TYPES
 from bert_tf.tasks.tables import TableLayout, are_measurements, infer_labels, read_examples
 from bert_tf.training.checkpoints import latest_checkpoint
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from bert_tf.data.readers import SEPARATORS, TABLE_FORMATS
 from bert_tf.finetuning.options import SPLITS, FineTuningOptions
 from bert_tf.options import option
-from bert_tf.tasks.classification import POOLINGS, PROBLEM_TYPES
+from bert_tf.tasks.classification import POOLINGS
 from bert_tf.tasks.glue import GLUE_TASKS
+from bert_tf.tasks.problem_types import PROBLEM_TYPES
 
 
 @dataclass(frozen=True, kw_only=True)

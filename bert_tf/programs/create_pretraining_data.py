@@ -129,9 +129,8 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     flags.
 
     Raises:
-        ValueError: a glob matches nothing, text is not UTF-8 (the message has file and byte
-            offset), the corpus has no text, the vocabulary lacks a special token, an output file is
-            named twice or is an input, or records with other flags exist.
+        ValueError: a glob matches nothing, text is not UTF-8, the corpus has no text, the vocabulary
+            lacks a special token, an output file is named twice, or other records exist.
     """
     start = time.monotonic()
     input_files = expand_files(options.input_file, folders=True)

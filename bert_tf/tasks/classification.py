@@ -6,7 +6,6 @@ Shapes: B batch, S sequence, L labels (1 output for a number), W windows, N exam
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +17,15 @@ from bert_tf.data.features import FeatureSpec
 from bert_tf.data.packing import PackedSequence
 from bert_tf.data.record_cache import chunks_of, content_key, write_parts
 from bert_tf.data.record_makers import SentenceRecords, SentenceRow
-from bert_tf.metrics import basic
 from bert_tf.modeling.models import BertForSequenceClassification
 from bert_tf.tasks.base import ExampleTask, Tensors
+from bert_tf.tasks.problem_types import (
+    PROBLEM_TYPES,
+    Label,
+    ProblemType,
+    problem_type_of,
+)
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training import losses
-from bert_tf.training.losses import Loss
 
 logger = logging.getLogger(__name__)
 
@@ -307,139 +309,3 @@ def _check_metrics(names: Sequence[str], kind: ProblemType, num_labels: int) -> 
             raise ValueError(
                 f"The metric 'f1' needs two labels, but there are {num_labels}. Use f1_macro."
             )
-
-
-# The label of an example: a name, names, a number; None if unknown.
-Label = str | tuple[str, ...] | float | None
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
-Metric = Callable[[np.ndarray, np.ndarray], float]  # predictions, labels
-
-
-@dataclass(frozen=True)
-class ProblemType:
-    """One type of label.
-
-    Args:
-        name: value of --problem_type.
-        huggingface: `problem_type` in Hugging Face's config.json.
-        has_labels: whether the outputs have names; otherwise the single output is a number.
-        metrics: name -> function of (predictions, labels), as in `predictions` and the records.
-        default_metrics: reported unless the user chooses others.
-        feature: number of labels -> `label_ids` in the records.
-        encode: (label, id of each name) -> the value of that feature.
-        loss: weights of the labels or None -> the training loss.
-        mean_loss: (logits [N, L], labels) -> unweighted mean of that loss.
-        predictions: logits [N, L] -> values that the metrics compare with the labels.
-        shown: logits [N, L] -> rows of `test_results.tsv`.
-    """
-
-    name: str
-    huggingface: str
-    has_labels: bool
-    metrics: Mapping[str, Metric]
-    default_metrics: tuple[str, ...]
-    feature: Callable[[int], FeatureSpec]
-    encode: Callable[[Any, Mapping[str, int]], Any]
-    loss: Callable[[Sequence[float] | None], Loss]
-    mean_loss: Callable[[np.ndarray, np.ndarray], float]
-    predictions: Callable[[np.ndarray], np.ndarray]
-    shown: Callable[[np.ndarray], np.ndarray]
-
-
-def _one_id(label: str, ids: Mapping[str, int]) -> int:
-    _check_known([label], ids)
-    return ids[label]
-
-
-def _many_ids(label: Sequence[str], ids: Mapping[str, int]) -> np.ndarray:
-    _check_known(label, ids)
-    values = np.zeros(len(ids), np.float32)
-    values[[ids[name] for name in label]] = 1.0
-    return values
-
-
-def _number(label: float, ids: Mapping[str, int]) -> float:
-    try:
-        value = float(label)
-    except (TypeError, ValueError):
-        value = math.nan
-    if not abs(value) <= _FLOAT32_MAX:
-        raise ValueError(
-            f"the label is {label!r}, but must be a finite number for problem_type=regression."
-        )
-    return value
-
-
-def _check_known(labels: Sequence[str], ids: Mapping[str, int]) -> None:
-    for label in labels:
-        if label not in ids:
-            raise ValueError(
-                f"the label is {label!r}, but the labels of this task are "
-                f"{', '.join(map(repr, ids))}."
-            )
-
-
-SINGLE_LABEL = ProblemType(
-    name="single_label",
-    huggingface="single_label_classification",
-    has_labels=True,
-    metrics={
-        "accuracy": basic.accuracy,
-        "f1": basic.f1,
-        "f1_macro": basic.f1_macro,
-        "matthews_correlation": basic.matthews_correlation,
-    },
-    default_metrics=("accuracy",),
-    feature=lambda num_labels: FeatureSpec("label_ids", role="label", output="logits"),
-    encode=_one_id,
-    loss=losses.classification_loss,
-    mean_loss=basic.mean_cross_entropy,
-    predictions=lambda logits: logits.argmax(axis=-1),
-    shown=basic.softmax,
-)
-MULTI_LABEL = ProblemType(
-    name="multi_label",
-    huggingface="multi_label_classification",
-    has_labels=True,
-    metrics={
-        "f1_micro": basic.multi_label_f1_micro,
-        "f1_macro": basic.multi_label_f1_macro,
-        "accuracy": basic.exact_match,
-    },
-    default_metrics=("f1_micro", "f1_macro", "accuracy"),
-    feature=lambda num_labels: FeatureSpec(
-        "label_ids", (num_labels,), dtype="float32", role="label", output="logits"
-    ),
-    encode=_many_ids,
-    loss=losses.multi_label_loss,
-    mean_loss=basic.mean_sigmoid_cross_entropy,
-    predictions=lambda logits: (logits > 0).astype(np.int32),  # a probability above one half
-    shown=basic.sigmoid,
-)
-REGRESSION = ProblemType(
-    name="regression",
-    huggingface="regression",
-    has_labels=False,
-    metrics={
-        "pearson": basic.pearson,
-        "spearman": basic.spearman,
-        "mean_absolute_error": basic.mean_absolute_error,
-    },
-    default_metrics=("pearson", "spearman"),
-    feature=lambda num_labels: FeatureSpec(
-        "label_ids", dtype="float32", role="label", output="logits"
-    ),
-    encode=_number,
-    loss=lambda weights: losses.regression_loss(),
-    mean_loss=lambda logits, labels: basic.mean_squared_error(logits[:, 0], labels),
-    predictions=lambda logits: logits[:, 0],
-    shown=lambda logits: logits.astype(np.float64),
-)
-PROBLEM_TYPES = {kind.name: kind for kind in (SINGLE_LABEL, MULTI_LABEL, REGRESSION)}
-
-
-def problem_type_of(config: BertConfig, labels: Sequence[str]) -> ProblemType:
-    """Return the type in Hugging Face's config.json. Default, as there: one output is a number."""
-    stated = config.extra.get("problem_type")
-    default = REGRESSION if len(labels) == 1 else SINGLE_LABEL
-    return next((kind for kind in PROBLEM_TYPES.values() if kind.huggingface == stated), default)

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bert_tf.data.readers import TableRow, read_table
-from bert_tf.tasks.classification import InputExample, Label
+from bert_tf.tasks.classification import InputExample
+from bert_tf.tasks.problem_types import Label
 
 _MOST_DECIMAL_CLASSES = 20
 _TRUTH = {"0": False, "1": True, "false": False, "true": True}

@@ -100,9 +100,7 @@ def test_a_text_is_no_list_of_choices(chooser):
 def test_the_folder_of_another_program_is_refused(ner_model, swag_model):
     with pytest.raises(ValueError, match=r"multiple_choice, .*output_dir of run_ner"):
         EntityRecognizer(str(swag_model))
-    with pytest.raises(
-        ValueError, match=r"token_classification, .*output_dir of run_swag"
-    ):
+    with pytest.raises(ValueError, match=r"token_classification, .*output_dir of run_swag"):
         ChoicePredictor(str(ner_model))
 
 

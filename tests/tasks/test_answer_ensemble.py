@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from bert_tf.tasks.answer_decoding import AnswerSettings, combine, read_nbest
+from bert_tf.tasks.answer_decoding import AnswerSettings
+from bert_tf.tasks.answer_ensemble import combine, read_nbest
 
 
 def entries(**probabilities):

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.records import read_records
-from bert_tf.tasks.classification import SINGLE_LABEL, ClassificationTask, InputExample
+from bert_tf.tasks.classification import ClassificationTask, InputExample
+from bert_tf.tasks.problem_types import SINGLE_LABEL
 from bert_tf.tokenization import FullTokenizer
 
 # ids: 0 [PAD], 1 [UNK], 2 [CLS], 3 [SEP], 4 the, 5 dog, 6 barked, 7 ##s
