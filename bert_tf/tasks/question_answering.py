@@ -192,11 +192,7 @@ class QuestionAnsweringTask(ExampleTask):
         return tf.pad(tensor, [[0, 0], [0, self.max_seq_length - tf.shape(tensor)[1]]])
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Raise: the official metrics compare texts, which records do not contain.
-
-        Raises:
-            ValueError: always.
-        """
+        """Raise ValueError, because the official metrics compare texts."""
         raise ValueError(
             "The official metrics of SQuAD compare texts, which records do not contain. Use "
             "`AskedQuestions.metrics`, or run_squad."
@@ -390,12 +386,9 @@ def _row_of(window: Window) -> WindowRow:
 
 def window_features(max_seq_length: int) -> tuple[FeatureSpec, ...]:
     """Return the features of a window's record."""
-    return (
-        FeatureSpec("unique_ids", role="id"),
-        FeatureSpec("input_ids", (max_seq_length,)),
-        FeatureSpec("input_mask", (max_seq_length,)),
-        FeatureSpec("segment_ids", (max_seq_length,)),
-    )
+    names = ("input_ids", "input_mask", "segment_ids")
+    inputs = (FeatureSpec(name, (max_seq_length,)) for name in names)
+    return (FeatureSpec("unique_ids", role="id"), *inputs)
 
 
 # Extra features of a record for training. The last is unused, as in the reference.
