@@ -26,16 +26,16 @@ def attribution_section(tokens: Sequence[str], found: Attributions, output: str)
     order = [int(i) for i in largest if found.values[i]]
     rows = [[tokens[i], i, float(found.values[i])] for i in order]
     note = (
-        f"Integrated gradients of the {output}: blue speaks for it, orange against. All values add up "
-        f"to {found.values.sum():+.3f}, from {found.baseline:.3f} with [MASK] in the place of every "
-        f"word to {found.output:.3f} (what the sum is off by: {found.gap:+.4f}). Point at a token for "
+        f"Integrated gradients of the {output}. Blue tokens support it, orange tokens oppose it. The "
+        f"values add up to {found.values.sum():+.3f}, from {found.baseline:.3f} with [MASK] instead of "
+        f"every word to {found.output:.3f} (error of the sum: {found.gap:+.4f}). Point at a token for "
         "its value."
     )
     parts = [
         {"kind": "tokens", "tokens": list(tokens), "values": found.values.tolist()},
-        {"kind": "signed_bars", "label": "What the strongest tokens count for", "rows": rows},
+        {"kind": "signed_bars", "label": "Contribution of the strongest tokens", "rows": rows},
     ]
-    return Section("What each token counts for", parts, note, wide=True)
+    return Section("Contribution of each token", parts, note, wide=True)
 
 
 def span_section(
@@ -61,7 +61,7 @@ def span_section(
         "end": end.tolist()[: len(tokens)],
         "chosen": chosen,
     }
-    return Section("Where the answer starts and ends", [part], note, wide=True)
+    return Section("Start and end of the answer", [part], note, wide=True)
 
 
 def opening_head(tokens: Sequence[str], probabilities: np.ndarray) -> list[int]:
@@ -97,10 +97,10 @@ def attention_section(tokens: Sequence[str], probabilities: np.ndarray) -> Secti
         "levels": base64.b64encode(levels.tobytes()).decode("ascii"),
     }
     note = (
-        "Each small picture is a head: a row for each token, stronger where it takes more from the "
-        "token of that column. Choose one to see it large: lines go from a token on the left to those "
-        "on the right that it takes from. Point at a token to see its lines alone, click to hold it. "
-        "The arrow keys go from head to head. The page opens on the head whose words point most "
-        "clearly each at another word, not the one beside it."
+        "Each small picture is a head. A row shows the attention of one token to the tokens of the "
+        "columns. Choose a head to enlarge it: lines connect a token on the left with the tokens on the "
+        "right that it attends to. Point at a token to see only its lines, click to keep them. The "
+        "arrow keys move between heads. The page opens on the head whose words point most clearly at "
+        "different words that are not next to them."
     )
     return Section("Attention", [part], note, wide=True)

@@ -24,9 +24,9 @@ def best_of_runs(folder: str, step: float) -> str:
     if best.get("step") != step:
         return ""
     text = (
-        f"These figures are of {best['name']}, the best of {best['runs']} runs by {best['metric']}."
+        f"These metrics are of {best['name']}, the best of {best['runs']} runs by {best['metric']}."
     )
     if best["seeds"] > 1:
         listed = ", ".join(f"{name} {m:.4g} ± {d:.2g}" for name, (m, d) in best["mean_std"].items())
         text += f" Mean and standard deviation over {best['seeds']} seeds: {listed}."
-    return f"{text} The best run's figures are optimistic."
+    return f"{text} The best run's metrics are optimistic."

@@ -66,7 +66,7 @@ def _of_one_label(task, examples, logits, labels) -> list[Section]:
             predictions != labels,
             _with_probability([task.labels[index] for index in labels], of_label),
             _with_probability([task.labels[index] for index in predictions], confidence),
-            "the least probability of the right label first",
+            "the lowest probability of the right label first",
         ),
     ]
 
@@ -93,7 +93,7 @@ def _of_labels(task, examples, logits, labels) -> list[Section]:
             (predictions != labels).any(axis=1),
             _with_probability([_names(task.labels, row) for row in labels], np.exp(-losses)),
             [_names(task.labels, row) for row in predictions],
-            "the least probability of exactly the right labels first",
+            "the lowest probability of exactly the right labels first",
         ),
     ]
 
@@ -106,7 +106,7 @@ def _of_numbers(task, examples, logits, labels) -> list[Section]:
         Section(
             "Predicted and known",
             [line_chart(_sample(points), "label", "predicted", dots=True, diagonal=True)],
-            "Each dot is an example; on the dashed line the prediction is right.",
+            "Each dot is an example. Predictions on the dashed line are right.",
         ),
         Section(
             "Errors",
@@ -128,7 +128,7 @@ def _of_numbers(task, examples, logits, labels) -> list[Section]:
             np.ones(len(labels), bool),
             [f"{label:.4g}" for label in labels],
             [f"{n:.4g} (off by {e:.4g})" for n, e in zip(numbers, errors, strict=True)],
-            "the largest distance of prediction and label first",
+            "the largest distance between prediction and label first",
         ),
     ]
 
@@ -146,7 +146,7 @@ def _confusions(names: Sequence[str], predictions: np.ndarray, labels: np.ndarra
     counts = np.zeros((len(names), len(names)), int)
     np.add.at(counts, (labels, predictions), 1)
     if len(names) <= _MOST_LABELS:
-        note = "Rows are the labels, columns what the model said; shares are of the row."
+        note = "Rows are the labels, columns the predictions. Fractions are of the row."
         return Section("Confusion matrix", [matrix(names, names, counts.tolist())], note)
     np.fill_diagonal(counts, 0)
     order = np.argsort(-counts, axis=None, kind="stable")[:_MOST_LABELS]

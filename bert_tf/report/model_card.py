@@ -193,17 +193,16 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
     own = set(re.findall(r"^([\w-]+):", before, re.M))
     lines = [f"{name}: {value}" for name, value in values.items() if value and name not in own]
     stated = (
-        f"`{license}`, as whoever made it has stated."
+        f"`{license}`, as stated by the author."
         if license != NO_LICENSE
-        else "Nobody has stated one. It depends on the weights that the model started from and on its "
-        "data as well."
+        else "Not stated. It depends on the initial weights and on the data."
     )
     use = _use_of_ours(entry, facts["arguments"])
     parts = {
         "Model": _table(_model_rows(folder, facts)),
         "Data": _table(facts["data"]) if "data" in facts else None,
         "Training": _training(entry, facts["training"]) if "training" in facts else None,
-        "Figures": _figures(folder, facts),
+        "Metrics": _figures(folder, facts),
         "Conversion": _conversion(facts["conversion"]) if "conversion" in facts else None,
         "Use": f"{_use_of_transformers(architecture)}\n\n{use}" if architecture else use,
         "Licence": stated,
@@ -218,7 +217,7 @@ def _training(entry: TaskType | None, training: Mapping[str, Any]) -> str:
     by = f"`{entry.program}`: " if entry and entry.program else ""
     flags = "\n".join(training["flags"])
     return (
-        f"{by}{training['step']:,} steps of {training['train_batch_size']:,} examples. The flags that "
+        f"{by}{training['step']:,} steps of {training['train_batch_size']:,} examples. Flags that "
         f"differ from their defaults:\n\n```\n{flags}\n```\n\n{training['versions']}"
     )
 
@@ -293,7 +292,7 @@ def _figures(folder: str, facts: Mapping[str, Any]) -> str | None:
             tables.append(f"`{os.path.basename(path)}`:\n\n{_table(rows)}")
     if tables:
         return "\n\n".join(filter(None, [*tables, best_of_runs(folder, step)]))
-    return facts.get("figures", None if step is None else "It has not been evaluated.")
+    return facts.get("figures", None if step is None else "Not evaluated.")
 
 
 def _use_of_ours(entry: TaskType | None, arguments: Mapping[str, Any]) -> str:
@@ -312,9 +311,9 @@ def _use_of_ours(entry: TaskType | None, arguments: Mapping[str, Any]) -> str:
     if not entry.program:
         return text
     return (
-        f"{text}\n\n`{entry.program} --do_eval --init_checkpoint=FOLDER` evaluates it on other data, "
-        f"`{entry.program} --do_train --init_checkpoint=FOLDER` trains on from its weights, and "
-        "`export_saved_model --model_dir=FOLDER` makes a SavedModel."
+        f"{text}\n\n`{entry.program} --do_eval --init_checkpoint=FOLDER` evaluates it on other data. "
+        f"`{entry.program} --do_train --init_checkpoint=FOLDER` trains from its weights. "
+        "`export_saved_model --model_dir=FOLDER` writes a SavedModel."
     )
 
 
@@ -328,7 +327,7 @@ def _use_of_transformers(architecture: str) -> str:
 
 
 def _shown(flag: str, value: Any) -> str:
-    """Return the value of a flag; of a path the last part."""
+    """Return the value of a flag; only the last part of a path."""
     if not flag.endswith(("_file", "_dir", "_checkpoint")) or value.startswith(SCHEME):
         return str(value)
     return ",".join(os.path.basename(part.strip().rstrip("/")) for part in value.split(","))

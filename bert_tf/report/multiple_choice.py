@@ -55,6 +55,6 @@ def choice_sections(questions: Sequence[Question], logits: np.ndarray) -> list[S
             ["question", "answer", "predicted", "where"],
             rows,
             len(wrong),
-            "the least probability of the right answer first",
+            "the lowest probability of the right answer first",
         ),
     ]

@@ -103,7 +103,7 @@ def _origin(command: Command, folder: str) -> Section:
     parts = [paragraph(f"{name}: ", value) for name, value in rows if value]
     parts.append({"kind": "command", "text": " \\\n    ".join(lines)})
     return Section(
-        "Checkpoint and command", parts, "Flags at their defaults are left out.", wide=True
+        "Checkpoint and command", parts, "Flags at their defaults are omitted.", wide=True
     )
 
 
@@ -152,7 +152,7 @@ def learning_curve(metrics_file: str) -> list[Section]:
             try:
                 values = json.loads(line)
             except json.JSONDecodeError:  # a killed process may leave half a line
-                logger.warning("%s:%d: invalid JSON, left out of the curve", metrics_file, number)
+                logger.warning("%s:%d: invalid JSON, omitted from the curve", metrics_file, number)
                 continue
             kind, step = values.pop("kind"), values.pop("step")
             for between, rate in values.pop("learning_rates", {}).items():
@@ -166,7 +166,7 @@ def learning_curve(metrics_file: str) -> list[Section]:
         named = {name.replace("eval eval_", "dev "): value for name, value in losses.items()}
         # The loss of one step is noisy. Means of neighbours show the trend.
         chart = line_chart(named, "step", "loss", most_points=60)
-        note = "The loss of the training set is a mean over the steps since the point before."
+        note = "The training loss is a mean over the steps since the previous point."
         sections.append(Section("Learning curve", [chart], note))
     metrics = {
         name.removeprefix("eval eval_"): values
@@ -175,7 +175,7 @@ def learning_curve(metrics_file: str) -> list[Section]:
     }
     if metrics:
         chart = line_chart(metrics, "step", "")
-        sections.append(Section("On the dev set while training", [chart]))
+        sections.append(Section("Dev set during training", [chart]))
     if "train learning_rate" in series:
         rate = {"learning rate": series["train learning_rate"]}
         chart = line_chart(rate, "step", "learning rate", means=False)

@@ -104,10 +104,10 @@ def _groups(
 def _by_threshold(
     answers: Mapping[str, Sequence[str]], predictions: Mapping[str, Prediction]
 ) -> Section:
-    """F1 for every threshold of null_odds.json."""
+    """Return F1 for every threshold of null_odds.json."""
     forced = scores_v2(answers, {name: predictions[name].best_answer for name in answers})
     names = sorted(answers, key=lambda name: predictions[name].null_odds)
-    # A question is answered where its odds are not above the threshold.
+    # A question gets an answer if its odds are not above the threshold.
     gains = [forced[name].f1 - (not answers[name]) for name in names]
     f1 = (sum(not texts for texts in answers.values()) + np.cumsum(gains)) / len(names)
     odds = [predictions[name].null_odds for name in names]
@@ -116,7 +116,7 @@ def _by_threshold(
     return Section(
         "By threshold",
         [line_chart({"F1": points}, "null_score_diff_threshold", "F1", most_points=200)],
-        "A question gets no answer where its entry in null_odds.json is above the threshold.",
+        "A question gets no answer if its entry in null_odds.json is above the threshold.",
     )
 
 

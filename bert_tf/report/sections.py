@@ -41,13 +41,13 @@ def calibration(
             line_chart(
                 {"model": points},
                 "probability given",
-                "share that came true",
+                "fraction of right predictions",
                 x_range=(low, 1.0),
                 y_range=(0.0, 1.0),
                 diagonal=True,
             )
         ],
-        "A model that knows how sure it is lies on the dashed line; below it is too sure. "
+        "A calibrated model is on the dashed line. An overconfident one is below it. "
         f"Mean distance (expected calibration error): {gaps:.3f}.",
     )
 
@@ -63,11 +63,11 @@ def hardest_errors(
         order: text on the order of the rows.
     """
     if not rows:
-        return Section("Hardest errors", [paragraph("There is no error.")], wide=True)
+        return Section("Hardest errors", [paragraph("No errors.")], wide=True)
     return Section(
         "Hardest errors",
         [table(header, rows, texts=True)],
-        f"{len(rows)} of {num_errors}, {order}. A wrong label in the data shows here too.",
+        f"{len(rows)} of {num_errors}, {order}. Wrong labels in the data also appear here.",
         wide=True,
     )
 

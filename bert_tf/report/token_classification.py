@@ -111,10 +111,10 @@ def _confusions(
     rows = [*kinds, _NOTHING]
     cells = [[counts[row, column] for column in columns] for row in rows]
     return Section(
-        "What is taken for what",
+        "Confusion of types",
         [matrix(rows, columns, cells)],
-        f'Rows are the entities in the data, columns what the model said. "{_BOUNDS}": the type is '
-        "right, the first or last word is not.",
+        f'Rows are the entities in the data, columns the predictions. "{_BOUNDS}": the type is right, '
+        "the first or last word is not.",
     )
 
 
@@ -147,8 +147,8 @@ def _errors(
         for sentence, errors in wrong[:MOST_ERRORS]
     ]
     if not rows:
-        return Section("Errors", [paragraph("There is no error.")], wide=True)
-    note = f"{len(rows)} of {len(wrong)} sentences with an error, those with the most first."
+        return Section("Errors", [paragraph("No errors.")], wide=True)
+    note = f"{len(rows)} of {len(wrong)} sentences with errors, most errors first."
     header = ["sentence", counted, "predicted", "errors", "where"]
     return Section("Errors", [table(header, rows, texts=True)], note, wide=True)
 

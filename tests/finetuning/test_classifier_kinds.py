@@ -466,4 +466,4 @@ def test_the_dev_set_is_looked_at_while_training(pretrained, tmp_path):
         json.loads(line) for line in (tmp_path / "output/metrics.jsonl").read_text().splitlines()
     ]
     assert [line["step"] for line in lines if line["kind"] == "eval"] == [8, 16]
-    assert "On the dev set while training" in (tmp_path / "output/report.html").read_text()
+    assert "Dev set during training" in (tmp_path / "output/report.html").read_text()

@@ -52,7 +52,11 @@ def test_the_page_holds_the_attention_of_every_head(page):
         (lambda: tiny.classifier("multi_label"), "the cat", ["log-odds of"]),
         (lambda: tiny.classifier(is_pair=True), "the cat ||| a dog", ["the cat | a dog"]),
         (lambda: tiny.classifier(doc_stride=4), tiny.TEXTS[3], ["the first of"]),
-        (tiny.answerer, "who sat ? ||| the cat sat on a mat", ["starts and ends", "probability"]),
+        (
+            tiny.answerer,
+            "who sat ? ||| the cat sat on a mat",
+            ["Start and end of the answer", "probability"],
+        ),
         (tiny.chooser, "who ? ||| a dog ||| a cat", ["score of the best choice", '"a dog", 0.']),
         (tiny.pretrained, "the [MASK] sat", ["[MASK] at position 2"]),
         (lambda: tiny.trained(None), "the cat ||| a dog", ['["tokens", "7"]']),

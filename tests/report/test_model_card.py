@@ -64,7 +64,7 @@ def test_the_card_of_a_classifier_says_what_it_is_of_what_data_and_how_good(sent
     assert data["`--train_file`"] == "`train.tsv`"
     assert data["records to train on"] == "90"
     results = read_results(sentence_model)
-    figures = rows(section(sentence_model, "Figures"))
+    figures = rows(section(sentence_model, "Metrics"))
     assert float(figures["`eval_accuracy`"]) == pytest.approx(results["eval_accuracy"], rel=1e-5)
     assert figures["`global_step`"] == str(int(results["global_step"]))
 
@@ -88,7 +88,7 @@ def test_the_card_of_a_pre_training_tells_its_corpus(pretrained):
     data = section(pretrained, "Data")
     assert rows(data)["`--input_file`"] == "`train.tf_record`"
     assert re.search(r"`train.txt`: 40 documents, \d+ sentences, [\d,]+ tokens", data)
-    assert rows(section(pretrained, "Figures"))["`masked_lm_loss`"]
+    assert rows(section(pretrained, "Metrics"))["`masked_lm_loss`"]
 
 
 def test_the_number_of_parameters_is_that_of_the_model(pretrained):
@@ -123,7 +123,7 @@ def test_a_later_evaluation_brings_the_figures_up_to_date(pretrained, mood_table
     write_results(f"{tmp_path}/test_results.txt", {"test_f1": 0.5, "global_step": 1}, "of before")
     short_training(pretrained, mood_tables, tmp_path, do_eval=False)
     before = card(tmp_path)
-    assert section(tmp_path, "Figures").strip() == "It has not been evaluated."
+    assert section(tmp_path, "Metrics").strip() == "Not evaluated."
     run_classifier(
         ClassifierOptions(
             output_dir=str(tmp_path),
@@ -134,10 +134,10 @@ def test_a_later_evaluation_brings_the_figures_up_to_date(pretrained, mood_table
             report=False,
         )
     )
-    figures = rows(section(tmp_path, "Figures"))
+    figures = rows(section(tmp_path, "Metrics"))
     assert "`eval_accuracy`" in figures and "`test_f1`" not in figures  # which is of another step
     after = card(tmp_path)
-    assert after.partition("\n## Figures\n")[0] == before.partition("\n## Figures\n")[0]
+    assert after.partition("\n## Metrics\n")[0] == before.partition("\n## Metrics\n")[0]
     assert after.partition("\n## Use\n")[2] == before.partition("\n## Use\n")[2]
 
 
@@ -162,16 +162,16 @@ def test_text_outside_the_markers_is_the_users_and_stays(trained):
     assert card(trained).startswith("---\nlanguage: en\nlicense: mit\n")
     assert card(trained).endswith("-->\nThanks to all.\n")
     assert card(trained).count("license:") == 1  # the user's has precedence over ours
-    assert "`mit`, as whoever made it has stated." in section(trained, "Licence")
-    assert rows(section(trained, "Figures"))["`eval_f1`"] == "0.25"
+    assert "`mit`, as stated by the author." in section(trained, "Licence")
+    assert rows(section(trained, "Metrics"))["`eval_f1`"] == "0.25"
 
 
 def test_a_card_with_line_ends_of_windows_is_read(trained):
     text = card(trained).replace("---\n", "---\nlicense: mit\n", 1)
     (trained / "README.md").write_bytes(text.replace("\n", "\r\n").encode())
     write_other_results(trained)
-    assert "`mit`, as whoever made it has stated." in section(trained, "Licence")
-    assert rows(section(trained, "Figures"))["`eval_f1`"] == "0.25"
+    assert "`mit`, as stated by the author." in section(trained, "Licence")
+    assert rows(section(trained, "Metrics"))["`eval_f1`"] == "0.25"
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_our_own_card_is_written_anew(trained, pretrained, mood_tables):
     changes = {"num_train_epochs": 12.4, "license": "cc-by-4.0"}
     short_training(pretrained, mood_tables, trained, **changes)
     assert "\nlicense: cc-by-4.0\n" in card(trained)
-    assert "`cc-by-4.0`, as whoever made it has stated." in section(trained, "Licence")
+    assert "`cc-by-4.0`, as stated by the author." in section(trained, "Licence")
     assert f": {step + 2} steps of 16 examples" in section(trained, "Training")
 
 
@@ -230,7 +230,7 @@ def test_the_facts_of_the_best_of_several_runs_move_up_and_a_persons_page_stays(
         model_card.write_card(str(output_dir))
         assert card(output_dir) == page or page is None
         if page is None:
-            assert section(output_dir, "Figures").startswith(section(trained, "Figures"))
+            assert section(output_dir, "Metrics").startswith(section(trained, "Metrics"))
             assert section(output_dir, "Training") == section(trained, "Training")
 
 
@@ -251,7 +251,7 @@ def test_a_conversion_for_transformers_keeps_what_is_known_and_says_how_it_is_lo
     pytest.importorskip("safetensors", reason="needs the extra [hf]")
     target = convert(trained, tmp_path / "there", "huggingface", license="mit")
     assert "\nlicense: mit\nlibrary_name: transformers\n" in card(target)
-    for title in ("Data", "Training", "Figures"):
+    for title in ("Data", "Training", "Metrics"):
         assert section(target, title) == section(trained, title)
     assert "--init_checkpoint=run\n" in section(target, "Conversion")
     assert "import AutoTokenizer, BertForSequenceClassification" in section(target, "Use")
@@ -261,7 +261,7 @@ def test_a_conversion_for_transformers_keeps_what_is_known_and_says_how_it_is_lo
     assert "label" in capsys.readouterr().out
     back = convert(target, tmp_path / "back", "tf1")
     assert "\nlicense: mit\nlibrary_name: bert_tf\n" in card(back)
-    assert section(back, "Figures") == section(trained, "Figures")
+    assert section(back, "Metrics") == section(trained, "Metrics")
 
 
 def test_a_conversion_takes_the_licence_of_a_users_page_and_the_facts_of_the_folder(
@@ -278,12 +278,12 @@ def test_a_conversion_takes_the_licence_of_a_users_page_and_the_facts_of_the_fol
     (trained / model_card.FACTS_FILE).unlink()
     target = convert(trained, tmp_path / "without", "tf1")
     assert "\nlicense: other\n" in card(target)
-    assert not {"## Data", "## Training", "## Figures"} & set(card(target).splitlines())
+    assert not {"## Data", "## Training", "## Metrics"} & set(card(target).splitlines())
 
 
 def test_labels_with_signs_of_markdown_stay_in_their_cell():
     assert model_card._code("a|b") == "`a\\|b`"
-    assert model_card._code("a`b\n## Figures") == "`` a`b ## Figures ``"
+    assert model_card._code("a`b\n## Metrics") == "`` a`b ## Metrics ``"
 
 
 def test_figures_are_short_and_words_stay_words():

@@ -50,7 +50,7 @@ def page(tmp_path):
 
 TITLES = [
     *("Confusion matrix", "F1 by label", "Calibration", "Hardest errors"),
-    *("Learning curve", "On the dev set while training", "Learning rate"),
+    *("Learning curve", "Dev set during training", "Learning rate"),
 ]
 
 
@@ -149,7 +149,7 @@ def test_the_hardest_errors_are_those_that_the_model_was_surest_of():
     rows = cells(found)
     assert [row[0] for row in rows] == ["text 1", "text 0", "text 2"]
     assert rows[0][1:] == ["yes (0.00669)", "no (0.993)", "d:1"]
-    assert "3 of 3, the least probability of the right label first" in found.note
+    assert "3 of 3, the lowest probability of the right label first" in found.note
     right = [float(re.search(r"\((.+)\)", row[1])[1]) for row in rows]
     assert right == sorted(right)
 
@@ -157,7 +157,7 @@ def test_the_hardest_errors_are_those_that_the_model_was_surest_of():
 def test_without_errors_it_says_so():
     task = ClassificationTask(["no", "yes"], 8)
     found = sections_of(task, [[1, 0]], [0])["Hardest errors"]
-    assert part_of(found, "paragraph")["text"] == "There is no error."
+    assert part_of(found, "paragraph")["text"] == "No errors."
 
 
 def test_calibration_is_the_distance_between_what_was_said_and_what_came_true():

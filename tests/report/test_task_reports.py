@@ -118,7 +118,7 @@ def test_entities_are_shown_by_type_with_what_was_taken_for_what():
     found = by_title(entity_sections([sentence], [actual], [guessed], scores))
     assert bar(found["F1 by entity type"], "PER") == (0, 2)
     assert [row[0] for row in cells(found["Counts by entity type"])] == ["LOC", "PER"]
-    assert part_of(found["What is taken for what"], "matrix")["counts"] == [
+    assert part_of(found["Confusion of types"], "matrix")["counts"] == [
         # LOC, PER, other words, (none)
         [0, 1, 0, 0],  # Rome
         [0, 0, 1, 1],  # Ann Lee, Bob
@@ -154,7 +154,7 @@ def test_where_all_entities_are_right_the_report_says_so():
     labels = ["O", "B-X"]
     sentence = Sentence(("a", "b"), tuple(labels), 0, "f", 1)
     found = by_title(entity_sections([sentence], [labels], [labels], conlleval([labels], [labels])))
-    assert part_of(found["Errors"], "paragraph")["text"] == "There is no error."
+    assert part_of(found["Errors"], "paragraph")["text"] == "No errors."
 
 
 # ---- Choices ------------------------------------------------------------------------------------
