@@ -29,10 +29,7 @@ _STATE_FILE = "best.json"
 
 
 def copy_record(output_dir: str, target_dir: str) -> None:
-    """Copy the record of past evaluations, without weights, for a worker with its own folder.
-
-    All workers must decide alike whether training ends early.
-    """
+    """Copy the record of past evaluations, so that all workers agree on early stopping."""
     source, target = (
         os.path.join(folder, FOLDER, _STATE_FILE) for folder in (output_dir, target_dir)
     )

@@ -54,7 +54,6 @@ def run_once(
     """Run one model.
 
     Args:
-        devices: result of `options.make_strategy()`.
         further: extra sections of the report.
         asked: options of the command in the report; default: `options`.
     """
@@ -136,7 +135,6 @@ def outputs_of(
 
 
 def metrics_of(task: ClassificationTask, kept: dict[str, np.ndarray]) -> dict[str, float]:
-    """Return the metrics of the result of `outputs_of`."""
     return task.figures(kept["logits"], kept["label_ids"])
 
 

@@ -152,8 +152,6 @@ def training_batches(
     """Return an endless dataset of training batches.
 
     Args:
-        options: uses `train_batch_size` and `seed`.
-        lengths: one of `LENGTHS`.
         first_batch: number of batches to skip.
         num_parts: replicas that share a batch; rows are packed for each.
     """
@@ -251,7 +249,6 @@ def run_model(
 
     Args:
         max_batches: most batches to read; with "bucketed" the shortest examples.
-        lengths: one of `LENGTHS`; see `train`.
     """
     if isinstance(files, tf.data.Dataset):
         dataset = task.complete(files, seed=0)
@@ -331,12 +328,10 @@ def _without_needless_padding(
 
 
 def num_parameters(model: keras.Model) -> int:
-    """Return the number of all parameters."""
     return sum(math.prod(weight.shape) for weight in model.weights)
 
 
 def describe_model(model: keras.Model) -> str:
-    """Return one line for the log."""
     config = model.config
     millions = num_parameters(model) / 1e6
     return (

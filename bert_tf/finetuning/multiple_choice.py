@@ -123,11 +123,7 @@ def answer(
     name: str,
     batch_size: int,
 ) -> dict[str, float]:
-    """Answer a set. Return its metrics, or {} if a question has no known answer.
-
-    Args:
-        name: "eval" or "test".
-    """
+    """Answer the set "eval" or "test". Return its metrics, or {} if an answer is unknown."""
     logger.info("***** Running %s *****", "evaluation" if name == "eval" else "prediction")
     logger.info("  Num examples = %d", len(questions))
     options, kept = run.options, run.outputs(questions, name, batch_size)
@@ -152,11 +148,7 @@ def _named(results: Mapping[str, float], name: str) -> dict[str, float]:
 
 
 def write_predictions(path: str, questions: Sequence[Question], logits: np.ndarray) -> None:
-    """Write one JSON line per question.
-
-    Args:
-        logits: [questions, K]; values beyond a question's choices are ignored.
-    """
+    """Write one JSON line per question. `logits` [questions, K] may have padding."""
     with open_whole(path) as file:
         for question, row in zip(questions, softmax(logits), strict=True):
             probabilities = [float(p) for p in row[: len(question.choices)]]

@@ -84,20 +84,13 @@ class FineTuningOptions(TrainingOptions):
         return "full" if self.pad_to_max_length else "bucketed"
 
     def workers_for(self, num_sequences: int) -> int:
-        """Return the number of processes that make the records: --num_workers, or the fastest."""
+        """Return `num_workers`, or by default one process per 100,000 sequences."""
         if self.num_workers is not None:
             return self.num_workers
         return max(1, min(usable_cores(), num_sequences // _SEQUENCES_PER_WORKER))
 
     def require_files(self, files: Iterable[tuple[str, str]]) -> None:
-        """Raise if a required file is not given.
-
-        Args:
-            files: pairs (flag of an action, flag of the file that it needs).
-
-        Raises:
-            ValueError: a file is not given; the message names it.
-        """
+        """Raise ValueError if a file of the pairs (flag of an action, flag of its file) is missing."""
         for wanted, file in files:
             if getattr(self, wanted) and not getattr(self, file):
                 raise ValueError(f"`{wanted}` needs `{file}`.")

@@ -35,14 +35,10 @@ _NOTES_OF_RUNS = {TASK_FILE: "task", "training.json": "optimizer"}
 
 
 def check_output_folder(options: TrainingOptions, contents: Mapping[str, str]) -> None:
-    """Raise if the run would overwrite files of another program.
+    """Raise ValueError if the actions of `options` would overwrite files of another program.
 
     Args:
-        options: the folder, and the actions that write files.
         contents: name -> text of extra files to write. An existing file with the same lines is allowed.
-
-    Raises:
-        ValueError: --output_dir contains such files, and no sign of a bert_tf run.
     """
     cache = getattr(options, "feature_cache_dir", None)
     if cache and not options.do_train:  # leaves no sign of a run
@@ -54,14 +50,11 @@ def check_output_folder(options: TrainingOptions, contents: Mapping[str, str]) -
 
 
 def check_foreign_files(folder: str, names: Collection[str], contents: Mapping[str, str]) -> None:
-    """Raise if files would be overwritten in a folder without a sign of a bert_tf run.
+    """Raise ValueError if files would be overwritten in a folder without a sign of a bert_tf run.
 
     Args:
         names: files to write.
         contents: name -> text of extra files to write. An existing file with the same lines is allowed.
-
-    Raises:
-        ValueError: the folder contains such files.
     """
     there = _names_in(folder)
     if _is_of_a_run(folder, there):

@@ -287,10 +287,9 @@ def write_answers(
     about: Mapping[str, Any],
     folder: str,
 ) -> dict[str, float]:
-    """Write the reference's three files. If the answers are known, also write the metrics and report.
+    """Write the reference's three files. Return {} unless the answers are known.
 
-    Returns:
-        The contents of `eval_results.txt`, {} without answers.
+    With known answers, write and return the metrics in `eval_results.txt`, and write the report.
     """
     files = {
         "predictions.json": {name: p.text for name, p in predictions.items()},

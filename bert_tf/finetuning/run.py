@@ -58,7 +58,6 @@ class Run(Generic[KindOfTask, Options]):
         return self.setup.tokenizer
 
     def path(self, name: str) -> str:
-        """Return the path of a file in the folder."""
         return os.path.join(self.folder, name)
 
     def records(self, examples: Sequence[Any], name: str, task: ExampleTask | None = None) -> str:
@@ -146,13 +145,10 @@ class Program(abc.ABC, Generic[KindOfTask, Options]):
 def fine_tune(
     program: Program, options: Options, devices: tf.distribute.Strategy | None = None
 ) -> dict[str, float]:
-    """Train, evaluate and predict, as the options set.
+    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
 
     Args:
         devices: result of `options.make_strategy()`, if that was called before.
-
-    Returns:
-        The metrics of the evaluation, if any.
     """
     setup = Setup.for_task(options, program.task_type, devices, program.default_length)
     task, splits = program.read(options, setup)

@@ -301,10 +301,7 @@ def _require_weights(options: TrainingOptions) -> None:
 
 
 def check_same_architecture(output_dir: str, config: BertConfig) -> None:
-    """Raise if a folder contains checkpoints of another model.
-
-    The shapes of variables do not reveal every difference, such as the number of heads.
-    """
+    """Raise if a folder contains checkpoints of another model, even with the same shapes."""
     path = os.path.join(output_dir, "bert_config.json")
     if checkpoints.latest_checkpoint(output_dir) is None or not tf.io.gfile.exists(path):
         return

@@ -131,14 +131,11 @@ def cache_of(options: ClassifierOptions) -> str:
 def run_all(
     options: ClassifierOptions, devices: tf.distribute.Strategy, run_once: RunOnce
 ) -> dict[str, float]:
-    """Make the missing runs, keep the best model, then evaluate and predict with it.
+    """Make the missing runs, evaluate and predict with the best model, and return its results.
 
     Args:
         devices: result of `options.make_strategy()`.
         run_once: (options, devices, sections for the report, options for its command) -> results.
-
-    Returns:
-        The results of the best model.
 
     Raises:
         ValueError: --output_dir contains another model or runs with other flags, or several processes

@@ -34,7 +34,6 @@ FILE_NAMES: Mapping[str, Sequence[str]] = {
 
 
 def columns_of(options: NerOptions, split: str) -> Columns:
-    """Return the columns of the file of a split."""
     labelled = options.test_labels if split == "test" else True
     return Columns(options.word_column, options.label_column, labelled)
 
@@ -119,7 +118,7 @@ def read_data(
 def _scheme_and_labels(
     stated: str, splits: Splits, trained: TokenClassificationTask | None
 ) -> tuple[str, Sequence[str]]:
-    """Return those of the training set; without training, those of the model."""
+    """Return scheme and labels of the training set; without training, of the model."""
     if "train" in splits:
         labels = [sentence.labels for sentence in splits["train"]]
         scheme = find_scheme(labels) if stated == "auto" else stated

@@ -120,9 +120,9 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     """Learn a WordPiece vocabulary and write it with the configuration of a model.
 
     Raises:
-        ValueError: the folder has a vocabulary or cannot be written to, a glob matches nothing, a
-            text is not UTF-8 (the message has file and byte offset), the corpus has no text, or it
-            does not yield a vocabulary of that size.
+        ValueError: the folder has a vocabulary or cannot be written to, or a glob matches nothing. A
+            text is not UTF-8 (the message has file and byte offset). The corpus has no text, or does not
+            yield a vocabulary of that size.
     """
     start = time.monotonic()
     vocab_file = os.path.join(options.output_dir, "vocab.txt")

@@ -276,7 +276,6 @@ def _as_pairs(trained: TrainedModel, is_pair: bool) -> TrainedModel:
 
 
 def _without_task(head: str, options: ExportOptions) -> Served:
-    """Return the encoder or the masked LM of a folder or checkpoint."""
     checkpoint = read_checkpoint(options.model_dir)
     config = find_config(options.bert_config_file, checkpoint)
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)

@@ -198,13 +198,7 @@ def layer_vectors(
 
 @dataclass(frozen=True)
 class Features:
-    """Output for one example.
-
-    Args:
-        index: number of the input line, from 0.
-        tokens: T WordPieces.
-        vectors: float32 [L, T, H].
-    """
+    """Output for the input line `index`, from 0: T tokens and vectors, float32 [L, T, H]."""
 
     index: int
     tokens: Sequence[str]
@@ -217,7 +211,6 @@ class Shards:
 
     Args:
         output_file: name of the file, or stem of the names of several.
-        output_format: one of EXTRACTION_FORMATS.
         total: number of examples.
         examples_per_shard: None: all, or EXAMPLES_IN_MEMORY for npz.
     """
@@ -249,8 +242,7 @@ class Shards:
         """Return the number of examples already written. Remove the files of a different run.
 
         Args:
-            settings: all settings that change the vectors.
-            files: the input files.
+            settings: all settings that change the vectors, except the input `files`.
         """
         if len(self.paths) == 1:
             return 0

@@ -154,8 +154,7 @@ class PredictionOptions(Options):
 def predict(options: PredictionOptions) -> None:
     """Answer every input, in order. Memory does not grow with their number.
 
-    An invalid input gets {"error": "file:line: reason"}, and the others are still answered. A file that
-    does not match its format ends the run.
+    Invalid inputs get {"error": "file:line: reason"}. A file of another format ends the run.
     """
     files = options.files
     predictor = make_predictor(options)
@@ -187,7 +186,6 @@ def make_predictor(options: PredictionOptions) -> Predictor:
 
 
 def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
-    """Return the model for --task."""
     if options.task == "embeddings":
         return predictor.encoder(options.pooling, options.normalize)
     if options.task == "pseudo_perplexity":

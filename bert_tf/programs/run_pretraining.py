@@ -338,7 +338,6 @@ def set_limits(
 def find_vocabulary_file(
     options: PretrainingOptions, checkpoint: PretrainedCheckpoint | None
 ) -> str | None:
-    """Return the file of the run's vocabulary, or None if not found."""
     vocab_file = options.vocab_file
     if not vocab_file and options.bert_config_file:
         vocab_file = file_beside(os.path.dirname(options.bert_config_file), "vocab.txt")
@@ -350,5 +349,4 @@ def find_vocabulary_file(
 def find_vocabulary(
     options: PretrainingOptions, checkpoint: PretrainedCheckpoint | None
 ) -> Sequence[str] | None:
-    """Return the tokens of the run's vocabulary, or None if not found."""
     return sidecar.find_vocabulary(find_vocabulary_file(options, checkpoint), checkpoint)

@@ -117,9 +117,7 @@ def saved_model_outputs(
 def largest_difference(
     ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], input_mask: np.ndarray
 ) -> tuple[float, float]:
-    """Return the largest difference and the largest magnitude over all of our outputs.
-
-    Padding is ignored.
+    """Return the largest difference and the largest magnitude of our outputs, without padding.
 
     Raises:
         ValueError: an output is missing, or has another shape.
@@ -143,11 +141,7 @@ _TOLERANCE = 1e-5  # absolute, or relative to the largest output if that exceeds
 
 
 def verify_conversion(checkpoint: PretrainedCheckpoint, head: TaskType, output_dir: str) -> None:
-    """Compare the new files with the source: bit by bit, and by the outputs of both models.
-
-    Raises:
-        ValueError: they differ.
-    """
+    """Raise ValueError unless the new files have the bits and outputs of the source."""
     written = read_checkpoint(output_dir)
     names = set(checkpoint.arrays) | set(written.arrays)
     differing = [
