@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from bert_tf.data.files import open_whole
 from bert_tf.data.multiple_choice import Question, read_questions
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
-from bert_tf.finetuning.run import Program, Run, fine_tune
+from bert_tf.finetuning.run import Program, Run, fine_tune, renamed
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.basic import largest_class, softmax
 from bert_tf.options import option
@@ -130,7 +130,7 @@ def answer(
     write_predictions(run.path(f"{name}_predictions.jsonl"), questions, kept["logits"])
     if any(question.label is None for question in questions):
         return {}
-    results = {"global_step": run.trainer.step, **_named(run.task.metrics(kept), name)}
+    results = {"global_step": run.trainer.step, **renamed(run.task.metrics(kept), name)}
     title = f"{name.capitalize()} results"
     loop.write_results(run.path(f"{name}_results.txt"), results, title)
     if options.report and name == "eval":
@@ -141,10 +141,6 @@ def answer(
         command = Command("run_swag", options)
         write_report(run.path("report.html"), title, results | shown, sections, command)
     return results
-
-
-def _named(results: Mapping[str, float], name: str) -> dict[str, float]:
-    return {key.replace("eval_", f"{name}_", 1): value for key, value in results.items()}
 
 
 def write_predictions(path: str, questions: Sequence[Question], logits: np.ndarray) -> None:

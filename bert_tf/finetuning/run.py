@@ -210,3 +210,8 @@ def _files(setup: Setup, task: ExampleTask) -> dict[str, str]:
     tokenizer, labels = setup.tokenizer, getattr(task, "labels", ())
     files = model_files(setup.config, task, list(tokenizer.vocab), tokenizer.do_lower_case)
     return {**files, "labels.txt": "".join(f"{label}\n" for label in labels)} if labels else files
+
+
+def renamed(metrics: Mapping[str, float], name: str) -> dict[str, float]:
+    """Return metrics of another split than "dev": `eval_loss` becomes `test_loss` for "test"."""
+    return {key.replace("eval_", f"{name}_", 1): value for key, value in metrics.items()}

@@ -14,7 +14,7 @@ import numpy as np
 from bert_tf.data.files import open_whole, write_text
 from bert_tf.data.token_classification import Sentence, relabelled_lines
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.run import Program, Run, fine_tune
+from bert_tf.finetuning.run import Program, Run, fine_tune, renamed
 from bert_tf.finetuning.setup import Setup
 from bert_tf.finetuning.token_classification_data import columns_of, read_data
 from bert_tf.finetuning.token_classification_options import NerOptions
@@ -128,8 +128,7 @@ def _write_scores(run: NerRun, kept: Mapping[str, np.ndarray], name: str) -> dic
             scores.overall.actual,
         )
     text = word_report(scores) if run.task.word_labels else report(scores)
-    if name != "eval":
-        results = {key.replace("eval_", f"{name}_", 1): value for key, value in results.items()}
+    results = renamed(results, name)
     loop.write_results(run.path(f"{name}_results.txt"), results, f"{name} results")
     write_text(run.path(f"{name}_report.txt"), text)
     for line in text.splitlines():

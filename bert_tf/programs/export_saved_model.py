@@ -13,7 +13,7 @@ from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model
 from bert_tf.modeling.pooling import POOLINGS
-from bert_tf.options import Options, option
+from bert_tf.options import Options, option, parse_layers
 from bert_tf.registry import TYPES
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
@@ -284,7 +284,7 @@ def _without_task(head: str, options: ExportOptions) -> Served:
     model = TYPES[head].load("model")(config, dtype=options.dtype)
     report = initialize(model, checkpoint)
     if head == "encoder":
-        layers = _layer_indexes(options.layers, config.num_hidden_layers)
+        layers = parse_layers(options.layers or "", config.num_hidden_layers)
         return ServedEncoder(
             model,
             tokenizer,
@@ -301,19 +301,3 @@ def _without_task(head: str, options: ExportOptions) -> Served:
             "head=encoder, or a pre-trained checkpoint with its heads."
         )
     return ServedMaskFiller(model, tokenizer, length, options.top_k, options.with_text)
-
-
-def _layer_indexes(layers: str | None, num_layers: int) -> list[int]:
-    try:
-        indexes = [int(part) for part in layers.split(",")] if layers else []
-    except ValueError as error:
-        raise ValueError(
-            f"layers is {layers!r}, but must be whole numbers with commas, such as -1,-2."
-        ) from error
-    for index in indexes:
-        if not -num_layers <= index < num_layers:
-            raise ValueError(
-                f"layers is {layers} and has {index}, but the model's {num_layers} layers are "
-                f"{-num_layers} to {num_layers - 1}."
-            )
-    return indexes

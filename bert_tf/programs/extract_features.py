@@ -48,7 +48,7 @@ from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.modeling.bert import BertModel
-from bert_tf.options import DeviceOptions, option
+from bert_tf.options import DeviceOptions, option, parse_layers
 from bert_tf.prediction.text_model import SequenceRunner, trimmed
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress
@@ -104,27 +104,7 @@ class ExtractionOptions(DeviceOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.layer_indexes(None)
-
-    def layer_indexes(self, num_layers: int | None) -> list[int]:
-        """Return `layers` as numbers.
-
-        Raises:
-            ValueError: one is not a number, or not a layer of a model with `num_layers`.
-        """
-        try:
-            indexes = [int(part) for part in self.layers.split(",")]
-        except ValueError as error:
-            raise ValueError(
-                f"layers is {self.layers!r}, but must be whole numbers with commas, such as -1,-2."
-            ) from error
-        for index in indexes:
-            if num_layers is not None and not -num_layers <= index < num_layers:
-                raise ValueError(
-                    f"layers is {self.layers} and has {index}, but the model's {num_layers} "
-                    f"layers are {-num_layers} to {num_layers - 1}. Use layers=-1 for the last."
-                )
-        return indexes
+        parse_layers(self.layers)
 
 
 def extract_features(options: ExtractionOptions) -> int:
@@ -133,7 +113,7 @@ def extract_features(options: ExtractionOptions) -> int:
     checkpoint = read_checkpoint(options.init_checkpoint)
     config = find_config(options.bert_config_file, checkpoint)
     config.check_sequence_length(options.max_seq_length)
-    layers = options.layer_indexes(config.num_hidden_layers)
+    layers = parse_layers(options.layers, config.num_hidden_layers)
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
     pack_line("", tokenizer, options.max_seq_length)  # raises if the length is too small
     total = count_lines(files)

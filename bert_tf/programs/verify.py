@@ -21,6 +21,9 @@ from bert_tf.interop.tensor_files import weights_file
 from bert_tf.modeling.inputs import OTHER_NAMES
 from bert_tf.registry import TaskType
 
+logger = logging.getLogger(__name__)
+
+_TOLERANCE = 1e-5  # absolute, or relative to the largest output if that exceeds 1
 _NUM_CHOICES = 3
 # Our name of an output -> the name in transformers.
 _HUGGINGFACE_OUTPUTS = {
@@ -133,11 +136,6 @@ def largest_difference(
         difference = max(difference, float(np.abs(value - other).max()))
         magnitude = max(magnitude, float(np.abs(value).max()))
     return difference, magnitude
-
-
-logger = logging.getLogger(__name__)
-
-_TOLERANCE = 1e-5  # absolute, or relative to the largest output if that exceeds 1
 
 
 def verify_conversion(checkpoint: PretrainedCheckpoint, head: TaskType, output_dir: str) -> None:
