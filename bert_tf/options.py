@@ -366,30 +366,6 @@ class TrainingOptions(DeviceOptions):
         return self.base_learning_rate * ratio
 
 
-def parse_layers(layers: str, num_layers: int | None = None) -> list[int]:
-    """Return the numbers in a comma list of layers; -1 is the last.
-
-    >>> parse_layers("-1,-2", num_layers=12)
-    [-1, -2]
-
-    Raises:
-        ValueError: a part is not a whole number, or not a layer of a model with `num_layers`.
-    """
-    try:
-        indexes = [int(part) for part in layers.split(",")] if layers else []
-    except ValueError as error:
-        raise ValueError(
-            f"layers is {layers!r}, but must be whole numbers with commas, such as -1,-2."
-        ) from error
-    for index in indexes:
-        if num_layers is not None and not -num_layers <= index < num_layers:
-            raise ValueError(
-                f"layers is {layers} and has {index}, but the model's {num_layers} layers are "
-                f"{-num_layers} to {num_layers - 1}. Use layers=-1 for the last."
-            )
-    return indexes
-
-
 def require_one_of(options: Any, names: Sequence[str]) -> None:
     """Raise unless at least one of several boolean options is set."""
     if not any(getattr(options, name) for name in names):

@@ -12,8 +12,8 @@ from bert_tf.data.files import check_new_folder
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model
-from bert_tf.modeling.pooling import POOLINGS
-from bert_tf.options import Options, option, parse_layers
+from bert_tf.modeling.pooling import POOLINGS, parse_layers
+from bert_tf.options import Options, option
 from bert_tf.registry import TYPES
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
@@ -284,7 +284,7 @@ def _without_task(head: str, options: ExportOptions) -> Served:
     model = TYPES[head].load("model")(config, dtype=options.dtype)
     report = initialize(model, checkpoint)
     if head == "encoder":
-        layers = parse_layers(options.layers or "", config.num_hidden_layers)
+        layers = parse_layers(options.layers, config.num_hidden_layers) if options.layers else []
         return ServedEncoder(
             model,
             tokenizer,
