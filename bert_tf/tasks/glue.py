@@ -55,7 +55,7 @@ class GlueTask:
         splits: "train", "dev", "test"; others are named "dev_..." and "test_...".
         labels: in the order of the output units; empty for a regression.
         metrics: to report, the official ones first.
-        problem_type: key of `tasks.classification.PROBLEM_TYPES`.
+        problem_type: key of `tasks.problem_types.PROBLEM_TYPES`.
         spellings: label in the files -> label in `labels`.
         has_broken_rows: whether the official files have rows with too few columns. Such rows are then
             counted and skipped instead of rejected.

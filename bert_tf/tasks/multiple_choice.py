@@ -88,7 +88,6 @@ class MultipleChoiceTask(ExampleTask):
         return count
 
     def num_sequences(self, questions: Sequence[Question]) -> int:
-        """Return the number of choices of all questions."""
         return sum(len(question.choices) for question in questions)
 
     def _row(self, question: Question) -> ChoiceRow:

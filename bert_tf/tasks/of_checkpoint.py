@@ -167,6 +167,5 @@ def reordered(arrays: Mapping[str, np.ndarray], order: Sequence[int]) -> LazyArr
 
 
 def without_classifier(arrays: Mapping[str, np.ndarray]) -> LazyArrays:
-    """Return arrays without those of the classifier."""
     shapes = {name: shape_of(arrays, name) for name in arrays if name not in _CLASSIFIER}
     return LazyArrays(shapes, arrays.__getitem__)

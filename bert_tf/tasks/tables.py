@@ -31,7 +31,7 @@ class TableLayout:
     Args:
         text_a, text_b, label: column names, or numbers from 0 without a header. A multi-label `label`
             may be several columns separated by commas.
-        problem_type: key of `tasks.classification.PROBLEM_TYPES`.
+        problem_type: key of `tasks.problem_types.PROBLEM_TYPES`.
         label_separator: between the labels in one column.
         format: "tsv", "csv" or "jsonl"; None: from the file's name.
         quoted: whether '"' may enclose a column; None: only in CSV.
