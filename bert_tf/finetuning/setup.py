@@ -27,7 +27,6 @@ from bert_tf.options import TrainingOptions
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training import checkpoints
 from bert_tf.training.checkpoints import folder_lock, latest_checkpoint
 from bert_tf.training.optimization import OPTIMIZERS, freeze, layer_learning_rate_factors
 from bert_tf.training.schedules import SCHEDULES
@@ -74,7 +73,8 @@ class Setup:
         config = find_config(options.bert_config_file, checkpoint)
         config = replace(config, **options.config_changes)
         check_same_architecture(options.output_dir, config)
-        length = options.max_seq_length or config.max_position_embeddings
+        length = options.max_seq_length
+        length = config.max_position_embeddings if length is None else length
         config.check_sequence_length(length)
         return cls(options, devices, checkpoint, config, length)
 
@@ -98,7 +98,10 @@ class Setup:
         setup = cls.from_options(options, devices)
         length = min(default_length, setup.config.max_position_embeddings)
         trained = trained_task(options, task_type, setup.checkpoint, length)
-        length = options.max_seq_length or (trained.max_seq_length if trained else length)
+        if options.max_seq_length is not None:
+            length = options.max_seq_length
+        elif trained is not None:
+            length = trained.max_seq_length
         setup.config.check_sequence_length(length)
         tokenizer = load_tokenizer(
             options.vocab_file, options.do_lower_case, setup.checkpoint, setup.config
@@ -285,7 +288,7 @@ def _noted(options: TrainingOptions) -> dict[str, object]:
 
 def _initial_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint | None:
     """Return `init_checkpoint`, else the newest checkpoint in `output_dir`, else None."""
-    path = options.init_checkpoint or checkpoints.latest_checkpoint(options.output_dir)
+    path = options.init_checkpoint or latest_checkpoint(options.output_dir)
     return read_checkpoint(path) if path else None
 
 
@@ -293,7 +296,7 @@ def _require_weights(options: TrainingOptions) -> None:
     """Raise if there are no weights to evaluate or predict with."""
     if options.do_train or options.init_checkpoint:
         return
-    if checkpoints.latest_checkpoint(options.output_dir) is None:
+    if latest_checkpoint(options.output_dir) is None:
         raise ValueError(
             f"There is no checkpoint in output_dir={options.output_dir}, and init_checkpoint is "
             "not given. Train first with do_train, or give init_checkpoint."
@@ -303,7 +306,7 @@ def _require_weights(options: TrainingOptions) -> None:
 def check_same_architecture(output_dir: str, config: BertConfig) -> None:
     """Raise if a folder contains checkpoints of another model, even with the same shapes."""
     path = os.path.join(output_dir, "bert_config.json")
-    if checkpoints.latest_checkpoint(output_dir) is None or not tf.io.gfile.exists(path):
+    if latest_checkpoint(output_dir) is None or not tf.io.gfile.exists(path):
         return
     there = BertConfig.from_json_file(path)
     compared = (field.name for field in fields(BertConfig) if field.compare)
