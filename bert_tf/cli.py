@@ -105,7 +105,7 @@ def with_flags(message: str, options_class: type) -> str:
     any_name = "|".join(names)
     long_name = "|".join(name for name in names if "_" in name) or "(?!)"
     message = re.sub(rf"`(({any_name})(=[^`]*)?)`", r"--\1", message)
-    begins, ends = r"(?<![\w`'\"/.-])", r"(?![\w`\"/-]|\.\w|'(?!s\b))"
+    begins, ends = r"(?<![\w`'\"/;.-])", r"(?![\w`\"/-]|\.\w|'(?!s\b))"
     return re.sub(
         rf"^({any_name})(?= is )|{begins}((?:{any_name})(?==[^\s=])|(?:{long_name}){ends})",
         r"--\1\2",

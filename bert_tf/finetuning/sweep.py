@@ -87,7 +87,7 @@ def parse_grid(text: str) -> list[dict[str, Any]]:
         if name not in _GRID_FIELDS or not listed or name in values:
             raise ValueError(
                 f"`grid`: {part!r} is not flag=value,value, each flag once, of the flags "
-                f"{', '.join(_GRID_FIELDS)}. Or use grid=paper: {PAPER_GRID}"
+                f"{', '.join(_GRID_FIELDS)}. Or use grid=paper: '{PAPER_GRID}'"
             )
         try:
             values[name] = [_GRID_FIELDS[name](value) for value in listed.split(",")]

@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from tiny_runs import Interruption, read_results, sentence_options
 
+from bert_tf.cli import with_flags
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.classification import run_classifier
-from bert_tf.finetuning.sweep import parse_grid, plan, score_of
+from bert_tf.finetuning.classification_options import ClassifierOptions
+from bert_tf.finetuning.sweep import PAPER_GRID, parse_grid, plan, score_of
 from bert_tf.report.best_run import best_of_runs
 from bert_tf.training.checkpoints import latest_checkpoint
 
@@ -50,6 +52,12 @@ def test_the_grid_of_the_paper_has_its_eighteen_combinations():
 def test_a_grid_that_cannot_be_read_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
         parse_grid(text)
+
+
+def test_on_the_command_line_the_example_of_a_grid_has_no_dashes():
+    with pytest.raises(ValueError, match="paper") as found:
+        parse_grid("lr=1")
+    assert f"--grid=paper: '{PAPER_GRID}'" in with_flags(str(found.value), ClassifierOptions)
 
 
 def test_a_value_of_the_grid_that_its_flag_refuses_is_refused_before_the_first_run(options):
