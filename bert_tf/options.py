@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import operator
 import re
@@ -371,9 +370,6 @@ def require_one_of(options: Any, names: Sequence[str]) -> None:
     if not any(getattr(options, name) for name in names):
         listed = ", ".join(f"`{name}`" for name in names)
         raise ValueError(f"Nothing to do: give at least one of {listed}.")
-
-
-logger = logging.getLogger(__name__)
 
 
 def errors_option() -> Any:

@@ -35,7 +35,7 @@ def encode_columns(columns: Mapping[str, np.ndarray]) -> list[bytes]:
 
 
 class _Headers(dict):
-    """Length of a payload -> what stands before it: an entry of the map in Features."""
+    """Length of a payload -> bytes before it, in an entry of the map in Features."""
 
     def __init__(self, name: bytes, is_float: bool):
         super().__init__()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import logging
 import os
 import re
 from array import array
@@ -29,8 +28,6 @@ from bert_tf.pretraining.masking import Masker, check_vocabulary, continuation_i
 from bert_tf.pretraining.sentence_pairs import Document, make_sequences
 from bert_tf.pretraining.settings import RecordSettings
 from bert_tf.tokenization import FullTokenizer
-
-logger = logging.getLogger(__name__)
 
 # Bit in the id of a token without "##" that continues a word of a segmented text. The record does not
 # contain it.

@@ -50,9 +50,8 @@ _END = "<!-- bert_tf: end. Own text goes below this line. -->"
 
 _MOST_LABELS = 40
 _MOST_FILES = 10
-_MOST_COUNTED = (
-    1 << 30
-)  # bytes of records that are read to count them, if a manifest does not have the number
+# Bytes of records that are read to count them, if no manifest has their number.
+_MOST_COUNTED = 1 << 30
 _DATA_FLAGS = ("task_name", "data_dir", "input_file", "train_file", "eval_file", "predict_file")
 # Flags of the machine and of this page.
 _LEFT_OUT = (

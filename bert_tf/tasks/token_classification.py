@@ -7,7 +7,6 @@ Shapes: B batch, S sequence, W words, L labels.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Any
@@ -33,8 +32,6 @@ from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.losses import cross_entropy, token_classification_loss, word_logits
-
-logger = logging.getLogger(__name__)
 
 
 class TokenClassificationTask(ExampleTask):

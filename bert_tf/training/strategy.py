@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import functools
-import logging
 from pathlib import Path
 from typing import NamedTuple
 
 import tensorflow as tf
-
-logger = logging.getLogger(__name__)
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
 
