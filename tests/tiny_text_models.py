@@ -1,4 +1,4 @@
-"""Models of every task with random weights, as `prediction.loading.load_model` would give them."""
+"""Models of every task with random weights, as `model_folder.load_model` would give them."""
 
 import keras
 import numpy as np
