@@ -48,16 +48,16 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
 def run_once(
     options: ClassifierOptions,
     devices: tf.distribute.Strategy,
-    further: Sequence[Section] = (),
-    asked: ClassifierOptions | None = None,
+    extra: Sequence[Section] = (),
+    shown_options: ClassifierOptions | None = None,
 ) -> dict[str, float]:
     """Run one model.
 
     Args:
-        further: extra sections of the report.
-        asked: options of the command in the report; default: `options`.
+        extra: sections to add to the report.
+        shown_options: options of the command in the report; default: `options`.
     """
-    return fine_tune(Classification(further, asked or options), options, devices)
+    return fine_tune(Classification(extra, shown_options or options), options, devices)
 
 
 class Classification(Program[ClassificationTask, ClassifierOptions]):
@@ -65,8 +65,8 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
 
     task_type = "classification"
 
-    def __init__(self, further: Sequence[Section], asked: ClassifierOptions):
-        self._further, self._asked = further, asked
+    def __init__(self, extra: Sequence[Section], shown_options: ClassifierOptions):
+        self._extra, self._shown_options = extra, shown_options
 
     def read(self, options: ClassifierOptions, setup: Setup):
         return read_data(options, setup.trained, setup.max_seq_length)
@@ -82,7 +82,7 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
         return metrics_of(run.task, kept)
 
     def evaluate(self, run: ClassifierRun) -> dict[str, float]:
-        return evaluate(run, Command("run_classifier", self._asked), self._further)
+        return evaluate(run, Command("run_classifier", self._shown_options), self._extra)
 
     def predict(self, run: ClassifierRun) -> None:
         for split, examples in run.splits.items():
@@ -93,7 +93,7 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
 def evaluate(
     run: ClassifierRun,
     command: Command,
-    further: Sequence[Section] = (),
+    extra: Sequence[Section] = (),
 ) -> dict[str, float]:
     """Return the metrics of the dev set. Write them to `eval_results.txt` and `report.html`.
 
@@ -120,7 +120,7 @@ def evaluate(
             sections += evaluation_sections(run.task, examples, kept, suffix)
     loop.write_results(run.path("eval_results.txt"), results, "Eval results")
     if run.options.report:
-        sections = [*further, *sections]
+        sections = [*extra, *sections]
         write_report(
             run.path("report.html"), title_of(run.options), results | shown, sections, command
         )
