@@ -180,9 +180,14 @@ class Predictor:
         if isinstance(trained.model, BertForPreTraining):
             return self.mask_filler
         if task is not None:
+            entry = TYPES.get(task.name)
+            if entry is None or not entry.predictor:
+                raise ValueError(
+                    f"{trained.source} is for {task.name}, which has no predictor in registry.TYPES. "
+                    "Use the model itself, or its embeddings: `embed`."
+                )
             settings = self._answer_settings if task.name == "question_answering" else {}
-            predictor = TYPES[task.name].load("predictor")
-            return predictor(trained, batch_size=self._batch_size, **settings)
+            return entry.load("predictor")(trained, batch_size=self._batch_size, **settings)
         if trained.unused_head:
             raise ValueError(
                 f"{trained.unused_head} Convert it with its task by convert_checkpoint, or use its "

@@ -162,12 +162,15 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
         return task, splits
 
     def metrics_while_training(self, run: SquadRun) -> Callable[[], dict[str, float]] | None:
-        if run.options.asks and has_answers(self.asked.examples, run.options):
-            return functools.partial(self.metrics, run)
+        if run.options.asks:
+            # Written before the training, so that a full disk is found early.
+            run.records(self.asked.questions, "eval", self.asked.task)
+            if has_answers(self.asked.examples, run.options):
+                return functools.partial(self.metrics, run)
         return None
 
     def metrics(self, run: SquadRun) -> dict[str, float]:
-        return self.asked.metrics(self._predictions(run, run.options.eval_batch_size))
+        return self.asked.metrics(self._predictions(run, run.options.eval_batch_size, "eval"))
 
     def finish(self, run: SquadRun) -> dict[str, float]:
         return self.evaluate(run) if run.options.asks else {}
@@ -176,15 +179,15 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
         examples, options = self.asked.examples, run.options
         logger.info("***** Running predictions *****")
         logger.info("  %d questions", len(examples))
-        predictions = self._predictions(run, options.predict_batch_size)
+        predictions = self._predictions(run, options.predict_batch_size, "predict")
         about = {"global_step": run.trainer.step}
         return write_answers(examples, predictions, options, about, run.folder)
 
     predict = evaluate
 
-    def _predictions(self, run: SquadRun, batch_size: int) -> dict[str, Prediction]:
+    def _predictions(self, run: SquadRun, batch_size: int, label: str) -> dict[str, Prediction]:
         questions, task = self.asked.questions, self.asked.task
-        return self.asked.predict(run.outputs(questions, "eval", batch_size, task))
+        return self.asked.predict(run.outputs(questions, "eval", batch_size, task, label))
 
 
 def read_training_set(

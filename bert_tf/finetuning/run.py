@@ -84,12 +84,19 @@ class Run(Generic[KindOfTask, Options]):
         name: str,
         batch_size: int,
         task: ExampleTask | None = None,
+        label: str | None = None,
     ) -> dict[str, np.ndarray]:
-        """Return the outputs that `task.eval_outputs` keeps, in the order of the examples."""
+        """Return the outputs that `task.eval_outputs` keeps, in the order of the examples.
+
+        Args:
+            name: of the records.
+            label: of the progress; default: `name`.
+        """
         task = task or self.task
         files = [self.records(examples, name, task)]
         lengths = self.options.lengths
-        return loop.run_model(self.trainer, task, files, batch_size, label=name, lengths=lengths)
+        label = label or name
+        return loop.run_model(self.trainer, task, files, batch_size, label=label, lengths=lengths)
 
 
 class Program(abc.ABC, Generic[KindOfTask, Options]):

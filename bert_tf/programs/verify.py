@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 _TOLERANCE = 1e-5  # absolute, or relative to the largest output if that exceeds 1
 _NUM_CHOICES = 3
-_TOLERANCE = 1e-5  # absolute, or relative to the largest output if that exceeds 1
 # Our name of an output -> the name in transformers.
 _HUGGINGFACE_OUTPUTS = {
     "sequence_output": "last_hidden_state",
