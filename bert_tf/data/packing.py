@@ -91,6 +91,11 @@ def pack_batch_of_texts(
     if pad_to_max_length and max_length is None:
         raise ValueError("`pad_to_max_length` needs a `max_length`.")
     ids = [(tokenizer.encode(a), tokenizer.encode(b)) for a, b in zip(texts, seconds, strict=True)]
+    least = 3 if any(b for _, b in ids) else 2
+    if max_length is not None and max_length < least:
+        raise ValueError(
+            f"`max_length` is {max_length}, but must be {least} or more for [CLS] and [SEP]."
+        )
     longest = max((len(a) + len(b) + (3 if b else 2) for a, b in ids), default=2)
     if max_length is not None and (longest > max_length or pad_to_max_length):
         longest = max_length

@@ -385,7 +385,7 @@ def _table_format(file: str) -> str:
     if suffix not in TABLE_FORMATS:
         raise ValueError(
             f"{file}: unknown format. The name should end in .{', .'.join(TABLE_FORMATS)}. Rename the "
-            "file or pass its format."
+            "file or pass its format (of run_classifier `table_format`)."
         )
     return suffix
 

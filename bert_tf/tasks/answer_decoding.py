@@ -41,6 +41,9 @@ class AnswerSettings:
         version_2_with_negative: whether a question may have no answer.
         null_score_diff_threshold: the answer is empty if `null_odds` is greater.
         answer_spans: one of `ANSWER_SPANS`.
+
+    Raises:
+        ValueError: a number is not positive, so no question would have an answer.
     """
 
     n_best_size: int = 20
@@ -48,6 +51,11 @@ class AnswerSettings:
     version_2_with_negative: bool = False
     null_score_diff_threshold: float = 0.0
     answer_spans: str = "words"
+
+    def __post_init__(self) -> None:
+        for name in ("n_best_size", "max_answer_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` is {getattr(self, name)}, but must be 1 or more.")
 
 
 class Candidate(NamedTuple):

@@ -15,6 +15,7 @@ from bert_tf.data.packing import (
     truncate_pair_at_random,
 )
 from bert_tf.data.python_random import RandomWords
+from bert_tf.tokenization import FullTokenizer
 from reference import pretraining_data as reference
 
 CLS, SEP = 101, 102
@@ -84,6 +85,13 @@ def test_every_packed_sequence_is_full_length_with_padding_only_at_the_end(a, b,
 def test_a_length_without_room_for_special_tokens_is_refused(ids_b, max_seq_length):
     with pytest.raises(ValueError, match=f"`max_seq_length` is {max_seq_length}.*larger"):
         pack([7], ids_b, max_seq_length=max_seq_length, cls_id=CLS, sep_id=SEP)
+
+
+@pytest.mark.parametrize("pairs, max_length", [(None, 1), (["[SEP]"], 2)])
+def test_the_tokenizer_names_its_own_parameter(pairs, max_length):
+    tokenizer = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
+    with pytest.raises(ValueError, match=f"`max_length` is {max_length}, but must be"):
+        tokenizer(["a"], pairs, max_length=max_length)
 
 
 # ------------------------------------------------------------------------------------ long documents

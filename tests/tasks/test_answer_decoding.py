@@ -147,6 +147,12 @@ def test_a_question_without_windows_gets_no_answer():
     assert answer([], [], []).text == "empty"
 
 
+@pytest.mark.parametrize("name", ["n_best_size", "max_answer_length"])
+def test_settings_that_leave_no_answer_are_refused(name):
+    with pytest.raises(ValueError, match=f"`{name}` is 0, but must be 1 or more"):
+        AnswerSettings(**{name: 0})
+
+
 def test_no_answer_stands_in_the_n_best_even_where_it_is_not_among_them():
     arguments = one_window(starts={0: 4.0, 1: 3.0}, ends={0: 4.0, 1: 3.0})
     found = answer(*arguments, n_best_size=2, version_2_with_negative=True)
