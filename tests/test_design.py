@@ -6,6 +6,7 @@ import types
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import bert_tf
@@ -17,8 +18,9 @@ VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "cat", "."]
 def blocks():
     """Return path -> code of the blocks that begin with the path of a file."""
     text = (Path(__file__).parents[1] / "docs/design.md").read_text()
-    found = re.findall(r"   ```python\n   # (bert_tf/\S+)\n(.*?)   ```", text, re.DOTALL)
-    return {path: re.sub(r"^   ", "", code, flags=re.M) for path, code in found}
+    return dict(
+        re.findall(r"^```python\n# (bert_tf/\S+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    )
 
 
 def test_the_example_of_a_new_type_of_task_works(tmp_path, monkeypatch):
@@ -51,4 +53,6 @@ def test_the_example_of_a_new_type_of_task_works(tmp_path, monkeypatch):
     assert "eval_loss" in trainer.fit(data, evaluate=data)
     (answer,) = bert_tf.load(tmp_path).predict([("a dog .", "a cat .")])
     assert np.isfinite(answer["score"])
+    with pytest.raises(ValueError, match="similarity.*`served`.*head=encoder"):
+        bert_tf.export(tmp_path, tmp_path / "served")
     assert entry.usage in (tmp_path / "README.md").read_text()

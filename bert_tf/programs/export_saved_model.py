@@ -224,8 +224,14 @@ def load_served(options: ExportOptions) -> Served:
         vocab_file=options.vocab_file,
         do_lower_case=options.do_lower_case,
     )
-    if trained.task is not None and TYPES[trained.task.name].served:
+    task = trained.task
+    if task is not None and TYPES[task.name].served:
         return _with_task(trained, options)
+    if task is not None and task.name != "pretraining":
+        raise ValueError(
+            f"{options.model_dir} contains a model for {task.name}, which has no `served` in "
+            "registry.TYPES. Add it, or export only the encoder: head=encoder."
+        )
     if trained.unused_head:
         raise ValueError(
             f"{trained.unused_head} Convert it with convert_checkpoint to a folder that states its "

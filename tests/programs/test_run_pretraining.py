@@ -238,7 +238,7 @@ def test_training_starts_from_the_encoder_and_heads_of_init_checkpoint(options, 
 
 
 def test_evaluation_without_any_weights_is_refused(options):
-    with pytest.raises(ValueError, match=r"no checkpoint in .*output_dir=.*train first"):
+    with pytest.raises(ValueError, match=r"no checkpoint in .*output_dir=.*do_train"):
         run_pretraining(evaluation(options))
 
 

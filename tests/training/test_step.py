@@ -30,7 +30,7 @@ def last_line(folder):
     return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
 
 
-@pytest.mark.parametrize("devices", [ONE, TWO])
+@pytest.mark.parametrize("devices", [ONE, pytest.param(TWO, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("jit_compile", ["auto", "true"])
 def test_a_compiled_step_is_that_of_single_operations_dropout_included(
     tmp_path, devices, jit_compile
