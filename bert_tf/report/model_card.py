@@ -130,7 +130,7 @@ def write_card(folder: str) -> None:
         logger.info("%s stays as it is, because it does not have both markers of bert_tf", path)
         return
     write_text(path, f"{before}{_BEGIN}\n{_card(folder, facts, before)}{_END}{after}")
-    logger.info("Wrote %s, the model card", path)
+    logger.info("Wrote %s, the model card", CARD_FILE)
 
 
 # ---- Facts and files ----------------------------------------------------------------------------
