@@ -295,6 +295,10 @@ def naming_damaged_file(files: Sequence[str]) -> Iterator[None]:
         raise ValueError(
             f"A record in {_few(files)} differs from the first one ({what}). Write the files again."
         ) from error
+    except UnicodeDecodeError as error:  # TensorFlow's message quotes the bytes of a damaged record
+        raise ValueError(
+            f"A record in {_few(files)} cannot be parsed ({error}). Write the files again."
+        ) from error
 
 
 # Words of errors from TensorFlow's parser of examples.
