@@ -117,7 +117,9 @@ def test_threads_must_be_known_before_anything_is_computed():
     import tensorflow as tf
 
     tf.constant(1)
-    with pytest.raises(ValueError, match=r"num_threads is 7, but this process has already computed"):
+    with pytest.raises(
+        ValueError, match=r"num_threads is 7, but this process has already computed"
+    ):
         DeviceOptions(num_threads=7).make_strategy()
     with pytest.raises(ValueError, match="num_threads is 0, but must be 1 or more"):
         strategy.set_up(num_threads=0)
