@@ -411,7 +411,7 @@ README_COMMANDS = {
         --init_checkpoint=$B/bert_model.ckpt --do_train=True --train_file=$S/train-v1.1.json
         --do_predict=True --predict_file=$S/dev-v1.1.json --train_batch_size=12
         --learning_rate=3e-5 --num_train_epochs=2.0 --max_seq_length=384 --doc_stride=128
-        --output_dir=/tmp/squad_base/""",
+        --output_dir=squad_base/""",
     "2.0": """--vocab_file=$B/vocab.txt --bert_config_file=$B/bert_config.json
         --init_checkpoint=$B/bert_model.ckpt --do_train=False --train_file=$S/train-v2.0.json
         --do_predict=True --predict_file=$S/dev-v2.0.json --train_batch_size=24
