@@ -117,7 +117,9 @@ def make_view(trained: TrainedModel, options: VisualizationOptions) -> View:
 @functools.singledispatch
 def _view(model: TextModel, trained: TrainedModel, options: VisualizationOptions) -> View:
     """Return the view of a type of model."""
-    raise NotImplementedError(type(model).__name__)
+    raise ValueError(
+        f"{trained.source} is a {type(model).__name__}, which has no view. Export or predict with it."
+    )
 
 
 def _item(model: TextModel, text: str) -> Any:
