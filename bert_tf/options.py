@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -370,24 +369,3 @@ def require_one_of(options: Any, names: Sequence[str]) -> None:
     if not any(getattr(options, name) for name in names):
         listed = ", ".join(f"`{name}`" for name in names)
         raise ValueError(f"Nothing to do: give at least one of {listed}.")
-
-
-def errors_option() -> Any:
-    """Return the option `errors` of programs that read a corpus."""
-    return option(
-        "Bytes that are not UTF-8. strict: stop with their place. replace: use U+FFFD, which the "
-        "tokenizer removes.",
-        default="strict",
-        choices=("strict", "replace"),
-    )
-
-
-@contextmanager
-def naming_errors_flag() -> Iterator[None]:
-    """Add the remedy to the message about bytes that are not UTF-8."""
-    try:
-        yield
-    except ValueError as error:
-        if not isinstance(error.__cause__, UnicodeDecodeError):
-            raise
-        raise ValueError(f"{error} Or replace such bytes: errors=replace.") from error

@@ -7,18 +7,41 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
 
 from bert_tf.interop.sidecar import find_case
-from bert_tf.options import errors_option, option
+from bert_tf.options import option
 from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)
 
 MASKINGS = ("static", "none")
+
+
+def errors_option() -> Any:
+    """Return the option `errors` of programs that read a corpus."""
+    return option(
+        "Bytes that are not UTF-8. strict: stop with their place. replace: use U+FFFD, which the "
+        "tokenizer removes.",
+        default="strict",
+        choices=("strict", "replace"),
+    )
+
+
+@contextmanager
+def naming_errors_flag() -> Iterator[None]:
+    """Add the remedy to the message about bytes that are not UTF-8."""
+    try:
+        yield
+    except ValueError as error:
+        if not isinstance(error.__cause__, UnicodeDecodeError):
+            raise
+        raise ValueError(f"{error} Or replace such bytes: errors=replace.") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,9 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable, expand_files, write_text
 from bert_tf.data.readers import read_lines
 from bert_tf.model_folder import write_case
-from bert_tf.options import Options, errors_option, naming_errors_flag, option
+from bert_tf.options import Options, option
 from bert_tf.pretraining.lost_letters import warn_of_lost_letters
+from bert_tf.pretraining.settings import errors_option, naming_errors_flag
 from bert_tf.pretraining.wordpieces import (
     MAX_WORDS,
     NUM_UNUSED_TOKENS,
