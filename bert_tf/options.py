@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.interop.hub import SCHEME
+from bert_tf.interop.hub import NO_LICENSE, SCHEME, check_license
 from bert_tf.training import strategy
 from bert_tf.training.optimization import OPTIMIZERS, parse_frozen
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.step import COMPILATIONS
 from bert_tf.training.strategy import PRECISIONS, choose_precision
-
-NO_LICENSE = "other"  # the hub's name for a licence that it does not list
-
-
-def check_license(license: str | None) -> None:
-    """Raise unless a licence is a valid name.
-
-    Raises:
-        ValueError: it contains spaces, or characters with a meaning in YAML.
-    """
-    if license is not None and not re.fullmatch(r"[A-Za-z][\w.+-]*", license):
-        raise ValueError(
-            f"license is {license!r}, but must be a name from Hugging Face's hub, such as "
-            f"apache-2.0, mit or cc-by-4.0. Use {NO_LICENSE} for an unlisted licence."
-        )
-
 
 _CHECKS = {
     "min": (operator.ge, "{} or more"),

@@ -9,6 +9,7 @@ import re
 from bert_tf.interop.tensor_files import weights_file
 
 SCHEME = "hf://"
+NO_LICENSE = "other"  # the hub's name for a licence that it does not list
 
 # Other formats of the same weights (onnx, flax, h5, ...) are not downloaded.
 _FILES = ("*.json", "vocab.txt", "*.safetensors", "*.index.json")
@@ -63,3 +64,16 @@ def _download(path: str) -> str:
 
 def _has_weights(folder: str) -> bool:
     return any(weights_file(parent) for parent, _, _ in os.walk(folder))
+
+
+def check_license(license: str | None) -> None:
+    """Raise unless a licence is a valid name.
+
+    Raises:
+        ValueError: it contains spaces, or characters with a meaning in YAML.
+    """
+    if license is not None and not re.fullmatch(r"[A-Za-z][\w.+-]*", license):
+        raise ValueError(
+            f"license is {license!r}, but must be a name from Hugging Face's hub, such as "
+            f"apache-2.0, mit or cc-by-4.0. Use {NO_LICENSE} for an unlisted licence."
+        )

@@ -17,10 +17,11 @@ from bert_tf.data.files import check_new_folder, new_folder
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head, select
+from bert_tf.interop.hub import check_license
 from bert_tf.interop.huggingface import name_table
 from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.model_folder import read_task
-from bert_tf.options import Options, check_license, option
+from bert_tf.options import Options, option
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.programs.verify import verify_conversion
 from bert_tf.registry import TYPES, TaskType

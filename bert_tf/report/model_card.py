@@ -30,8 +30,7 @@ from bert_tf import __version__
 from bert_tf.data.files import write_text
 from bert_tf.data.records import count_records
 from bert_tf.interop.checkpoint import read_json
-from bert_tf.interop.hub import SCHEME
-from bert_tf.options import NO_LICENSE
+from bert_tf.interop.hub import NO_LICENSE, SCHEME
 from bert_tf.pretraining.manifest import manifests_of
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.best_run import best_of_runs
