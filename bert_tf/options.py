@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.data.readers import SEPARATORS
 from bert_tf.interop.hub import NO_LICENSE, SCHEME, check_license
 from bert_tf.training import strategy
 from bert_tf.training.optimization import OPTIMIZERS, parse_frozen
@@ -91,6 +92,42 @@ class Options:
 
     def __post_init__(self) -> None:
         check_ranges(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderFilesOptions(Options):
+    """Options of programs that read a checkpoint and the files next to it."""
+
+    bert_config_file: str | None = option(
+        "Architecture. Default: the one next to the weights.", default=None
+    )
+    vocab_file: str | None = option(
+        "Vocabulary. Default: the one next to the weights.", default=None
+    )
+    do_lower_case: bool | None = option(
+        "Lower-case the text. Default: by the files next to the weights or to --vocab_file, else by the "
+        "vocabulary, else true.",
+        default=None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(Options):
+    """Options of programs that read tables."""
+
+    header: bool = option(
+        "The first line of a table names the columns. With --noheader, columns have numbers from 0: "
+        "--text_a_column=3.",
+        default=True,
+    )
+    quoted: bool | None = option(
+        'A column may be enclosed in ". Default: true for CSV, false for TSV.', default=None
+    )
+    column_separator: str | None = option(
+        f"Separator of the columns: a character, or {', '.join(SEPARATORS)}. Default: comma in CSV, "
+        "tab in TSV.",
+        default=None,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bert_tf.data.readers import SEPARATORS, TABLE_FORMATS
+from bert_tf.data.readers import TABLE_FORMATS
 from bert_tf.finetuning.options import SPLITS, FineTuningOptions
-from bert_tf.options import option
+from bert_tf.options import TableOptions, option
 from bert_tf.tasks.classification import POOLINGS
 from bert_tf.tasks.glue import GLUE_TASKS
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifierOptions(FineTuningOptions):
+class ClassifierOptions(TableOptions, FineTuningOptions):
     """The flags of run_classifier."""
 
     data_dir: str | None = option("Folder of a GLUE data set, for --task_name.", default=None)
@@ -32,19 +32,6 @@ class ClassifierOptions(FineTuningOptions):
     predict_file: str | None = option("Table to predict; labels are optional.", default=None)
     table_format: str | None = option(
         "Format of the tables. Default: by the file names.", default=None, choices=TABLE_FORMATS
-    )
-    header: bool = option(
-        "The first line of a table names the columns. With --noheader, columns have numbers from 0: "
-        "--text_a_column=3.",
-        default=True,
-    )
-    quoted: bool | None = option(
-        'A column may be enclosed in ". Default: true for CSV, false for TSV.', default=None
-    )
-    column_separator: str | None = option(
-        f"Separator of the columns: a character, or {', '.join(SEPARATORS)}. Default: comma in CSV, "
-        "tab in TSV.",
-        default=None,
     )
     text_a_column: str = option("Column of the (first) sentence.", default="text_a")
     text_b_column: str | None = option("Column of the second sentence of a pair.", default=None)

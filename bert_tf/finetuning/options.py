@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bert_tf.data.parallel import usable_cores
-from bert_tf.options import TrainingOptions, option, require_one_of
+from bert_tf.options import EncoderFilesOptions, TrainingOptions, option, require_one_of
 
 # Name of the split, flag that needs it, flag of its file.
 SPLITS = (
@@ -20,20 +20,11 @@ _SEQUENCES_PER_WORKER = 100_000  # with fewer, starting a process takes longer t
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuningOptions(TrainingOptions):
+class FineTuningOptions(EncoderFilesOptions, TrainingOptions):
     """Flags of every fine-tuning program."""
 
     actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict")
 
-    bert_config_file: str | None = option(
-        "Architecture. Default: the one next to --init_checkpoint or in --output_dir.", default=None
-    )
-    vocab_file: str | None = option(
-        "Vocabulary. Default: the one next to --init_checkpoint or in --output_dir.", default=None
-    )
-    do_lower_case: bool | None = option(
-        "Lower-case the text. Default: the checkpoint's setting, else true.", default=None
-    )
     max_seq_length: int | None = option(
         "WordPieces of an input, with [CLS] and [SEP]. Default: that of the model in --output_dir, else "
         "128 (or the model's number of positions, if lower).",

@@ -21,7 +21,7 @@ from bert_tf.interop.hub import check_license
 from bert_tf.interop.huggingface import name_table
 from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.model_folder import read_task
-from bert_tf.options import Options, option
+from bert_tf.options import EncoderFilesOptions, option
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.programs.verify import verify_conversion
 from bert_tf.registry import TYPES, TaskType
@@ -35,7 +35,7 @@ _MOST_PADDING = 128  # rows; tables are padded to a multiple of 8, 64 or 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvertOptions(Options):
+class ConvertOptions(EncoderFilesOptions):
     """The flags of convert_checkpoint."""
 
     init_checkpoint: str = option(
@@ -57,16 +57,6 @@ class ConvertOptions(Options):
     labels: str | None = option(
         "Comma list of the classifier's labels, in the order of its outputs. Default: those next to the "
         "checkpoint.",
-        default=None,
-    )
-    bert_config_file: str | None = option(
-        "Architecture. Default: the one next to the checkpoint.", default=None
-    )
-    vocab_file: str | None = option(
-        "Vocabulary. Default: the one next to the checkpoint.", default=None
-    )
-    do_lower_case: bool | None = option(
-        "Lower-case the text. Default: by the files next to the checkpoint, else by the vocabulary.",
         default=None,
     )
     max_seq_length: int | None = option(

@@ -13,7 +13,7 @@ from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model
 from bert_tf.modeling.pooling import POOLINGS, parse_layers
-from bert_tf.options import Options, option
+from bert_tf.options import EncoderFilesOptions, option
 from bert_tf.registry import TYPES
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
@@ -39,7 +39,7 @@ _PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(Options):
+class ExportOptions(EncoderFilesOptions):
     """The flags of export_saved_model."""
 
     model_dir: str = option(
@@ -106,15 +106,6 @@ class ExportOptions(Options):
     )
     top_k: int = option("For a masked LM: tokens per [MASK].", default=5, min=1)
     warm_up: bool = option("Write warm-up requests for TF Serving.", default=True)
-    bert_config_file: str | None = option(
-        "Architecture of a checkpoint. Default: the one next to it.", default=None
-    )
-    vocab_file: str | None = option(
-        "Vocabulary of a checkpoint. Default: the one next to it.", default=None
-    )
-    do_lower_case: bool | None = option(
-        "Lower-case the text. Default: the checkpoint's setting, else true.", default=None
-    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

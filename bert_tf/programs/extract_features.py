@@ -49,7 +49,7 @@ from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.pooling import parse_layers
-from bert_tf.options import DeviceOptions, option
+from bert_tf.options import DeviceOptions, EncoderFilesOptions, option
 from bert_tf.prediction.text_model import SequenceRunner, trimmed
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress
@@ -63,7 +63,7 @@ _PAIR = re.compile(r"^(.*) \|\|\| (.*)$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractionOptions(DeviceOptions):
+class ExtractionOptions(EncoderFilesOptions, DeviceOptions):
     """The flags of extract_features."""
 
     input_file: str = option(
@@ -84,15 +84,6 @@ class ExtractionOptions(DeviceOptions):
     )
     init_checkpoint: str = option(
         "Weights: a TF1 checkpoint, a folder of a bert_tf run, or a Hugging Face folder."
-    )
-    bert_config_file: str | None = option(
-        "Architecture. Default: the one next to --init_checkpoint.", default=None
-    )
-    vocab_file: str | None = option(
-        "Vocabulary. Default: the one next to --init_checkpoint.", default=None
-    )
-    do_lower_case: bool | None = option(
-        "Lower-case the text. Default: the checkpoint's setting, else true.", default=None
     )
     layers: str = option(
         "Layers to write, comma-separated: -1 is the last, 0 the first.", default="-1,-2,-3,-4"

@@ -15,8 +15,8 @@ from itertools import islice
 from typing import Any, ClassVar, TextIO
 
 from bert_tf.data.files import expand_files, open_whole
-from bert_tf.data.readers import SEPARATORS, STANDARD_INPUT, count_lines
-from bert_tf.options import PRECISIONS, Options, option
+from bert_tf.data.readers import STANDARD_INPUT, count_lines
+from bert_tf.options import PRECISIONS, TableOptions, option
 from bert_tf.predictor import (
     EMBEDDING_POOLINGS,
     Predictor,
@@ -41,7 +41,7 @@ _SECONDS_BETWEEN_REPORTS = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionOptions(Options):
+class PredictionOptions(TableOptions):
     """The flags of predict."""
 
     only_answers: ClassVar[bool] = True
@@ -65,18 +65,6 @@ class PredictionOptions(Options):
         "text and its choices. tsv, csv, jsonl: named columns. Default: by the file name, else text.",
         default=None,
         choices=INPUT_FORMATS,
-    )
-    header: bool = option(
-        "The first line of a table names the columns. With --noheader, columns have numbers from 0.",
-        default=True,
-    )
-    quoted: bool | None = option(
-        'A column may be enclosed in ". Default: true for CSV, false for TSV.', default=None
-    )
-    column_separator: str | None = option(
-        f"Separator of the columns: a character, or {', '.join(SEPARATORS)}. Default: comma in CSV, "
-        "tab in TSV.",
-        default=None,
     )
     text_a_column: str | None = option(
         "Column of the (first) sentence or the question. Default: text_a, text, sentence, question.",

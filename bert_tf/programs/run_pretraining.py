@@ -21,7 +21,7 @@ from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.model_folder import model_files, read_task, write_model_folder
-from bert_tf.options import TrainingOptions, option, require_one_of
+from bert_tf.options import EncoderFilesOptions, TrainingOptions, option, require_one_of
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
 from bert_tf.pretraining.masking import check_mixture
 from bert_tf.pretraining.masking_ops import DynamicMasker
@@ -41,7 +41,7 @@ _NUM_WARMUP_STEPS = 10_000  # the reference's default
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(TrainingOptions):
+class PretrainingOptions(EncoderFilesOptions, TrainingOptions):
     """The flags of run_pretraining.
 
     Records without masks (`create_pretraining_data --masking=none`) are detected and get new masks in
@@ -53,9 +53,6 @@ class PretrainingOptions(TrainingOptions):
         "Held-out TFRecord files to evaluate on. Default: --input_file, as in the reference, which "
         "measures memory of the training data and not quality.",
         default=None,
-    )
-    bert_config_file: str | None = option(
-        "Architecture. Default: the one next to --init_checkpoint or in --output_dir.", default=None
     )
     vocab_file: str | None = option(
         "Vocabulary of the records, copied into --output_dir so that the folder works alone. Default: "
