@@ -135,7 +135,7 @@ def outputs_of(
 
 
 def metrics_of(task: ClassificationTask, kept: dict[str, np.ndarray]) -> dict[str, float]:
-    return task.figures(kept["logits"], kept["label_ids"])
+    return task.metrics_of(kept["logits"], kept["label_ids"])
 
 
 def title_of(options: ClassifierOptions) -> str:

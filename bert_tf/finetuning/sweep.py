@@ -279,8 +279,8 @@ def _summary(
         for metric in _metric_names(results[name] for name in names):
             values = [results[name][metric] for name in names]
             deviation = statistics.stdev(values) if len(values) > 1 else math.nan
-            figures = [statistics.fmean(values), deviation, min(values), max(values)]
-            rows.append([*setting.values(), metric, len(values), *figures])
+            summary = [statistics.fmean(values), deviation, min(values), max(values)]
+            rows.append([*setting.values(), metric, len(values), *summary])
     return [*runs[0].setting, "metric", "runs", "mean", "std", "min", "max"], rows
 
 
@@ -302,7 +302,7 @@ def _note_runs(
         "seeds": len(seeds),
         "metric": read_task(output_dir).best_metric,
         "mean_std": {
-            name: figures for name, *figures in ([row[c] for c in columns] for row in rows)
+            name: mean_std for name, *mean_std in ([row[c] for c in columns] for row in rows)
         },
     }
     write_text(os.path.join(output_dir, BEST_RUN_FILE), json.dumps(note, indent=2) + "\n")

@@ -152,18 +152,18 @@ def report(scores: Scores) -> str:
     lines = [
         f"processed {scores.num_tokens} tokens with {overall.actual} phrases; "
         f"found: {overall.predicted} phrases; correct: {overall.correct}.",
-        f"accuracy: {100 * scores.accuracy:6.2f}%; {_figures(overall)}",
+        f"accuracy: {100 * scores.accuracy:6.2f}%; {_percentages(overall)}",
     ]
     return _with_types(lines, scores)
 
 
 def _with_types(lines: list[str], scores: Scores) -> str:
     for kind, counts in scores.by_type.items():
-        lines.append(f"{kind:>17}: {_figures(counts)}  {counts.predicted}")
+        lines.append(f"{kind:>17}: {_percentages(counts)}  {counts.predicted}")
     return "\n".join(lines) + "\n"
 
 
-def _figures(counts: Counts) -> str:
+def _percentages(counts: Counts) -> str:
     return (
         f"precision: {100 * counts.precision:6.2f}%; recall: {100 * counts.recall:6.2f}%; "
         f"FB1: {100 * counts.f1:6.2f}"

@@ -299,8 +299,7 @@ def evaluate(
         trainer, task, files, options.eval_batch_size, max_batches=options.max_eval_steps
     )
     results = {"global_step": trainer.step, **task.metrics(kept)}
-    figures = [key for key in _LOGGED if key in results]
-    line = ", ".join(f"{key} {results[key]:.3f}" for key in figures)
+    line = ", ".join(f"{key} {results[key]:.3f}" for key in _LOGGED if key in results)
     logger.info("step %d: %s", trainer.step, line)
     return results
 

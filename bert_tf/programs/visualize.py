@@ -71,12 +71,12 @@ class View:
 
     Args:
         sequence: the input, without padding.
-        figures: the answer in a few words.
+        values: the answer in a few words.
         sections: of the page, before the attention.
     """
 
     sequence: PackedSequence
-    figures: dict[str, str]
+    values: dict[str, str]
     sections: Sequence[Section] = ()
 
 
@@ -100,7 +100,7 @@ def visualize(options: VisualizationOptions) -> None:
     title = " | ".join(options.text.split(_SEPARATOR))
     title = title if len(title) <= 120 else title[:119] + "…"
     sections = [*view.sections, heads]
-    write_text(options.output_file, page(title, view.figures, sections))
+    write_text(options.output_file, page(title, view.values, sections))
     logger.info("Wrote %s: open it in a browser", options.output_file)
 
 
@@ -143,10 +143,10 @@ def _classifier_view(
 ) -> View:
     windows = model.prepare(_item(model, options.text))
     (answer,) = model.answer([windows])
-    figures = {"answer": model.short(answer) or "no label"}
-    figures |= {name: f"{share:.1%}" for name, share in answer.get("probabilities", {}).items()}
+    values = {"answer": model.short(answer) or "no label"}
+    values |= {name: f"{share:.1%}" for name, share in answer.get("probabilities", {}).items()}
     if len(windows) > 1:
-        figures["shown"] = f"the first of {len(windows)} windows"
+        values["shown"] = f"the first of {len(windows)} windows"
     index, name = 0, "score"
     if model.labels:
         best = max(answer["probabilities"], key=answer["probabilities"].get)
@@ -158,7 +158,7 @@ def _classifier_view(
     sequence = windows[0]
     found = attributions(trained.model, sequence, trained.tokenizer, output_of)
     tokens = trained.tokenizer.convert_ids_to_tokens(sequence.input_ids)
-    return View(sequence, figures, [attribution_section(tokens, found, name)])
+    return View(sequence, values, [attribution_section(tokens, found, name)])
 
 
 def _logit(index: int) -> Callable[[dict], tf.Tensor]:
@@ -193,16 +193,16 @@ def _question_view(
             trained.max_seq_length, *trained.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
         )
     )
-    figures = {"answer": answer["answer"] or "no answer"}
-    figures["probability"] = f"{answer['probability']:.1%}"
+    values = {"answer": answer["answer"] or "no answer"}
+    values["probability"] = f"{answer['probability']:.1%}"
     if "null_odds" in answer:
-        figures["odds of no answer"] = f"{answer['null_odds']:.3g}"
+        values["odds of no answer"] = f"{answer['null_odds']:.3g}"
     if len(windows) > 1:
-        figures["shown"] = f"window {shown + 1} of {len(windows)}"
+        values["shown"] = f"window {shown + 1} of {len(windows)}"
     start, end = (softmax(part.astype(np.float64)) for part in logits[shown])
     tokens = trained.tokenizer.convert_ids_to_tokens(sequence.input_ids)
     chosen = best.positions if best is not None and answer["answer"] else None
-    return View(sequence, figures, [span_section(tokens, start, end, chosen)])
+    return View(sequence, values, [span_section(tokens, start, end, chosen)])
 
 
 @_view.register

@@ -109,7 +109,7 @@ def write_conversion_card(
     }
     if there:
         facts |= {name: there[name] for name in ("data", "training") if name in there}
-        facts["figures"] = _figures(source_folder, there)
+        facts["figures"] = _metrics(source_folder, there)
     _write_facts(folder, facts)
 
 
@@ -200,7 +200,7 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
         "Model": _table(_model_rows(folder, facts)),
         "Data": _table(facts["data"]) if "data" in facts else None,
         "Training": _training(entry, facts["training"]) if "training" in facts else None,
-        "Metrics": _figures(folder, facts),
+        "Metrics": _metrics(folder, facts),
         "Conversion": _conversion(facts["conversion"]) if "conversion" in facts else None,
         "Use": f"{_use_of_transformers(architecture)}\n\n{use}" if architecture else use,
         "Licence": stated,
@@ -278,7 +278,7 @@ def _data_rows(options: Any, files: Sequence[str]) -> Iterable[tuple[str, str]]:
         )
 
 
-def _figures(folder: str, facts: Mapping[str, Any]) -> str | None:
+def _metrics(folder: str, facts: Mapping[str, Any]) -> str | None:
     """Return tables of `*_results.txt` of the step; else metrics of the converted folder."""
     step = facts.get("training", {}).get("step")
     tables = []

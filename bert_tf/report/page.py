@@ -1,6 +1,6 @@
 """report.html: one page on the results of a run. It needs nothing but a browser.
 
-A report is a title, the figures of `eval_results.txt`, sections, and the learning curve from
+A report is a title, the metrics of `eval_results.txt`, sections, and the learning curve from
 `metrics.jsonl`. A task adds its own sections:
 
     Section("By question word", [bars({"who": (0.91, 1203), "why": (0.62, 151)}, unit="F1")])
@@ -84,13 +84,13 @@ def write_report(
         command: shown at the end with the checkpoint; None to leave it out.
     """
     curve = learning_curve(os.path.join(os.path.dirname(path), "metrics.jsonl"))
-    figures = {
+    metrics = {
         name.removeprefix("eval_"): value
         for name, value in sorted(results.items())
         if name != "loss" and not name.startswith("loss_")
     }
     made = [] if command is None else [_origin(command, os.path.dirname(path))]
-    write_text(path, page(title, figures, [*sections, *curve, *made]))
+    write_text(path, page(title, metrics, [*sections, *curve, *made]))
     logger.info("Wrote %s", path)
 
 
@@ -107,20 +107,20 @@ def _origin(command: Command, folder: str) -> Section:
     )
 
 
-def page(title: str, figures: Mapping[str, Any], sections: Sequence[Section]) -> str:
+def page(title: str, values: Mapping[str, Any], sections: Sequence[Section]) -> str:
     """Return a whole page as HTML."""
     data = {
         "title": title,
-        "figures": list(figures.items()),
+        "figures": list(values.items()),
         "sections": [asdict(section) for section in sections],
     }
-    values = json.dumps(_plain(data), ensure_ascii=False, allow_nan=False)
-    shown = "\n".join(f"{name}: {value}" for name, value in figures.items())
+    text = json.dumps(_plain(data), ensure_ascii=False, allow_nan=False)
+    shown = "\n".join(f"{name}: {value}" for name, value in values.items())
     return string.Template(_asset("page.html")).substitute(
         title=html.escape(title),
         figures=html.escape(shown),
         style=_asset("page.css"),
-        data=values.replace("<", "\\u003c"),  # "</script>" in a text would end the data
+        data=text.replace("<", "\\u003c"),  # "</script>" in a text would end the data
         script="".join(map(_asset, _SCRIPTS)),
     )
 

@@ -232,9 +232,9 @@ class ClassificationTask(ExampleTask):
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
         kept = self.per_example(kept)
-        return self.figures(kept["logits"], kept["label_ids"])
+        return self.metrics_of(kept["logits"], kept["label_ids"])
 
-    def figures(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    def metrics_of(self, logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
         """Return `eval_loss` in nats (squared error for a regression), and `eval_<metric>`.
 
         `loss` repeats the loss, as in the reference.

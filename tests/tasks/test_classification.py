@@ -204,7 +204,7 @@ def test_a_wrong_label_of_any_kind_is_named_with_its_line_before_anything_is_wri
 def test_figures_of_several_labels_and_of_numbers():
     logits = np.float32([[2, -1], [-1, -2], [1, 1]])
     labels = np.float32([[1, 1], [0, 0], [1, 1]])
-    found = multi_task().figures(logits, labels)
+    found = multi_task().metrics_of(logits, labels)
     assert list(found) == ["eval_f1_micro", "eval_f1_macro", "eval_accuracy", "eval_loss", "loss"]
     assert found["eval_f1_micro"] == pytest.approx(2 * 3 / (3 + 4))
     assert found["eval_f1_macro"] == pytest.approx((1 + 2 / 3) / 2)
@@ -215,7 +215,7 @@ def test_figures_of_several_labels_and_of_numbers():
     ]
     assert found["eval_loss"] == pytest.approx(sum(terms) / 6)
 
-    found = number_task().figures(np.float32([[1], [2], [4]]), np.float32([1, 3, 5]))
+    found = number_task().metrics_of(np.float32([[1], [2], [4]]), np.float32([1, 3, 5]))
     assert list(found) == ["eval_pearson", "eval_spearman", "eval_loss", "loss"]
     assert found["eval_loss"] == pytest.approx(2 / 3)
     assert found["eval_spearman"] == pytest.approx(1.0)
