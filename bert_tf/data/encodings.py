@@ -17,7 +17,7 @@ _WORKBOOK_MAGIC = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # zip (.xlsx, .ods), and
 WORKBOOKS = ("xlsx", "xls", "ods", "numbers")
 
 
-def refuse_workbook(file: str, stream: Any) -> None:
+def check_no_workbook(file: str, stream: Any) -> None:
     if stream.peek(4).startswith(_WORKBOOK_MAGIC):
         raise workbook_error(file)
 

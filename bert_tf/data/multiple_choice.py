@@ -222,7 +222,7 @@ def _choices(choices: Any, origin: str) -> tuple[Sequence[Any], Sequence[str]]:
     """Return texts and keys of [text, ...], [{"text", "label"}, ...] or {"text": [], "label": []}."""
     if isinstance(choices, Mapping):
         texts, labels = _list(choices, "text", origin), _list(choices, "label", origin)
-        _refuse_other_numbers(origin, {"texts": texts, "labels": labels})
+        _check_equal_numbers(origin, {"texts": texts, "labels": labels})
         return texts, [str(label) for label in labels]
     if not isinstance(choices, Sequence) or isinstance(choices, str):
         raise ValueError(
@@ -241,7 +241,7 @@ def _numbers(choices: Sequence[Any]) -> list[str]:
 def _race_rows(values: Mapping[str, Any], guid: str, origin: str) -> Iterator[_Row]:
     questions, options = (_list(values, name, origin) for name in ("questions", "options"))
     answers = _list(values, "answers", origin) if "answers" in values else [None] * len(questions)
-    _refuse_other_numbers(
+    _check_equal_numbers(
         origin, {"questions": questions, "lists of options": options, "answers": answers}
     )
     for index, (question, choices, key) in enumerate(zip(questions, options, answers, strict=True)):
@@ -260,7 +260,7 @@ def _list(values: Mapping[str, Any], name: str, origin: str) -> list[Any]:
     return found
 
 
-def _refuse_other_numbers(origin: str, lists: Mapping[str, Sequence[Any]]) -> None:
+def _check_equal_numbers(origin: str, lists: Mapping[str, Sequence[Any]]) -> None:
     if len({len(items) for items in lists.values()}) > 1:
         counts = ", ".join(f"{len(items)} {name}" for name, items in lists.items())
         raise ValueError(f"{origin}: found {counts}, but their numbers must be equal.")

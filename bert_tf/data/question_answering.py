@@ -135,7 +135,7 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
             examples += [_example(qa, passage, where) for qa, where in _items(paragraph, "qas", at)]
     if not examples:
         raise ValueError(f"{file}: no question found.")
-    _refuse_repeated_names(examples)
+    _check_distinct_names(examples)
     return examples
 
 
@@ -179,7 +179,7 @@ def _value(values: Any, key: str, kind: type, place: str) -> Any:
     return value
 
 
-def _refuse_repeated_names(examples: Iterable[SquadExample]) -> None:
+def _check_distinct_names(examples: Iterable[SquadExample]) -> None:
     places: dict[str, str] = {}
     for example in examples:
         if example.qas_id in places:
@@ -207,7 +207,7 @@ def examples_to_train(
             neither answers nor `is_impossible`.
     """
     if not version_2_with_negative:
-        _refuse_unanswerable(examples)
+        _check_answerable(examples)
     chosen = []
     for example in examples:
         if example.is_impossible:
@@ -230,7 +230,7 @@ def examples_to_train(
     return chosen
 
 
-def _refuse_unanswerable(examples: Sequence[SquadExample]) -> None:
+def _check_answerable(examples: Sequence[SquadExample]) -> None:
     without = [example for example in examples if example.is_impossible]
     if without:
         raise ValueError(

@@ -31,7 +31,7 @@ import tensorflow as tf
 from bert_tf.config import parse_json
 from bert_tf.data.encodings import (
     WORKBOOKS,
-    refuse_workbook,
+    check_no_workbook,
     wide_encoding,
     wide_lines,
     workbook_error,
@@ -108,7 +108,7 @@ def read_lines(
         if start:
             stream.seek(start)
         else:
-            refuse_workbook(file, stream)
+            check_no_workbook(file, stream)
         if not start and end is None and (encoding := wide_encoding(stream)):
             yield from wide_lines(file, stream, encoding, errors)
             return

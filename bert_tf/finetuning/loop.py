@@ -90,13 +90,13 @@ def train(
     """
     lengths = _possible_lengths("packed" if options.pack_sequences else lengths, trainer)
     if lengths == "packed":
-        _refuse_unpackable(options, trainer)
+        _check_packable(options, trainer)
     folder = folder or options.output_dir
     num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
     batches = files if isinstance(files, tf.data.Dataset) else None
     files = [] if batches is not None else files
     if batches is None:
-        _refuse_small_set(files, options)
+        _check_set_size(files, options)
     logger.info("***** Running training *****")
     logger.info("  %s", describe(trainer, options))
     if trainer.is_chief:
@@ -285,7 +285,7 @@ def _with_record_number(eval_outputs: Callable) -> Callable:
     }
 
 
-def _refuse_small_set(files: Sequence[str], options: TrainingOptions) -> None:
+def _check_set_size(files: Sequence[str], options: TrainingOptions) -> None:
     """Raise if a batch is larger than the data set, because it would repeat examples."""
     count = count_records(files, limit=options.train_batch_size)
     if count < options.train_batch_size:
@@ -295,7 +295,7 @@ def _refuse_small_set(files: Sequence[str], options: TrainingOptions) -> None:
         )
 
 
-def _refuse_unpackable(options: TrainingOptions, trainer: Trainer) -> None:
+def _check_packable(options: TrainingOptions, trainer: Trainer) -> None:
     replicas = trainer.strategy.num_replicas_in_sync
     if options.train_batch_size % replicas:
         raise ValueError(

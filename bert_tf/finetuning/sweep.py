@@ -147,7 +147,7 @@ def run_all(
             "several processes. Start each run separately, with `seed`."
         )
     runs = plan(options)
-    _refuse_other_model(options)
+    _check_no_other_model(options)
     check_output_folder(options, dict.fromkeys(("labels.txt", *BESIDE_CHECKPOINTS), ""))
     results: dict[str, dict[str, float]] = {}
     for number, run in enumerate(runs, start=1):
@@ -206,7 +206,7 @@ def _completed(run: PlannedRun) -> dict[str, float]:
     return note["results"]
 
 
-def _refuse_other_model(options: ClassifierOptions) -> None:
+def _check_no_other_model(options: ClassifierOptions) -> None:
     if checkpoints.latest_checkpoint(options.output_dir) and not read_best_run(options.output_dir):
         raise ValueError(
             f"output_dir={options.output_dir} contains a model of a single run, which `seeds` and "

@@ -38,7 +38,7 @@ def keep_packed_kernels() -> None:
     os.environ.setdefault(_KEEP_KERNELS, "1")
 
 
-def refuse_kept_kernels() -> None:
+def check_no_kept_kernels() -> None:
     """Raise ValueError if the environment keeps packed kernels, for a process that trains."""
     value = os.environ.get(_KEEP_KERNELS, "")
     if value.lower() not in ("", "0", "false"):

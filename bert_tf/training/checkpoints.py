@@ -62,7 +62,7 @@ def save_checkpoint(
     Raises:
         ValueError: the path of `directory` contains "*", "?" or "[".
     """
-    _refuse_pattern(directory)
+    _check_no_pattern(directory)
     tf.io.gfile.makedirs(directory)
     prefix = tf.io.gfile.join(directory, f"model.ckpt-{step}")
     names = sorted(variables)
@@ -142,7 +142,7 @@ def latest_checkpoint(directory: str) -> str | None:
         ValueError: the path contains "*", "?" or "[". TensorFlow would treat it as a pattern and could
             not read the checkpoints back.
     """
-    _refuse_pattern(directory)
+    _check_no_pattern(directory)
     state = tf.train.get_checkpoint_state(directory)
     if state is None:
         return None
@@ -155,7 +155,7 @@ def latest_checkpoint(directory: str) -> str | None:
     return None
 
 
-def _refuse_pattern(directory: str) -> None:
+def _check_no_pattern(directory: str) -> None:
     if any(character in directory for character in "*?["):
         raise ValueError(
             f"The folder {directory} has *, ? or [ in its path, which TensorFlow treats as a pattern "
@@ -178,7 +178,7 @@ def restore_checkpoint(prefix: str, variables: Mapping[str, Any]) -> None:
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
-        _refuse_other_shapes(prefix, shapes, variables)
+        _check_shapes(prefix, shapes, variables)
         arrays = {name: reader.get_tensor(name) for name in variables}
     except (tf.errors.OpError, IndexError) as error:  # a truncated file raises IndexError
         raise ValueError(
@@ -199,7 +199,7 @@ def prefer_averages(prefix: str, variables: Mapping[str, Any]) -> dict[str, Any]
     }
 
 
-def _refuse_other_shapes(
+def _check_shapes(
     prefix: str, shapes: Mapping[str, Sequence[int]], variables: Mapping[str, Any]
 ) -> None:
     problems = [f"{name} is missing" for name in variables if name not in shapes]

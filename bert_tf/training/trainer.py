@@ -21,7 +21,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.modeling.inference_layout import refuse_kept_kernels
+from bert_tf.modeling.inference_layout import check_no_kept_kernels
 from bert_tf.training import checkpoints
 from bert_tf.training.batch_runner import BatchRunner
 from bert_tf.training.checkpoints import folder_lock
@@ -86,7 +86,7 @@ class Trainer:
         seed: int = 0,
         jit_compile: str = "auto",
     ):
-        refuse_kept_kernels()
+        check_no_kept_kernels()
         self.model = model
         self.losses = tuple(losses)
         self.strategy = strategy
@@ -217,7 +217,7 @@ class Trainer:
                 if together:  # all workers need the same calls, but their clocks differ
                     loop_size = min(max_steps_per_loop, _STEPS_OF_WORKERS)
                 if lost_at is not None:
-                    self._refuse_lost_weights(values, lost_at, saver, files_of_step)
+                    self._raise_lost_weights(values, lost_at, saver, files_of_step)
                 if log is not None:
                     if speed is not None:
                         values |= speed.values(seconds_per_step, values["tokens"])
@@ -285,7 +285,7 @@ class Trainer:
         values = {name: float(value) for name, value in values.items()}
         return values, int(lost_at) if lost_at >= 0 else None, bool(told > 0)
 
-    def _refuse_lost_weights(
+    def _raise_lost_weights(
         self,
         values: Mapping[str, float],
         step: int,
