@@ -114,8 +114,8 @@ def evaluate(
         results |= {f"{name}{suffix}": value for name, value in values.items()}
         shown[f"examples{suffix}"] = len(examples)
         if "eval_accuracy" in values:
-            share = largest_class(kept["label_ids"])
-            shown[f"eval_accuracy_of_largest_class{suffix}"] = share
+            largest = largest_class(kept["label_ids"])
+            shown[f"eval_accuracy_of_largest_class{suffix}"] = largest
         if run.options.report:
             sections += evaluation_sections(run.task, examples, kept, suffix)
     loop.write_results(run.path("eval_results.txt"), results, "Eval results")

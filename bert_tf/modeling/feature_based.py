@@ -78,8 +78,8 @@ class LayerFeatures(keras.layers.Layer):
         if self.feature_layers == "concat_last_four_hidden":
             return ops.concatenate(layers[-4:], axis=-1)
         layers = layers[-self.layer_weights.shape[0] :]
-        shares = ops.softmax(ops.convert_to_tensor(self.layer_weights))
-        return self.gamma * sum(shares[index] * layer for index, layer in enumerate(layers))
+        weights = ops.softmax(ops.convert_to_tensor(self.layer_weights))
+        return self.gamma * sum(weights[index] * layer for index, layer in enumerate(layers))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

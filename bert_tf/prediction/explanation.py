@@ -125,8 +125,8 @@ def _mean_gradient(
     places, weights = (places + 1) / 2, weights / 2
     total = np.zeros(embedded.shape[1:], np.float64)
     for first in range(0, num_steps, _POINTS_AT_ONCE):
-        share = tf.constant(places[first : first + _POINTS_AT_ONCE], tf.float32)[:, None, None]
-        points = baseline + share * (embedded - baseline)  # [B, S, H]
+        fractions = tf.constant(places[first : first + _POINTS_AT_ONCE], tf.float32)[:, None, None]
+        points = baseline + fractions * (embedded - baseline)  # [B, S, H]
         with tf.GradientTape() as tape:
             tape.watch(points)
             outputs = outputs_at(points)

@@ -91,11 +91,10 @@ class ChoicePredictor(ChoiceModel):
         scores = iter(self._run([sequence for _, rows in prepared for sequence in rows]))
         answers = []
         for choices, _ in prepared:
-            shares = softmax(np.array([next(scores)["score"] for _ in choices]))
-            best = int(np.argmax(shares))
-            answers.append(
-                {"prediction": best, "choice": choices[best], "probabilities": shares.tolist()}
-            )
+            probabilities = softmax(np.array([next(scores)["score"] for _ in choices]))
+            best = int(np.argmax(probabilities))
+            answer = {"prediction": best, "choice": choices[best]}
+            answers.append({**answer, "probabilities": probabilities.tolist()})
         return answers
 
     def predict(self, questions: Sequence[tuple[str, Sequence[str]]]) -> list[dict[str, Any]]:

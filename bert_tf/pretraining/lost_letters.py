@@ -22,14 +22,14 @@ _WORTH_A_WARNING = 0.01  # of all letters; a sample of English Wikipedia has les
 class LostLetters(NamedTuple):
     """Letters that change when accents are stripped."""
 
-    share: float  # of all letters and marks (0-1)
+    fraction: float  # of all letters and marks (0-1)
     script: str  # the most frequent one among them, with its Unicode name: "Hangul", "Latin"
     word: str  # the most frequent word with one, lower-cased; only a part of a long word
     stripped: str  # the word without accents; letters are spaced if there are more than before
 
     def __str__(self) -> str:
         return (
-            f"{self.share:.0%} of its letters ({self.script}) are changed: "
+            f"{self.fraction:.0%} of its letters ({self.script}) are changed: "
             f"{self.word!r} becomes {self.stripped!r}"
         )
 
@@ -42,7 +42,7 @@ def find_lost_letters(lines: Iterable[str]) -> LostLetters | None:
 
     >>> print(find_lost_letters(["Ça va", "été ou hiver"]))
     21% of its letters (Latin) are changed: 'ça' becomes 'ca'
-    >>> find_lost_letters(["ÉTÉ"]).share
+    >>> find_lost_letters(["ÉTÉ"]).fraction
     0.6666666666666666
     >>> find_lost_letters(["How are you?"]) is None
     True
@@ -65,7 +65,7 @@ def find_lost_letters(lines: Iterable[str]) -> LostLetters | None:
         word = word[max(0, first - 2) : first + 2]
     stripped = lower_and_strip_accents(word)
     return LostLetters(
-        share=sum(changed.values()) / max(num_letters, 1),
+        fraction=sum(changed.values()) / max(num_letters, 1),
         script=scripts.most_common(1)[0][0],
         word=word,
         stripped=" ".join(stripped) if len(stripped) > len(word) else stripped,
@@ -84,7 +84,7 @@ def warn_of_lost_letters(files: Sequence[str]) -> None:
         for line in islice(read_lines(file, "replace"), _SAMPLE_LINES)
     )
     lost = find_lost_letters(lines)
-    if lost and lost.share >= _WORTH_A_WARNING:
+    if lost and lost.fraction >= _WORTH_A_WARNING:
         logger.warning(
             "--do_lower_case does more than lower-case this text: it strips accents (Unicode NFD), and "
             "%s. Words that differ only in accents become one word, and answers contain the changed "

@@ -262,22 +262,22 @@ class _Work:
     """Progress of a group: reading once, then making and writing each copy."""
 
     def __init__(self, dupe_factor: int, on_progress: OnProgress | None):
-        self._report = on_progress or (lambda share, instances: None)
+        self._report = on_progress or (lambda fraction, instances: None)
         self._unit = 1.0 / (1 + 3 * dupe_factor)
         self._dupe_factor = dupe_factor
-        self._share = 0.0
+        self._done = 0.0
         self._instances = 0
 
     def read(self) -> None:
         self._add(self._unit)
 
-    def made(self, share_of_copy: float, instances: int) -> None:
+    def made(self, fraction_of_copy: float, instances: int) -> None:
         self._instances = instances
-        self._add(2 * self._unit * share_of_copy)
+        self._add(2 * self._unit * fraction_of_copy)
 
-    def wrote(self, share: float) -> None:
-        self._add(self._unit * self._dupe_factor * share)
+    def wrote(self, fraction: float) -> None:
+        self._add(self._unit * self._dupe_factor * fraction)
 
-    def _add(self, share: float) -> None:
-        self._share += share
-        self._report(min(self._share, 1.0), self._instances)
+    def _add(self, fraction: float) -> None:
+        self._done += fraction
+        self._report(min(self._done, 1.0), self._instances)

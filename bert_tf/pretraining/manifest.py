@@ -38,7 +38,7 @@ class Counts:
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
 
-    def shares(self, max_seq_length: int) -> dict[str, float]:
+    def ratios(self, max_seq_length: int) -> dict[str, float]:
         """Return fractions and means that summarize the data."""
         instances = self.instances or 1
         return {
@@ -121,7 +121,7 @@ class Manifest:
         """Write the file, whole or not at all."""
         values = {
             "complete": self.is_complete,
-            "totals": {**asdict(self.counts), **self.counts.shares(self.flags["max_seq_length"])},
+            "totals": {**asdict(self.counts), **self.counts.ratios(self.flags["max_seq_length"])},
             **{name: getattr(self, name) for name in _PLAIN_FIELDS},
             "groups": [asdict(group) for _, group in sorted(self.groups.items())],
         }

@@ -92,14 +92,14 @@ class Masker:
         self._continuations = frozenset(continuations)
         self._mask_token_prob = settings.mask_token_prob
         self._is_mask = Threshold.of(settings.mask_token_prob)
-        self._share_kept = _share_kept(*mixture)
+        self._kept_prob = _kept_prob(*mixture)
         # Cumulative fractions of the lengths 1, 2, ...; None if only single units are masked.
         weights = None
         if settings.span_masking:
             weights = [(1 - _SPAN_ENDS) ** k for k in range(LONGEST_SPAN)]
         elif size > 1:
             weights = [1 / k for k in range(1, size + 1)]
-        self._length_shares = weights and [w / sum(weights) for w in accumulate(weights)]
+        self._length_probs = weights and [w / sum(weights) for w in accumulate(weights)]
 
     def __call__(self, token_ids: array, end_a: int, rng: RandomWords) -> MaskedTokens:
         """Mask one sequence.
@@ -113,7 +113,7 @@ class Masker:
             self._max_predictions, max(1, round(len(token_ids) * self._masked_lm_prob))
         )
         candidates = _POSITIONS[1:end_a] + _POSITIONS[end_a + 1 : len(token_ids) - 1]
-        if self._length_shares is not None:
+        if self._length_probs is not None:
             runs = self._choose_runs(token_ids, candidates, end_a, num_to_predict, rng)
             units = runs if self._spans else [[p] for run in runs for p in run]
             return self._replace_units(token_ids, units, rng)
@@ -154,12 +154,12 @@ class Masker:
         rng.shuffle(starts)
         taken = bytearray(len(units))
         runs: list[list[int]] = []
-        length_shares = self._length_shares or ()
+        length_probs = self._length_probs or ()
         left = num_to_predict
         for start in starts:
             if not left:
                 break
-            length = 1 + bisect(length_shares, rng.random())
+            length = 1 + bisect(length_probs, rng.random())
             run: list[int] = []
             end = first_of_b if start < first_of_b else len(units)
             for index in range(start, min(start + length, end)):
@@ -217,14 +217,14 @@ class Masker:
             if rng.random() < self._mask_token_prob:
                 for position in unit:
                     masked[position] = self._mask_id
-            elif rng.random() >= self._share_kept:
+            elif rng.random() >= self._kept_prob:
                 for position in unit:
                     masked[position] = self._random_word(rng)
         positions = sorted(position for unit in units for position in unit)
         return MaskedTokens(masked, positions, [token_ids[position] for position in positions])
 
     def _keep_or_replace(self, token_id: int, rng: RandomWords) -> int:
-        return token_id if rng.random() < self._share_kept else self._random_word(rng)
+        return token_id if rng.random() < self._kept_prob else self._random_word(rng)
 
     def _random_word(self, rng: RandomWords) -> int:
         return self._vocab_ids[rng.randrange(len(self._vocab_ids))]
@@ -260,7 +260,7 @@ def check_mixture(mask_token_prob: float, random_token_prob: float) -> None:
         )
 
 
-def _share_kept(mask_token_prob: float, random_token_prob: float) -> float:
+def _kept_prob(mask_token_prob: float, random_token_prob: float) -> float:
     """Return the fraction kept of the pieces that do not become [MASK]: 0.5 for 0.8 and 0.1."""
     others = 1 - _exact(mask_token_prob)
     return float((others - _exact(random_token_prob)) / others) if others else 0.0

@@ -94,8 +94,8 @@ class DynamicMasker:
         random_ids = tf.random.stateless_uniform(
             shape, seeds[2], 0, self._vocab_size, dtype=tf.int32
         )
-        share_replaced = self._mask_token_prob + self._random_token_prob
-        seen = tf.where(draw < share_replaced, random_ids, input_ids)
+        changed_prob = self._mask_token_prob + self._random_token_prob
+        seen = tf.where(draw < changed_prob, random_ids, input_ids)
         seen = tf.where(draw < self._mask_token_prob, self._mask_id, seen)
         return {
             **features,

@@ -95,12 +95,12 @@ def _throttled(number: int, report: Report) -> Callable[[float, int], None]:
     """Return a function that reports on one group a few times per second."""
     last = 0.0
 
-    def on_progress(share: float, instances: int) -> None:
+    def on_progress(fraction: float, instances: int) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= _SECONDS_BETWEEN_REPORTS:
             last = now
-            report(number, share, instances)
+            report(number, fraction, instances)
 
     return on_progress
 

@@ -109,16 +109,16 @@ class PretrainingDataSummary:
     max_seq_length: int
 
     def __str__(self) -> str:
-        counts, shares = self.counts, self.counts.shares(self.max_seq_length)
+        counts, ratios = self.counts, self.counts.ratios(self.max_seq_length)
         files = ", ".join(self.output_files[:3])
         if len(self.output_files) > 3:
             files += f" and {len(self.output_files) - 3} more"
         return (
             f"{counts.instances:,} instances from {counts.documents:,} documents, "
             f"{counts.sentences:,} sentences, {counts.tokens:,} tokens "
-            f"({shares['unknown_token_share']:.2%} unknown); {shares['mean_length']:.1f} tokens each, "
-            f"{shares['padding_share']:.1%} padding, {shares['random_next_share']:.1%} with "
-            f"next_sentence_labels 1, {shares['masked_share']:.1%} predicted; in {files}"
+            f"({ratios['unknown_token_share']:.2%} unknown); {ratios['mean_length']:.1f} tokens each, "
+            f"{ratios['padding_share']:.1%} padding, {ratios['random_next_share']:.1%} with "
+            f"next_sentence_labels 1, {ratios['masked_share']:.1%} predicted; in {files}"
         )
 
 
@@ -195,13 +195,14 @@ def _make_report(jobs: Sequence[GroupJob]) -> Report:
     sizes = {job.number: group_size(job.ranges) for job in jobs}
     total = sum(sizes.values())
     progress = ByteProgress("create", total)
-    shares, instances = dict.fromkeys(sizes, 0.0), dict.fromkeys(sizes, 0)
+    fractions, instances = dict.fromkeys(sizes, 0.0), dict.fromkeys(sizes, 0)
 
-    def report(number: int, share: float, made: int) -> None:
+    def report(number: int, fraction: float, made: int) -> None:
         # A worker's last message may come after its result.
-        shares[number], instances[number] = max(share, shares[number]), made
-        all_done = all(share >= 1.0 for share in shares.values())
-        done = sum(sizes[n] * share for n, share in shares.items())
+        fractions[number] = max(fraction, fractions[number])
+        instances[number] = made
+        all_done = all(fraction >= 1.0 for fraction in fractions.values())
+        done = sum(sizes[n] * fraction for n, fraction in fractions.items())
         progress.update(
             total if all_done else min(done, total - 1),
             {"instances": sum(instances.values())},

@@ -95,12 +95,12 @@ class CorpusSummary:
         first, *others = self.output_files
         files = f"{first} and {len(others)} more" if others else first
         megabytes = self.num_bytes / 1e6
-        share = (self.num_titles + self.num_headings) / max(1, self.num_paragraphs)
+        left_out = (self.num_titles + self.num_headings) / max(1, self.num_paragraphs)
         return (
             f"{self.num_documents:,} documents with {self.num_sentences:,} sentences, "
             f"{self.num_words:,} words between spaces, {megabytes:,.1f} MB to {files}, "
             f"in {duration(self.seconds)} ({megabytes / max(self.seconds, 1e-9):,.1f} MB/s). Left out: "
-            f"{share:.1%} of {self.num_paragraphs:,} lines ({self.num_titles:,} titles, "
+            f"{left_out:.1%} of {self.num_paragraphs:,} lines ({self.num_titles:,} titles, "
             f"{self.num_headings:,} headings) and {self.num_short_sentences:,} short sentences"
         )
 

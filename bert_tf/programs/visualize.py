@@ -144,7 +144,7 @@ def _classifier_view(
     windows = model.prepare(_item(model, options.text))
     (answer,) = model.answer([windows])
     values = {"answer": model.short(answer) or "no label"}
-    values |= {name: f"{share:.1%}" for name, share in answer.get("probabilities", {}).items()}
+    values |= {name: f"{p:.1%}" for name, p in answer.get("probabilities", {}).items()}
     if len(windows) > 1:
         values["shown"] = f"the first of {len(windows)} windows"
     index, name = 0, "score"

@@ -134,7 +134,7 @@ def _of_numbers(task, examples, logits, labels) -> list[Section]:
 
 
 def _with_probability(names: Sequence[str], probabilities: np.ndarray) -> list[str]:
-    return [f"{name} ({share:.3g})" for name, share in zip(names, probabilities, strict=True)]
+    return [f"{name} ({p:.3g})" for name, p in zip(names, probabilities, strict=True)]
 
 
 def _sample(series: Mapping[str, list]) -> dict[str, list]:

@@ -93,8 +93,8 @@ def entities_side_by_side(
     left = list(predicted)
     pairs: list[tuple[Entity | None, Entity | None]] = []
     for entity in actual:
-        shares = (o for o in left if o.start < entity.end and o.end > entity.start)
-        other = entity if entity in left else next(shares, None)
+        overlapping = (o for o in left if o.start < entity.end and o.end > entity.start)
+        other = entity if entity in left else next(overlapping, None)
         if other is not None:
             left.remove(other)
         pairs.append((entity, other))

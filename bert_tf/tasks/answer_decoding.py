@@ -252,11 +252,11 @@ def _reference_text(
 def _with_probabilities(nbest: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Apply a softmax to the scores. Sum in the reference's order, for equality to the last digit."""
     best = max(candidate.score for candidate in nbest)
-    shares = [math.exp(candidate.score - best) for candidate in nbest]
+    weights = [math.exp(candidate.score - best) for candidate in nbest]
     total = 0.0
-    for share in shares:
-        total += share
-    return tuple(c._replace(probability=s / total) for c, s in zip(nbest, shares, strict=True))
+    for weight in weights:
+        total += weight
+    return tuple(c._replace(probability=w / total) for c, w in zip(nbest, weights, strict=True))
 
 
 def characters_of(

@@ -151,8 +151,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         self.assign_sub(variable, change)
         if self._averages and self.ema_decay is not None:
             average = self._averages[index]
-            share = 1.0 - self.ema_decay
-            self.assign_sub(average, share * (average - variable))
+            self.assign_sub(average, (1.0 - self.ema_decay) * (average - variable))
 
     def apply_at_once(self, gradients, variables, scale) -> None:
         """Do `apply` with `scale` times the gradients, as one XLA function over all variables.

@@ -76,10 +76,10 @@ class Progress:
         rate = (done - done_before) / elapsed if elapsed > 0 else 0.0
         left = duration((self.total - done) / rate) if rate > 0 else "?"
         shown = "".join(f"  {name} {_shown(value)}" for name, value in values.items())
-        share = done / self.total if self.total else 1.0
+        fraction = done / self.total if self.total else 1.0
         ending = f"took {duration(seconds)}" if done >= self.total else f"ETA {left}"
         count = f"{done:,.0f}/{self.total:,.0f}"
-        return f"{self.label} {count} {share:4.0%}{self._speed(rate)}  {ending}{shown}"
+        return f"{self.label} {count} {fraction:4.0%}{self._speed(rate)}  {ending}{shown}"
 
     def _speed(self, rate: float) -> str:
         if rate <= 0:

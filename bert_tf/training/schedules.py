@@ -81,12 +81,12 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
         start = self.num_warmup_steps if self.decay_from_warmup else 0
         length = max(1, self.num_train_steps - start)  # 0 if all steps warm up
         progress = ops.clip((step - start) / length, 0.0, 1.0)
-        share = self.left(progress)
+        scale = self.left(progress)
         if self.end:
-            share = self.end + (1.0 - self.end) * share
+            scale = self.end + (1.0 - self.end) * scale
         if self.num_warmup_steps:
-            share = ops.where(step < self.num_warmup_steps, step / self.num_warmup_steps, share)
-        return ops.cast(self.learning_rate, "float32") * share
+            scale = ops.where(step < self.num_warmup_steps, step / self.num_warmup_steps, scale)
+        return ops.cast(self.learning_rate, "float32") * scale
 
     def points(self, first: int, last: int) -> dict[int, float]:
         """Return the rates to plot for the steps `first` to `last`, counted from 1.

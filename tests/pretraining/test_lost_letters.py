@@ -21,7 +21,7 @@ from bert_tf.pretraining.lost_letters import find_lost_letters
 def test_it_names_the_script_the_share_and_a_word(text, script, share, word, stripped):
     lost = find_lost_letters([text])
     assert (lost.script, lost.word, lost.stripped) == (script, word, stripped)
-    assert lost.share == pytest.approx(share)
+    assert lost.fraction == pytest.approx(share)
 
 
 def test_the_most_frequent_word_and_script_are_named():
