@@ -190,7 +190,7 @@ def define_flags(options_class: type, flag_values: flags.FlagValues = flags.FLAG
 
     The field's metadata contain `help`, and optionally `choices`.
     """
-    for name, kind, field in _fields(options_class):
+    for name, value_type, field in _fields(options_class):
         required = field.default is dataclasses.MISSING
         default = None if required else field.default
         # Flags of the script itself appear in --help.
@@ -199,7 +199,7 @@ def define_flags(options_class: type, flag_values: flags.FlagValues = flags.FLAG
             choices = field.metadata["choices"]
             flags.DEFINE_enum(name, default, choices, field.metadata["help"], **common)
         else:
-            _DEFINERS[kind](name, default, field.metadata["help"], **common)
+            _DEFINERS[value_type](name, default, field.metadata["help"], **common)
         if required:
             flags.mark_flag_as_required(name, flag_values=flag_values)
 

@@ -139,13 +139,13 @@ def read_task(folder: str) -> Task | None:
     if not tf.io.gfile.exists(path):
         return None
     arguments = read_json(path)
-    kind = arguments.pop("task", None)
-    if not isinstance(kind, str) or kind not in TASK_NAMES:
+    name = arguments.pop("task", None)
+    if not isinstance(name, str) or name not in TASK_NAMES:
         raise UnknownTaskError(
-            f"{path}: `task` is {kind!r}, but must be one of {', '.join(TASK_NAMES)}."
+            f"{path}: `task` is {name!r}, but must be one of {', '.join(TASK_NAMES)}."
         )
     try:
-        return TYPES[kind].load("task")(**arguments)
+        return TYPES[name].load("task")(**arguments)
     except (TypeError, ValueError) as error:  # TypeError: an argument is missing or unknown
         raise ValueError(f"{path}: {error} Was it written by a run of another version?") from error
 
@@ -287,8 +287,8 @@ def _load_checkpoint(
     if task is not None:
         model = task.build_model(config, dtype=dtype)
     else:
-        kind = BertForPreTraining if _MASKED_LM in checkpoint.arrays else BertModel
-        model = kind(config, dtype=dtype)
+        model_class = BertForPreTraining if _MASKED_LM in checkpoint.arrays else BertModel
+        model = model_class(config, dtype=dtype)
     report = initialize(model, checkpoint)
     missing = [name for name in report.missing if name.startswith(("cls/predictions/", "output_"))]
     if missing:
@@ -327,8 +327,8 @@ def with_settings(
     given = {name: value for name, value in given.items() if value is not None}
     task = trained.task
     if doc_stride is not None and (task is None or "doc_stride" not in vars(task)):
-        kind = "a checkpoint without a task" if task is None else task.name
-        raise ValueError(f"doc_stride is for models with windows of long texts, not for {kind}.")
+        found = "a checkpoint without a task" if task is None else task.name
+        raise ValueError(f"doc_stride is for models with windows of long texts, not for {found}.")
     if task is not None and given:
         task = type(task)(**{**task.arguments(), **given})
     length = trained.max_seq_length if max_seq_length is None else max_seq_length

@@ -42,7 +42,7 @@ def read_data(
     """
     if options.task_name:
         glue_task = find_glue_task(options.task_name)
-        _check_same_kind(glue_task.problem_type, trained)
+        _check_same_problem_type(glue_task.problem_type, trained)
         settings, splits = _read_glue_data(options, glue_task)
     else:
         settings, splits = _read_tables(options, trained)
@@ -80,12 +80,12 @@ def _source(options: ClassifierOptions, split: str) -> str:
 
 def _read_glue_data(options: ClassifierOptions, glue_task: GlueTask) -> tuple[dict, Splits]:
     splits: Splits = {}
-    for kind, flag, _ in SPLITS:
+    for name, flag, _ in SPLITS:
         if not getattr(options, flag):
             continue
-        is_training = kind == "train"
+        is_training = name == "train"
         language = (options.train_language if is_training else None) or options.language
-        for split in splits_of(glue_task, options.data_dir, kind):
+        for split in splits_of(glue_task, options.data_dir, name):
             splits[split] = list(read_glue(glue_task, options.data_dir, split, language))
     return {
         "labels": glue_task.labels,
@@ -99,13 +99,13 @@ def _read_tables(
     options: ClassifierOptions, trained: ClassificationTask | None
 ) -> tuple[dict, Splits]:
     known = trained.kind.name if trained is not None else "single_label"
-    kind = PROBLEM_TYPES[options.problem_type or known]
-    _check_same_kind(kind.name, trained)
+    problem_type = PROBLEM_TYPES[options.problem_type or known]
+    _check_same_problem_type(problem_type.name, trained)
     layout = TableLayout(
         text_a=options.text_a_column,
         text_b=options.text_b_column,
         label=options.label_column,
-        problem_type=kind.name,
+        problem_type=problem_type.name,
         label_separator=options.label_separator,
         format=options.table_format,
         quoted=options.quoted,
@@ -123,10 +123,10 @@ def _read_tables(
     elif trained is not None:
         metric_names = trained.metric_names
     return {
-        "labels": _labels(options, layout, splits, trained) if kind.has_labels else (),
+        "labels": _labels(options, layout, splits, trained) if problem_type.has_labels else (),
         "metric_names": metric_names,
         "is_pair": layout.text_b is not None,
-        "problem_type": kind.name,
+        "problem_type": problem_type.name,
     }, splits
 
 
@@ -184,7 +184,7 @@ def _warn_of_similar_labels(labels: Sequence[str], file: str) -> None:
         )
 
 
-def _check_same_kind(problem_type: str, trained: ClassificationTask | None) -> None:
+def _check_same_problem_type(problem_type: str, trained: ClassificationTask | None) -> None:
     if trained is not None and trained.kind.name != problem_type:
         raise ValueError(
             f"The problem type of the data is {problem_type}, but the model was trained for "
@@ -201,10 +201,10 @@ def _check_same_task(
             f"{', '.join(trained.labels)}. Use the data it was trained on, or another output_dir."
         )
     if trained.is_pair is not None and task.is_pair != trained.is_pair:
-        kinds = ("single sentences", "pairs of sentences")
+        inputs = ("single sentences", "pairs of sentences")
         raise ValueError(
-            f"The data are {kinds[task.is_pair]}, but the model was trained on "
-            f"{kinds[trained.is_pair]}. For a table, text_b_column names the second sentence."
+            f"The data are {inputs[task.is_pair]}, but the model was trained on "
+            f"{inputs[trained.is_pair]}. For a table, text_b_column names the second sentence."
         )
 
 

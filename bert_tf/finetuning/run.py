@@ -32,13 +32,13 @@ from bert_tf.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
-KindOfTask = TypeVar("KindOfTask", bound=ExampleTask)
+AnyTask = TypeVar("AnyTask", bound=ExampleTask)
 Options = TypeVar("Options", bound=FineTuningOptions)
 Splits = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)
-class Run(Generic[KindOfTask, Options]):
+class Run(Generic[AnyTask, Options]):
     """A run with its model and data.
 
     Args:
@@ -49,7 +49,7 @@ class Run(Generic[KindOfTask, Options]):
     options: Options
     setup: Setup
     trainer: Trainer
-    task: KindOfTask
+    task: AnyTask
     splits: Splits
     folder: str
 
@@ -99,7 +99,7 @@ class Run(Generic[KindOfTask, Options]):
         return loop.run_model(self.trainer, task, files, batch_size, label=label, lengths=lengths)
 
 
-class Program(abc.ABC, Generic[KindOfTask, Options]):
+class Program(abc.ABC, Generic[AnyTask, Options]):
     """The task-specific parts of `fine_tune`.
 
     Attributes:
@@ -113,10 +113,10 @@ class Program(abc.ABC, Generic[KindOfTask, Options]):
     examples: ClassVar[str] = "examples"
 
     @abc.abstractmethod
-    def read(self, options: Options, setup: Setup) -> tuple[KindOfTask, Splits]:
+    def read(self, options: Options, setup: Setup) -> tuple[AnyTask, Splits]:
         """Return the task and the splits that the options need, "train" only for training."""
 
-    def count(self, task: KindOfTask, examples: Sequence[Any], setup: Setup) -> int:
+    def count(self, task: AnyTask, examples: Sequence[Any], setup: Setup) -> int:
         """Return the number of examples or windows that make an epoch."""
         return len(examples)
 

@@ -76,7 +76,7 @@ def load_tokenizer(
 
 def read_tokenizer(
     path: str | os.PathLike,
-    kind: type[FullTokenizer] = FullTokenizer,
+    tokenizer_class: type[FullTokenizer] = FullTokenizer,
     do_lower_case: bool | None = None,
     **kwargs,
 ) -> FullTokenizer:
@@ -100,7 +100,7 @@ def read_tokenizer(
     if do_lower_case is None:
         do_lower_case = vocab_is_cased(tokens) is not True
     validate_case_matches_checkpoint(do_lower_case, folder, dict.fromkeys(tokens, 0))
-    return kind(tokens, do_lower_case, **kwargs)
+    return tokenizer_class(tokens, do_lower_case, **kwargs)
 
 
 def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) -> None:

@@ -85,7 +85,7 @@ def write_conversion_card(
     folder: str,
     options: Any,
     source_folder: str,
-    kind: str,
+    head: str,
     task: Task | None,
     num_parameters: int,
     architecture: str | None,
@@ -97,13 +97,13 @@ def write_conversion_card(
         options: `ConvertOptions`.
         source_folder: of the original checkpoint. Its facts on data, training and metrics are copied,
             and the licence in its README.md.
-        kind: name of the head.
+        head: name of the head, or of the type of task.
         architecture: class of `transformers` that opens the folder; None for another format.
     """
     there = _read_facts(source_folder)
     stated = _license_in(_read(os.path.join(source_folder, CARD_FILE)) or "")
     license = options.license or stated or there.get("license", NO_LICENSE)
-    facts = _facts(options, license, kind, task, num_parameters) | {
+    facts = _facts(options, license, head, task, num_parameters) | {
         "architecture": architecture,
         "conversion": {"flags": changed_flags(options, _LEFT_OUT, _shown), "versions": _versions()},
     }
@@ -136,14 +136,14 @@ def write_card(folder: str) -> None:
 
 
 def _facts(
-    options: Any, license: str, kind: str, task: Task | None, num_parameters: int
+    options: Any, license: str, head: str, task: Task | None, num_parameters: int
 ) -> dict[str, Any]:
     start = options.init_checkpoint or ""
     is_hub = start.startswith(SCHEME)
     return {
         "license": license,
         "base_model": start.removeprefix(SCHEME).partition("@")[0].rstrip("/") if is_hub else None,
-        "kind": kind,
+        "kind": head,
         "arguments": {} if task is None else task.arguments(),
         "num_parameters": num_parameters,
     }

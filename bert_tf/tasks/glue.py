@@ -171,25 +171,24 @@ def find_glue_task(name: str) -> GlueTask:
     )
 
 
-def splits_of(task: GlueTask, data_dir: str, kind: str) -> list[str]:
-    """Return the splits that a run uses: `kind`, and existing variants such as "dev_mismatched".
+def splits_of(task: GlueTask, data_dir: str, name: str) -> list[str]:
+    """Return the splits that a run uses: `name`, and existing variants such as "dev_mismatched".
 
     Args:
-        kind: "train", "dev" or "test".
+        name: "train", "dev" or "test".
 
     Raises:
         ValueError: the task has no such split.
     """
-    if kind not in task.splits:
+    if name not in task.splits:
         raise ValueError(
-            f"task_name={task.name} has no {kind} set. Predict it with a model that was trained on "
+            f"task_name={task.name} has no {name} set. Predict it with a model that was trained on "
             "another data set (mnli for ax), without do_train and do_eval."
         )
-    further = [name for name in task.splits if name.startswith(f"{kind}_")]
-    return [kind] + [
-        name
-        for name in further
-        if tf.io.gfile.exists(os.path.join(data_dir, task.splits[name].file))
+    return [name] + [
+        variant
+        for variant, split in task.splits.items()
+        if variant.startswith(f"{name}_") and tf.io.gfile.exists(os.path.join(data_dir, split.file))
     ]
 
 
