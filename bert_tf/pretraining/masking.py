@@ -32,6 +32,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from bert_tf.data.python_random import RandomWords, Threshold
+from bert_tf.options import check_ranges
 from bert_tf.pretraining.settings import MaskSettings
 
 LONGEST_SPAN = 10  # words; SpanBERT's
@@ -75,10 +76,9 @@ class Masker:
     ):
         check_vocabulary(vocab)
         mixture = settings.mask_token_prob, settings.random_token_prob
+        check_ranges(settings)
         check_mixture(*mixture)
         size = settings.max_ngram_size
-        if size < 1:
-            raise ValueError(f"`max_ngram_size` is {size}, but must be 1 or more.")
         self._masked_lm_prob = settings.masked_lm_prob
         self._max_predictions = settings.max_predictions_per_seq
         self.cls_id = vocab["[CLS]"]
@@ -246,13 +246,7 @@ def check_vocabulary(vocab: Mapping[str, int]) -> None:
 
 
 def check_mixture(mask_token_prob: float, random_token_prob: float) -> None:
-    """Raise ValueError unless both are probabilities that sum to at most 1."""
-    for name, value in (
-        ("mask_token_prob", mask_token_prob),
-        ("random_token_prob", random_token_prob),
-    ):
-        if not 0.0 <= value <= 1.0:
-            raise ValueError(f"`{name}` is {value}, but must be between 0 and 1.")
+    """Raise ValueError if the sum of two probabilities is above 1."""
     if _exact(mask_token_prob) + _exact(random_token_prob) > 1:
         raise ValueError(
             f"`mask_token_prob` is {mask_token_prob} and `random_token_prob` {random_token_prob}, "

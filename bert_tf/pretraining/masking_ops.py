@@ -19,7 +19,9 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.options import check_ranges
 from bert_tf.pretraining.masking import check_mixture, check_vocabulary, continuation_ids
+from bert_tf.pretraining.settings import MaskSettings
 
 
 class DynamicMasker:
@@ -48,13 +50,15 @@ class DynamicMasker:
         random_token_prob: float = 0.1,
     ):
         check_vocabulary(vocab)
-        check_mixture(mask_token_prob, random_token_prob)
-        if not 0.0 <= masked_lm_prob <= 1.0:
-            raise ValueError(f"`masked_lm_prob` is {masked_lm_prob}, but must be between 0 and 1.")
-        if max_predictions_per_seq < 1:
-            raise ValueError(
-                f"`max_predictions_per_seq` is {max_predictions_per_seq}, but must be 1 or more."
+        check_ranges(
+            MaskSettings(
+                masked_lm_prob=masked_lm_prob,
+                max_predictions_per_seq=max_predictions_per_seq,
+                mask_token_prob=mask_token_prob,
+                random_token_prob=random_token_prob,
             )
+        )
+        check_mixture(mask_token_prob, random_token_prob)
         self._masked_lm_prob = masked_lm_prob
         self._max_predictions = max_predictions_per_seq
         self._whole_words = do_whole_word_mask

@@ -139,8 +139,8 @@ def test_the_mixture_of_the_papers_table_8_is_what_was_asked_for(mask, random_):
 @pytest.mark.parametrize(
     "mask, random_, message",
     [
-        (1.1, 0.0, "`mask_token_prob` is 1.1, but must be between 0 and 1"),
-        (0.8, -0.1, "`random_token_prob` is -0.1"),
+        (1.1, 0.0, "mask_token_prob is 1.1, but .* 0 to 1"),
+        (0.8, -0.1, "random_token_prob is -0.1, but .* 0 to 1"),
         (0.8, 0.3, "is 0.8 and `random_token_prob` 0.3, more than 1 together"),
     ],
 )
@@ -220,5 +220,5 @@ def test_ids_that_continue_a_word_may_be_named():
 
 
 def test_a_run_of_no_words_is_refused():
-    with pytest.raises(ValueError, match="`max_ngram_size` is 0, but must be 1 or more"):
+    with pytest.raises(ValueError, match=r"max_ngram_size is 0, but .* 1 or more"):
         masker(max_ngram_size=0)
