@@ -137,7 +137,7 @@ def train(
     trainer.take_averages()
     if trainer.is_chief:
         size = num_parameters(trainer.model)
-        write_training_card(options, task, size, trainer.step, files)
+        write_training_card(options, task, size, trainer.step, trainer.optimizer, files)
     return evaluations.at(trainer.step)
 
 

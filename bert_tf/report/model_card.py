@@ -60,21 +60,33 @@ _LEFT_OUT = (
 
 
 def write_training_card(
-    options: Any, task: Task, num_parameters: int, step: int, files: Sequence[str]
+    options: Any,
+    task: Task,
+    num_parameters: int,
+    step: int,
+    optimizer: Any,
+    files: Sequence[str],
 ) -> None:
     """Write the facts and the card of a model that was trained.
 
     Args:
         options: `TrainingOptions` of the program.
         step: optimizer steps taken.
+        optimizer: with a `WarmupDecay` as its schedule.
         files: records that it was trained on.
     """
+    schedule = optimizer.schedule
     facts = _facts(options, options.license, task.name, task, num_parameters) | {
         "data": list(_data_rows(options, files)),
         "training": {
             "step": int(step),
             "train_batch_size": options.train_batch_size,
             "flags": changed_flags(options, _LEFT_OUT, _shown),
+            "used": {
+                "steps of warm-up": f"{schedule.num_warmup_steps:,} of {schedule.num_train_steps:,}",
+                "peak learning rate": f"{schedule.learning_rate:g}",
+                "precision": f"`{options.policy}`",
+            },
             "versions": _versions(),
         },
     }
@@ -214,9 +226,11 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
 def _training(entry: TaskType | None, training: Mapping[str, Any]) -> str:
     by = f"`{entry.program}`: " if entry and entry.program else ""
     flags = "\n".join(training["flags"])
+    used = training.get("used")  # missing in facts of version 1.0
+    resolved = f"The run used:\n\n{_table(used.items())}\n\n" if used else ""
     return (
         f"{by}{training['step']:,} steps of {training['train_batch_size']:,} examples. Flags that "
-        f"differ from their defaults:\n\n```\n{flags}\n```\n\n{training['versions']}"
+        f"differ from their defaults:\n\n```\n{flags}\n```\n\n{resolved}{training['versions']}"
     )
 
 
@@ -328,7 +342,8 @@ def _shown(flag: str, value: Any) -> str:
     """Return the value of a flag; only the last part of a path."""
     if not flag.endswith(("_file", "_dir", "_checkpoint")) or value.startswith(SCHEME):
         return str(value)
-    return ",".join(os.path.basename(part.strip().rstrip("/")) for part in value.split(","))
+    parts = (part.strip() for part in value.split(","))
+    return ",".join(os.path.basename(os.path.abspath(part)) for part in parts if part)
 
 
 def _versions() -> str:

@@ -115,6 +115,11 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
                 return factor
         return 1.0
 
+    @property
+    def schedule(self) -> Any:
+        """The learning rate as given. `learning_rate`, Keras' property, is its current value."""
+        return self._learning_rate
+
     def slots(self, variable) -> dict[str, Any]:
         """Return the moments of `variable` by the reference's names, and its average if it has one."""
         index = self._get_variable_index(variable)

@@ -89,7 +89,7 @@ class TrainingStep:
 
     def rates(self, first: int) -> dict[int, float]:
         """Return `WarmupDecay.points` from step `first` until now; {} for a rate of another type."""
-        schedule = self._optimizer._learning_rate  # the property of Keras is its value
+        schedule = self._optimizer.schedule
         is_ours = isinstance(schedule, WarmupDecay)
         return schedule.points(first, int(self._optimizer.iterations.numpy())) if is_ours else {}
 

@@ -77,6 +77,19 @@ def test_the_flags_are_those_that_differ_from_their_defaults(sentence_model):
     assert not [f for f in flags if f.startswith(("--seed", "--output_dir", "--weight_decay"))]
 
 
+def test_the_card_shows_resolved_values(sentence_model):
+    used = rows(section(sentence_model, "Training"))
+    steps = json.loads((sentence_model / model_card.FACTS_FILE).read_text())["training"]["step"]
+    assert used["steps of warm-up"] == f"{int(0.1 * steps)} of {steps}"
+    assert used["peak learning rate"] == "0.005" and used["precision"] == "`float32`"
+
+
+def test_the_name_of_a_relative_folder_is_resolved(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert model_card._shown("data_dir", ".") == tmp_path.name
+    assert model_card._shown("train_file", "a/b.tsv, c.tsv,") == "b.tsv,c.tsv"
+
+
 @pytest.mark.parametrize("model", ["pretrained", "sentence_model", "pair_model"])
 def test_no_folder_of_the_machine_is_told(request, model):
     folder = request.getfixturevalue(model)
