@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import errno
+import glob
 import logging
 import os
 import re
@@ -71,9 +72,7 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
             options = options_from_flags(options_class, arguments=argv[1:])
             workflow(options)
         except KeyboardInterrupt:
-            saves = any(name == "save_checkpoints_steps" for name, _, _ in _fields(options_class))
-            hint = " The same command resumes from the last checkpoint." if saves else ""
-            print(f"\nInterrupted.{hint}", file=sys.stderr)
+            print(f"\nInterrupted.{_continuation(options)}", file=sys.stderr)
             return 130
         except Exception as error:
             if not is_user_error(error):
@@ -87,6 +86,19 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         return 0
 
     app.run(main)
+
+
+def _continuation(options: Any) -> str:
+    """Return the effect of the same command after an interruption; "" if it saves no checkpoints."""
+    if not hasattr(options, "save_checkpoints_steps"):
+        return ""
+    folder = options.output_dir
+    if "://" in folder:  # remote
+        return " The same command resumes from the last checkpoint, if any."
+    for place in ("", "runs/*/"):  # the latter for --seeds and --grid
+        if glob.glob(f"{glob.escape(folder)}/{place}model.ckpt-*.index"):
+            return " The same command resumes from the last checkpoint."
+    return f" {folder} has no checkpoint yet, so the same command starts anew."
 
 
 def with_flags(message: str, options_class: type) -> str:

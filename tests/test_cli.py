@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import os
+import re
 import subprocess
 import sys
 import typing
@@ -447,16 +448,26 @@ def test_debugging_shows_the_traceback_of_every_error(run_script):
 
 
 @pytest.mark.parametrize(
-    "field, goes_on",
-    [("pass", False), ("save_checkpoints_steps: int = option('n', default=9)", True)],
+    "saves, checkpoint, effect",
+    [
+        (False, None, ""),
+        (True, None, " .* has no checkpoint yet, so the same command starts anew."),
+        (True, "model.ckpt-7", " The same command resumes from the last checkpoint."),
+        (True, "runs/seed-1/model.ckpt-7", " The same command resumes from the last checkpoint."),
+    ],
 )
-def test_an_interruption_exits_with_130_and_says_whether_the_run_can_go_on(
-    run_script, field, goes_on
+def test_an_interruption_exits_with_130_and_tells_the_effect_of_the_same_command(
+    run_script, tmp_path, saves, checkpoint, effect
 ):
+    if checkpoint is not None:
+        (tmp_path / checkpoint).parent.mkdir(parents=True, exist_ok=True)
+        for ending in ("index", "data-00000-of-00001"):
+            (tmp_path / f"{checkpoint}.{ending}").touch()
+    field = f"output_dir: str = option('d', default={str(tmp_path)!r})"
+    field += "; save_checkpoints_steps: int = option('n', default=9)" * saves
     ended = run_script("--needed=x", body="raise KeyboardInterrupt", field=field)
     assert ended.returncode == 130
-    assert "Interrupted." in ended.stderr and "Traceback" not in ended.stderr
-    assert ("resumes from the last checkpoint" in ended.stderr) == goes_on
+    assert re.search(rf"\nInterrupted\.{effect}\n$", ended.stderr)
 
 
 def test_help_shows_every_flag_with_its_text_and_default(run_script):
