@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -217,7 +217,7 @@ class BertConfig:
         """
         if name not in _SIZES:
             raise ValueError(
-                f"Unknown BERT size {name!r}{_suggestion(name, _SIZES)} "
+                f"Unknown BERT size {name!r}{suggestion(name, _SIZES)} "
                 f"The sizes are {', '.join(_SIZES)}."
             )
         num_hidden_layers, hidden_size = _SIZES[name]
@@ -247,7 +247,7 @@ class BertConfig:
             if key not in accepted:
                 raise ValueError(
                     f"Unknown key {key!r} in the BERT configuration"
-                    f"{_suggestion(key, accepted)} Remove it or correct its name."
+                    f"{suggestion(key, accepted)} Remove it or correct its name."
                 )
             (fields if key in known else extra)[key] = value
         if "vocab_size" not in fields:
@@ -378,6 +378,7 @@ def parse_json(text: str) -> Any:
         raise json.JSONDecodeError(message, text, 0) from error
 
 
-def _suggestion(name: str, known) -> str:
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return the end of a message about an unknown name, with the nearest known one."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f'; did you mean "{close[0]}"?' if close else "."

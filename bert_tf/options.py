@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.config import suggestion
 from bert_tf.data.readers import SEPARATORS
 from bert_tf.interop.hub import NO_LICENSE, SCHEME, check_license
 from bert_tf.training import strategy
@@ -84,6 +86,14 @@ def check_ranges(options: Any) -> None:
             continue
         hint = limits.get("hint", ".").format_map(vars(options))
         raise ValueError(f"{each.name} is {value}, but must be {wanted}{hint}")
+
+
+def check_names(function: str, names: Iterable[str], target: Callable) -> None:
+    """Raise TypeError, with the nearest parameter, if `target` lacks one of the names."""
+    known = inspect.signature(target).parameters
+    for name in names:
+        if name not in known:
+            raise TypeError(f"{function}() has no argument {name!r}{suggestion(name, known)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -359,10 +369,6 @@ class TrainingOptions(DeviceOptions):
                 f"lr_end={self.lr_end} has no effect with lr_schedule=constant, which stays at "
                 "the peak. Use lr_schedule=linear."
             )
-
-    @property
-    def max_steps_per_loop(self) -> int:
-        return self.steps_per_loop or self.iterations_per_loop
 
     @property
     def config_changes(self) -> dict[str, Any]:

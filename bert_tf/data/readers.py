@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import difflib
 import gzip
 import io
 import json
@@ -28,7 +27,7 @@ from typing import Any, BinaryIO
 
 import tensorflow as tf
 
-from bert_tf.config import parse_json
+from bert_tf.config import parse_json, suggestion
 from bert_tf.data.encodings import (
     WORKBOOKS,
     check_no_workbook,
@@ -80,10 +79,9 @@ class TableRow(dict):
         return place_of(self.file, self.line)
 
     def __missing__(self, column: str) -> Any:
-        close = difflib.get_close_matches(column, list(self), n=1)
-        suggestion = f'; did you mean "{close[0]}"?' if close else "."
         raise ValueError(
-            f"{self.place}: no column {column!r}{suggestion} The columns are {', '.join(self)}."
+            f"{self.place}: no column {column!r}{suggestion(column, self)} The columns are "
+            f"{', '.join(self)}."
         )
 
 

@@ -19,7 +19,7 @@ from bert_tf.finetuning.setup import Setup, check_same_architecture, make_traine
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import model_files
-from bert_tf.options import TrainingOptions
+from bert_tf.options import TrainingOptions, check_names
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.trainer import Trainer as TrainingLoop
@@ -79,6 +79,7 @@ class Trainer:
             raise ValueError(f"`num_train_steps` is {num_train_steps}, but must be 1 or more.")
         if init_checkpoint is not None:
             init_checkpoint = os.fspath(init_checkpoint)
+        check_names("bert_tf.Trainer", options, TrainingOptions)
         self.task = task
         self._options = TrainingOptions(
             output_dir=os.fspath(output_dir),

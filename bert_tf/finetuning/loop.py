@@ -120,7 +120,7 @@ def train(
             num_train_steps,
             output_dir=folder,
             save_checkpoints_steps=options.save_checkpoints_steps,
-            max_steps_per_loop=options.max_steps_per_loop,
+            max_steps_per_loop=options.steps_per_loop or options.iterations_per_loop,
             keep_checkpoint_max=options.keep_checkpoint_max,
             evaluate=evaluations,
             evaluate_steps=0 if evaluate is None else options.evaluate_steps,

@@ -21,7 +21,7 @@ from bert_tf.interop.hub import check_license
 from bert_tf.interop.huggingface import name_table
 from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.model_folder import read_task
-from bert_tf.options import EncoderFilesOptions, option
+from bert_tf.options import EncoderFilesOptions, check_names, option
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.programs.verify import verify_conversion
 from bert_tf.registry import TYPES, TaskType
@@ -102,6 +102,7 @@ def convert(
         TypeError: an option is unknown.
         ValueError: the folder is not empty, or the checkpoint is damaged or incomplete.
     """
+    check_names("bert_tf.convert", options, ConvertOptions)
     path, folder = os.fspath(path), os.fspath(folder)
     convert_checkpoint(
         ConvertOptions(init_checkpoint=path, output_dir=folder, output_format=format, **options)

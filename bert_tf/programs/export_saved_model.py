@@ -13,7 +13,7 @@ from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model
 from bert_tf.modeling.pooling import POOLINGS, parse_layers
-from bert_tf.options import EncoderFilesOptions, option
+from bert_tf.options import EncoderFilesOptions, check_names, option
 from bert_tf.registry import TYPES
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
@@ -154,6 +154,7 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
         TypeError: an option is unknown.
         ValueError: the folder is not empty, or an option does not fit the model.
     """
+    check_names("bert_tf.export", options, ExportOptions)
     model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
     export_saved_model(ExportOptions(model_dir=model_dir, export_dir=export_dir, **options))
 

@@ -94,7 +94,7 @@ def test_a_dataset_of_unknown_size_is_evaluated_whole(tmp_path):
     ("change", "error", "message"),
     [
         ({"num_train_steps": 0}, ValueError, "`num_train_steps` is 0"),
-        ({"learning_rat": 1.0}, TypeError, "learning_rat"),
+        ({"learning_rat": 1.0}, TypeError, r"bert_tf\.Trainer\(\).*learning_rat.*learning_rate"),
         ({"config": None}, ValueError, "config"),
     ],
 )

@@ -290,8 +290,12 @@ def test_a_folder_of_transformers_is_loaded_asked_and_exported(huggingface, tmp_
     assert converted["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
     with pytest.raises(ValueError, match=r"^max_seq_length is 99"):
         bert_tf.export(huggingface, str(tmp_path / "2"), max_seq_length=99)
-    with pytest.raises(TypeError, match="precison"):
+    with pytest.raises(TypeError, match=r"bert_tf\.export\(\).*'precison'.*precision"):
         bert_tf.export(huggingface, str(tmp_path / "2"), precison="bfloat16")
+    with pytest.raises(TypeError, match=r"bert_tf\.convert\(\).*'heads'.*head"):
+        bert_tf.convert(huggingface, str(tmp_path / "2"), heads="encoder")
+    with pytest.raises(TypeError, match=r"bert_tf\.load\(\).*'batchsize'.*batch_size"):
+        bert_tf.load(huggingface, batchsize=1)
 
 
 @pytest.mark.parametrize(
