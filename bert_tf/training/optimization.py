@@ -52,6 +52,9 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         ema_decay: if given, keep a moving average of each variable, a <- ema_decay a + (1 -
             ema_decay) w. It starts at the variable's own value.
         skip_nonfinite: change nothing where a gradient is not finite. For loss scaling.
+
+    Raises:
+        ValueError: a number is out of its range.
     """
 
     default_name: str
@@ -70,6 +73,15 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         name: str | None = None,
         **kwargs,
     ):
+        for parameter, value, is_valid, rule in (
+            ("weight_decay_rate", weight_decay_rate, weight_decay_rate >= 0, "0 or more"),
+            ("beta_1", beta_1, 0 <= beta_1 < 1, "0 or more and below 1"),
+            ("beta_2", beta_2, 0 <= beta_2 < 1, "0 or more and below 1"),
+            ("epsilon", epsilon, epsilon > 0, "above 0"),
+            ("ema_decay", ema_decay, ema_decay is None or 0 < ema_decay < 1, "above 0 and below 1"),
+        ):
+            if not is_valid:
+                raise ValueError(f"`{parameter}` is {value}, but must be {rule}.")
         super().__init__(learning_rate=learning_rate, name=name or self.default_name, **kwargs)
         self.weight_decay_rate = weight_decay_rate
         self.beta_1 = beta_1

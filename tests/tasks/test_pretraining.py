@@ -60,6 +60,18 @@ def test_single_sequences_have_no_loss_and_no_figures_of_pairs():
     assert figures["loss"] == figures["masked_lm_loss"]
 
 
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((2, 1), "`max_seq_length` is 2, but .* 3 or more"),
+        ((8, 0), "`max_predictions_per_seq` is 0, but .* 1 or more"),
+    ],
+)
+def test_a_size_without_a_prediction_is_rejected(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        PretrainingTask(*arguments)
+
+
 def test_an_objective_that_there_is_not_is_refused():
     with pytest.raises(ValueError, match="`objective` is 'nsp', but must be one of mlm_nsp, mlm, "):
         PretrainingTask(7, 2, objective="nsp")

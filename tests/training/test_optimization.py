@@ -412,3 +412,20 @@ def test_the_optimizers_have_the_names_of_the_flag():
         "adamw": "adamw",
         "lamb": "lamb",
     }
+
+
+@pytest.mark.parametrize("kind", [AdamWeightDecay, AdamW, Lamb])
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("weight_decay_rate", -0.1),
+        ("beta_1", 2),
+        ("beta_2", 1.0),
+        ("epsilon", 0.0),
+        ("ema_decay", 1.0),
+        ("epsilon", float("nan")),
+    ],
+)
+def test_a_number_out_of_its_range_is_rejected(kind, name, value):
+    with pytest.raises(ValueError, match=f"`{name}` is {value}, but must be"):
+        kind(0.1, **{name: value})
