@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bert_tf.data.files import check_new_folder
@@ -36,6 +36,13 @@ FORMATS = {
     "onnx": ONNX_PRECISIONS,
 }
 _PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in names))
+
+# Settings of one type of model: name in registry.TYPES -> fields of ExportOptions.
+_SETTINGS_OF = {
+    "question_answering": ("null_score_diff_threshold", "max_answer_length", "n_best_size"),
+    "encoder": ("pooling", "normalize", "layers"),
+    "masked_lm": ("top_k",),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,8 +245,21 @@ def load_served(options: ExportOptions) -> Served:
     return _without_task("encoder", options)
 
 
+def _check_settings(options: ExportOptions, head: str) -> None:
+    """Raise if a setting is for another type of model than that of `head`."""
+    for field in fields(options):
+        owner = next((name for name, names in _SETTINGS_OF.items() if field.name in names), head)
+        value = getattr(options, field.name)
+        if owner != head and value != field.default:
+            raise ValueError(
+                f"{field.name} is {value}, but it is for {owner}, and {options.model_dir} is exported "
+                f"for {head}. Omit it."
+            )
+
+
 def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
     task = trained.task
+    _check_settings(options, task.name)
     if options.is_pair is not None:
         trained = _as_pairs(trained, options.is_pair)
         task = trained.task
@@ -274,6 +294,7 @@ def _as_pairs(trained: TrainedModel, is_pair: bool) -> TrainedModel:
 
 
 def _without_task(head: str, options: ExportOptions) -> Served:
+    _check_settings(options, head)
     checkpoint = read_checkpoint(options.model_dir)
     config = find_config(options.bert_config_file, checkpoint)
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)

@@ -174,6 +174,8 @@ def test_nothing_in_the_graph_is_compiled_by_xla(exported):
         ({"precision": "int8"}, "precision is int8, but for .*format=saved_model .* or bfloat16"),
         ({"format": "tflite", "precision": "bfloat16"}, "must be float32 or float16 or int8"),
         ({"format": "tflite", "signature": "serving_default"}, "format=tflite takes only ids"),
+        ({"n_best_size": 3}, "n_best_size is 3, but .* question_answering.* for classification"),
+        ({"head": "encoder", "top_k": 3}, "top_k is 3, but .* masked_lm.* for encoder"),
     ],
 )
 def test_what_does_not_go_together_is_refused(sentence_model, tmp_path, options, message):
