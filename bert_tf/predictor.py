@@ -51,6 +51,7 @@ from bert_tf.prediction.saved_models import (
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.prediction.token_classification import EntityRecognizer
 from bert_tf.registry import TYPES
+from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 
@@ -133,31 +134,43 @@ class Predictor:
         if batch_size < 1:
             raise ValueError(f"`batch_size` is {batch_size}, but must be 1 or more.")
         self._batch_size = batch_size
-        self._answer_settings: dict[str, Any] = {
-            "null_score_diff_threshold": null_score_diff_threshold,
-            "n_best_size": n_best_size,
-            "max_answer_length": max_answer_length,
-        }
+        settings = AnswerSettings(
+            n_best_size=n_best_size,
+            max_answer_length=max_answer_length,
+            null_score_diff_threshold=null_score_diff_threshold,
+        )
+        usual = vars(AnswerSettings())
+        self._answer_settings = {n: v for n, v in vars(settings).items() if v != usual[n]}
         self._encoders: dict[tuple[str, bool], SentenceEncoder] = {}
         self._saved = self._trained = None
         if isinstance(model, TrainedModel):
             self._trained = with_settings(model, max_seq_length, doc_stride)
-            return
-        model = os.fspath(model)
-        if is_saved_model(model):
+        elif is_saved_model(os.fspath(model)):
             fixed: dict[str, Any] = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
             fixed["precision"] = None if precision == "float32" else precision
-            for name, value in fixed.items():
+            for name, value in {**fixed, **self._answer_settings}.items():
                 if value is not None:
                     raise ValueError(
                         f"{model} is a SavedModel, whose `{name}` was fixed by the export. Omit it, or "
                         "name the folder that was exported."
                     )
-            self._saved, self._saved_folder = load_saved_model(model, batch_size), model
+            self._saved_folder = os.fspath(model)
+            self._saved = load_saved_model(self._saved_folder, batch_size)
+            return
         else:
             self._trained = load_model(
-                model, dtype=precision, max_seq_length=max_seq_length, doc_stride=doc_stride
+                os.fspath(model),
+                dtype=precision,
+                max_seq_length=max_seq_length,
+                doc_stride=doc_stride,
             )
+        task = self._trained.task
+        for name, value in self._answer_settings.items():
+            if task is None or task.name != "question_answering":
+                raise ValueError(
+                    f"{name} is {value}, but it is for question_answering, unlike "
+                    f"{self._trained.source}. Omit it."
+                )
 
     @property
     def model(self) -> keras.Model:
@@ -189,8 +202,8 @@ class Predictor:
                     f"{trained.source} is for {task.name}, which has no predictor in registry.TYPES. "
                     "Use the model itself, or its embeddings: `embed`."
                 )
-            settings = self._answer_settings if task.name == "question_answering" else {}
-            return entry.load("predictor")(trained, batch_size=self._batch_size, **settings)
+            settings = {"batch_size": self._batch_size, **self._answer_settings}
+            return entry.load("predictor")(trained, **settings)
         if trained.unused_head:
             raise ValueError(
                 f"{trained.unused_head} Convert it with its task by convert_checkpoint, or use its "

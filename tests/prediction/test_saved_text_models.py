@@ -101,7 +101,13 @@ def test_a_model_of_ids_alone_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "flags", [{"max_seq_length": 9}, {"doc_stride": 3}, {"precision": "mixed_bfloat16"}]
+    "flags",
+    [
+        {"max_seq_length": 9},
+        {"doc_stride": 3},
+        {"precision": "mixed_bfloat16"},
+        {"n_best_size": 3},
+    ],
 )
 def test_what_was_fixed_when_a_model_was_exported_cannot_be_changed(tmp_path, flags):
     embed = lambda text_a: {"embedding": tf.zeros([tf.size(text_a), 2])}  # noqa: E731

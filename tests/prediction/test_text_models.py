@@ -352,6 +352,7 @@ def test_what_a_model_cannot_do_is_said():
             "max_seq_length is 24, but must be from 3 to 23",
         ),
         (tiny.classifier, {"max_seq_length": 2}, "max_seq_length is 2, but must be from 3 to 23"),
+        (tiny.classifier, {"n_best_size": 3}, "n_best_size is 3, but .* question_answering"),
     ],
 )
 def test_settings_that_a_model_does_not_have_are_refused(make, settings, message):
