@@ -72,30 +72,18 @@ class TrainedModel:
     unused_head: str = ""
 
 
-def write_model_folder(
-    folder: str,
-    config: BertConfig,
-    task: Task | None,
-    vocab: Sequence[str] | None,
-    do_lower_case: bool | None,
-) -> None:
-    """Write the files next to the checkpoints.
-
-    Args:
-        task: None for weights without a known task.
-        vocab: WordPieces in the order of their ids; None if unknown.
-        do_lower_case: of the tokenizer; None if unknown.
-    """
-    _write(folder, model_files(config, task, vocab, do_lower_case))
-
-
 def model_files(
     config: BertConfig | None = None,
     task: Task | None = None,
     vocab: Sequence[str] | None = None,
     do_lower_case: bool | None = None,
 ) -> dict[str, str]:
-    """Return name -> text of the files next to the checkpoints; see `write_model_folder`."""
+    """Return name -> text of the files next to the checkpoints, without those of None.
+
+    Args:
+        vocab: WordPieces in the order of their ids.
+        do_lower_case: of the tokenizer.
+    """
     files = {}
     if config is not None:
         files["bert_config.json"] = config.to_json_string()
@@ -108,19 +96,10 @@ def model_files(
     return files
 
 
-def _write(folder: str, files: Mapping[str, str]) -> None:
+def write_files(folder: str, files: Mapping[str, str]) -> None:
+    """Write name -> text, such as `model_files`, into a folder."""
     for name, text in files.items():
         write_text(os.path.join(folder, name), text)
-
-
-def write_case(folder: str, do_lower_case: bool) -> None:
-    """Write `tokenizer_config.json`, with the letter case of the vocabulary."""
-    _write(folder, model_files(do_lower_case=do_lower_case))
-
-
-def write_task_and_vocab(folder: str, task: Task | None, vocab: Sequence[str] | None) -> None:
-    """Write `task.json` and `vocab.txt`; see `write_model_folder`."""
-    _write(folder, model_files(task=task, vocab=vocab))
 
 
 def task_text(task: Task) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import new_folder, write_text
+from bert_tf.data.files import new_folder
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.huggingface import (
     POOLER_FILE,
@@ -21,7 +21,7 @@ from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.sidecar import find_config
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.interop.tf1 import write_tf1
-from bert_tf.model_folder import known_task, write_model_folder, write_task_and_vocab
+from bert_tf.model_folder import known_task, model_files, write_files
 from bert_tf.registry import BY_ARCHITECTURE, TaskType
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
@@ -143,7 +143,7 @@ def write_folder(
         raise ValueError(f"`format` is {format!r}, but must be one of {', '.join(FORMATS)}.")
     if format == "tf1":
         write_tf1(os.path.join(folder, "bert_model.ckpt"), checkpoint.arrays)
-        write_model_folder(folder, config, task, vocab, do_lower_case)
+        write_files(folder, model_files(config, task, vocab, do_lower_case))
         return
     problem_type = None
     if head.name == "classification":
@@ -155,9 +155,7 @@ def write_folder(
     write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
     if beside:
         write_safetensors(os.path.join(folder, POOLER_FILE), beside)
-    write_task_and_vocab(folder, task, vocab)
     if vocab is not None and do_lower_case is not None:
         files |= tokenizer_values(vocab, do_lower_case, config.max_position_embeddings)
-    for name, values in files.items():
-        text = json.dumps(values, indent=2, ensure_ascii=False)
-        write_text(os.path.join(folder, name), text + "\n")
+    texts = {name: json.dumps(v, indent=2, ensure_ascii=False) + "\n" for name, v in files.items()}
+    write_files(folder, texts | model_files(task=task, vocab=vocab))

@@ -8,8 +8,9 @@ import pytest
 from bert_tf.config import BertConfig
 from bert_tf.model_folder import (
     load_model_folder,
+    model_files,
     read_task,
-    write_model_folder,
+    write_files,
 )
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.pretraining import PretrainingTask
@@ -32,7 +33,7 @@ TASKS = {"classification": CLASSIFICATION, "pretraining": PRETRAINING}
 
 def write_folder(folder, task=CLASSIFICATION, steps=(3,), do_lower_case=False):
     """As a run writes it; the model with the weights of the last checkpoint."""
-    write_model_folder(str(folder), CONFIG, task, VOCAB, do_lower_case)
+    write_files(str(folder), model_files(CONFIG, task, VOCAB, do_lower_case))
     model = task.build_model(CONFIG)
     for step in steps:
         for variable in model.weights:
@@ -93,7 +94,7 @@ def test_where_the_newest_checkpoint_is_gone_the_one_before_is_loaded(tmp_path):
 
 
 def test_a_run_that_knows_no_vocabulary_and_case_writes_neither(tmp_path):
-    write_model_folder(str(tmp_path), CONFIG, PRETRAINING, vocab=None, do_lower_case=None)
+    write_files(str(tmp_path), model_files(CONFIG, PRETRAINING))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bert_config.json", "task.json"]
 
 

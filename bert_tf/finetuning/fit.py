@@ -12,13 +12,13 @@ import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import expand_files, write_text
+from bert_tf.data.files import expand_files
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.output_folder import check_foreign_files
 from bert_tf.finetuning.setup import Setup, check_same_architecture, make_trainer
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
-from bert_tf.model_folder import model_files
+from bert_tf.model_folder import model_files, write_files
 from bert_tf.options import TrainingOptions, check_names
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
@@ -136,8 +136,7 @@ class Trainer:
         if isinstance(source, tf.data.Dataset):
             options = replace(options, train_batch_size=_batch_size(source))
         held_out = None if evaluate is None else _held_out(evaluate, "evaluate")
-        for name, text in self._files().items():
-            write_text(os.path.join(self._folder, name), text)
+        write_files(self._folder, self._files())
         loop.train(
             self._loop,
             self.task,

@@ -16,13 +16,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.files import write_text
 from bert_tf.data.record_cache import make_once
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
-from bert_tf.model_folder import known_task, model_files
+from bert_tf.model_folder import known_task, model_files, write_files
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
@@ -176,8 +175,7 @@ def fine_tune(
     folder = loop.folder_to_write(trainer, options.output_dir)
     run = Run(options, setup, trainer, task, splits, folder)
     if options.do_train:
-        for name, text in files.items():
-            write_text(run.path(name), text)
+        write_files(folder, files)
         path = run.records(splits["train"], "train")
         shown = f"{len(splits['train'])} {program.examples}"
         if num_examples != len(splits["train"]):

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import check_writable, expand_files, write_text
+from bert_tf.data.files import check_writable, expand_files
 from bert_tf.data.readers import read_lines
-from bert_tf.model_folder import write_case
+from bert_tf.model_folder import model_files, write_files
 from bert_tf.options import Options, option
 from bert_tf.pretraining.lost_letters import warn_of_lost_letters
 from bert_tf.pretraining.settings import errors_option, naming_errors_flag
@@ -157,9 +157,9 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     progress.finish()
 
     config = BertConfig.from_name(options.model_size, vocab_size=len(tokens))
-    write_case(options.output_dir, options.do_lower_case)  # first: a vocabulary always has its case
-    write_text(vocab_file, "".join(f"{token}\n" for token in tokens))
-    write_text(config_file, config.to_json_string())
+    # First the case, which every vocabulary needs.
+    write_files(options.output_dir, model_files(do_lower_case=options.do_lower_case))
+    write_files(options.output_dir, model_files(config, vocab=tokens))
     summary = VocabularySummary(
         vocab_file=vocab_file,
         config_file=config_file,

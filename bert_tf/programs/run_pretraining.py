@@ -20,7 +20,7 @@ from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
-from bert_tf.model_folder import model_files, read_task, write_model_folder
+from bert_tf.model_folder import model_files, read_task, write_files
 from bert_tf.options import EncoderFilesOptions, TrainingOptions, option, require_one_of
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
 from bert_tf.pretraining.masking import check_mixture
@@ -184,8 +184,9 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         do_lower_case = sidecar.find_case(
             options.do_lower_case, checkpoint, vocab, find_vocabulary_file(options, checkpoint)
         )
-        check_output_folder(options, model_files(config, task, vocab, do_lower_case))
-        write_model_folder(folder, config, task, vocab, do_lower_case)
+        files = model_files(config, task, vocab, do_lower_case)
+        check_output_folder(options, files)
+        write_files(folder, files)
         results = loop.train(
             trainer,
             task,

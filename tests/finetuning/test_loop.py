@@ -12,7 +12,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.records import RecordWriter
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.setup import Setup, make_trainer
-from bert_tf.model_folder import write_model_folder
+from bert_tf.model_folder import model_files, write_files
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb
 from bert_tf.training.schedules import WarmupCosineDecay, WarmupLinearDecay, WarmupPolynomialDecay
@@ -29,7 +29,7 @@ CONFIG = BertConfig(
 
 
 def setup_of(options, config=CONFIG):
-    write_model_folder(options.output_dir, config, None, None, None)  # the model card reads it
+    write_files(options.output_dir, model_files(config))  # the model card reads it
     return Setup(options, options.make_strategy(), None, config, max_seq_length=48)
 
 
