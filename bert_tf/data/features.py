@@ -5,7 +5,6 @@
 * `keras_inputs`: Keras inputs
 * `split`: `(x, y, sample_weight)` for `Model.fit`
 * `trim_padding`: a batch without needless padding
-* `zeros`: the all-zero example that fills a last batch
 
 Shapes: B batch, S sequence, P predictions, K choices.
 """
@@ -236,11 +235,6 @@ def trim_padding(
         if spec.name in SEQUENCE_FEATURES
     }
     return {**features, **trimmed}
-
-
-def zeros(specs: Sequence[FeatureSpec]) -> dict[str, np.ndarray]:
-    """Return the example that fills a last batch: all features are zero, also `is_real_example`."""
-    return {spec.name: np.zeros(spec.shape, spec.dtype) for spec in specs}
 
 
 def _flat_list(spec: FeatureSpec, value: Any) -> list:

@@ -159,22 +159,6 @@ def pack_texts(
     )
 
 
-def pack_windows(
-    ids_a: Sequence[int],
-    ids_b: Sequence[int] | None = None,
-    *,
-    max_seq_length: int,
-    doc_stride: int,
-    cls_id: int,
-    sep_id: int,
-) -> list[PackedSequence]:
-    """Split a long sentence or pair by `window_pairs`, and pack the parts."""
-    return [
-        pack(a, b, max_seq_length=max_seq_length, cls_id=cls_id, sep_id=sep_id)
-        for a, b in window_pairs(ids_a, ids_b or (), max_seq_length, doc_stride)
-    ]
-
-
 def window_pairs(
     ids_a: Sequence[int], ids_b: Sequence[int], max_seq_length: int, doc_stride: int
 ) -> list[Pair]:

@@ -1,6 +1,6 @@
 """Windows of long texts as TensorFlow operations, and answer spans from logits.
 
-Windows are of documents (`packing.pack_windows`) or of passages with questions (`span_windows`).
+Windows are of documents (`packing.window_pairs`) or of passages with questions (`span_windows`).
 
 Shapes: B questions, W windows in all, S longest window, T tokens of all passages, K
 `max_answer_length`.
@@ -26,7 +26,7 @@ def graph_document_windows(
     cls_id: int,
     sep_id: int,
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """Make the windows of `packing.pack_windows` for a batch.
+    """Make and pack the windows of `packing.window_pairs` for a batch.
 
     Args:
         ids_a, ids_b: int32 ragged [B, None]; for single sentences `ids_b` is omitted (None).

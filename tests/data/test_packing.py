@@ -5,11 +5,11 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from packed_windows import pack_windows
 
 from bert_tf.data.packing import (
     pack,
     pack_all,
-    pack_windows,
     sliding_windows,
     truncate_pair,
     truncate_pair_at_random,

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tiny_text_models as tiny
+from packed_windows import pack_windows
 from tiny_text_models import MAX_SEQ_LENGTH, TEXTS, TOKENS, alone, run_alone
 
-from bert_tf.data.packing import pack_windows
 from bert_tf.prediction.text_model import trimmed
 from bert_tf.predictor import (
     ChoicePredictor,

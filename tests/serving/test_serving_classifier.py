@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from packed_windows import pack_windows
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tiny_runs import sentence_options
 
-from bert_tf.data.packing import pack, pack_windows
+from bert_tf.data.packing import pack
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.model_folder import load_model_folder
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
