@@ -86,6 +86,11 @@ class FeatureSpec:
             )
 
 
+def sequence_specs(shape: tuple[int, ...]) -> tuple[FeatureSpec, ...]:
+    """Return the three inputs of every model, such as [S] or [K, S]."""
+    return tuple(FeatureSpec(name, shape) for name in SEQUENCE_FEATURES)
+
+
 def check_specs(specs: Sequence[FeatureSpec]) -> None:
     """Raise unless the declarations are consistent.
 

@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.features import SEQUENCE_FEATURES
+
 # Additional features of a packed batch, all inputs of the model.
 PACKED_FEATURES = ("position_ids", "sequence_ids", "packed_positions")
 _ROW_FEATURES = ("input_ids", "segment_ids", "position_ids", "sequence_ids")
@@ -42,10 +44,9 @@ def pack_batch(
         padding, n = n-th example of the row). `packed_positions` [B, S] are positions in the
         concatenated rows of the part. Padding has that of the example's first token.
     """
-    names = ("input_ids", "input_mask", "segment_ids")
     rows, positions = tf.numpy_function(
         lambda *arrays: _pack(*arrays, row_length=row_length, parts=parts),
-        [features[name] for name in names],
+        [features[name] for name in SEQUENCE_FEATURES],
         [tf.int32, tf.int32],
         stateful=False,
     )

@@ -18,7 +18,7 @@ from typing import IO
 import numpy as np
 
 from bert_tf.data.example_bytes import encode_columns
-from bert_tf.data.features import FeatureSpec
+from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.python_random import RandomWords
 
 # Bytes of rows kept in memory. More go to a temporary file.
@@ -43,13 +43,9 @@ def pretraining_features(
         max_predictions_per_seq: P; 0 for records without masks, which are masked in training.
         objective: `mlm` has no `next_sentence_labels`.
     """
-    sequence, predictions = (max_seq_length,), (max_predictions_per_seq,)
-    specs = [
-        FeatureSpec("input_ids", sequence),
-        FeatureSpec("input_mask", sequence),
-        FeatureSpec("segment_ids", sequence),
-    ]
+    specs = [*sequence_specs((max_seq_length,))]
     if max_predictions_per_seq:
+        predictions = (max_predictions_per_seq,)
         output = "masked_lm_logits"
         specs += [
             FeatureSpec("masked_lm_positions", predictions),

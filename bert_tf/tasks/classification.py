@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.config import BertConfig
-from bert_tf.data.features import FeatureSpec
+from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.packing import PackedSequence
 from bert_tf.data.record_cache import chunks_of, content_key, write_parts
 from bert_tf.data.record_makers import SentenceRecords, SentenceRow
@@ -258,9 +258,7 @@ def classification_features(
     """Return the reference's record for classification, with the example's number for windows."""
     numbers = (FeatureSpec("example_numbers", role="id"),) if is_windowed else ()
     return (
-        FeatureSpec("input_ids", (max_seq_length,)),
-        FeatureSpec("input_mask", (max_seq_length,)),
-        FeatureSpec("segment_ids", (max_seq_length,)),
+        *sequence_specs((max_seq_length,)),
         label,
         FeatureSpec("is_real_example", role="weight", output="logits"),
         *numbers,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.config import BertConfig
-from bert_tf.data.features import FeatureSpec
+from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.multiple_choice import Question
 from bert_tf.data.record_cache import chunks_of, content_key, write_parts
 from bert_tf.data.record_makers import ChoiceRecords, ChoiceRow
@@ -120,11 +120,8 @@ class MultipleChoiceTask(ExampleTask):
 
 def multiple_choice_features(num_choices: int, max_seq_length: int) -> tuple[FeatureSpec, ...]:
     """Return the features of all choices; `choice_mask`: 1 = a choice, 0 = padding."""
-    shape = (num_choices, max_seq_length)
     return (
-        FeatureSpec("input_ids", shape),
-        FeatureSpec("input_mask", shape),
-        FeatureSpec("segment_ids", shape),
+        *sequence_specs((num_choices, max_seq_length)),
         FeatureSpec("choice_mask", (num_choices,), role="id"),
         FeatureSpec("label_ids", role="label", output="logits"),
         FeatureSpec("is_real_example", role="weight", output="logits"),

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.features import FeatureSpec
+from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.parallel import map_in_order
 from bert_tf.data.question_answering import (
     Findings,
@@ -386,9 +386,7 @@ def _row_of(window: Window) -> WindowRow:
 
 def window_features(max_seq_length: int) -> tuple[FeatureSpec, ...]:
     """Return the features of a window's record."""
-    names = ("input_ids", "input_mask", "segment_ids")
-    inputs = (FeatureSpec(name, (max_seq_length,)) for name in names)
-    return (FeatureSpec("unique_ids", role="id"), *inputs)
+    return (FeatureSpec("unique_ids", role="id"), *sequence_specs((max_seq_length,)))
 
 
 # Extra features of a record for training. The last is unused, as in the reference.

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.features import FeatureSpec
+from bert_tf.data.features import FeatureSpec, sequence_specs
 from bert_tf.data.label_schemes import marks_entities
 from bert_tf.data.record_cache import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.record_makers import (
@@ -239,9 +239,7 @@ def token_classification_features(max_seq_length: int) -> tuple[FeatureSpec, ...
     """
     num_words = max_seq_length - NUM_SPECIAL_TOKENS
     return (
-        FeatureSpec("input_ids", (max_seq_length,)),
-        FeatureSpec("input_mask", (max_seq_length,)),
-        FeatureSpec("segment_ids", (max_seq_length,)),
+        *sequence_specs((max_seq_length,)),
         FeatureSpec("word_positions", (num_words,), role="id"),
         FeatureSpec("label_ids", (num_words,), role="label", output="logits"),
         FeatureSpec("label_weights", (num_words,), "float32", role="weight", output="logits"),
