@@ -77,16 +77,15 @@ def whole_file(path: str | os.PathLike) -> Iterator[str]:
     target = os.path.realpath(path) if os.path.islink(path) else path
     temporary = target + TEMPORARY_SUFFIX
     tf.io.gfile.makedirs(os.path.dirname(target) or ".")
-    complete = False
     try:
         yield temporary
         if os.path.isfile(target):
             shutil.copymode(target, temporary)
         tf.io.gfile.rename(temporary, target, overwrite=True)
-        complete = True
-    finally:
-        if not complete and tf.io.gfile.exists(temporary):
+    except BaseException:
+        if tf.io.gfile.exists(temporary):
             tf.io.gfile.remove(temporary)
+        raise
 
 
 def _is_stream(path: str) -> bool:
@@ -158,16 +157,15 @@ def new_folder(folder: str, name: str) -> Iterator[str]:
     if tf.io.gfile.exists(temporary):  # of a run that was killed
         tf.io.gfile.rmtree(temporary)
     tf.io.gfile.makedirs(temporary)
-    complete = False
     try:
         yield temporary
         if tf.io.gfile.isdir(target):
             tf.io.gfile.rmtree(target)
         tf.io.gfile.rename(temporary, target)
-        complete = True
-    finally:
-        if not complete and tf.io.gfile.exists(temporary):
+    except BaseException:
+        if tf.io.gfile.exists(temporary):
             tf.io.gfile.rmtree(temporary)
+        raise
 
 
 def check_new_folder(folder: str, name: str) -> None:

@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from bert_tf.config import parse_json
 from bert_tf.data.files import expand_files
-from bert_tf.data.readers import Row, TableRow, read_csv, read_lines, read_table
+from bert_tf.data.readers import Row, TableRow, ending_of, read_csv, read_lines, read_table
 
 _LABEL_COLUMNS = ("label", "answer", "answerkey")
 
@@ -55,9 +55,9 @@ def read_questions(path: str, bad: list[str] | None = None) -> list[Question]:
     """
     if tf.io.gfile.isdir(path):
         rows = _race_folder(path)
-    elif _ending(path) == "csv":
+    elif ending_of(path) == "csv":
         rows = _csv_rows(path)
-    elif _ending(path) == "jsonl":
+    elif ending_of(path) == "jsonl":
         rows = (row for values in read_table(path) for row in _json_rows(values))
     else:
         raise ValueError(
@@ -291,7 +291,3 @@ def _race_folder(folder: str) -> Iterator[_Row]:
         if not isinstance(values, dict) or "article" not in values:
             raise ValueError(f'{file}: must contain a JSON object with "article", as in RACE.')
         yield from _json_rows(values, origin=file)
-
-
-def _ending(path: str) -> str:
-    return path.lower().removesuffix(".gz").rsplit(".", 1)[-1]

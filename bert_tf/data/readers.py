@@ -48,11 +48,11 @@ def place_of(file: str, line: int) -> str:
     return f"{'standard input' if file == STANDARD_INPUT else file}:{line}"
 
 
-class Row(list):
-    """Columns of one row of a TSV or CSV file, as strings, with file and line."""
+class _Placed:
+    """A row with its file and line."""
 
-    def __init__(self, columns: Iterable[str], file: str, line: int) -> None:
-        super().__init__(columns)
+    def __init__(self, columns: Any, file: str, line: int) -> None:
+        super().__init__(columns)  # type: ignore[call-arg]
         self.file = file
         self.line = line  # counted from 1
 
@@ -62,21 +62,15 @@ class Row(list):
         return place_of(self.file, self.line)
 
 
-class TableRow(dict):
-    """One row of a table with a header, name -> value, with file and line.
+class Row(_Placed, list):
+    """Columns of one row of a TSV or CSV file, as strings."""
+
+
+class TableRow(_Placed, dict):
+    """One row of a table with a header, name -> value.
 
     A missing column raises ValueError with the names of the columns.
     """
-
-    def __init__(self, columns: dict[str, Any], file: str, line: int) -> None:
-        super().__init__(columns)
-        self.file = file
-        self.line = line
-
-    @property
-    def place(self) -> str:
-        """ "file:line", for error messages."""
-        return place_of(self.file, self.line)
 
     def __missing__(self, column: str) -> Any:
         raise ValueError(
@@ -376,8 +370,17 @@ def _json_rows(file: str) -> Iterator[TableRow]:
         yield TableRow(values, file, number)
 
 
+def ending_of(file: str) -> str:
+    """Return the ending of a file's name in lower case, without .gz.
+
+    >>> ending_of("data/Train.TSV.gz")
+    'tsv'
+    """
+    return file.lower().removesuffix(".gz").rsplit(".", 1)[-1]
+
+
 def _table_format(file: str) -> str:
-    suffix = file.lower().removesuffix(".gz").rsplit(".", 1)[-1]
+    suffix = ending_of(file)
     if suffix in WORKBOOKS:
         raise workbook_error(file)
     if suffix not in TABLE_FORMATS:

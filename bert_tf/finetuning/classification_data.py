@@ -57,9 +57,8 @@ def read_data(
     for split, examples in splits.items():
         if not split.startswith("test"):
             task.check_examples(examples)
-    if options.class_weights:
-        if "train" in splits:
-            settings["class_weights"] = class_weights(options.class_weights, task, splits["train"])
+    if options.class_weights and "train" in splits:
+        settings["class_weights"] = class_weights(options.class_weights, task, splits["train"])
         task = ClassificationTask(max_seq_length=max_seq_length, **settings)
     if trained is not None:
         resumes = latest_checkpoint(options.output_dir) is not None

@@ -13,6 +13,7 @@ from typing import Any
 from bert_tf.data.readers import (
     TABLE_FORMATS,
     TableRow,
+    ending_of,
     place_of,
     read_lines,
     read_table,
@@ -52,8 +53,8 @@ class InputLayout:
 
     def format_of(self, file: str) -> str:
         """Return `format`, else the format by the file name, else "text"."""
-        suffix = file.lower().removesuffix(".gz").rsplit(".", 1)[-1]
-        return self.format or (suffix if suffix in TABLE_FORMATS else "text")
+        ending = ending_of(file)
+        return self.format or (ending if ending in TABLE_FORMATS else "text")
 
 
 @dataclass(frozen=True)
