@@ -123,3 +123,25 @@ def file_beside(folder: str, name: str) -> str | None:
     """Return the path of `name` in `folder`, or None if the file does not exist."""
     path = tf.io.gfile.join(folder, name) if folder else name
     return path if tf.io.gfile.exists(path) else None
+
+
+def open_bundle(prefix: str) -> Any:
+    """Return TensorFlow's reader of a checkpoint, name-based or object-based. Errors name the file."""
+    try:
+        return tf.train.load_checkpoint(prefix)
+    except (tf.errors.OpError, IndexError) as error:
+        raise ValueError(
+            f"{prefix}.index cannot be read as a TensorFlow checkpoint ({error}). "
+            "The file is damaged or incomplete; copy it again."
+        ) from error
+
+
+def read_values(reader: Any, key: str, prefix: str) -> np.ndarray:
+    """Return the values of one variable from `open_bundle(prefix)`."""
+    try:
+        return reader.get_tensor(key)
+    except (tf.errors.OpError, IndexError) as error:
+        raise ValueError(
+            f"{prefix}: the values of {key!r} cannot be read ({error}). The .data file is "
+            "missing, damaged or of another checkpoint; copy it again next to its .index file."
+        ) from error

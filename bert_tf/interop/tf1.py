@@ -17,7 +17,9 @@ from bert_tf.interop.checkpoint import (
     PretrainedCheckpoint,
     config_from_values,
     file_beside,
+    open_bundle,
     read_json,
+    read_values,
 )
 from bert_tf.interop.sidecar import stated_lower_case
 
@@ -50,26 +52,14 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
             that name a checkpoint.
     """
     prefix = checkpoint_prefix(path)
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-    except (tf.errors.OpError, IndexError) as error:
-        raise ValueError(
-            f"{prefix}.index cannot be read as a TensorFlow checkpoint ({error}). "
-            "The file is damaged or incomplete; copy it again."
-        ) from error
+    reader = open_bundle(prefix)
     shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     _require_name_based(shapes, prefix)
 
     averaged = {name for name in shapes if name + _AVERAGE in shapes}
 
     def read(name: str) -> np.ndarray:
-        try:
-            return reader.get_tensor(name + _AVERAGE if name in averaged else name)
-        except (tf.errors.OpError, IndexError) as error:
-            raise ValueError(
-                f"{prefix}: the values of {name!r} cannot be read ({error}). The .data file is "
-                "missing, damaged or of another checkpoint; copy it again next to its .index file."
-            ) from error
+        return read_values(reader, name + _AVERAGE if name in averaged else name, prefix)
 
     folder = os.path.dirname(prefix)
     config_file = file_beside(folder, "bert_config.json")

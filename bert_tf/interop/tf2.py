@@ -23,7 +23,9 @@ from bert_tf.interop.checkpoint import (
     PretrainedCheckpoint,
     config_from_values,
     file_beside,
+    open_bundle,
     read_json,
+    read_values,
 )
 from bert_tf.interop.sidecar import stated_lower_case
 from bert_tf.interop.tf2_graph import OBJECT_GRAPH, VALUE, ObjectGraph, find_weights
@@ -81,7 +83,7 @@ def read_saved_model(folder: str) -> PretrainedCheckpoint:
             "no weights to read."
         )
     arrays, config, architecture, notes = _read_variables(prefix)
-    reader = _open(prefix)
+    reader = open_bundle(prefix)
     key = f"do_lower_case{VALUE}"
     lower = bool(reader.get_tensor(key)) if reader.has_tensor(key) else None
     vocab_files = tf.io.gfile.glob(tf.io.gfile.join(folder, "assets", "*vocab*"))
@@ -104,22 +106,12 @@ def is_object_based(prefix: str) -> bool:
         return False
 
 
-def _open(prefix: str):
-    try:
-        return tf.train.load_checkpoint(prefix)
-    except (tf.errors.OpError, IndexError) as error:
-        raise ValueError(
-            f"{prefix}.index cannot be read as a TensorFlow checkpoint ({error}). "
-            "The file is damaged or incomplete; copy it again."
-        ) from error
-
-
 def _read_variables(prefix: str) -> tuple[LazyArrays, BertConfig, str | None, tuple[str, ...]]:
     """Return weights in the reference's names and layout, sizes, Hugging Face's class, and notes.
 
     The sizes are inferred from the shapes. The class is that of the head, or None.
     """
-    reader = _open(prefix)
+    reader = open_bundle(prefix)
     graph = ObjectGraph(reader.get_tensor(OBJECT_GRAPH))
     keys, architecture, notes = find_weights(graph, prefix)
     stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
@@ -127,13 +119,7 @@ def _read_variables(prefix: str) -> tuple[LazyArrays, BertConfig, str | None, tu
     shapes = {name: _reference_shape(name, stored[key]) for name, key in keys.items()}
 
     def read(name: str) -> np.ndarray:
-        try:
-            array = reader.get_tensor(keys[name])
-        except (tf.errors.OpError, IndexError) as error:
-            raise ValueError(
-                f"{prefix}: the values of {name!r} cannot be read ({error}). The .data file is "
-                "missing, damaged or of another checkpoint; copy it again next to its .index file."
-            ) from error
+        array = read_values(reader, keys[name], prefix)
         return (array.T if _is_projection(name) else array).reshape(shapes[name])
 
     sizes = (
