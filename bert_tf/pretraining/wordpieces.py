@@ -61,31 +61,14 @@ def first_tokens(num_unused_tokens: int = NUM_UNUSED_TOKENS) -> list[str]:
     >>> tokens[104:]
     ['[unused99]', '[unused100]']
     """
-    _check_num_unused_tokens(num_unused_tokens)
+    if num_unused_tokens < _UNUSED_BEFORE_UNK:
+        raise ValueError(
+            f"`num_unused_tokens` is {num_unused_tokens}, but must be {_UNUSED_BEFORE_UNK} or more: "
+            "[UNK] has the id 100 in every published model, and [PAD] is 0."
+        )
     unused = [f"[unused{number}]" for number in range(num_unused_tokens)]
     before, after = unused[:_UNUSED_BEFORE_UNK], unused[_UNUSED_BEFORE_UNK:]
     return ["[PAD]", *before, "[UNK]", "[CLS]", "[SEP]", "[MASK]", *after]
-
-
-def _check_num_unused_tokens(number: int) -> None:
-    if number < _UNUSED_BEFORE_UNK:
-        raise ValueError(
-            f"`num_unused_tokens` is {number}, but must be {_UNUSED_BEFORE_UNK} or more: [UNK] has the "
-            "id 100 in every published model, and [PAD] is 0."
-        )
-
-
-def check_learning_options(
-    character_coverage: float, min_frequency: int, num_unused_tokens: int
-) -> None:
-    """Raise the errors of `learn_wordpieces` early, because counting may take hours."""
-    if not 0.0 < character_coverage <= 1.0:
-        raise ValueError(
-            f"`character_coverage` is {character_coverage}, but must be above 0 and at most 1."
-        )
-    if min_frequency < 1:
-        raise ValueError(f"`min_frequency` is {min_frequency}, but must be 1 or more.")
-    _check_num_unused_tokens(num_unused_tokens)
 
 
 def count_words(
@@ -166,12 +149,17 @@ def learn_wordpieces(
     Raises:
         ValueError: `vocab_size` is too small for the characters, or too large for the corpus.
     """
-    check_learning_options(character_coverage, min_frequency, num_unused_tokens)
+    if not 0.0 < character_coverage <= 1.0:
+        raise ValueError(
+            f"`character_coverage` is {character_coverage}, but must be above 0 and at most 1."
+        )
+    if min_frequency < 1:
+        raise ValueError(f"`min_frequency` is {min_frequency}, but must be 1 or more.")
+    first = first_tokens(num_unused_tokens)
     counts = {
         word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD
     }
     characters = _frequent_characters(counts, character_coverage)
-    first = first_tokens(num_unused_tokens)
     fixed = [*first, *characters]
     fixed += ["##" + c for c in characters if not (is_punctuation(c) or is_chinese_char(ord(c)))]
     num_wanted = vocab_size - len(fixed)
