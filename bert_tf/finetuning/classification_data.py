@@ -6,7 +6,6 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.options import SPLITS
@@ -156,10 +155,8 @@ def _labels(
         _warn_of_similar_labels(labels, options.train_file)
         return labels
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
-        found: set[str] = set()
-        for example in itertools.chain(*splits.values()):
-            label: Any = example.label
-            found.update([label] if isinstance(label, str) else label or ())
+        examples = itertools.chain(*splits.values())
+        found = {name for example in examples for name in example.names}
         return spelled_as(trained.labels, sorted(found))
     if options.train_file:
         return infer_labels(read_examples(options.train_file, layout, labelled=True))
@@ -209,10 +206,7 @@ def _check_same_task(
 
 def count_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> list[int]:
     """Return the number of examples with each of the task's labels."""
-    counts: Counter = Counter()
-    for example in examples:
-        label: Any = example.label
-        counts.update([label] if isinstance(label, str) else label or ())
+    counts = Counter(name for example in examples for name in example.names)
     return [counts[label] for label in task.labels]
 
 

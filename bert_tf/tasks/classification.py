@@ -51,6 +51,12 @@ class InputExample:
     label: Label = None
     origin: str = ""
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Labels of a classification: one, several or none."""
+        label: Any = self.label
+        return [label] if isinstance(label, str) else label or ()
+
 
 class ClassificationTask(ExampleTask):
     """Labels or a number for each example.

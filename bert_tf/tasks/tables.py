@@ -91,11 +91,7 @@ def infer_labels(examples: Iterable[InputExample]) -> list[str]:
     >>> infer_labels([InputExample("1", "a", label="10"), InputExample("2", "b", label="9")])
     ['9', '10']
     """
-    labels: set[str] = set()
-    for example in examples:
-        if example.label is not None:
-            label: Any = example.label
-            labels.update([label] if isinstance(label, str) else label)
+    labels = {name for example in examples for name in example.names}
     try:
         values = {label: float(label) for label in labels}
     except ValueError:
