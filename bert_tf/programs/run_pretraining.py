@@ -184,9 +184,9 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         do_lower_case = sidecar.find_case(
             options.do_lower_case, checkpoint, vocab, find_vocabulary_file(options, checkpoint)
         )
-        files = model_files(config, task, vocab, do_lower_case)
-        check_output_folder(options, files)
-        write_files(folder, files)
+        texts = model_files(config, task, vocab, do_lower_case)
+        check_output_folder(options, texts)
+        write_files(folder, texts)
         results = loop.train(
             trainer,
             task,
