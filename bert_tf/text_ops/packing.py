@@ -14,20 +14,23 @@ def pack_ragged(
     ids_a: tf.RaggedTensor,
     ids_b: tf.RaggedTensor | None,
     *,
-    max_seq_length: int,
+    max_seq_length: int | tf.Tensor,
     cls_id: int,
     sep_id: int,
     pad_id: int = 0,
-    length_step: int = 1,
+    length_step: int | tf.Tensor = 1,
+    closes_empty: bool = False,
 ) -> dict[str, tf.Tensor]:
     """Truncate sentences or pairs, add [CLS] and [SEP], and pad to the longest of the batch.
 
     Args:
         ids_a: int32 [B, None], the first (or only) sentences.
         ids_b: int32 [B, None], the second ones, or None. An empty row marks a single sentence.
-        max_seq_length: tokens with [CLS] and [SEP]. Longer inputs are truncated as in `pack`.
+        max_seq_length: tokens with [CLS] and [SEP], int or int64 scalar. Longer inputs are truncated
+            as in `pack`.
         length_step: S is rounded up to a multiple of this (at most `max_seq_length`), for fewer
             different shapes.
+        closes_empty: put [SEP] after an empty second sentence as well, as TF Hub's preprocessing does.
 
     Returns:
         `input_ids`, `input_mask`, `segment_ids`, int32 [B, S].
@@ -36,7 +39,7 @@ def pack_ragged(
         ValueError: `max_seq_length` has no room for [CLS] and [SEP].
     """
     num_special = 2 if ids_b is None else 3
-    if max_seq_length < num_special:
+    if isinstance(max_seq_length, int) and max_seq_length < num_special:
         raise ValueError(
             f"`max_seq_length` is {max_seq_length}, but [CLS] and [SEP] need {num_special}. "
             "Use a larger max_seq_length."
@@ -48,13 +51,15 @@ def pack_ragged(
         first = tf.concat([cls, first_values(ids_a, max_seq_length - 2), sep], axis=1)
         second = tf.RaggedTensor.from_tensor(tf.zeros([batch, 0], tf.int32))
     else:
-        has_b = tf.cast(ids_b.row_lengths() > 0, tf.int64)
+        has_b = tf.cast((ids_b.row_lengths() > 0) | closes_empty, tf.int64)
         room = max_seq_length - 2 - has_b
         # Half of the room each. One sentence gets what the other does not need (truncate_pair).
         keep_b = tf.minimum(ids_b.row_lengths(), tf.maximum(room // 2, room - ids_a.row_lengths()))
         first = tf.concat([cls, first_values(ids_a, room - keep_b), sep], axis=1)
         # A second sentence that lost all its tokens gets no [SEP].
-        closing = tf.RaggedTensor.from_tensor(sep, lengths=tf.cast(keep_b > 0, tf.int64))
+        closing = tf.RaggedTensor.from_tensor(
+            sep, lengths=tf.cast((keep_b > 0) | closes_empty, tf.int64)
+        )
         second = tf.concat([first_values(ids_b, keep_b), closing], axis=1)
     rows = tf.concat([first, second], axis=1)
     segments = tf.concat([tf.zeros_like(first), tf.ones_like(second)], axis=1)
