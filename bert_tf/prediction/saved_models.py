@@ -276,13 +276,15 @@ def load_saved_model(folder: str, batch_size: int = 32) -> TextModel:
         ValueError: it takes no text, is from another program, or is damaged.
     """
     model = _loaded(folder)
-    if _TEXT not in model.signatures:
+    serve = model.signatures.get(_TEXT)
+    inputs = serve.structured_input_signature[1] if serve else {}
+    dtypes = {spec.dtype for spec in inputs.values()}
+    if dtypes != {tf.string} or "examples" in inputs:  # serving/other_names.py
         raise ValueError(
-            f"{folder} has no signature {_TEXT}, so it takes no text. Give the folder that it was "
-            "exported from, or export it with that signature."
+            f"{folder} has no signature {_TEXT} on text. Give the folder that it was exported from, or "
+            "export it with that signature."
         )
-    serve = model.signatures[_TEXT]
-    takes, gives = set(serve.structured_input_signature[1]), set(serve.structured_outputs)
+    takes, gives = set(inputs), set(serve.structured_outputs)
     saved = (entry.load("saved") for entry in TYPES.values() if entry.saved)
     found = next((kind for kind in saved if kind.fits(takes, gives)), SavedClassifier)
     return found(folder, batch_size, model)
