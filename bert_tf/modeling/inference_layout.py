@@ -152,7 +152,7 @@ def _joined(layers: Sequence[keras.layers.Dense], transposed: bool) -> Affine:
         for name in (*layers[0].path.split("/")[:-1], "_".join(names)):
             scopes.enter_context(keras.name_scope(name))
         kernel, bias = (
-            keras.Variable(value, trainable=False, dtype=layers[0].kernel.dtype, name=name)
+            keras.Variable(value, dtype=layers[0].kernel.dtype, name=name)
             for name, value in (
                 ("kernel", ops.transpose(kernel) if transposed else kernel),
                 ("bias", bias),

@@ -19,9 +19,11 @@ from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
 from bert_tf.serving.masked_lm import ServedMaskFiller
 from bert_tf.serving.onnx import ONNX_PRECISIONS, write_onnx
+from bert_tf.serving.other_names import TF_HUB
+from bert_tf.serving.preprocessing import PREPROCESSING, preprocessing_dir
 from bert_tf.serving.question_answering import ServedAnswerer
 from bert_tf.serving.saved_model import write_saved_model
-from bert_tf.serving.served import TOKENS, Served
+from bert_tf.serving.served import IDS_SIGNATURES, TOKENS, Served
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
@@ -61,8 +63,9 @@ class ExportOptions(EncoderFilesOptions):
         choices=HEADS,
     )
     signature: str | None = option(
-        "Signatures, comma-separated. Default: all. --signature=tokens takes ids and needs only "
-        "operations of TensorFlow itself.",
+        "Signatures, comma-separated. Default: those on text and tokens. --signature=tokens takes ids "
+        "and needs only operations of TensorFlow itself. For code that was written for other libraries: "
+        "tf_example, hugging_face, and for an encoder tf_hub and spark_nlp.",
         default=None,
     )
     format: str = option(
@@ -130,14 +133,16 @@ class ExportOptions(EncoderFilesOptions):
 
     @property
     def signatures(self) -> tuple[str, ...] | None:
-        """Names in `signature`; None for all."""
+        """Names in `signature`; None for the default."""
         if self.signature is None:
             return None
         return tuple(dict.fromkeys(name.strip() for name in self.signature.split(",")))
 
     @property
     def with_text(self) -> bool:
-        return self.format == "saved_model" and self.signatures != (TOKENS,)
+        names = self.signatures
+        takes_text = names is None or not set(names) <= set(IDS_SIGNATURES)
+        return self.format == "saved_model" and takes_text
 
     @property
     def dtype(self) -> str:
@@ -169,6 +174,9 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 def export_saved_model(options: ExportOptions) -> None:
     """Write the export, and log its signatures."""
     check_new_folder(options.export_dir, "export_dir")  # before the model is loaded
+    has_preprocessing = TF_HUB in (options.signatures or ())
+    if has_preprocessing:
+        check_new_folder(preprocessing_dir(options.export_dir), PREPROCESSING)
     served = load_served(options)
     if options.format != "saved_model":
         write = {"tflite": write_lite, "onnx": write_onnx}[options.format]
@@ -186,6 +194,8 @@ def export_saved_model(options: ExportOptions) -> None:
         for_cpu=options.device == "cpu",
     )
     logger.info("Wrote a SavedModel to %s", options.export_dir)
+    if has_preprocessing:
+        logger.info("Wrote its preprocessing to %s", preprocessing_dir(options.export_dir))
     _log_signatures(values)
     if values["custom_ops"]:
         logger.info(

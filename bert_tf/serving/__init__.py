@@ -2,6 +2,8 @@
 
 served.py                     the common base: the model, the tokenizer, the signatures
 classification.py, ..., masked_lm.py, encoder.py    one file per type of task
+other_names.py                signatures under the names of other libraries
+preprocessing.py              texts to the ids of a TF Hub encoder
 saved_model.py warmup.py      the SavedModel, the files next to it, warm-up requests
 lite.py onnx.py               files for other runtimes
 """

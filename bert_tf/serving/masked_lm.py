@@ -70,6 +70,16 @@ class ServedMaskFiller(Served):
         best, ids = tf.math.top_k(probabilities, self.top_k)
         return {"token": tf.gather(self._pieces, ids), "probability": best, "token_id": ids}
 
+    def hugging_face(self, input_ids, input_mask, segment_ids) -> Outputs:
+        shape = tf.shape(input_ids)
+        outputs = self.call_model(
+            input_ids=input_ids,
+            input_mask=input_mask,
+            segment_ids=segment_ids,
+            masked_lm_positions=tf.broadcast_to(tf.range(shape[1]), shape),
+        )
+        return {"logits": outputs["masked_lm_logits"]}
+
     def fill(self, text) -> Outputs:
         packed = self.pack(self._encode(text), None)
         is_mask = tf.equal(packed["input_ids"], self._special["[MASK]"])

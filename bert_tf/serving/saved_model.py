@@ -1,11 +1,14 @@
 """The SavedModel, and the files next to it for people and servers.
 
 saved_model.pb, variables/
+assets/                         vocab.txt, labels.txt; only with signatures of ids for other libraries
 assets.extra/
   export.json                   description: inputs, outputs, labels, lengths, hash of the vocabulary,
                                 operations that TensorFlow lacks
   task.json, bert_config.json, vocab.txt, labels.txt (of a model with labels)
   tf_serving_warmup_requests    requests with which TensorFlow Serving warms up
+
+With the signature `tf_hub`, a second folder contains the preprocessing (preprocessing.py).
 """
 
 from __future__ import annotations
@@ -13,17 +16,29 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import tempfile
 import unicodedata
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from bert_tf import __version__
 from bert_tf.data.files import new_folder, write_text
 from bert_tf.model_folder import TASK_FILE, task_text
-from bert_tf.serving.served import TOKENS, Served, Signature
+from bert_tf.serving.other_names import (
+    EXAMPLES,
+    OTHER_NAMES,
+    TF_EXAMPLE,
+    TF_HUB,
+    object_to_save,
+    serialized,
+)
+from bert_tf.serving.preprocessing import PREPROCESSING, preprocessing_dir, preprocessor
+from bert_tf.serving.served import IDS_SIGNATURES, TEXT, TOKENS, Served, Signature
 from bert_tf.serving.warmup import write_warmup_requests
 
 EXTRA = "assets.extra"  # TensorFlow's name for a folder that loading ignores
@@ -41,9 +56,11 @@ def write_saved_model(
 ) -> dict[str, Any]:
     """Write a SavedModel; return its metadata. The folder appears when complete.
 
+    With the signature `tf_hub`, the folder `preprocessing_dir(export_dir)` is written as well.
+
     Args:
         export_dir: missing or empty.
-        signatures: names; None exports all.
+        signatures: names; None exports those on text and `tokens`.
         precision: of the weights.
         warm_up: whether to write requests for TensorFlow Serving.
         for_cpu: whether to use the graph that oneDNN computes fastest (modeling/inference_layout.py).
@@ -53,9 +70,18 @@ def write_saved_model(
         ValueError: a signature does not exist, or the folder is not empty.
     """
     served.prepare(for_onednn=for_cpu and precision == "bfloat16")
-    found = served.signatures(signatures or [*served.text_functions(), TOKENS])
-    with new_folder(export_dir, "export_dir") as folder:
-        tf.saved_model.save(served, folder, signatures=found)
+    asked = served.signatures(signatures or [*served.text_functions(), TOKENS])
+    others = [asked[name] for name in asked if name in OTHER_NAMES]
+    found = {TEXT: others[0], **asked} if others and TEXT not in asked else asked
+    with ExitStack() as stack:
+        folder = stack.enter_context(new_folder(export_dir, "export_dir"))
+        if TF_HUB in found:
+            second = stack.enter_context(new_folder(preprocessing_dir(export_dir), PREPROCESSING))
+            root = preprocessor(served)
+            tf.saved_model.save(root, second, signatures={TEXT: root.__call__})
+        assets = stack.enter_context(tempfile.TemporaryDirectory())
+        root = object_to_save(served, list(found), texts_beside(served), assets)
+        tf.saved_model.save(root, folder, signatures=found)
         extra = os.path.join(folder, EXTRA)
         values = metadata(served, precision) | {
             "format": "saved_model",
@@ -64,7 +90,7 @@ def write_saved_model(
         }
         write_beside(served, extra, values)
         if warm_up:
-            _write_warm_up(served, extra, _model_name(export_dir), found)
+            _write_warm_up(served, extra, _model_name(export_dir), asked)
     return values
 
 
@@ -89,13 +115,20 @@ def metadata(served: Served, precision: str) -> dict[str, Any]:
 def write_beside(served: Served, folder: str, values: Mapping[str, Any]) -> None:
     """Write files for people and clients; the served functions do not read them."""
     tf.io.gfile.makedirs(folder)
-    write_text(os.path.join(folder, METADATA_FILE), json.dumps(values, indent=2) + "\n")
-    write_text(os.path.join(folder, "vocab.txt"), _vocabulary_text(served))
-    write_text(os.path.join(folder, "bert_config.json"), served.config.to_json_string())
+    texts = {METADATA_FILE: json.dumps(values, indent=2) + "\n", **texts_beside(served)}
+    for name, text in texts.items():
+        write_text(os.path.join(folder, name), text)
+
+
+def texts_beside(served: Served) -> dict[str, str]:
+    """Return name -> text of the files for people and clients, except the metadata."""
+    texts = {"vocab.txt": _vocabulary_text(served)}
+    texts["bert_config.json"] = served.config.to_json_string()
     if served.task is not None:
-        write_text(os.path.join(folder, TASK_FILE), task_text(served.task))
+        texts[TASK_FILE] = task_text(served.task)
     if hasattr(served.task, "labels"):
-        write_text(os.path.join(folder, "labels.txt"), "".join(f"{n}\n" for n in served.labels))
+        texts["labels.txt"] = "".join(f"{name}\n" for name in served.labels)
+    return texts
 
 
 def custom_operations(saved_model_file: str) -> list[str]:
@@ -127,19 +160,19 @@ def _write_warm_up(
     served: Served, folder: str, model_name: str, signatures: Mapping[str, Signature]
 ) -> None:
     examples = dict(served.examples())
+    examples[TF_EXAMPLE] = [{EXAMPLES: serialized(request)} for request in examples[TEXT]]
     rank = len(served.ids_shape)
     lengths = (16, served.max_seq_length)
     shapes = [[1] * (rank - 1) + [length] for length in lengths]
-    names = list(served.ids_specs())
-    examples[TOKENS] = [
-        {name: tf.ones(shape, tf.int32).numpy() for name in names} for shape in shapes
-    ]
     dtypes = {
         signature: {
             name: tf.as_dtype(spec["dtype"]) for name, spec in described(function)["inputs"].items()
         }
         for signature, function in signatures.items()
     }
+    for signature in IDS_SIGNATURES:
+        names = dtypes.get(signature, ())
+        examples[signature] = [{n: np.ones(shape, np.int32) for n in names} for shape in shapes]
     asked = {name: requests for name, requests in examples.items() if name in signatures}
     write_warmup_requests(folder, model_name, asked, dtypes)
 

@@ -16,6 +16,14 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.buckets import length_step
 from bert_tf.modeling.inference_layout import prepare_to_answer
+from bert_tf.serving.other_names import (
+    HUGGING_FACE,
+    INPUTS,
+    TF_EXAMPLE,
+    check_together,
+    checked_ids,
+    from_examples,
+)
 from bert_tf.tasks.base import Task
 from bert_tf.text_ops.packing import pack_ragged
 from bert_tf.text_ops.tokenizer import GraphTokenizer
@@ -24,6 +32,8 @@ from bert_tf.tokenization import FullTokenizer
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 TEXT, TOKENS = "serving_default", "tokens"  # signatures of every model
 ROWS_AT_ONCE = 32  # windows of long texts that the model computes together
+
+IDS_SIGNATURES = (TOKENS, *INPUTS)  # take ids, and need no tokenizer
 
 Signature: TypeAlias = tf.types.experimental.ConcreteFunction
 Outputs = dict[str, tf.Tensor]
@@ -77,6 +87,12 @@ class Served(tf.Module, abc.ABC):
         self.weights = [variable.value for variable in parameters]
 
     @property
+    def seeds(self) -> list[tf.Variable]:
+        """State of the dropout layers, for functions that train."""
+        weights = {id(variable) for variable in self.model.weights}
+        return [v.value for v in self.model.variables if id(v) not in weights]
+
+    @property
     def config(self) -> BertConfig:
         return self.model.config
 
@@ -93,6 +109,26 @@ class Served(tf.Module, abc.ABC):
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         """Return the outputs for ids."""
 
+    def hugging_face(self, input_ids, input_mask, segment_ids) -> Outputs:
+        """Return the outputs for ids that Hugging Face's TensorFlow models have, under their names."""
+        outputs = self.tokens(input_ids, input_mask, segment_ids)
+        return {name: value for name, value in outputs.items() if name.endswith("logits")}
+
+    def ids_functions(self) -> dict[str, tuple[Any, Mapping[str, tf.TensorSpec]]]:
+        """Return signature -> the function on ids and its inputs by name. `TOKENS` is the first."""
+        return {
+            TOKENS: (self.tokens, self.ids_specs()),
+            HUGGING_FACE: self.renamed(HUGGING_FACE, self.hugging_face),
+        }
+
+    def renamed(
+        self, signature: str, function: Callable[..., Outputs]
+    ) -> tuple[Callable[..., Outputs], dict[str, tf.TensorSpec]]:
+        """Return a function on ids and segments with the input names of a signature."""
+        names = INPUTS[signature]
+        specs = {name: tf.TensorSpec(self.ids_shape, tf.int32, name) for name in names}
+        return lambda **ids: function(*(ids[name] for name in names)), specs
+
     @abc.abstractmethod
     def examples(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Return signature on text -> requests for warming up a server."""
@@ -104,21 +140,25 @@ class Served(tf.Module, abc.ABC):
         """Return the signatures with these names.
 
         Raises:
-            ValueError: a name is not a signature of this model.
+            ValueError: a name is not a signature of this model, or not one next to the others.
         """
-        text = self.text_functions()
+        text, ids = self.text_functions(), self.ids_functions()
+        known = [*text, *ids, TF_EXAMPLE]
         for name in names:
-            if name != TOKENS and name not in text:
+            if name not in known:
                 raise ValueError(
-                    f"signature has {name!r}, but a model of this type has "
-                    f"{', '.join([*text, TOKENS])}."
+                    f"signature has {name!r}, but a model of this type has {', '.join(known)}."
                 )
+        check_together(names)
         found = {}
         for name in names:
-            if name == TOKENS:
-                found[name] = _graph(self.tokens).get_concrete_function(**self.ids_specs())
+            if name in ids:
+                function, by_name = ids[name]
+                shaped = INPUTS.get(name, INPUT_NAMES)
+                checked = checked_ids(function, shaped, self.config.max_position_embeddings)
+                found[name] = _graph(checked).get_concrete_function(**by_name)
             else:
-                function, specs = text[name]
+                function, specs = from_examples(*text[TEXT]) if name == TF_EXAMPLE else text[name]
                 checked = _of_one_size(function, [spec.name for spec in specs])
                 found[name] = _graph(checked).get_concrete_function(*specs)
         return found

@@ -1,0 +1,316 @@
+"""Signatures under the names of other libraries: the same numbers as under ours."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny_text_models as tiny
+
+from bert_tf.programs.export_saved_model import ExportOptions
+from bert_tf.serving.classification import ServedClassifier
+from bert_tf.serving.encoder import ServedEncoder
+from bert_tf.serving.masked_lm import ServedMaskFiller
+from bert_tf.serving.multiple_choice import ServedChooser
+from bert_tf.serving.question_answering import ServedAnswerer
+from bert_tf.serving.saved_model import write_saved_model
+from bert_tf.serving.served import INPUT_NAMES
+from bert_tf.serving.token_classification import ServedTagger
+from bert_tf.tasks.answer_decoding import AnswerSettings
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.token_classification import TokenClassificationTask
+
+LENGTH = tiny.MAX_SEQ_LENGTH
+NAMES = ("serving_default", "tokens", "tf_example", "hugging_face")
+TEXTS = ["the cat sat on a mat .", "", "owls", "who ? 京"]
+OTHERS = TEXTS[::-1]
+
+
+CONFIG = dataclasses.replace(tiny.CONFIG, num_hidden_layers=2)  # fewer to trace
+
+
+def trained(task):
+    return tiny.trained(task, CONFIG)
+
+
+def classifier(**options):
+    labels = () if "problem_type" in options else ("bad", "fair", "good")
+    return trained(ClassificationTask(labels, LENGTH, **options))
+
+
+def encoder(**options):
+    model = trained(None)
+    return ServedEncoder(model.model, model.tokenizer, LENGTH, **options)
+
+
+def mask_filler():
+    model = tiny.pretrained()
+    return ServedMaskFiller(model.model, model.tokenizer, LENGTH)
+
+
+KINDS = {
+    "classifier": lambda: ServedClassifier(classifier(), LENGTH),
+    "pairs": lambda: ServedClassifier(classifier(is_pair=True), LENGTH),
+    "regression": lambda: ServedClassifier(classifier(problem_type="regression"), LENGTH),
+    "answerer": lambda: ServedAnswerer(tiny.answerer(), AnswerSettings(5, 4, False, 0.0)),
+    "tagger": lambda: ServedTagger(
+        trained(TokenClassificationTask(("O", "B-A", "I-A"), LENGTH)), LENGTH
+    ),
+    "chooser": lambda: ServedChooser(tiny.chooser(), LENGTH),
+    "encoder": encoder,
+    "masked_lm": mask_filler,
+}
+TEXT_INPUTS = {
+    "classifier": {"text_a": TEXTS},
+    "pairs": {"text_a": TEXTS, "text_b": OTHERS},
+    "regression": {"text_a": TEXTS},
+    "answerer": {"question": OTHERS, "context": TEXTS},
+    "tagger": {"text": TEXTS},
+    "chooser": {
+        "text_a": TEXTS,
+        "choices": [["a log", "owls"], ["京", ""], ["a", "the"], ["on", ""]],
+    },
+    "encoder": {"text_a": TEXTS},
+    "masked_lm": {"text": ["a [MASK] .", "[MASK] [MASK]", "", "the cat"]},
+}
+
+
+FAST = {"classifier", "encoder"}  # every type takes about two seconds
+
+
+def slow(kind):
+    return pytest.param(kind, marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module")
+def signatures():
+    """Function (kind) -> the signatures of a model, made once."""
+    made = {}
+
+    def of(kind):
+        if kind not in made:
+            served = KINDS[kind]()
+            names = [*NAMES, "tf_hub"] if kind == "encoder" else NAMES
+            made[kind] = served, served.signatures(names)
+        return made[kind][1]
+
+    return of
+
+
+def some_ids(shape=(3, 9)):
+    """Ids, mask and segments of rows of different lengths."""
+    rng = np.random.default_rng(3)
+    lengths = np.resize([shape[-1], 4, 1], shape[:-1])
+    mask = (np.arange(shape[-1]) < lengths[..., None]).astype(np.int32)
+    ids = rng.integers(5, len(tiny.TOKENS), shape).astype(np.int32) * mask
+    segments = rng.integers(0, 2, shape).astype(np.int32) * mask
+    return [tf.constant(values) for values in (ids, mask, segments)]
+
+
+def ask(function, names, ids):
+    return function(**dict(zip(names, ids, strict=True)))
+
+
+def example(row):
+    """A serialized tf.train.Example of texts, numbers or lists of texts by name."""
+    features = {}
+    for name, value in row.items():
+        if isinstance(value, int):
+            features[name] = tf.train.Feature(int64_list=tf.train.Int64List(value=[value]))
+        else:
+            texts = [value] if isinstance(value, str) else value
+            values = tf.train.BytesList(value=[text.encode() for text in texts])
+            features[name] = tf.train.Feature(bytes_list=values)
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def equal(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+# ------------------------------------------------------------------------------- the same numbers
+
+HF_NAMES = ("input_ids", "attention_mask", "token_type_ids")
+HUB_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
+
+
+@pytest.mark.parametrize(
+    "kind", ["classifier", *map(slow, ("regression", "answerer", "tagger", "chooser"))]
+)
+def test_hugging_faces_names_give_the_logits_of_tokens_bit_for_bit(signatures, kind):
+    ids = some_ids((2, 3, 9)) if kind == "chooser" else some_ids()
+    expected = ask(signatures(kind)["tokens"], INPUT_NAMES, ids)
+    found = ask(signatures(kind)["hugging_face"], HF_NAMES, ids)
+    outputs = ["start_logits", "end_logits"] if kind == "answerer" else ["logits"]
+    assert sorted(found) == sorted(outputs)
+    equal(found, {name: expected[name] for name in outputs})
+
+
+def test_an_encoder_gives_its_vectors_under_every_name_bit_for_bit(signatures):
+    ids = some_ids()
+    found = ask(signatures("encoder")["hugging_face"], HF_NAMES, ids)
+    hub = ask(signatures("encoder")["tf_hub"], HUB_NAMES, ids)
+    assert sorted(found) == ["last_hidden_state", "pooler_output"]
+    assert sorted(hub) == ["encoder_outputs", "pooled_output", "sequence_output"]
+    assert hub["encoder_outputs"].shape == (3, 2, 9, 12)
+    equal(
+        {"last_hidden_state": hub["sequence_output"], "pooler_output": hub["pooled_output"]}, found
+    )
+    np.testing.assert_array_equal(hub["encoder_outputs"][:, -1], hub["sequence_output"])
+    raw = encoder(pooling="mean", normalize=False).signatures(["tokens"])["tokens"]
+    mask = ids[1].numpy()[..., None]
+    means = (hub["sequence_output"] * mask).numpy().sum(1) / mask.sum(1)
+    np.testing.assert_allclose(ask(raw, INPUT_NAMES, ids)["embedding"], means, atol=1e-5)
+
+
+def test_spark_nlp_reads_the_embedding_as_the_sentence_vector(signatures):
+    ids = some_ids()
+    found = ask(encoder().signatures(["spark_nlp"])["spark_nlp"], INPUT_NAMES, ids)
+    hub = ask(signatures("encoder")["tf_hub"], HUB_NAMES, ids)
+    expected = {name: hub[name] for name in ("sequence_output", "pooled_output")}
+    embedding = ask(signatures("encoder")["tokens"], INPUT_NAMES, ids)["embedding"]
+    equal(found, expected | {"embedding": embedding, "pooler_output": embedding})
+
+
+@pytest.mark.slow
+def test_a_masked_lm_gives_the_logits_of_every_position(signatures):
+    ids = some_ids()
+    logits = ask(signatures("masked_lm")["hugging_face"], HF_NAMES, ids)["logits"]
+    assert logits.shape == (3, 9, tiny.CONFIG.vocab_size)
+    positions = tf.constant([[1, 3], [2, 0], [0, 0]])
+    tokens = signatures("masked_lm")["tokens"]
+    expected = ask(tokens, (*INPUT_NAMES, "masked_lm_positions"), [*ids, positions])
+    chosen = tf.gather(logits, positions, batch_dims=1)[:, :, : len(tiny.TOKENS)]
+    best, indexes = tf.math.top_k(tf.nn.softmax(chosen), 5)
+    np.testing.assert_array_equal(indexes, expected["token_id"])
+    np.testing.assert_allclose(best, expected["probability"], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["classifier", "encoder", *map(slow, sorted(KINDS.keys() - FAST))])
+def test_examples_are_answered_as_their_texts_are_bit_for_bit(signatures, kind):
+    columns = TEXT_INPUTS[kind]
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if kind == "chooser":
+        rows[1]["choices"] = ["京"]  # fewer than the others
+    more = [row | {"label": 1, "another": "text"} for row in rows]
+    inputs = {name: tf.constant(values) for name, values in columns.items()}
+    expected = signatures(kind)["serving_default"](**inputs)
+    equal(signatures(kind)["tf_example"](tf.constant([example(row) for row in more])), expected)
+    none = signatures(kind)["tf_example"](tf.zeros([0], tf.string))
+    assert {value.shape[0] for value in none.values()} == {0}
+
+
+# -------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        ([{"text_a": "a"}, {"text_b": "b"}], r"`text_a` with one string.*1.*0.*reads text_a"),
+        ([{"text_a": ["a", "b"]}], r"`text_a` with one string.*0.*2"),
+        ([{"text_a": 5}], "text_a.*Data types don't match.*: string.*: int64"),
+    ],
+)
+def test_an_example_with_another_number_of_texts_is_an_error(signatures, rows, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"(?s){message}"):
+        signatures("classifier")["tf_example"](tf.constant([example(row) for row in rows]))
+
+
+@pytest.mark.slow
+def test_an_example_without_choices_is_an_error(signatures):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`choices` with one string or more"):
+        signatures("chooser")["tf_example"](tf.constant([example({"text_a": "a"})]))
+
+
+def test_bytes_that_are_no_example_are_an_error(signatures):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Could not parse example"):
+        signatures("classifier")["tf_example"](tf.constant([b"no example"]))
+
+
+@pytest.mark.parametrize("name, names", [("tokens", INPUT_NAMES), ("hugging_face", HF_NAMES)])
+def test_ids_of_a_wrong_length_or_dtype_are_errors_that_name_the_input(signatures, name, names):
+    function = signatures("classifier")[name]
+    ids = some_ids()
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"`input_ids`.*24.* 23 positions.*Truncate"
+    ):
+        ask(function, names, [tf.ones([2, 24], tf.int32)] * 3)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=rf"(?s)\[3 9\].*`{names[2]}`.*\[3 8\]"
+    ):
+        ask(function, names, [*ids[:2], ids[2][:, :8]])
+    with pytest.raises((TypeError, tf.errors.InvalidArgumentError), match=r"(?s)int32.*int64"):
+        ask(function, names, [tf.cast(value, tf.int64) for value in ids])
+
+
+@pytest.mark.parametrize(
+    "kind, names, message",
+    [
+        (
+            "classifier",
+            ["tf_hub"],
+            "'tf_hub', but .* has serving_default, tokens, hugging_face, tf_ex",
+        ),
+        (
+            "encoder",
+            ["hub"],
+            "'hub', but .* pair, tokens, hugging_face, tf_hub, spark_nlp, tf_example",
+        ),
+        ("encoder", ["spark_nlp", "tokens"], "spark_nlp,tokens.*only one.* signature=spark_nlp"),
+    ],
+)
+def test_signatures_that_a_type_has_not_are_refused(kind, names, message):
+    with pytest.raises(ValueError, match=message):
+        KINDS[kind]().signatures(names)
+
+
+@pytest.mark.parametrize(
+    "signature, with_text",
+    [(None, True), ("tokens,hugging_face,tf_hub", False), ("tokens,tf_example", True)],
+)
+def test_only_signatures_on_text_need_the_tokenizer(signature, with_text):
+    options = ExportOptions(model_dir="", export_dir="", signature=signature)
+    assert options.with_text == with_text
+
+
+def test_the_folder_of_the_preprocessing_must_be_new(tmp_path):
+    (tmp_path / "1_preprocess").mkdir()
+    (tmp_path / "1_preprocess" / "file").touch()
+    with pytest.raises(ValueError, match=r"preprocessing=.*1_preprocess is not empty"):
+        write_saved_model(encoder(), str(tmp_path / "1"), ["tf_hub"])
+    assert not (tmp_path / "1").exists()
+
+
+# ------------------------------------------------------------------------------ what lies in a file
+
+
+def test_one_file_has_all_signatures_and_one_copy_of_the_weights(tmp_path):
+    served = ServedClassifier(classifier(), LENGTH)
+    values = write_saved_model(served, str(tmp_path / "1"), NAMES)
+    assert list(values["signatures"]) == list(NAMES)
+    assert values["signatures"]["tf_example"]["inputs"] == {
+        "examples": {"dtype": "string", "shape": [None]}
+    }
+    reader = tf.train.load_checkpoint(str(tmp_path / "1" / "variables" / "variables"))
+    stored = [name for name in reader.get_variable_to_shape_map() if "VARIABLE_VALUE" in name]
+    assert len(stored) == len(served.weights)
+    assert (tmp_path / "1" / "assets" / "vocab.txt").read_text().splitlines() == list(tiny.TOKENS)
+    labels = (tmp_path / "1" / "assets" / "labels.txt").read_text().splitlines()
+    assert labels == ["bad", "fair", "good"]
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    row = example({"text_a": "the cat"})
+    equal(
+        loaded.signatures["tf_example"](examples=tf.constant([row])),
+        loaded.signatures["serving_default"](text_a=tf.constant(["the cat"])),
+    )
+
+
+def test_without_serving_default_the_first_of_these_names_is_the_default(tmp_path):
+    served = ServedClassifier(classifier(), LENGTH, with_text=False)
+    values = write_saved_model(served, str(tmp_path / "1"), ["tokens", "hugging_face"])
+    assert values["custom_ops"] == []
+    default, named = (values["signatures"][name] for name in ("serving_default", "hugging_face"))
+    assert default == named
+    assert sorted(named["inputs"]) == sorted(HF_NAMES)
