@@ -73,7 +73,7 @@ class TextPreprocessor(keras.layers.Layer):
         self.max_length = max_length
         self.do_lower_case = do_lower_case
         self.pad_to_max_length = pad_to_max_length
-        self._special = {
+        self._special: dict[str, Any] = {
             "cls_id": ids["[CLS]"],
             "sep_id": ids["[SEP]"],
             "pad_id": ids.get("[PAD]", 0),
