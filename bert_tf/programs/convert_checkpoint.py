@@ -120,7 +120,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
     source = read_checkpoint(options.init_checkpoint)
     checkpoint, head, task, left_out = _describe(source, options)
     vocab = _vocabulary(options.vocab_file, checkpoint)
-    do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, vocab)
+    do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, vocab, options.vocab_file)
     if do_lower_case is None and vocab is not None:
         do_lower_case = True
         logger.warning("No file states the case of the text; --do_lower_case=true is assumed.")

@@ -64,6 +64,17 @@ def test_vocabulary_of_another_model_is_an_error(tmp_path):
         convert(source, tmp_path / "out", "huggingface", vocab_file=str(tmp_path / "other.txt"))
 
 
+def test_the_case_next_to_another_vocabulary_counts(tmp_path):
+    source = tf1_folder(tmp_path / "tf1", arrays_of())
+    folder = tmp_path / "vocabulary"
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
+    write_json(folder / "tokenizer_config.json", {"do_lower_case": False})
+    target = convert(source, tmp_path / "out", "tf1", vocab_file=str(folder / "vocab.txt"))
+    values = json.loads((target / "tokenizer_config.json").read_text())
+    assert values == {"do_lower_case": False}
+
+
 def test_vocabulary_far_smaller_than_the_embeddings_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(convert_checkpoint, "_MOST_PADDING", 4)
     source = tf1_folder(tmp_path / "tf1", arrays_of(), TOKENS[:8])
