@@ -152,7 +152,7 @@ def predict(options: PredictionOptions) -> None:
         print("Type a text and Enter; end with Ctrl-D.", file=sys.stderr)
     at_once = typed or options.line_by_line or options.batch_size == 1
     chunk_size = 1 if at_once else options.batch_size * _BATCHES_AT_ONCE
-    inputs = read_inputs(files, options.layout, model)
+    inputs = read_inputs(files, options.layout, model.fields)
     totals = Totals()
     with _output(options.output_file) as output, _progress(files, typed) as update:
         write = make_writer(options.output_format, model, output)
@@ -193,9 +193,7 @@ def answered(
         prepared, errors = [], {}
         for index, found in enumerate(chunk):
             try:
-                if found.error is not None:
-                    raise ValueError(found.error)
-                prepared.append(model.prepare(found.item))
+                prepared.append(model.prepare(found.item(model)))
             except ValueError as error:
                 errors[index] = {"error": f"{found.place}: {error}"}
         answers = iter(model.answer(prepared))

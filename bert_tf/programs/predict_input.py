@@ -63,14 +63,12 @@ class Input:
 
     Args:
         shown: values that the output repeats.
-        item: argument of `TextModel.prepare`; None after an error.
-        error: reason why the input cannot be parsed.
+        values: those of `TextModel.fields`; None for a line of text.
         file, line: its origin.
     """
 
     shown: Mapping[str, Any]
-    item: Any
-    error: str | None
+    values: Sequence[Any] | None
     file: str
     line: int
 
@@ -79,9 +77,20 @@ class Input:
         """The origin as "file:line", for messages."""
         return place_of(self.file, self.line)
 
+    def item(self, model: TextModel) -> Any:
+        """Return the argument of `model.prepare`; raise ValueError if a line lacks a field."""
+        if self.values is None:
+            return model.parse_line(self.shown["text"])
+        return model.parse_fields(self.values)
 
-def read_inputs(files: Sequence[str], layout: InputLayout, model: TextModel) -> Iterator[Input]:
+
+def read_inputs(
+    files: Sequence[str], layout: InputLayout, model_fields: Sequence[str]
+) -> Iterator[Input]:
     """Yield the inputs of all files, in order and lazily.
+
+    Args:
+        model_fields: `TextModel.fields`, which the columns of a table must contain.
 
     Raises:
         ValueError: a file does not match its format or lacks a column; the message has file and line.
@@ -89,19 +98,12 @@ def read_inputs(files: Sequence[str], layout: InputLayout, model: TextModel) -> 
     for file in files:
         if layout.format_of(file) == "text":
             for number, line in enumerate(read_lines(file), start=1):
-                yield _line_input(line, model, file, number)
+                yield Input({"text": line}, None, file, number)
         else:
-            yield from _table_inputs(file, layout, model)
+            yield from _table_inputs(file, layout, model_fields)
 
 
-def _line_input(line: str, model: TextModel, file: str, number: int) -> Input:
-    try:
-        return Input({"text": line}, model.parse_line(line), None, file, number)
-    except ValueError as error:
-        return Input({"text": line}, None, str(error), file, number)
-
-
-def _table_inputs(file: str, layout: InputLayout, model: TextModel) -> Iterator[Input]:
+def _table_inputs(file: str, layout: InputLayout, model_fields: Sequence[str]) -> Iterator[Input]:
     rows = read_table(
         file,
         format=layout.format_of(file),
@@ -112,16 +114,17 @@ def _table_inputs(file: str, layout: InputLayout, model: TextModel) -> Iterator[
     columns: list[Sequence[str]] = []
     for row in rows:
         if not columns:
-            columns = [_columns(field, layout, row, model) for field in model.fields]
+            columns = [_columns(field, layout, row, model_fields) for field in model_fields]
         values = [
-            _value(field, names, row) for field, names in zip(model.fields, columns, strict=True)
+            _value(field, names, row) for field, names in zip(model_fields, columns, strict=True)
         ]
         kept = [*(["id"] if "id" in row else []), *(name for names in columns for name in names)]
-        shown = {name: row[name] for name in kept}
-        yield Input(shown, model.parse_fields(values), None, file, row.line)
+        yield Input({name: row[name] for name in kept}, values, file, row.line)
 
 
-def _columns(field: str, layout: InputLayout, row: TableRow, model: TextModel) -> Sequence[str]:
+def _columns(
+    field: str, layout: InputLayout, row: TableRow, model_fields: Sequence[str]
+) -> Sequence[str]:
     """Return the columns of a field, from the flag or by the usual names."""
     flag = _FLAGS[field]
     named = getattr(layout, flag)
@@ -137,7 +140,7 @@ def _columns(field: str, layout: InputLayout, row: TableRow, model: TextModel) -
         return [name for name in row if name != (layout.text_a_column or "0")]
     raise ValueError(
         f"{row.place}: no column is called {' or '.join(_USUAL_NAMES[field][:-1] or ['choices'])}, so "
-        f"the column of the {field} of the model's input ({', '.join(model.fields)}) is unknown. "
+        f"the column of the {field} of the model's input ({', '.join(model_fields)}) is unknown. "
         f"Name it with {flag}. The columns are {', '.join(row)}."
     )
 
