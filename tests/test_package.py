@@ -34,6 +34,7 @@ ORDER = [
     "interop",
     "training",
     "options",
+    "beam",
     "pretraining",
     "tasks",
     "text_preprocessor",

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, replace
 
 import tensorflow as tf
 
+from bert_tf.beam import make_pipeline
 from bert_tf.data.files import remove_file, write_text
 from bert_tf.data.parallel import Send, map_as_done
 from bert_tf.pretraining.make_group import GroupJob, GroupResult, make_group
@@ -114,7 +115,7 @@ class Beam:
         flags: flags of Beam.
 
     Raises:
-        ImportError: Beam is not installed.
+        ImportError, ValueError: as in `make_pipeline`.
         RuntimeError: a worker wrote to a folder that this process does not see.
     """
 
@@ -124,16 +125,9 @@ class Beam:
     def __call__(
         self, jobs: Sequence[GroupJob], settings: RecordSettings, report: Report
     ) -> Iterator[GroupResult]:
-        try:
+        with make_pipeline(self.runner, self.flags) as pipeline:
             import apache_beam as beam
-            from apache_beam.options.pipeline_options import PipelineOptions
-        except ImportError as error:
-            raise ImportError(
-                "`runner` needs Apache Beam, an optional extra: pip install -e '.[beam]' in the "
-                "checkout of bert_tf"
-            ) from error
-        options = PipelineOptions([*self.flags, f"--runner={self.runner}"])
-        with beam.Pipeline(options=options) as pipeline:
+
             elements = pipeline | "groups" >> beam.Create(jobs) | beam.Reshuffle()
             _ = elements | "make" >> beam.Map(make_and_note, settings)
         for job in jobs:

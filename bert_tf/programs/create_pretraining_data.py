@@ -21,9 +21,10 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 import bert_tf
+from bert_tf.beam import BeamOptions
 from bert_tf.data.files import expand_files, remove_file
 from bert_tf.interop.sidecar import vocab_is_cased
-from bert_tf.options import check_ranges, option
+from bert_tf.options import option
 from bert_tf.pretraining.groups import Group, group_size, plan_groups
 from bert_tf.pretraining.lost_letters import warn_of_lost_letters
 from bert_tf.pretraining.make_group import GroupJob, group_seed, load_tokenizer
@@ -38,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainingDataOptions(RecordSettings):
+class PretrainingDataOptions(BeamOptions, RecordSettings):
     """The reference's flags with its defaults, and others.
 
     Raises:
@@ -58,18 +59,12 @@ class PretrainingDataOptions(RecordSettings):
     num_logged_instances: int = option(
         "Number of instances that are logged in full.", default=20, min=0
     )
-    runner: str | None = option(
-        "Run as an Apache Beam pipeline: DirectRunner, FlinkRunner, SparkRunner, DataflowRunner. "
-        "Flags of Beam follow after --, for example: -- --project=... --region=...",
-        default=None,
-    )
-    runner_flags: tuple[str, ...] = option("Flags of Beam.", default=(), positional=True)
 
     def __post_init__(self) -> None:
         for name in ("input_file", "output_file", "vocab_file"):
             if not getattr(self, name):
                 raise ValueError(f"`{name}` is empty.")
-        check_ranges(self)
+        super().__post_init__()
         check_mixture(self.mask_token_prob, self.random_token_prob)
         self._check_combinations()
 
@@ -92,11 +87,6 @@ class PretrainingDataOptions(RecordSettings):
                     f"masking=none writes records without masks, but {', '.join(given)} are settings "
                     "of masks. Give them to the training, or leave out masking=none."
                 )
-        if self.runner_flags and self.runner is None:
-            raise ValueError(
-                f"Unknown argument {self.runner_flags[0]!r}; every option starts with --, and flags "
-                "of Beam need `runner`."
-            )
 
 
 @dataclass(frozen=True)
