@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-# Registers the tokenizer operation of the exported models.
-import tensorflow_text  # noqa: F401
-
 from bert_tf.model_folder import read_task
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
 from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.prediction.multiple_choice import ChoiceModel
 from bert_tf.prediction.question_answering import QuestionModel
+from bert_tf.prediction.runtimes import Runtime, SavedModel
 from bert_tf.prediction.text_model import TextModel, batches_by_length, beginning, checked_text
 from bert_tf.prediction.token_classification import EntityModel
 from bert_tf.registry import TYPES
@@ -28,11 +26,12 @@ _TEXT = "serving_default"  # the signature that takes text
 
 
 class _Saved(TextModel):
-    """Base of all SavedModels; `model` is the loaded folder, if it was loaded before."""
+    """Base of all SavedModels; `runtime` has the folder, if it was loaded before."""
 
-    def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
-        self._model = _loaded(folder) if model is None else model  # owns the weights
-        self._serve = self._model.signatures[_TEXT]
+    def __init__(self, folder: str, batch_size: int = 32, runtime: Runtime | None = None):
+        self._runtime = _loaded(folder) if runtime is None else runtime
+        signature = self._runtime.signatures[_TEXT]
+        self._takes, self._gives = signature["inputs"], signature["outputs"]
         self._batch_size = batch_size
 
     def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
@@ -50,6 +49,9 @@ class _Saved(TextModel):
     @abc.abstractmethod
     def _answer_batch(self, items: Sequence[Any]) -> list[dict[str, Any]]:
         """Return `answer` for one batch."""
+
+    def _ask(self, **inputs: Any) -> dict[str, np.ndarray]:
+        return self._runtime.ask(_TEXT, inputs)
 
     def _in_batches(self, items: Sequence[Any], function: Callable) -> list[Any]:
         """Call a function on batches of similar length; return the results in the original order."""
@@ -72,7 +74,7 @@ class SavedClassifier(_Saved, LabelModel):
     def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
         return "text_a" in takes and "logits" in gives and "choices" not in takes
 
-    def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
+    def __init__(self, folder: str, batch_size: int = 32, runtime: Runtime | None = None):
         if not is_saved_model(folder):
             raise ValueError(
                 f"{folder} contains no saved_model.pb. Give a folder that export_saved_model wrote."
@@ -85,13 +87,12 @@ class SavedClassifier(_Saved, LabelModel):
             )
         with tf.io.gfile.GFile(path) as file:
             self.labels = file.read().splitlines()
-        super().__init__(folder, batch_size, model)
-        names = self._serve.structured_input_signature[1]
-        self.is_pair = "text_b" in names
-        if "text_a" not in names or "choices" in names:
+        super().__init__(folder, batch_size, runtime)
+        self.is_pair = "text_b" in self._takes
+        if "text_a" not in self._takes or "choices" in self._takes:
             raise ValueError(
-                f"{folder} takes {', '.join(names)}, so it is not a classifier. For entities or choices "
-                "of raw text, give the output_dir of run_ner or run_swag."
+                f"{folder} takes {', '.join(self._takes)}, so it is not a classifier. For entities or "
+                "choices of raw text, give the output_dir of run_ner or run_swag."
             )
         # Exports of the version that supported one problem type have no task.json.
         task = read_task(os.path.dirname(path))
@@ -102,10 +103,10 @@ class SavedClassifier(_Saved, LabelModel):
         return self.checked(item)
 
     def _answer_batch(self, items: Sequence[TextPair]) -> list[dict[str, Any]]:
-        inputs = {"text_a": tf.constant([text_a for text_a, _ in items], tf.string)}
+        inputs = {"text_a": [text_a for text_a, _ in items]}
         if self.is_pair:
-            inputs["text_b"] = tf.constant([text_b for _, text_b in items], tf.string)
-        return [self._named(outputs) for outputs in _rows(self._serve(**inputs))]
+            inputs["text_b"] = [text_b for _, text_b in items]
+        return [self._named(outputs) for outputs in _rows(self._ask(**inputs))]
 
     def _named(self, outputs: Mapping[str, Any]) -> dict[str, Any]:
         if self.problem_type == "regression":
@@ -132,19 +133,18 @@ class SavedAnswerer(_Saved, QuestionModel):
     def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
         return {"question", "context"} <= takes and "answer" in gives
 
-    def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
-        super().__init__(folder, batch_size, model)
-        if "question" not in self._serve.structured_input_signature[1]:
+    def __init__(self, folder: str, batch_size: int = 32, runtime: Runtime | None = None):
+        super().__init__(folder, batch_size, runtime)
+        if "question" not in self._takes:
             raise ValueError(f"{folder} is a SavedModel, but not of a question-answering model.")
-        self.has_null_odds = "null_odds" in self._serve.structured_outputs
+        self.has_null_odds = "null_odds" in self._gives
 
     def prepare(self, item: tuple[str, str]) -> tuple[str, str]:
         return self.checked(item)
 
     def _answer_batch(self, items: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-        outputs = self._serve(
-            question=tf.constant([question for question, _ in items]),
-            context=tf.constant([text for _, text in items]),
+        outputs = self._ask(
+            question=[question for question, _ in items], context=[text for _, text in items]
         )
         answers = []
         for row in _rows(outputs):
@@ -158,9 +158,9 @@ class SavedAnswerer(_Saved, QuestionModel):
 class SavedTagger(_Saved, EntityModel):
     """A model exported by `export_saved_model`. It finds entities or labels words in raw text."""
 
-    def __init__(self, folder: str, batch_size: int = 32, model: Any = None):
-        super().__init__(folder, batch_size, model)
-        self.word_labels = "word" in self._serve.structured_outputs
+    def __init__(self, folder: str, batch_size: int = 32, runtime: Runtime | None = None):
+        super().__init__(folder, batch_size, runtime)
+        self.word_labels = "word" in self._gives
         self._outputs = ("label", "word") if self.word_labels else ("type", "entity")
 
     @classmethod
@@ -176,7 +176,7 @@ class SavedTagger(_Saved, EntityModel):
         names = {kind: kind, "start": "start", "end": "end", "text": part}
         names["probability"] = "probability"
         answers = []
-        for row in _rows(self._serve(text=tf.constant(items))):
+        for row in _rows(self._ask(text=items)):
             columns = zip(*(row[name] for name in names.values()), strict=True)
             found = [dict(zip(names, map(_plain, values), strict=True)) for values in columns]
             answers.append({column: [entity for entity in found if entity["start"] >= 0]})
@@ -200,9 +200,9 @@ class SavedChooser(_Saved, ChoiceModel):
 
     def _answer_batch(self, items: Sequence[tuple[str, list[str]]]) -> list[dict[str, Any]]:
         most = max(len(choices) for _, choices in items)
-        outputs = self._serve(
-            text_a=tf.constant([text for text, _ in items]),
-            choices=tf.constant([choices + [""] * (most - len(choices)) for _, choices in items]),
+        outputs = self._ask(
+            text_a=[text for text, _ in items],
+            choices=[choices + [""] * (most - len(choices)) for _, choices in items],
         )
         return [
             {
@@ -223,7 +223,7 @@ class SavedEncoder(_Saved, EmbeddingModel):
 
     @property
     def width(self) -> int:
-        return self._serve.structured_outputs["embedding"].shape[-1]
+        return self._gives["embedding"]["shape"][-1]
 
     def prepare(self, item: str) -> str:
         return checked_text(item)
@@ -235,7 +235,7 @@ class SavedEncoder(_Saved, EmbeddingModel):
         return self._in_batches(prepared, self._embed_batch)
 
     def _embed_batch(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return list(self._serve(text_a=tf.constant(texts))["embedding"].numpy())
+        return list(self._ask(text_a=texts)["embedding"])
 
 
 class SavedMaskFiller(_Saved, MaskModel):
@@ -256,7 +256,7 @@ class SavedMaskFiller(_Saved, MaskModel):
 
     def _answer_batch(self, items: Sequence[str]) -> list[dict[str, Any]]:
         answers = []
-        for row in _rows(self._serve(text=tf.constant(items))):
+        for row in _rows(self._ask(text=items)):
             masks = [
                 [
                     {"token": _plain(token), "probability": probability}
@@ -269,30 +269,34 @@ class SavedMaskFiller(_Saved, MaskModel):
         return answers
 
 
-def load_saved_model(folder: str, batch_size: int = 32) -> TextModel:
+def load_saved_model(
+    folder: str, batch_size: int = 32, runtime: Runtime | None = None
+) -> TextModel:
     """Load any SavedModel of export_saved_model.
+
+    Args:
+        runtime: has the folder, if it was loaded before.
 
     Raises:
         ValueError: it takes no text, is from another program, or is damaged.
     """
-    model = _loaded(folder)
-    serve = model.signatures.get(_TEXT)
-    inputs = serve.structured_input_signature[1] if serve else {}
-    dtypes = {spec.dtype for spec in inputs.values()}
-    if dtypes != {tf.string} or "examples" in inputs:  # serving/other_names.py
+    runtime = _loaded(folder) if runtime is None else runtime
+    signature = runtime.signatures.get(_TEXT, {"inputs": {}, "outputs": {}})
+    dtypes = {spec["dtype"] for spec in signature["inputs"].values()}
+    if dtypes != {"string"} or "examples" in signature["inputs"]:  # serving/other_names.py
         raise ValueError(
             f"{folder} has no signature {_TEXT} on text. Give the folder that it was exported from, or "
             "export it with that signature."
         )
-    takes, gives = set(inputs), set(serve.structured_outputs)
+    takes, gives = set(signature["inputs"]), set(signature["outputs"])
     saved = (entry.load("saved") for entry in TYPES.values() if entry.saved)
     found = next((kind for kind in saved if kind.fits(takes, gives)), SavedClassifier)
-    return found(folder, batch_size, model)
+    return found(folder, batch_size, runtime)
 
 
-def _loaded(folder: str) -> Any:
+def _loaded(folder: str) -> Runtime:
     try:
-        return tf.saved_model.load(folder)
+        return SavedModel(folder)
     except (IndexError, OSError, tf.errors.OpError) as error:
         what = str(error).strip().splitlines()[0]
         raise ValueError(
@@ -310,9 +314,9 @@ def _plain(value: Any) -> Any:
     return value.decode("utf-8") if isinstance(value, bytes) else value
 
 
-def _rows(outputs: Mapping[str, tf.Tensor]) -> list[dict[str, Any]]:
+def _rows(outputs: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """Return the outputs of a batch, example by example, in plain Python values."""
-    columns = {name: value.numpy().tolist() for name, value in outputs.items()}
+    columns = {name: value.tolist() for name, value in outputs.items()}
     return [
         dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
     ]

@@ -1,0 +1,366 @@
+"""Runtimes that answer with an export: TensorFlow, TFLite, ONNX Runtime, OpenVINO, transformers.
+
+    runtime = load("onnx", "exported/model.onnx")
+    runtime.signatures                                # {"tokens": {"inputs": ..., "outputs": ...}}
+    runtime.ask("tokens", {"input_ids": ids, ...})    # name -> array
+
+A program too, which answers requests on standard input:
+
+    python runtimes.py '{"format": "saved_model", "path": "exported/1"}'
+
+This file imports nothing of bert_tf. So any Python with NumPy and the runtime can start it, such as
+that of an older TensorFlow.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import sys
+import time
+import warnings
+from typing import Any, BinaryIO
+
+import numpy as np
+
+TOKENS = "tokens"  # the only signature of files that have no names for signatures
+
+
+class Runtime:
+    """A loaded export.
+
+    Attributes:
+        version: name and version of the library.
+        signatures: name -> {"inputs": name -> {"dtype", "shape"}, "outputs": the same}.
+        seconds: duration of the last `ask`.
+    """
+
+    version = ""
+    signatures: dict[str, dict[str, Any]]
+    seconds = 0.0
+
+    def ask(self, signature: str, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Return the outputs of a signature by name; strings are bytes."""
+        start = time.perf_counter()
+        outputs = self._ask(signature, inputs)
+        self.seconds = time.perf_counter() - start
+        return outputs
+
+    def token_ids(self, texts: list[str]) -> list[list[int]] | None:
+        """Return the ids of each text by the export's own tokenizer; None without a tokenizer."""
+        return None
+
+    def peak_memory(self) -> int:
+        """Return the most memory that the runtime's process had, in bytes."""
+        return peak_memory()
+
+    def _ask(self, signature: str, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
+        raise NotImplementedError
+
+
+class SavedModel(Runtime):
+    """A SavedModel in this process' TensorFlow."""
+
+    def __init__(self, path: str, threads: int | None = None):
+        import tensorflow as tf
+
+        problem = None
+        try:
+            import tensorflow_text  # noqa: F401  (registers the tokenizer's operation)
+        except (ImportError, tf.errors.OpError) as error:
+            problem = str(error)
+        self.version = f"TensorFlow {tf.__version__}"
+        try:
+            self._model = tf.saved_model.load(path)  # owns the weights
+        except Exception as error:
+            if problem is None or "not registered" not in str(error):
+                raise
+            raise ImportError(
+                f"{path} needs tensorflow_text, which cannot be imported ({problem}). Install the "
+                f"version for TensorFlow {tf.__version__}."
+            ) from error
+        self.signatures = {
+            name: {
+                "inputs": _specs(function.structured_input_signature[1]),
+                "outputs": _specs(function.structured_outputs),
+            }
+            for name, function in self._model.signatures.items()
+        }
+
+    def _ask(self, signature, inputs):
+        import tensorflow as tf
+
+        specs = self.signatures[signature]["inputs"]
+        tensors = {name: tf.constant(v, specs[name]["dtype"]) for name, v in inputs.items()}
+        outputs = self._model.signatures[signature](**tensors)
+        return {name: value.numpy() for name, value in outputs.items()}
+
+    def token_ids(self, texts):
+        import tensorflow as tf
+
+        tokenizer = getattr(self._model, "tokenizer", None)
+        return None if tokenizer is None else tokenizer(tf.constant(texts, tf.string)).to_list()
+
+
+def _specs(tensors: Any) -> dict[str, Any]:
+    return {
+        name: {"dtype": each.dtype.name, "shape": each.shape.as_list()}
+        for name, each in tensors.items()
+    }
+
+
+class Lite(Runtime):
+    """A TFLite file in TensorFlow's interpreter."""
+
+    def __init__(self, path: str, threads: int | None = None):
+        import tensorflow as tf
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the interpreter's move to another package
+            interpreter = tf.lite.Interpreter(path, num_threads=threads)
+        self.version = f"TFLite of TensorFlow {tf.__version__}"
+        names = interpreter.get_signature_list()
+        self._runners = {name: interpreter.get_signature_runner(name) for name in names}
+        self.signatures = {
+            name: {
+                "inputs": _lite_specs(runner.get_input_details()),
+                "outputs": _lite_specs(runner.get_output_details()),
+            }
+            for name, runner in self._runners.items()
+        }
+
+    def _ask(self, signature, inputs):
+        outputs = self._runners[signature](**inputs)
+        return {name: value.copy() for name, value in outputs.items()}
+
+
+def _lite_specs(details: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: {
+            "dtype": np.dtype(each["dtype"]).name,
+            "shape": [None if size < 0 else int(size) for size in each["shape_signature"]],
+        }
+        for name, each in details.items()
+    }
+
+
+class Onnx(Runtime):
+    """An ONNX file in ONNX Runtime, on the CPU."""
+
+    def __init__(self, path: str, threads: int | None = None):
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads or 0
+        self._session = onnxruntime.InferenceSession(
+            path, options, providers=["CPUExecutionProvider"]
+        )
+        self.version = f"ONNX Runtime {onnxruntime.__version__}"
+        sides = {"inputs": self._session.get_inputs(), "outputs": self._session.get_outputs()}
+        self.signatures = {
+            TOKENS: {side: dict(map(_onnx_spec, found)) for side, found in sides.items()}
+        }
+
+    def _ask(self, signature, inputs):
+        specs = self.signatures[TOKENS]
+        given = {name: np.asarray(v, specs["inputs"][name]["dtype"]) for name, v in inputs.items()}
+        names = list(specs["outputs"])
+        found = self._session.run(names, given)
+        return {name: found[place] for place, name in enumerate(names)}
+
+
+def _onnx_spec(found: Any) -> tuple[str, dict[str, Any]]:
+    dtype = found.type[len("tensor(") : -1]
+    dtype = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+    shape = [size if isinstance(size, int) else None for size in found.shape]
+    return found.name, {"dtype": dtype, "shape": shape}
+
+
+class OpenVino(Runtime):
+    """An ONNX file in OpenVINO, on the CPU, in float32 where the file has float32."""
+
+    def __init__(self, path: str, threads: int | None = None):
+        import openvino
+
+        # Without the hint, OpenVINO computes in bfloat16 if the processor can.
+        settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}
+        if threads:
+            settings["INFERENCE_NUM_THREADS"] = threads
+        self._model = openvino.Core().compile_model(path, "CPU", settings)
+        self.version = f"OpenVINO {openvino.__version__}"
+        sides = {"inputs": self._model.inputs, "outputs": self._model.outputs}
+        self.signatures = {
+            TOKENS: {side: dict(map(_openvino_spec, found)) for side, found in sides.items()}
+        }
+
+    def _ask(self, signature, inputs):
+        specs = self.signatures[TOKENS]["inputs"]
+        given = {name: np.asarray(v, specs[name]["dtype"]) for name, v in inputs.items()}
+        found = self._model(given)
+        return {port.get_any_name(): np.array(found[port]) for port in self._model.outputs}
+
+
+def _openvino_spec(port: Any) -> tuple[str, dict[str, Any]]:
+    shape = [None if size.is_dynamic else size.get_length() for size in port.get_partial_shape()]
+    dtype = np.dtype(port.get_element_type().to_dtype()).name
+    return port.get_any_name(), {"dtype": dtype, "shape": shape}
+
+
+class Transformers(Runtime):
+    """A Hugging Face folder in transformers and PyTorch, in float32.
+
+    Args:
+        architecture: class of transformers. Default: the first in config.json.
+    """
+
+    def __init__(self, path: str, threads: int | None = None, architecture: str | None = None):
+        import torch
+        import transformers
+
+        if threads:
+            torch.set_num_threads(threads)
+        transformers.utils.logging.disable_progress_bar()
+        if architecture is None:
+            with open(os.path.join(path, "config.json"), encoding="utf-8") as file:
+                architecture = (json.load(file).get("architectures") or ["BertModel"])[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # from the imported libraries
+            model = getattr(transformers, architecture).from_pretrained(path)
+        self._path, self._model = path, model.eval().float()
+        self.version = f"transformers {transformers.__version__}"
+        ids = {"dtype": "int64", "shape": [None, None]}
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        self.signatures = {TOKENS: {"inputs": dict.fromkeys(names, ids), "outputs": {}}}
+
+    def _ask(self, signature, inputs):
+        import torch
+
+        tensors = {name: torch.tensor(np.asarray(v)).long() for name, v in inputs.items()}
+        with torch.no_grad():
+            return {name: value.numpy() for name, value in self._model(**tensors).items()}
+
+    def token_ids(self, texts):
+        import transformers
+
+        # Texts may be longer than the model's input.
+        tokenizer = transformers.AutoTokenizer.from_pretrained(self._path, model_max_length=1 << 30)
+        return tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+
+
+RUNTIMES = {
+    "saved_model": SavedModel,
+    "tflite": Lite,
+    "onnx": Onnx,
+    "openvino": OpenVino,
+    "huggingface": Transformers,
+}
+
+
+def load(format: str, path: str, **settings: Any) -> Runtime:
+    """Return the runtime of a file or folder.
+
+    Args:
+        format: key of `RUNTIMES`.
+        settings: `threads`, and `architecture` of a Hugging Face folder.
+
+    Raises:
+        ImportError: the runtime is not installed.
+    """
+    return RUNTIMES[format](path, **settings)
+
+
+def peak_memory() -> int:
+    """Return the most memory that this process had, in bytes."""
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            line = next(line for line in file if line.startswith("VmHWM:"))
+            return 1024 * int(line.split()[1])
+    except (OSError, StopIteration):  # not Linux
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def send(stream: BinaryIO, head: dict[str, Any], arrays: dict[str, Any]) -> None:
+    """Write a message: its size, JSON, and the bytes of the numbers."""
+    described, numbers = [], []
+    for name, given in arrays.items():
+        array = np.asarray(given, object) if _is_text(given) else np.asarray(given)
+        if array.dtype.kind in "OSU":
+            texts = [_as_text(value) for value in array.reshape(-1).tolist()]
+            described.append([name, "", list(array.shape), texts])
+        else:
+            described.append([name, array.dtype.str, list(array.shape), None])
+            numbers.append(np.ascontiguousarray(array).tobytes())
+    content = json.dumps({"head": head, "arrays": described}).encode("ascii")
+    stream.write(struct.pack(">Q", len(content)) + content + b"".join(numbers))
+    stream.flush()
+
+
+def receive(stream: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read a message of `send`; strings are bytes. Raise EOFError if the other side has ended."""
+    (size,) = struct.unpack(">Q", _read(stream, 8))
+    content = json.loads(_read(stream, size))
+    arrays = {}
+    for name, dtype, shape, texts in content["arrays"]:
+        if texts is None:
+            count = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+            arrays[name] = np.frombuffer(_read(stream, count), dtype).reshape(shape)
+        else:
+            values = np.empty(len(texts), object)
+            values[:] = [text.encode("utf-8", "surrogateescape") for text in texts]
+            arrays[name] = values.reshape(shape)
+    return content["head"], arrays
+
+
+def _read(stream: BinaryIO, size: int) -> bytes:
+    content = stream.read(size)
+    if len(content) < size:
+        raise EOFError(f"The stream ended after {len(content)} of {size} bytes.")
+    return content
+
+
+def _is_text(values: Any) -> bool:
+    while isinstance(values, (list, tuple)) and values:
+        values = values[0]
+    return isinstance(values, (str, bytes))
+
+
+def _as_text(value: Any) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
+
+
+def main() -> None:
+    """Answer requests until standard input ends."""
+    requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # libraries print
+    try:
+        runtime = load(**json.loads(sys.argv[1]))
+        head: dict[str, Any] = {"version": runtime.version, "signatures": runtime.signatures}
+    except Exception as error:
+        send(answers, {"error": f"{type(error).__name__}: {error}"}, {})
+        return
+    outputs: dict[str, np.ndarray] = {}
+    while True:
+        send(answers, {**head, "peak_memory": runtime.peak_memory()}, outputs)
+        try:
+            asked, inputs = receive(requests)
+        except EOFError:
+            return
+        outputs = {}
+        try:
+            if "texts" in asked:
+                head = {"ids": runtime.token_ids(asked["texts"])}
+            else:
+                outputs = runtime.ask(asked["signature"], inputs)
+                head = {"seconds": runtime.seconds}
+        except Exception as error:
+            head = {"error": f"{type(error).__name__}: {error}"}
+
+
+if __name__ == "__main__":
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [path for path in sys.path if os.path.abspath(path or ".") != here]
+    main()
