@@ -22,10 +22,8 @@ import argparse
 import logging
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -35,9 +33,9 @@ from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.metrics.basic import accuracy, f1
 from bert_tf.model_folder import load_model_folder
+from bert_tf.prediction.exports import Export, ask_ids, find_exports
+from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.programs.export_saved_model import FORMATS, ExportOptions, export_saved_model
-
-Ask = Callable[[dict[str, np.ndarray]], np.ndarray]  # ids [1, S] -> probabilities [1, 2]
 
 
 def main() -> None:
@@ -70,9 +68,10 @@ def main() -> None:
                         signature="tokens",
                     )
                 )
-                size = model_size(Path(folder) / "1")
-                ask = LOADERS[name](f"{folder}/1", args.threads)
-                probabilities, seconds = answers(ask, rows)
+                (export,) = find_exports(f"{folder}/1")
+                size = model_size(export)
+                runtime = load(name, export.path, threads=args.threads)
+                probabilities, seconds = answers(runtime, export, rows)
             expected = probabilities if expected is None else expected
             found = probabilities.argmax(axis=1)
             print(
@@ -106,54 +105,22 @@ def dev_set(model_dir: str, data_dir: str) -> tuple[list[dict[str, np.ndarray]],
     return rows, np.array([ids[example.label] for example in examples])
 
 
-def answers(ask: Ask, rows: Sequence[dict[str, np.ndarray]]) -> tuple[np.ndarray, float]:
+def answers(
+    runtime: Runtime, export: Export, rows: Sequence[dict[str, np.ndarray]]
+) -> tuple[np.ndarray, float]:
     """Return probabilities [N, 2] and the median seconds per pair, after a few warm-up calls."""
-    for row in rows[:20]:
-        ask(row)
     found, seconds = [], []
-    for row in rows:
-        start = time.perf_counter()
-        found.append(ask(row))
-        seconds.append(time.perf_counter() - start)
-    return np.concatenate(found), statistics.median(seconds)
+    for row in [*rows[:20], *rows]:
+        found.append(ask_ids(runtime, TOKENS, export.head, row)["probabilities"])
+        seconds.append(runtime.seconds)
+    return np.concatenate(found[20:]), statistics.median(seconds[20:])
 
 
-def model_size(folder: Path) -> int:
+def model_size(export: Export) -> int:
     """Return the bytes of all files except those for people."""
-    return sum(
-        path.stat().st_size
-        for path in folder.rglob("*")
-        if path.is_file() and path.suffix not in (".json", ".txt")
-    )
+    files = export.files().items()
+    return sum(file["bytes"] for name, file in files if not name.endswith((".json", ".txt")))
 
-
-def load_saved_model(folder: str, threads: int) -> Ask:
-    model = tf.saved_model.load(folder)
-    function = model.signatures["tokens"]
-
-    def ask(row):
-        assert model
-        return function(**{n: tf.constant(v) for n, v in row.items()})["probabilities"].numpy()
-
-    return ask
-
-
-def load_lite(folder: str, threads: int) -> Ask:
-    interpreter = tf.lite.Interpreter(f"{folder}/model.tflite", num_threads=threads)
-    run = interpreter.get_signature_runner("tokens")
-    return lambda row: run(**row)["probabilities"].copy()
-
-
-def load_onnx(folder: str, threads: int) -> Ask:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    session = onnxruntime.InferenceSession(f"{folder}/model.onnx", options)
-    return lambda row: session.run(["probabilities"], row)[0]
-
-
-LOADERS = {"saved_model": load_saved_model, "tflite": load_lite, "onnx": load_onnx}
 
 if __name__ == "__main__":
     main()

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -18,20 +17,14 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
 from bert_tf.interop.sidecar import find_config
 from bert_tf.interop.tensor_files import weights_file
-from bert_tf.modeling.inputs import OTHER_NAMES
+from bert_tf.prediction.exports import ask_ids, ids_signatures, is_within, largest_difference
+from bert_tf.prediction.runtimes import load
 from bert_tf.registry import TaskType
 
 logger = logging.getLogger(__name__)
 
-_TOLERANCE = 1e-5  # absolute, or relative to the largest output if that exceeds 1
+_TOLERANCE = 1e-5
 _NUM_CHOICES = 3
-# Our name of an output -> the name in transformers.
-_HUGGINGFACE_OUTPUTS = {
-    "sequence_output": "last_hidden_state",
-    "pooled_output": "pooler_output",
-    "next_sentence_logits": "seq_relationship_logits",
-    "masked_lm_logits": "prediction_logits",
-}
 
 
 def example_batch(config: BertConfig, head: TaskType, seed: int = 0) -> dict[str, np.ndarray]:
@@ -67,75 +60,27 @@ def own_outputs(
     return {n: outputs[n] for n in wanted if has_pooler or n != "pooled_output"}
 
 
-def transformers_outputs(
-    folder: str, head: TaskType, batch: Mapping[str, np.ndarray]
+def runtime_outputs(
+    name: str, folder: str, head: TaskType, batch: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return the outputs of a Hugging Face folder in `transformers`, under our names.
+    """Return the outputs of a Hugging Face folder or a TF Hub encoder, under our names.
+
+    Args:
+        name: key of `runtimes.RUNTIMES`.
 
     Raises:
-        ImportError: `transformers` or PyTorch is not installed.
+        ImportError: the runtime is not installed.
+        ValueError: a SavedModel has no signature on ids.
     """
-    import torch
-    import transformers
-
-    transformers.utils.logging.disable_progress_bar()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # from the imported libraries
-        model = getattr(transformers, head.architecture).from_pretrained(folder)
-    model = model.eval().float()
-    names = {"input_ids": "input_ids", **OTHER_NAMES}
-    inputs = {name: torch.tensor(batch[ours]).long() for name, ours in names.items()}
-    with torch.no_grad():
-        outputs = {name: value.numpy() for name, value in model(**inputs).items()}
-    ours = {theirs: name for name, theirs in _HUGGINGFACE_OUTPUTS.items()}
-    if head.name in ("masked_lm", "next_sentence"):
-        ours["logits"] = f"{head.name}_logits"
-    return {ours.get(name, name): value for name, value in outputs.items()}
-
-
-def saved_model_outputs(
-    folder: str, _: TaskType, batch: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Return `sequence_output` and `pooled_output` of a TF Hub encoder.
-
-    Raises:
-        ValueError: it has another signature.
-    """
-    signature = tf.saved_model.load(folder).signatures.get("serving_default")
-    named = {
-        "input_word_ids": batch["input_ids"],
-        "input_mask": batch["input_mask"],
-        "input_type_ids": batch["segment_ids"],
-    }
-    taken = set(signature.structured_input_signature[1]) if signature else set()
-    if taken != set(named):
+    settings = {"architecture": head.architecture} if name == "huggingface" else {}
+    runtime = load(name, folder, **settings)
+    signatures = ids_signatures(runtime)
+    if not signatures:
         raise ValueError(
-            f"{folder} has no signature `serving_default` with the inputs {', '.join(named)} (it has "
-            f"{', '.join(sorted(taken)) or 'nothing'}), so it cannot be run for `verify`."
+            f"{folder} has no signature that takes ids (input_word_ids, input_mask, input_type_ids), "
+            f"only {', '.join(runtime.signatures) or 'none at all'}, so it cannot be run for `verify`."
         )
-    outputs = signature(**{name: tf.constant(value) for name, value in named.items()})
-    return {name: value.numpy() for name, value in outputs.items()}
-
-
-def largest_difference(
-    ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], input_mask: np.ndarray
-) -> tuple[float, float]:
-    """Return the largest difference and the largest magnitude of our outputs, without padding.
-
-    Raises:
-        ValueError: an output is missing, or has another shape.
-    """
-    difference = magnitude = 0.0
-    for name, value in ours.items():
-        if name not in theirs or theirs[name].shape != value.shape:
-            found = theirs[name].shape if name in theirs else "absent"
-            raise ValueError(f"{name} is {value.shape} here, but {found} there.")
-        other = theirs[name]
-        if value.shape[: input_mask.ndim] == input_mask.shape:
-            value, other = value[input_mask == 1], other[input_mask == 1]
-        difference = max(difference, float(np.abs(value - other).max()))
-        magnitude = max(magnitude, float(np.abs(value).max()))
-    return difference, magnitude
+    return ask_ids(runtime, signatures[0], head, batch)
 
 
 def verify_conversion(checkpoint: PretrainedCheckpoint, head: TaskType, output_dir: str) -> None:
@@ -164,9 +109,9 @@ def verify_conversion(checkpoint: PretrainedCheckpoint, head: TaskType, output_d
         return
     batch = example_batch(checkpoint.config, head)
     ours = None
-    for program, outputs_of, folder in sides:
+    for program, name, folder in sides:
         try:
-            theirs = outputs_of(folder, head, batch)
+            theirs = runtime_outputs(name, folder, head, batch)
         except ImportError as error:
             logger.warning(
                 "the logits were not compared: %s; run `pip install transformers torch`", error
@@ -177,13 +122,13 @@ def verify_conversion(checkpoint: PretrainedCheckpoint, head: TaskType, output_d
         _compare(ours, theirs, batch["input_mask"], f"{program} ({folder})")
 
 
-def _other_programs(folder: str, head: TaskType) -> Iterator[tuple[str, Callable, str]]:
-    """Yield (program, function, folder) for every other program that can run the model."""
+def _other_programs(folder: str, head: TaskType) -> Iterator[tuple[str, str, str]]:
+    """Yield (program, runtime, folder) for every other program that can run the model."""
     if tf.io.gfile.exists(os.path.join(folder, "config.json")) and weights_file(folder):
-        yield "transformers", transformers_outputs, folder
+        yield "transformers", "huggingface", folder
     # A SavedModel's signature has no outputs of heads.
     if head.name == "encoder" and tf.io.gfile.exists(os.path.join(folder, "saved_model.pb")):
-        yield "the SavedModel", saved_model_outputs, folder
+        yield "the SavedModel", "saved_model", folder
 
 
 def _compare(
@@ -193,10 +138,10 @@ def _compare(
     outputs = ", ".join(ours)
     logger.info("verified: largest difference to %s: %.3g", other, difference)
     logger.info("  of %s; their largest value is %.3g", outputs, magnitude)
-    if not difference <= _TOLERANCE * max(1.0, magnitude):
+    if not is_within(difference, magnitude, _TOLERANCE):
         raise ValueError(
             f"The outputs of {other} differ from ours: the largest difference of {outputs} is "
-            f"{difference:.3g}, but at most {_TOLERANCE:g} of {magnitude:.3g} is allowed."
+            f"{difference:.3g}, but at most {_TOLERANCE:g} of {max(1.0, magnitude):.3g} is allowed."
         )
 
 

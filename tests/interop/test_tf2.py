@@ -25,6 +25,7 @@ from bert_tf.modeling.models import (
     BertForSequenceClassification,
     BertForTokenClassification,
 )
+from bert_tf.prediction.exports import largest_difference
 from bert_tf.programs import verify
 from bert_tf.registry import TYPES
 
@@ -222,18 +223,20 @@ def test_our_encoder_says_what_the_saved_model_says(tmp_path):
     checkpoint, head = read_checkpoint(folder), TYPES["encoder"]
     batch = verify.example_batch(CONFIG, head)
     ours = verify.own_outputs(checkpoint, head, batch)
-    theirs = verify.saved_model_outputs(folder, head, batch)
+    theirs = verify.runtime_outputs("saved_model", folder, head, batch)
     assert sorted(ours) == ["pooled_output", "sequence_output"]
-    assert verify.largest_difference(ours, theirs, batch["input_mask"])[0] < 1e-5
+    assert largest_difference(ours, theirs, batch["input_mask"])[0] < 1e-5
 
 
 def test_what_stands_at_padding_is_not_compared():
     mask = np.array([[1, 1, 0]])
     ours = {"logits": np.float32([[3, -4, 5]]), "pooled_output": np.float32([[1, 2]])}
     theirs = {"logits": np.float32([[3, -4.5, 9]]), "pooled_output": np.float32([[1, 2]])}
-    assert verify.largest_difference(ours, theirs, mask) == (0.5, 4.0)
+    assert largest_difference(ours, theirs, mask) == (0.5, 4.0)
     with pytest.raises(ValueError, match=r"logits is \(1, 3\) here, but absent there"):
-        verify.largest_difference(ours, {}, mask)
+        largest_difference(ours, {}, mask)
+    theirs["logits"][0, 1] = np.nan
+    assert largest_difference(ours, theirs, mask) == (np.inf, 4.0)
 
 
 def test_a_model_starts_from_a_saved_model(tmp_path):
@@ -251,10 +254,10 @@ def test_what_else_a_saved_model_holds_is_reported_as_not_used(tmp_path):
 def test_saved_model_with_another_signature_cannot_be_run(tmp_path):
     tf.saved_model.save(Part(weight=variable([1.0], "weight")), str(tmp_path))
     with pytest.raises(
-        ValueError, match=r"no signature `serving_default` with the inputs input_word_"
+        ValueError, match=r"no signature that takes ids \(input_word_.*cannot be run for `verify`"
     ):
         head = TYPES["encoder"]
         batch = verify.example_batch(CONFIG, head)
-        verify.saved_model_outputs(str(tmp_path), head, batch)
+        verify.runtime_outputs("saved_model", str(tmp_path), head, batch)
     with pytest.raises(ValueError, match="no BERT encoder of tf-models"):
         read_checkpoint(tmp_path)

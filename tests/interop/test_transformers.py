@@ -54,7 +54,7 @@ def test_logits_of_transformers_are_those_of_the_numpy_bert(exported):
     folder = exported("classification")
     head, checkpoint = TYPES["classification"], read_checkpoint(folder)
     batch = verify.example_batch(CONFIG, head)
-    found = verify.transformers_outputs(str(folder), head, batch)["logits"]
+    found = verify.runtime_outputs("huggingface", str(folder), head, batch)["logits"]
     encoded = numpy_bert.encode(CONFIG, checkpoint.arrays, *batch.values())
     expected = encoded.pooled_output @ checkpoint.arrays["output_weights"].T
     expected = expected + checkpoint.arrays["output_bias"]

@@ -286,10 +286,10 @@ def test_verify_without_transformers_says_what_is_missing(tmp_path, caplog, monk
 
 def test_verify_refuses_sides_that_differ(tmp_path, monkeypatch):
     source = save_hub_encoder(tmp_path / "hub", CONFIG, arrays_of(), TOKENS)
-    right = verify.saved_model_outputs
+    right = verify.runtime_outputs
     monkeypatch.setattr(
         verify,
-        "saved_model_outputs",
+        "runtime_outputs",
         lambda *args: {name: value + 1e-3 for name, value in right(*args).items()},
     )
     with pytest.raises(ValueError, match=r"the SavedModel .* is 0\.001"):

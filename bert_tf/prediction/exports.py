@@ -1,0 +1,342 @@
+"""Exports of every format: the files in a folder, a process that answers with one, and differences.
+
+Shapes: B batch, S sequence, K choices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from bert_tf.config import BertConfig
+from bert_tf.interop.checkpoint import config_from_values, read_json
+from bert_tf.interop.heads import find_head
+from bert_tf.interop.initial import read_checkpoint
+from bert_tf.interop.tensor_files import weights_file
+from bert_tf.modeling.inputs import OTHER_NAMES
+from bert_tf.prediction import runtimes
+from bert_tf.registry import TYPES, TaskType
+from bert_tf.tokenization import FullTokenizer
+
+# Format -> its runtimes, and the modules that each needs.
+FORMAT_RUNTIMES: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "saved_model": {"saved_model": ("tensorflow",)},
+    "tflite": {"tflite": ("tensorflow",)},
+    "onnx": {"onnx": ("onnxruntime",), "openvino": ("openvino",)},
+    "huggingface": {"huggingface": ("transformers", "torch")},
+}
+_FILES = {"saved_model": "saved_model.pb", "tflite": "model.tflite", "onnx": "model.onnx"}
+_METADATA = {"saved_model": "assets.extra"}  # the folder of export.json and vocab.txt
+# Name of an input or output elsewhere -> our name.
+_INPUTS = {**OTHER_NAMES, "input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
+_OUTPUTS = {
+    "last_hidden_state": "sequence_output",
+    "pooler_output": "pooled_output",
+    "seq_relationship_logits": "next_sentence_logits",
+    "prediction_logits": "masked_lm_logits",
+}
+_IDS = ("input_ids", "input_mask", "segment_ids")
+_SERVED = {
+    entry.served.partition(":Served")[2].lower(): entry for entry in TYPES.values() if entry.served
+}
+
+
+@dataclass(frozen=True)
+class Export:
+    """An export, and what the files next to it state.
+
+    Args:
+        folder: the folder of its files.
+        format: key of `FORMAT_RUNTIMES`.
+        path: file or folder for the runtime.
+        head: type of task.
+        config: architecture.
+        precision: of the weights.
+        labels: in the order of the outputs; () without labels.
+        max_seq_length: longest input in tokens; None if unknown.
+        tokenizer: of the files next to it; None for a Hugging Face folder, which has its own.
+    """
+
+    folder: str
+    format: str
+    path: str
+    head: TaskType
+    config: BertConfig
+    precision: str
+    labels: tuple[str, ...]
+    max_seq_length: int | None = None
+    tokenizer: FullTokenizer | None = None
+
+    @property
+    def runtimes(self) -> list[str]:
+        """Runtimes that are installed here.
+
+        Raises:
+            ImportError: none is.
+        """
+        wanted = FORMAT_RUNTIMES[self.format]
+        found = [name for name, modules in wanted.items() if all(map(find_spec, modules))]
+        if not found:
+            modules = " ".join(next(iter(wanted.values())))
+            raise ImportError(
+                f"{self.folder} needs {modules.replace(' ', ' and ')}. Run `pip install {modules}`."
+            )
+        return found
+
+    def files(self) -> dict[str, dict[str, Any]]:
+        """Return path in the folder -> size in bytes and SHA-256 of each file, sorted."""
+        found = {}
+        for parent, _, names in os.walk(self.folder):
+            for name in names:
+                path = os.path.join(parent, name)
+                relative = os.path.relpath(path, self.folder)
+                found[relative] = file_facts(path)
+        return dict(sorted(found.items()))
+
+
+def find_exports(folder: str) -> list[Export]:
+    """Return the exports in a folder, or else those in its subfolders.
+
+    Raises:
+        ValueError: the folder has no export, or the files next to one are missing or damaged.
+    """
+    folder = folder.rstrip("/") or folder
+    inside = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    for folders in ([folder], [os.path.join(folder, name) for name in inside]):
+        found = [_read(each, format) for each in folders for format in _formats(each)]
+        if found:
+            return found
+    raise ValueError(
+        f"{folder} contains no export, nor do its subfolders: no {', '.join(_FILES.values())}, and no "
+        "config.json with weights of Hugging Face. Name a folder that export_saved_model or "
+        "convert_checkpoint wrote."
+    )
+
+
+def _formats(folder: str) -> list[str]:
+    found = [name for name, file in _FILES.items() if os.path.isfile(os.path.join(folder, file))]
+    is_huggingface = os.path.isfile(os.path.join(folder, "config.json")) and weights_file(folder)
+    return [*found, "huggingface"] if is_huggingface else found
+
+
+def _read(folder: str, format: str) -> Export:
+    if format == "huggingface":
+        checkpoint = read_checkpoint(folder)
+        if checkpoint.config is None:
+            raise ValueError(f"{folder}/config.json has no architecture of BERT.")
+        head = find_head(checkpoint.arrays, None, checkpoint.architecture, folder)
+        stated = checkpoint.config.extra
+        precision = stated.get("dtype") or stated.get("torch_dtype") or "float32"
+        labels = tuple(checkpoint.labels or ()) if head.has_labels else ()
+        return Export(folder, format, folder, head, checkpoint.config, precision, labels)
+    beside = os.path.join(folder, _METADATA.get(format, ""))
+    metadata = os.path.join(beside, "export.json")
+    if not os.path.isfile(metadata):
+        raise ValueError(
+            f"{folder} has no {os.path.relpath(metadata, folder)}, so it is not an export of "
+            "export_saved_model, or incomplete. Export it again."
+        )
+    facts = read_json(metadata)
+    try:
+        return Export(
+            folder,
+            format,
+            folder if format == "saved_model" else os.path.join(folder, _FILES[format]),
+            _SERVED[facts["kind"]],
+            config_from_values(facts["config"], metadata),
+            facts["precision"],
+            tuple(facts["labels"]),
+            facts["max_seq_length"],
+            FullTokenizer(os.path.join(beside, "vocab.txt"), facts["do_lower_case"]),
+        )
+    except KeyError as error:
+        raise ValueError(
+            f"{metadata} has no or an unknown {error}. Was it written by another version? Export the "
+            "model again."
+        ) from error
+
+
+class Process(runtimes.Runtime):
+    """A runtime in a process of its own, with any Python.
+
+        with Process("onnx", "exported/model.onnx") as runtime:
+            runtime.ask("tokens", {"input_ids": ids, ...})
+
+    Args:
+        name: key of `runtimes.RUNTIMES`.
+        path: file or folder of the export.
+        python: path of the interpreter. Default: this one.
+        settings: of `runtimes.load`.
+
+    Raises:
+        ValueError: the interpreter does not start, or the runtime cannot load the export.
+    """
+
+    def __init__(self, name: str, path: str, python: str | None = None, **settings: Any):
+        self._name = f"{name} of {python or 'this Python'}"
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (`close` closes it)
+        environment = dict(os.environ)
+        if python is not None:  # our packages are not for another Python
+            environment.pop("PYTHONPATH", None)
+        arguments = json.dumps({"format": name, "path": path, **settings})
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  (the user names the interpreter)
+                [python or sys.executable, runtimes.__file__, arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env=environment,
+            )
+        except OSError as error:
+            self._errors.close()
+            raise ValueError(
+                f"environment has the interpreter {python}, which does not start ({error}). Give the "
+                "path of the python of an environment, such as env/bin/python."
+            ) from error
+        self._peak = 0
+        try:
+            head, _ = self._receive()
+        except BaseException:
+            self.close()
+            raise
+        self.version, self.signatures = head["version"], head["signatures"]
+
+    def ask(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        self._send({"signature": signature}, inputs)
+        head, outputs = self._receive()
+        self.seconds = head["seconds"]
+        return outputs
+
+    def token_ids(self, texts: Sequence[str]) -> list[list[int]] | None:
+        self._send({"texts": list(texts)}, {})
+        return self._receive()[0]["ids"]
+
+    def peak_memory(self) -> int:
+        return self._peak
+
+    def close(self) -> None:
+        """End the process."""
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        self._process.wait()
+        self._errors.close()
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _send(self, head: dict[str, Any], inputs: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None  # noqa: S101
+        try:
+            runtimes.send(self._process.stdin, head, dict(inputs))
+        except BrokenPipeError as error:
+            raise self._ended() from error
+
+    def _receive(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        assert self._process.stdout is not None  # noqa: S101
+        try:
+            head, arrays = runtimes.receive(self._process.stdout)
+        except EOFError as error:
+            raise self._ended() from error
+        self._peak = head.get("peak_memory", self._peak)
+        if "error" in head:
+            raise ValueError(f"The runtime {self._name} failed: {head['error']}")
+        return head, arrays
+
+    def _ended(self) -> ValueError:
+        status = self._process.wait()
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        last = f": {lines[-1]}" if lines else ""
+        return ValueError(f"The runtime {self._name} ended with status {status}{last}")
+
+
+def ids_signatures(runtime: runtimes.Runtime) -> list[str]:
+    """Return the signatures that take ids, under whatever names."""
+    found = []
+    for name, signature in runtime.signatures.items():
+        ours = {_INPUTS.get(given, given) for given in signature["inputs"]}
+        if ours - {"masked_lm_positions"} == set(_IDS):
+            found.append(name)
+    return found
+
+
+def ask_ids(
+    runtime: runtimes.Runtime, signature: str, head: TaskType, batch: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return the outputs for ids, under our names.
+
+    Args:
+        signature: one of `ids_signatures`.
+        head: type of the outputs that are called "logits".
+        batch: int32 [B, S] by our names, or [B, K, S]; those that the signature lacks are left out.
+    """
+    names = runtime.signatures[signature]["inputs"]
+    outputs = runtime.ask(signature, {name: batch[_INPUTS.get(name, name)] for name in names})
+    renamed = dict(_OUTPUTS)
+    if head.outputs and head.outputs[0].endswith("_logits"):
+        renamed["logits"] = head.outputs[0]
+    return {renamed.get(name, name): value for name, value in outputs.items()}
+
+
+def largest_difference(
+    ours: Mapping[str, np.ndarray],
+    theirs: Mapping[str, np.ndarray],
+    input_mask: np.ndarray | None = None,
+) -> tuple[float, float]:
+    """Return the largest difference and the largest magnitude of our outputs.
+
+    A value that is not a number differs infinitely.
+
+    Args:
+        ours, theirs: name -> output.
+        input_mask: 1 = compared, 0 = padding; the first dimensions of an output. None compares all.
+
+    Raises:
+        ValueError: an output is missing, or has another shape.
+    """
+    difference = magnitude = 0.0
+    for name, value in ours.items():
+        if name not in theirs or theirs[name].shape != value.shape:
+            found = theirs[name].shape if name in theirs else "absent"
+            raise ValueError(f"{name} is {value.shape} here, but {found} there.")
+        other = theirs[name]
+        if input_mask is not None and value.shape[: input_mask.ndim] == input_mask.shape:
+            value, other = value[input_mask == 1], other[input_mask == 1]
+        gaps = np.abs(value - other)
+        difference = max(difference, float(np.where(np.isnan(gaps), np.inf, gaps).max(initial=0)))
+        magnitude = max(magnitude, float(np.abs(value).max(initial=0)))
+    return difference, magnitude
+
+
+def is_within(difference: float, magnitude: float, tolerance: float) -> bool:
+    """Return whether a difference is at most `tolerance`, relative to a magnitude above 1."""
+    return difference <= tolerance * max(1.0, magnitude)
+
+
+def file_facts(path: str) -> dict[str, Any]:
+    """Return the size in bytes and the SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return {"bytes": os.path.getsize(path), "sha256": digest.hexdigest()}
