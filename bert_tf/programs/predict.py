@@ -10,25 +10,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, TextIO
 
-from bert_tf.data.files import expand_files, open_whole
+from bert_tf.data.files import open_whole
 from bert_tf.data.readers import STANDARD_INPUT, count_lines
-from bert_tf.options import PRECISIONS, TableOptions, option
-from bert_tf.predictor import (
-    EMBEDDING_POOLINGS,
-    Predictor,
-    TextModel,
-    corpus_pseudo_perplexity,
-)
-from bert_tf.programs.predict_input import (
-    INPUT_FORMATS,
-    Input,
-    InputLayout,
-    read_inputs,
-)
+from bert_tf.options import PRECISIONS, option
+from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity
+from bert_tf.programs.predict_input import AnswerOptions, Input, read_inputs
 from bert_tf.training.progress import Progress
 
 logger = logging.getLogger(__name__)
@@ -41,7 +31,7 @@ _SECONDS_BETWEEN_REPORTS = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionOptions(TableOptions):
+class PredictionOptions(AnswerOptions):
     """The flags of predict."""
 
     only_answers: ClassVar[bool] = True
@@ -55,28 +45,6 @@ class PredictionOptions(TableOptions):
         "auto: the task that the model was trained for; a pre-trained model fills each [MASK].",
         default="auto",
         choices=PREDICTION_TASKS,
-    )
-    input_file: str | None = option(
-        "Comma list of files or globs, plain or gzip; - is standard input, the default.",
-        default=None,
-    )
-    input_format: str | None = option(
-        "text: one input per line, tabs between the sentences of a pair, a question and its text, or a "
-        "text and its choices. tsv, csv, jsonl: named columns. Default: by the file name, else text.",
-        default=None,
-        choices=INPUT_FORMATS,
-    )
-    text_a_column: str | None = option(
-        "Column of the (first) sentence or the question. Default: text_a, text, sentence, question.",
-        default=None,
-    )
-    text_b_column: str | None = option(
-        "Column of the second sentence or of the context of a question. Default: text_b, context.",
-        default=None,
-    )
-    choices_column: str | None = option(
-        "Column with a list of choices (JSON lines), or comma list of columns with one choice each.",
-        default=None,
     )
     output_file: str | None = option(
         "File for the answers. Default: standard output.", default=None
@@ -98,45 +66,11 @@ class PredictionOptions(TableOptions):
     precision: str = option(
         "Keras precision policy; not for a SavedModel.", default="float32", choices=PRECISIONS
     )
-    max_seq_length: int | None = option(
-        "Longest input in tokens. Default: that of the model.", default=None
-    )
     doc_stride: int | None = option(
         "Read long texts in windows, which start this many tokens apart. Default: that of the model.",
         default=None,
     )
     top_k: int = option("Tokens to return per [MASK].", default=5, min=1)
-    pooling: str = option(
-        "Pooling of embeddings. mean: mean of the last layer over the tokens. cls: [CLS] of the last "
-        "layer. pooled: the tanh layer on it. concat_last_four: means of the last four layers, "
-        "concatenated.",
-        default="mean",
-        choices=EMBEDDING_POOLINGS,
-    )
-    normalize: bool = option("Scale embeddings to length 1.", default=True)
-    null_score_diff_threshold: float = option(
-        "SQuAD 2.0: the answer is empty if the odds of no answer exceed this.",
-        default=0.0,
-        infinite=True,
-    )
-    n_best_size: int = option("Candidate answers to compare per question.", default=20, min=1)
-    max_answer_length: int = option("Longest answer in tokens.", default=30, min=1)
-
-    @property
-    def layout(self) -> InputLayout:
-        names = [field.name for field in fields(InputLayout) if field.name != "format"]
-        return InputLayout(self.input_format, **{name: getattr(self, name) for name in names})
-
-    @property
-    def files(self) -> list[str]:
-        """Input files; "-" is standard input.
-
-        Raises:
-            ValueError: a name matches no file.
-        """
-        if self.input_file in (None, STANDARD_INPUT):
-            return [STANDARD_INPUT]
-        return expand_files(self.input_file)
 
 
 def predict(options: PredictionOptions) -> None:

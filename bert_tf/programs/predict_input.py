@@ -7,10 +7,12 @@ others   one input per row; the fields are columns
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+from bert_tf.data.files import expand_files
 from bert_tf.data.readers import (
+    STANDARD_INPUT,
     TABLE_FORMATS,
     TableRow,
     ending_of,
@@ -18,7 +20,8 @@ from bert_tf.data.readers import (
     read_lines,
     read_table,
 )
-from bert_tf.predictor import TextModel
+from bert_tf.options import TableOptions, option
+from bert_tf.predictor import EMBEDDING_POOLINGS, TextModel
 
 INPUT_FORMATS = ("text", *TABLE_FORMATS)
 
@@ -55,6 +58,69 @@ class InputLayout:
         """Return `format`, else the format by the file name, else "text"."""
         ending = ending_of(file)
         return self.format or (ending if ending in TABLE_FORMATS else "text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(TableOptions):
+    """Flags of the input and of the answers, shared by predict and certify."""
+
+    input_file: str | None = option(
+        "Comma list of files or globs, plain or gzip; - is standard input, the default.",
+        default=None,
+    )
+    input_format: str | None = option(
+        "text: one input per line, tabs between the sentences of a pair, a question and its text, or a "
+        "text and its choices. tsv, csv, jsonl: named columns. Default: by the file name, else text.",
+        default=None,
+        choices=INPUT_FORMATS,
+    )
+    text_a_column: str | None = option(
+        "Column of the (first) sentence or the question. Default: text_a, text, sentence, question.",
+        default=None,
+    )
+    text_b_column: str | None = option(
+        "Column of the second sentence or of the context of a question. Default: text_b, context.",
+        default=None,
+    )
+    choices_column: str | None = option(
+        "Column with a list of choices (JSON lines), or comma list of columns with one choice each.",
+        default=None,
+    )
+
+    max_seq_length: int | None = option(
+        "Longest input in tokens. Default: that of the model.", default=None
+    )
+    pooling: str = option(
+        "Pooling of embeddings. mean: mean of the last layer over the tokens. cls: [CLS] of the last "
+        "layer. pooled: the tanh layer on it. concat_last_four: means of the last four layers, "
+        "concatenated.",
+        default="mean",
+        choices=EMBEDDING_POOLINGS,
+    )
+    normalize: bool = option("Scale embeddings to length 1.", default=True)
+    null_score_diff_threshold: float = option(
+        "SQuAD 2.0: the answer is empty if the odds of no answer exceed this.",
+        default=0.0,
+        infinite=True,
+    )
+    n_best_size: int = option("Candidate answers to compare per question.", default=20, min=1)
+    max_answer_length: int = option("Longest answer in tokens.", default=30, min=1)
+
+    @property
+    def layout(self) -> InputLayout:
+        names = [field.name for field in fields(InputLayout) if field.name != "format"]
+        return InputLayout(self.input_format, **{name: getattr(self, name) for name in names})
+
+    @property
+    def files(self) -> list[str]:
+        """Input files; "-" is standard input.
+
+        Raises:
+            ValueError: a name matches no file.
+        """
+        if self.input_file in (None, STANDARD_INPUT):
+            return [STANDARD_INPUT]
+        return expand_files(self.input_file)
 
 
 @dataclass(frozen=True)
