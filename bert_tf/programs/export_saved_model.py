@@ -24,6 +24,7 @@ from bert_tf.serving.preprocessing import PREPROCESSING, preprocessing_dir
 from bert_tf.serving.question_answering import ServedAnswerer
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.served import IDS_SIGNATURES, TOKENS, Served
+from bert_tf.serving.server_versions import check_server_version
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
@@ -85,6 +86,11 @@ class ExportOptions(EncoderFilesOptions):
         default="cpu",
         choices=("cpu", "any"),
     )
+    server_version: str | None = option(
+        "TensorFlow of the server that will load a SavedModel, such as 2.19. An error if the export is "
+        "not proven there. Default: not checked; export.json names the oldest proven version.",
+        default=None,
+    )
     is_pair: bool | None = option(
         "For a classifier of Hugging Face: it takes pairs, so the signature has text_a and text_b. "
         "Default: false; a model of run_classifier states it.",
@@ -130,6 +136,13 @@ class ExportOptions(EncoderFilesOptions):
             raise ValueError(
                 f"signature is {self.signature}, but format={self.format} takes only ids. Omit it."
             )
+        if self.server_version is not None:
+            if self.format != "saved_model":
+                raise ValueError(
+                    f"server_version is {self.server_version}, but no TensorFlow server loads "
+                    f"format={self.format}. Omit it, or use format=saved_model."
+                )
+            check_server_version(self.server_version, self.precision)
 
     @property
     def signatures(self) -> tuple[str, ...] | None:

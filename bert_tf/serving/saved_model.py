@@ -4,7 +4,7 @@ saved_model.pb, variables/
 assets/                         vocab.txt, labels.txt; only with signatures of ids for other libraries
 assets.extra/
   export.json                   description: inputs, outputs, labels, lengths, hash of the vocabulary,
-                                operations that TensorFlow lacks
+                                operations that TensorFlow lacks, oldest TensorFlow proven
   task.json, bert_config.json, vocab.txt, labels.txt (of a model with labels)
   tf_serving_warmup_requests    requests with which TensorFlow Serving warms up
 
@@ -39,6 +39,7 @@ from bert_tf.serving.other_names import (
 )
 from bert_tf.serving.preprocessing import PREPROCESSING, preprocessing_dir, preprocessor
 from bert_tf.serving.served import IDS_SIGNATURES, TEXT, TOKENS, Served, Signature
+from bert_tf.serving.server_versions import OLDEST_PROVEN
 from bert_tf.serving.warmup import write_warmup_requests
 
 EXTRA = "assets.extra"  # TensorFlow's name for a folder that loading ignores
@@ -87,6 +88,7 @@ def write_saved_model(
             "format": "saved_model",
             "signatures": {name: described(function) for name, function in found.items()},
             "custom_ops": custom_operations(os.path.join(folder, "saved_model.pb")),
+            "oldest_tensorflow_proven": OLDEST_PROVEN[precision],
         }
         write_beside(served, extra, values)
         if warm_up:

@@ -19,6 +19,7 @@ from bert_tf.modeling.activations import get_activation
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model, load_served
 from bert_tf.serving.lite import write_lite
 from bert_tf.serving.onnx import write_onnx
+from bert_tf.serving.server_versions import OLDEST_PROVEN
 
 TEXTS = ("the happy cat in the barn", "sad dog", "the rude pig is in the lake and angry")
 NAMES = ("input_ids", "input_mask", "segment_ids")
@@ -55,6 +56,7 @@ def test_the_metadata_say_what_the_file_is(sentence_model, tmp_path):
     expected = {"format": "saved_model", "kind": "classifier", "labels": ["bad", "good"]}
     expected |= {"max_seq_length": 19, "do_lower_case": True, "precision": "float32"}
     expected |= {"bert_tf_version": bert_tf.__version__, "tensorflow_version": tf.__version__}
+    expected |= {"oldest_tensorflow_proven": OLDEST_PROVEN["float32"]}
     assert {name: values[name] for name in expected} == expected
     assert values["custom_ops"] == ["FastWordpieceTokenizeWithOffsets"]
     loaded = tf.saved_model.load(str(tmp_path / "1"))

@@ -1,0 +1,41 @@
+"""Versions of TensorFlow that load our SavedModels and answer like the one that wrote them.
+
+Source: benchmarks/server_versions.py; its table is in docs/serving.md, "Which servers load it".
+"""
+
+from __future__ import annotations
+
+import re
+
+# Precision -> the oldest version that was measured: float32 with every type of task, bfloat16 with both
+# layouts of a classifier. No form failed there, so each one may be chosen for it.
+OLDEST_PROVEN = {"float32": "2.16", "bfloat16": "2.16"}
+
+
+def check_server_version(version: str, precision: str) -> None:
+    """Raise unless a server's TensorFlow is proven to load SavedModels of a precision.
+
+    >>> check_server_version("2.19.1", "float32")
+
+    Args:
+        version: such as "2.19"; further numbers are ignored.
+        precision: key of `OLDEST_PROVEN`.
+
+    Raises:
+        ValueError: it is not a version, or older than the oldest proven one.
+    """
+    if not re.fullmatch(r"\d+\.\d+(\.\w+)*", version):
+        raise ValueError(
+            f"server_version is {version!r}, but must be a version of TensorFlow, such as 2.19."
+        )
+    oldest = OLDEST_PROVEN[precision]
+    if _numbers(version) < _numbers(oldest):
+        raise ValueError(
+            f"server_version is {version}, but SavedModels in {precision} are proven on TensorFlow "
+            f"{oldest} and later only (docs/serving.md, measured by benchmarks/server_versions.py). "
+            f"Use a server of {oldest} or later, or a file for another runtime: format=onnx."
+        )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in version.split(".")[:2]]
