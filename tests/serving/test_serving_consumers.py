@@ -187,7 +187,8 @@ def test_keras_layers_of_tf_hub_are_fine_tuned(hub_folders):
     found = consume(
         "hub_keras_layer", *hub_folders, data=data, python=HUB_PYTHON, TF_USE_LEGACY_KERAS="1"
     )
-    assert found["losses"][-1] < found["losses"][0]
+    before, after = found["losses"]
+    assert after < 0.9 * before
     assert found["changed"] > 0.9 * found["weights"] > 27
     assert found["pair_shape"] == [len(TEXTS), 16]
     assert consume("hub_encoder", *hub_folders, data=TEXTS, python=HUB_PYTHON)["hub"] is True
