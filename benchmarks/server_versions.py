@@ -273,23 +273,24 @@ def differences(work_dir: Path) -> dict[Key, Difference]:
     return found
 
 
-def table(found: Mapping[Key, Difference]) -> str:
+def table(found: Mapping[Key, Difference], writers: Sequence[str]) -> str:
     """Return the table in Markdown: a row for each model and signature, a column for each version."""
     rows = list(dict.fromkeys((model, signature) for model, signature, *_ in found))
     order = [*MODELS, *sorted({model for model, _ in rows} - MODELS.keys())]
     rows.sort(key=lambda row: order.index(row[0]))
     readers = sorted({key[2] for key in found}, key=_numbers, reverse=True)
     lines = [
+        "Largest difference of any output, in Python and in C, from the answers of the TensorFlow that",
+        f"wrote the file: {', '.join(writers)}. float32 / bfloat16; \\*: a label differs as well.",
+        "",
         f"| model | signature | {' | '.join(readers)} |",
         f"|---|---|{'---|' * len(readers)}",
     ]
     for model, signature in rows:
-        cells = (
-            " / ".join(
-                str(found.get((model, signature, reader, precision), "")) for precision in LIMITS
-            )
-            for reader in readers
-        )
+        cells = []
+        for reader in readers:
+            keys = [(model, signature, reader, precision) for precision in LIMITS]
+            cells.append(" / ".join(str(found[key]) for key in keys if key in found))
         lines.append(f"| {model} | `{signature}` | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -314,7 +315,8 @@ def main() -> None:
     for python in (sys.executable, *args.environment):
         print("asked", ask_all(python, args.work_dir, folders), flush=True)
     found = differences(args.work_dir)
-    text = table(found)
+    writers = {path.parts[-4] for path in args.work_dir.glob(f"*/*/*/{REQUESTS}")}
+    text = table(found, sorted(writers))
     print(text)
     for (model, signature, reader, precision), cell in found.items():
         for error in cell.errors:
