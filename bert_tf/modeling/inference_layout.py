@@ -27,7 +27,7 @@ if keras.config.backend() == "tensorflow":
 
 # TensorFlow's variable to make oneDNN pack each kernel once instead of in every product. It is read
 # when the first product is computed.
-_KEEP_KERNELS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
+KEEP_KERNELS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 
 
 def keep_packed_kernels() -> None:
@@ -35,17 +35,17 @@ def keep_packed_kernels() -> None:
 
     A value that the user set in the environment is kept. Later changes of weights have no effect.
     """
-    os.environ.setdefault(_KEEP_KERNELS, "1")
+    os.environ.setdefault(KEEP_KERNELS, "1")
 
 
 def check_no_kept_kernels() -> None:
     """Raise ValueError if the environment keeps packed kernels, for a process that trains."""
-    value = os.environ.get(_KEEP_KERNELS, "")
+    value = os.environ.get(KEEP_KERNELS, "")
     if value.lower() not in ("", "0", "false"):
         raise ValueError(
-            f"The environment variable {_KEEP_KERNELS} is {value!r}, so TensorFlow would keep using the "
+            f"The environment variable {KEEP_KERNELS} is {value!r}, so TensorFlow would keep using the "
             "initial weights during training. It is for inference only (docs/serving.md). "
-            f"Run `unset {_KEEP_KERNELS}` first."
+            f"Run `unset {KEEP_KERNELS}` first."
         )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar, TextIO
 
+from bert_tf.beam import BeamOptions, make_pipeline
 from bert_tf.data.files import open_whole
 from bert_tf.data.readers import STANDARD_INPUT, count_lines
 from bert_tf.options import PRECISIONS, option
@@ -26,12 +27,12 @@ logger = logging.getLogger(__name__)
 OUTPUT_FORMATS = ("jsonl", "tsv", "text")
 
 PREDICTION_TASKS = ("auto", "fill_mask", "pseudo_perplexity", "embeddings")
-_BATCHES_AT_ONCE = 32  # read together, to batch texts of similar length
+BATCHES_AT_ONCE = 32  # read together, to batch texts of similar length
 _SECONDS_BETWEEN_REPORTS = 20.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictionOptions(AnswerOptions):
+class PredictionOptions(AnswerOptions, BeamOptions):
     """The flags of predict."""
 
     only_answers: ClassVar[bool] = True
@@ -72,6 +73,22 @@ class PredictionOptions(AnswerOptions):
     )
     top_k: int = option("Tokens to return per [MASK].", default=5, min=1)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.runner is None:
+            return
+        for name in ("input_file", "output_file"):
+            if getattr(self, name) in (None, STANDARD_INPUT):
+                raise ValueError(
+                    f"`runner` needs `{name}`: its workers cannot use the standard input or output of "
+                    "this process. Name a file in a folder that all workers reach."
+                )
+        if self.line_by_line:
+            raise ValueError(
+                "`line_by_line` answers each input immediately, but `runner` answers whole files. Give "
+                "only one of them."
+            )
+
 
 def predict(options: PredictionOptions) -> None:
     """Answer every input, in order. Memory does not grow with their number.
@@ -79,16 +96,21 @@ def predict(options: PredictionOptions) -> None:
     Invalid inputs get {"error": "file:line: reason"}. A file of another format ends the run.
     """
     files = options.files
-    predictor = make_predictor(options)
-    model = choose_model(predictor, options)
+    if options.runner is not None:
+        pipeline = make_pipeline(options.runner, options.runner_flags)
+        from bert_tf.programs.predict_beam import predict_on_beam  # imports Beam
+
+        predict_on_beam(pipeline, files, options)
+        return
+    model = choose_model(make_predictor(options), options)
     typed = files == [STANDARD_INPUT] and sys.stdin.isatty()
     if typed:
         print("Type a text and Enter; end with Ctrl-D.", file=sys.stderr)
     at_once = typed or options.line_by_line or options.batch_size == 1
-    chunk_size = 1 if at_once else options.batch_size * _BATCHES_AT_ONCE
+    chunk_size = 1 if at_once else options.batch_size * BATCHES_AT_ONCE
     inputs = read_inputs(files, options.layout, model.fields)
     totals = Totals()
-    with _output(options.output_file) as output, _progress(files, typed) as update:
+    with open_output(options.output_file) as output, _progress(files, typed) as update:
         write = make_writer(options.output_format, model, output)
         for chunk in answered(inputs, model, chunk_size):
             for found, answer in chunk:
@@ -174,7 +196,7 @@ class Totals:
 
 
 @contextmanager
-def _output(file: str | None) -> Iterator[TextIO]:
+def open_output(file: str | None) -> Iterator[TextIO]:
     if file is None:
         try:
             yield sys.stdout
