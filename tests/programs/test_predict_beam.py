@@ -10,7 +10,7 @@ import tiny_text_models as tiny
 from tiny_runs import script_command
 
 from bert_tf.interop.tf1 import write_tf1
-from bert_tf.model_folder import write_model_folder
+from bert_tf.model_folder import model_files, write_files
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.programs.predict import PredictionOptions, predict
 from bert_tf.tasks.classification import ClassificationTask
@@ -61,7 +61,7 @@ def saved_model(tmp_path_factory):
             model = tiny.trained(task).model
             arrays = {variable.path: variable.numpy() for variable in model.weights}
             write_tf1(f"{folder}/bert_model.ckpt", arrays)
-            write_model_folder(str(folder), tiny.CONFIG, task, tiny.TOKENS, True)
+            write_files(str(folder), model_files(tiny.CONFIG, task, tiny.TOKENS, True))
             made[name] = str(folder / "export")
             export_saved_model(
                 ExportOptions(
