@@ -12,7 +12,7 @@ HF = ["safetensors>=0.4.3", "huggingface_hub>=0.25"]
 TENSORBOARD = ["tensorboard>=2.19"]
 BEAM = ["apache-beam>=2.60"]
 SENTENCES = ["sentencex>=1.0.20"]
-ONNX = ["tf2onnx>=1.17", "onnx>=1.17", "onnxruntime>=1.20"]
+ONNX = ["tf2onnx>=1.17", "onnx>=1.17", "onnxruntime>=1.20", "onnxruntime-extensions>=0.13"]
 TEST = [
     "pytest>=8",
     "pytest-xdist>=3.7",
@@ -31,6 +31,7 @@ BENCH = [
     "safetensors>=0.4.3",
     "accelerate>=1",
     "scikit-learn>=1.5",
+    "openvino>=2025.0",
 ]
 
 setup(

@@ -76,11 +76,21 @@ class Dense(keras.layers.Dense):
 
 
 class LayerNorm(keras.layers.LayerNormalization):
-    """Keras' LayerNormalization over the last axis, in one operation if `in_one_operation` is set."""
+    """Keras' LayerNormalization over the last axis.
+
+    Attributes:
+        in_one_operation: compute it as one batch normalization.
+        as_formula: compute it by the formula, operation for operation, which runtimes of ONNX fuse.
+    """
 
     in_one_operation = False
+    as_formula = False
 
     def call(self, inputs):
+        if self.as_formula:
+            centered = inputs - ops.mean(inputs, axis=-1, keepdims=True)
+            variance = ops.mean(ops.power(centered, 2.0), axis=-1, keepdims=True)
+            return centered / ops.sqrt(variance + self.epsilon) * self.gamma + self.beta
         if not self.in_one_operation:
             return super().call(inputs)
         size, shape = self.gamma.shape[0], tf.shape(inputs)
@@ -108,13 +118,16 @@ def in_shape_of(example, inputs):
     return ops.reshape(inputs, ops.shape(example))
 
 
-def prepare_to_answer(model: keras.Model, *, for_onednn: bool) -> list[keras.Variable]:
+def prepare_to_answer(
+    model: keras.Model, *, for_onednn: bool, for_onnx: bool = False
+) -> list[keras.Variable]:
     """Change a model for faster inference. It can no longer be trained or saved.
 
     Args:
         model: a BERT with or without a head.
         for_onednn: whether TensorFlow will run it on a CPU in bfloat16. Otherwise only query, key and
             value are joined, which helps every runtime.
+        for_onnx: whether the graph will be converted to ONNX, so LayerNorms are the formula.
 
     Returns:
         The variables that the model now uses.
@@ -129,7 +142,10 @@ def prepare_to_answer(model: keras.Model, *, for_onednn: bool) -> list[keras.Var
         added.extend([affine.kernel, affine.bias])
         return affine
 
-    bert.embeddings.layer_norm.in_one_operation = for_onednn
+    def set_norm(norm: LayerNorm) -> None:
+        norm.in_one_operation, norm.as_formula = for_onednn, for_onnx
+
+    set_norm(bert.embeddings.layer_norm)
     for block in bert.encoder_layers:
         attention, halves = (
             block.self_attention,
@@ -137,7 +153,7 @@ def prepare_to_answer(model: keras.Model, *, for_onednn: bool) -> list[keras.Var
         )
         attention.affine = replace([attention.query, attention.key, attention.value])
         for half in halves:
-            half.layer_norm.in_one_operation = for_onednn
+            set_norm(half.layer_norm)
         for dense in (block.intermediate, *(half.dense for half in halves)):
             dense.affine = replace([dense]) if for_onednn else None
     return [variable for variable in model.weights if id(variable) not in replaced] + added

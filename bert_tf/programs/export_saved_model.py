@@ -66,11 +66,13 @@ class ExportOptions(EncoderFilesOptions):
     signature: str | None = option(
         "Signatures, comma-separated. Default: those on text and tokens. --signature=tokens takes ids "
         "and needs only operations of TensorFlow itself. For code that was written for other libraries: "
-        "tf_example, hugging_face, and for an encoder tf_hub and spark_nlp.",
+        "tf_example, hugging_face, and for an encoder tf_hub and spark_nlp. An ONNX file has one: tokens, "
+        "or one on text, such as serving_default, which needs onnxruntime-extensions to run.",
         default=None,
     )
     format: str = option(
-        "saved_model, or a file that takes ids: tflite, or onnx (needs the extra [onnx]).",
+        "saved_model, tflite (takes ids), or onnx (takes ids, or text with --signature=serving_default; "
+        "needs the extra [onnx]).",
         default="saved_model",
         choices=tuple(FORMATS),
     )
@@ -132,7 +134,7 @@ class ExportOptions(EncoderFilesOptions):
                 f"precision is {self.precision}, but for format={self.format} it must be "
                 f"{' or '.join(FORMATS[self.format])}."
             )
-        if self.format != "saved_model" and self.signatures not in (None, (TOKENS,)):
+        if self.format == "tflite" and self.signatures not in (None, (TOKENS,)):
             raise ValueError(
                 f"signature is {self.signature}, but format={self.format} takes only ids. Omit it."
             )
@@ -143,6 +145,11 @@ class ExportOptions(EncoderFilesOptions):
                     f"format={self.format}. Omit it, or use format=saved_model."
                 )
             check_server_version(self.server_version, self.precision)
+        if self.format == "onnx" and len(self.signatures or (TOKENS,)) != 1:
+            raise ValueError(
+                f"signature is {self.signature}, but an ONNX file has one signature. Export each to a "
+                "folder of its own."
+            )
 
     @property
     def signatures(self) -> tuple[str, ...] | None:
@@ -192,11 +199,18 @@ def export_saved_model(options: ExportOptions) -> None:
         check_new_folder(preprocessing_dir(options.export_dir), PREPROCESSING)
     served = load_served(options)
     if options.format != "saved_model":
-        write = {"tflite": write_lite, "onnx": write_onnx}[options.format]
-        values = write(served, options.export_dir, options.precision)
+        if options.format == "tflite":
+            values = write_lite(served, options.export_dir, options.precision)
+        else:
+            (name,) = options.signatures or (TOKENS,)
+            values = write_onnx(served, options.export_dir, options.precision, name)
         logger.info("Wrote %s/%s (%s)", options.export_dir, values["file"], options.precision)
         _log_signatures(values)
-        logger.info("  it takes ids: clients tokenize with the vocab.txt next to it")
+        if values.get("custom_ops"):
+            ops = ", ".join(values["custom_ops"])
+            logger.info("  operations of onnxruntime-extensions: %s", ops)
+        else:
+            logger.info("  it takes ids: clients tokenize with the vocab.txt next to it")
         return
     values = write_saved_model(
         served,

@@ -36,6 +36,7 @@ class ServedClassifier(Served):
         super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
         self.task = cast(ClassificationTask, trained.task)
         self._label_names = list(self.task.labels)
+        self.packed_signatures = () if self.task.doc_stride else (TEXT,)
 
     def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
         return self._answer(**self._logits(input_ids, input_mask, segment_ids))

@@ -42,6 +42,8 @@ class ServedEncoder(Served):
         layers: indexes of the layers to return: 0 is the first, -1 the last.
     """
 
+    packed_signatures = (TEXT, PAIR)
+
     def __init__(
         self,
         model: BertModel,

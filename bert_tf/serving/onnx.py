@@ -1,22 +1,25 @@
-"""ONNX files: the model on ids, for ONNX Runtime and others.
+"""ONNX files: the model on ids or on text, for ONNX Runtime and others.
 
-    model.onnx     input_ids, input_mask, segment_ids: int32 [B, S] -> the numeric outputs of `tokens`
+    model.onnx     input_ids, input_mask, segment_ids: int32 [B, S], or texts: string [B]
+                   -> the numeric outputs of the signature
     export.json, task.json, bert_config.json, vocab.txt, labels.txt     next to it
 
-Like a TFLite file (lite.py), it contains no tokenizer. tf2onnx converts the model, and ONNX Runtime
-makes 8-bit weights: both are in the extra [onnx].
+tf2onnx converts the model, and ONNX Runtime's tools fuse LayerNorms: both are in the extra [onnx].
+onnx_int8.py makes 8-bit weights, and onnx_text.py adds the tokenizer.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import tempfile
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import new_folder
+from bert_tf.serving.onnx_int8 import quantize
+from bert_tf.serving.onnx_text import add_tokenizer
 from bert_tf.serving.saved_model import described, metadata, write_beside
 from bert_tf.serving.served import TOKENS, Served
 
@@ -25,52 +28,61 @@ ONNX_PRECISIONS = ("float32", "int8")
 _OPSET = 18  # the newest that tf2onnx 1.17 supports
 
 
-def write_onnx(served: Served, export_dir: str, precision: str = "float32") -> dict[str, Any]:
+def write_onnx(
+    served: Served, export_dir: str, precision: str = "float32", signature: str = TOKENS
+) -> dict[str, Any]:
     """Write a folder with an ONNX file; return its metadata. The folder appears when complete.
 
     Args:
         served: the model, in float32.
         export_dir: missing or empty.
-        precision: "float32"; "int8", 8-bit weights of the products, whose inputs are quantized at run
-            time (dynamic range).
+        precision: "float32"; "int8", 8-bit weights of the encoder and the word embeddings, whose inputs
+            are quantized at run time (dynamic range).
+        signature: `tokens`, or one of the model's `packed_signatures`. The latter needs the library of
+            onnxruntime-extensions to run.
 
     Raises:
         ImportError: the extra is not installed.
-        ValueError: the precision is unknown, or the folder is not empty.
+        ValueError: the precision or signature is unknown, or the folder is not empty.
     """
     if precision not in ONNX_PRECISIONS:
         raise ValueError(
             f"precision is {precision!r}, but for an ONNX file it must be one of "
             f"{', '.join(ONNX_PRECISIONS)}."
         )
+    if signature not in (TOKENS, *served.packed_signatures):
+        raise ValueError(
+            f"signature is {signature!r}, but an ONNX file of this model can have only "
+            f"{' or '.join((TOKENS, *served.packed_signatures))}: classifiers without doc_stride and "
+            "encoders can take text. Use signature=tokens, or format=saved_model."
+        )
     try:
         import onnx
+        import onnxruntime  # noqa: F401
         import tf2onnx  # noqa: F401
-        from onnxruntime.quantization import QuantType, quantize_dynamic
     except ImportError as error:
         raise ImportError(
             f"format=onnx needs tf2onnx and onnxruntime ({error}). Install them with "
             "`pip install -e '.[onnx]'` in the checkout of bert_tf."
         ) from error
-    served.prepare(for_onednn=False)
+    served.prepare(for_onednn=False, for_onnx=True)
     function = served.numeric_tokens_of_weights()
-    model = _converted(served, function)
+    values = metadata(served, precision) | {"format": "onnx", "file": ONNX_FILE}
+    signature_values = described(function.get_concrete_function())
+    inputs = {name: signature_values["inputs"][name] for name in served.ids_specs()}
+    model = _fused(_converted(served, function))
+    if precision == "int8":
+        quantize(model)
+    if signature != TOKENS:
+        names = [spec.name for spec in served.text_functions()[signature][1]]
+        inputs = {name: {"dtype": "string", "shape": [None]} for name in names}
+        values["custom_ops"] = add_tokenizer(model, names, served)
     onnx.checker.check_model(model)  # tf2onnx only logs unknown operations
+    values["signatures"] = {signature: signature_values | {"inputs": inputs}}
     with new_folder(export_dir, "export_dir") as folder:
-        values = metadata(served, precision) | {"format": "onnx", "file": ONNX_FILE}
-        signature = described(function.get_concrete_function())
-        signature["inputs"] = {name: signature["inputs"][name] for name in served.ids_specs()}
-        values["signatures"] = {TOKENS: signature}
         write_beside(served, folder, values)
-        path = os.path.join(folder, ONNX_FILE)
-        with tempfile.TemporaryDirectory() as temporary:
-            whole = os.path.join(temporary, ONNX_FILE)
-            onnx.save_model(model, whole)
-            del model
-            if precision == "int8":
-                source, whole = whole, os.path.join(temporary, "int8.onnx")
-                quantize_dynamic(source, whole, weight_type=QuantType.QInt8)
-            tf.io.gfile.copy(whole, path)
+        with tf.io.gfile.GFile(os.path.join(folder, ONNX_FILE), "wb") as file:
+            file.write(model.SerializeToString())
     return values
 
 
@@ -104,10 +116,27 @@ def _converted(served: Served, function: Any) -> Any:
 
 
 def _without_erfc(graph: Any, node: Any, name: str, _: Any) -> None:
-    """Replace erfc(x) of "gelu_erf" by 1 - erf(x), because ONNX has no erfc."""
-    (x,), (output,) = node.input, node.output
+    """Replace erfc(-x / sqrt(2)) of "gelu_erf" by 1 + erf(x / sqrt(2)), because ONNX has no erfc.
+
+    Runtimes recognize this form, with a division, as GELU.
+    """
+    (scaled,), (output,) = node.inputs, node.output
+    negative = next(each for each in scaled.inputs if each.type == "Neg")
     of_output = {"shapes": [graph.get_shape(output)], "dtypes": [graph.get_dtype(output)]}
     graph.remove_node(name)
-    erf = graph.make_node("Erf", [x], name=f"{name}/erf", **of_output)
+    root = graph.make_const(f"{name}/root", np.array(math.sqrt(2.0), np.float32))
+    ratio = graph.make_node("Div", [negative.input[0], root.output[0]], **of_output)
+    erf = graph.make_node("Erf", [ratio.output[0]], **of_output)
     one = graph.make_const(f"{name}/one", np.array(1.0, np.float32))
-    graph.make_node("Sub", [one.output[0], erf.output[0]], name=name, outputs=[output], **of_output)
+    graph.make_node("Add", [erf.output[0], one.output[0]], name=name, outputs=[output], **of_output)
+
+
+def _fused(model: Any) -> Any:
+    """Return the model with each LayerNorm as one operation of ONNX, by ONNX Runtime's pattern."""
+    from onnxruntime.transformers.fusion_layernorm import FusionLayerNormalization
+    from onnxruntime.transformers.onnx_model import OnnxModel
+
+    wrapped = OnnxModel(model)
+    FusionLayerNormalization(wrapped).apply()
+    wrapped.topological_sort()
+    return wrapped.model

@@ -49,9 +49,11 @@ class Served(tf.Module, abc.ABC):
 
     Attributes:
         task: the task of the model; None for an encoder.
+        packed_signatures: signatures on text that are `pack` and then `tokens`.
     """
 
     task: Task | None = None
+    packed_signatures: tuple[str, ...] = ()
     ids_shape: Sequence[int | None] = (None, None)
 
     def __init__(
@@ -78,9 +80,9 @@ class Served(tf.Module, abc.ABC):
         """Variables that the functions compute with."""
         return self._parameters.object
 
-    def prepare(self, *, for_onednn: bool) -> None:
+    def prepare(self, **layout: bool) -> None:
         """Prepare the weights, before anything is traced; see `inference_layout.prepare_to_answer`."""
-        self._set_parameters(prepare_to_answer(self.model, for_onednn=for_onednn))
+        self._set_parameters(prepare_to_answer(self.model, **layout))
 
     def _set_parameters(self, parameters: Sequence[keras.Variable]) -> None:
         self._parameters = _Untracked(list(parameters))

@@ -66,6 +66,37 @@ def test_python_graph_and_the_rules_say_the_same_of_any_bytes(tokenizers, do_low
 
 
 @pytest.fixture(scope="module")
+def onnx_tokenizers(tokenizers):
+    """Case -> the function of texts that the tokenizer of ONNX files is."""
+    onnx_text = pytest.importorskip("bert_tf.serving.onnx_text")
+    pytest.importorskip("onnx")
+    ort, extensions = map(pytest.importorskip, ("onnxruntime", "onnxruntime_extensions"))
+    options = ort.SessionOptions()
+    options.register_custom_ops_library(extensions.get_library_path())
+    found = {}
+    for do_lower_case, (python, _) in tokenizers.items():
+        model = onnx_text.tokenizer_model(python.vocab, do_lower_case).SerializeToString()
+        found[do_lower_case] = ort.InferenceSession(model, options)
+    return found
+
+
+@pytest.mark.parametrize("do_lower_case", [True, False])
+@given(texts=st.lists(st.one_of(TEXTS, UNICODE.map(str.encode)), min_size=8, max_size=40))
+@cases(20)
+def test_the_tokenizer_of_onnx_files_says_the_same_of_any_text(
+    tokenizers, onnx_tokenizers, do_lower_case, texts
+):
+    """Strings of ONNX are UTF-8, so clients decode bytes."""
+    COUNTS["tokenizer of ONNX: texts"] += len(texts)
+    decoded = [text.decode("utf-8", "ignore") for text in texts]
+    inputs = {"text_a": np.array(decoded, object)}
+    pieces, splits = onnx_tokenizers[do_lower_case].run(None, inputs)
+    python = tokenizers[do_lower_case][0]
+    for text, ids in zip(decoded, np.split(pieces, splits[1:-1]), strict=True):
+        assert ids.tolist() == python.encode(text)
+
+
+@pytest.fixture(scope="module")
 def both(sentence_model, exported):
     served = tf.saved_model.load(str(exported.single))
     return served, Predictor(str(sentence_model))
