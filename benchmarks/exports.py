@@ -1,4 +1,4 @@
-r"""All exports of one classifier on MRPC's dev set: accuracy next to the float model, size, latency.
+r"""All exports of one classifier on a dev set of GLUE: metrics next to the float model, size, latency.
 
     python run_scripts/run_classifier.py --task_name=mrpc --do_train \
         --data_dir=../shared/data/glue/MRPC --init_checkpoint=MINILM --output_dir=mrpc_output \
@@ -7,13 +7,14 @@ r"""All exports of one classifier on MRPC's dev set: accuracy next to the float 
 
 One row for each format and precision has these columns:
 
-* accuracy and F1 on the dev set, one pair at a time, ids by `FullTokenizer` without padding;
-* the largest difference of a probability from the float32 SavedModel;
-* the number of labels that differ from it;
-* megabytes of the model's files, and median milliseconds per pair.
+* the official metrics on the dev set, one example at a time, ids by `FullTokenizer` without padding;
+* the largest difference from the float32 SavedModel, of a probability or of the score;
+* the number and the percentage of labels that differ from it;
+* megabytes of the model's files, and median milliseconds per example.
 
-ONNX rows need `pip install -e .[onnx]`, and are omitted without it. Latencies use --threads threads, one
-format after the other in one process. They show orders of magnitude, not small differences.
+ONNX rows need `pip install -e .[onnx]`, and are omitted without it. Rows of OpenVINO, which reads the
+same files, need `pip install openvino`. Latencies use --threads threads, one format after the other in
+one process. They show orders of magnitude, not small differences.
 """
 
 from __future__ import annotations
@@ -31,27 +32,33 @@ import tensorflow as tf
 from bert_tf.data.packing import pack_texts
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.classification_options import ClassifierOptions
-from bert_tf.metrics.basic import accuracy, f1
-from bert_tf.model_folder import load_model_folder
+from bert_tf.metrics.basic import softmax
+from bert_tf.model_folder import TrainedModel, load_model_folder
 from bert_tf.prediction.exports import Export, ask_ids, find_exports
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.programs.export_saved_model import FORMATS, ExportOptions, export_saved_model
+from bert_tf.tasks.glue import GLUE_TASKS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model_dir", required=True, help="--output_dir of run_classifier on MRPC")
-    parser.add_argument("--data_dir", required=True, help="folder of MRPC")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model_dir", required=True, help="--output_dir of run_classifier")
+    parser.add_argument("--data_dir", required=True, help="folder of its data set")
+    parser.add_argument("--task_name", default="mrpc", help="name of its data set")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(args.threads)
     logging.disable(logging.WARNING)
 
-    rows, labels = dev_set(args.model_dir, args.data_dir)
-    print(
-        f"{len(rows)} pairs, {np.mean([row['input_ids'].size for row in rows]):.0f} tokens on average"
-    )
-    print("format       precision  accuracy     F1  differs by  labels    MB     ms")
+    trained = load_model_folder(args.model_dir)
+    kind, names = trained.task.kind, GLUE_TASKS[args.task_name].metrics
+    rows, labels = dev_set(trained, args)
+    length = np.mean([row["input_ids"].size for row in rows])
+    print(f"{len(rows)} examples, {length:.0f} tokens on average")
+    columns = "".join(f"{name:>10}" for name in names)
+    print(f"format       precision{columns}  differs by  labels      %     MB     ms")
     expected = None
     for name, precisions in FORMATS.items():
         if name == "onnx" and not (find_spec("tf2onnx") and find_spec("onnxruntime")):
@@ -70,24 +77,39 @@ def main() -> None:
                 )
                 (export,) = find_exports(f"{folder}/1")
                 size = model_size(export)
-                runtime = load(name, export.path, threads=args.threads)
-                probabilities, seconds = answers(runtime, export, rows)
-            expected = probabilities if expected is None else expected
-            found = probabilities.argmax(axis=1)
-            print(
-                f"{name:<12} {precision:<9} {accuracy(found, labels):9.4f} {f1(found, labels):6.4f} "
-                f"{np.abs(probabilities - expected).max():11.2g} "
-                f"{(found != expected.argmax(axis=1)).sum():7d} {size / 1e6:5.1f} {seconds * 1e3:6.1f}"
-            )
+                for label in export.runtimes:
+                    runtime = load(label, export.path, threads=args.threads)
+                    logits, seconds = answers(runtime, export, rows)
+                    expected = logits if expected is None else expected
+                    metrics = (
+                        kind.metrics[each](kind.predictions(logits), labels) for each in names
+                    )
+                    print(
+                        f"{label:<12} {precision:<9}"
+                        + "".join(f"{metric:10.4f}" for metric in metrics)
+                        + compared(logits, expected, kind.has_labels)
+                        + f"{size / 1e6:7.1f} {seconds * 1e3:6.1f}",
+                        flush=True,
+                    )
 
 
-def dev_set(model_dir: str, data_dir: str) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
-    """Return the ids of each pair, [1, S], and the labels."""
-    trained = load_model_folder(model_dir)
+def compared(logits: np.ndarray, expected: np.ndarray, has_labels: bool) -> str:
+    """Return the columns of differences: of a probability and the labels, or of a score."""
+    if not has_labels:
+        return f"{np.abs(logits - expected).max():12.2g} {'':14}"
+    apart = np.abs(softmax(logits) - softmax(expected)).max()
+    flips = logits.argmax(axis=1) != expected.argmax(axis=1)
+    return f"{apart:12.2g} {flips.sum():7d} {flips.mean():6.2%}"
+
+
+def dev_set(
+    trained: TrainedModel, args: argparse.Namespace
+) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
+    """Return the ids of each example, [1, S], and the labels."""
     options = ClassifierOptions(
-        task_name="mrpc",
-        data_dir=data_dir,
-        output_dir=model_dir,
+        task_name=args.task_name,
+        data_dir=args.data_dir,
+        output_dir=args.model_dir,
         do_eval=True,
         max_seq_length=trained.max_seq_length,
     )
@@ -102,16 +124,16 @@ def dev_set(model_dir: str, data_dir: str) -> tuple[list[dict[str, np.ndarray]],
             {name: np.array([v[:length]], np.int32) for name, v in packed._asdict().items()}
         )
     ids = {label: index for index, label in enumerate(trained.task.labels)}
-    return rows, np.array([ids[example.label] for example in examples])
+    return rows, np.array([ids.get(example.label, example.label) for example in examples])
 
 
 def answers(
     runtime: Runtime, export: Export, rows: Sequence[dict[str, np.ndarray]]
 ) -> tuple[np.ndarray, float]:
-    """Return probabilities [N, 2] and the median seconds per pair, after a few warm-up calls."""
+    """Return logits [N, L] and the median seconds per example, after a few warm-up calls."""
     found, seconds = [], []
     for row in [*rows[:20], *rows]:
-        found.append(ask_ids(runtime, TOKENS, export.head, row)["probabilities"])
+        found.append(ask_ids(runtime, TOKENS, export.head, row)["logits"])
         seconds.append(runtime.seconds)
     return np.concatenate(found[20:]), statistics.median(seconds[20:])
 

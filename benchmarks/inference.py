@@ -6,10 +6,11 @@
     python benchmarks/inference.py --texts=../shared/data/glue/MRPC --shapes=1,32 --rounds=3
 
 All sides have the same random weights and get the same ids in rows of full length: our SavedModel
-(float32 and bfloat16) and ONNX files through their `tokens` signature, `transformers` in PyTorch. Each
-has its own process and takes turns with the first, a few calls each. Prints medians. "apart" is the
-difference of its first logit from that of our float32 SavedModel. Ours run with
-TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1, as docs/serving.md recommends and `predict` does; "unset" without.
+(float32 and bfloat16) and ONNX files through their `tokens` signature, `transformers` in PyTorch.
+OpenVINO reads the same ONNX files (pip install openvino). Each side has its own process and takes turns
+with the first, a few calls each. Prints medians. "apart" is the difference of its first logit from that
+of our float32 SavedModel. Ours run with TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1, as docs/serving.md recommends
+and `predict` does; "unset" without.
 
 With --texts (the folder of a GLUE set) a call answers the first --num_texts rows of its dev.tsv, with
 their real lengths. Batches of --shapes rows are padded to the longest row. Ours have rows of similar
@@ -42,6 +43,12 @@ EXPORTS = {
     "onnxruntime-float32": ("onnx", "float32"),
     "onnxruntime-int8": ("onnx", "int8"),
 }
+# OpenVINO's side -> the side whose ONNX file it reads, and its INFERENCE_PRECISION_HINT.
+OPENVINO = {
+    "openvino-float32": ("onnxruntime-float32", "f32"),
+    "openvino-bfloat16": ("onnxruntime-float32", "bf16"),
+    "openvino-int8": ("onnxruntime-int8", "f32"),
+}
 UNSET = "-unset"  # without KEEP_PACKED
 LENGTH_STEP = 8  # of signatures that take text
 KEEP_PACKED = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
@@ -56,6 +63,7 @@ SIDES = (
     "torch-bfloat16-compile",
     "onnxruntime-float32",
     "onnxruntime-int8",
+    *OPENVINO,
 )
 SORTED = ("torch-bfloat16-sorted", "torch-bfloat16-compile-sorted", "onnxruntime-int8-sorted")
 MAKE_PEER = """
@@ -87,7 +95,8 @@ def make_models(folder: Path, size: str, sides: Iterable[str]) -> None:
 
 def model_of(side: str) -> str:
     """Return the name of the model that a side runs."""
-    return side.removesuffix("-sorted").removesuffix(UNSET)
+    name = side.removesuffix("-sorted").removesuffix(UNSET)
+    return OPENVINO[name][0] if name in OPENVINO else name
 
 
 def make_requests(
@@ -153,6 +162,14 @@ def onnx(folder: Path) -> tuple[Callable, Answer]:
     return dict, lambda inputs: float(session.run(["logits"], inputs)[0][0, 0])
 
 
+def openvino(folder: Path, precision: str) -> tuple[Callable, Answer]:
+    import openvino
+
+    hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
+    model = openvino.Core().compile_model(str(folder / "model.onnx"), "CPU", hints)
+    return dict, lambda inputs: float(model(inputs)["logits"][0, 0])
+
+
 def pytorch(folder: Path, side: str, dynamic: bool | None) -> tuple[Callable, Answer]:
     import torch
     from transformers import BertForSequenceClassification
@@ -182,6 +199,8 @@ def work(side: str, arguments: argparse.Namespace) -> None:
         prepare, answer = saved_model(folder / name)
     elif side.startswith("onnx"):
         prepare, answer = onnx(folder / name)
+    elif side in OPENVINO:
+        prepare, answer = openvino(folder / name, OPENVINO[side][1])
     else:
         prepare, answer = pytorch(folder, name, dynamic=True if arguments.texts else None)
     requests = [

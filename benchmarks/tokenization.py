@@ -2,6 +2,7 @@
 
     python benchmarks/tokenization.py --vocab=.../vocab.txt --text=.../enwiki_30mb.txt
     python benchmarks/tokenization.py --verify --data=../shared/data
+    python benchmarks/tokenization.py --verify --onnx --data=../shared/data
 
 Speed: megabytes of UTF-8 per second on one core, the lines of a text file one by one (GraphTokenizer
 and Hugging Face `tokenizers`: 1,000 at a time). "cold" starts with empty caches, "warm" repeats the same
@@ -13,6 +14,8 @@ with `convert_tokens_to_ids(tokenize(text))`, and GraphTokenizer with `encode`, 
 * every code point in nine surroundings, cased and uncased, with a vocabulary of all characters;
 * every line of the vocabularies in DATA/vocab;
 * every line of DATA/text/*.txt and every context and question of DATA/squad/*.json.
+
+--onnx takes the tokenizer of ONNX files (`pip install -e .[onnx]`) instead of GraphTokenizer.
 """
 
 import argparse
@@ -22,7 +25,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
@@ -31,6 +34,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from bert_tf.text_ops.tokenizer import GraphTokenizer  # noqa: E402
@@ -38,6 +42,7 @@ from bert_tf.tokenization import FullTokenizer  # noqa: E402
 from reference import wordpiece_rules  # noqa: E402
 
 SURROUNDINGS = ("%", "a%b", "A%A", "%A", "AΣ%", "AΣ%A", "%Σ", "A.%Σ%.x", "1%\u302e\u1b44%\u0301?x")
+Tokenizer = Callable[[tf.Tensor], tf.RaggedTensor]
 NOT_TEXT = range(0xD800, 0xE000)  # surrogates, which UTF-8 cannot encode
 
 # Vocabulary -> (do_lower_case, its texts).
@@ -128,7 +133,7 @@ class Verification:
     def __init__(self):
         self.num_texts = self.num_differences = 0
 
-    def verify(self, name: str, texts: Iterable[str], full: FullTokenizer, graph: GraphTokenizer):
+    def verify(self, name: str, texts: Iterable[str], full: FullTokenizer, graph: Tokenizer):
         start, num_texts, num_differences = time.time(), 0, 0
         cover = functools.lru_cache(1 << 20)(lambda word: wordpiece_rules.cover(word, full.vocab))
         for batch in batches(texts, 2000):
@@ -158,7 +163,26 @@ def ids_of(full: FullTokenizer, tokens: list[str]) -> list[int]:
     return [full.vocab[token] for token in tokens]
 
 
-def verify_code_points(verification: Verification) -> None:
+def onnx_tokenizer(vocab: Mapping[str, int], do_lower_case: bool) -> Tokenizer:
+    """Return the tokenizer of ONNX files, in ONNX Runtime."""
+    import onnxruntime
+    import onnxruntime_extensions
+
+    from bert_tf.serving.onnx_text import tokenizer_model
+
+    options = onnxruntime.SessionOptions()
+    options.register_custom_ops_library(onnxruntime_extensions.get_library_path())
+    model = tokenizer_model(vocab, do_lower_case).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options)
+
+    def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
+        strings = np.array([text.decode() for text in texts.numpy()], object)
+        return tf.RaggedTensor.from_row_splits(*session.run(None, {"text_a": strings}))
+
+    return tokenize
+
+
+def verify_code_points(verification: Verification, make: Callable[..., Tokenizer]) -> None:
     chars = [chr(code) for code in range(1, 0x110000) if code not in NOT_TEXT]
     letters = [char for char in chars if not char.isspace()]
     with tempfile.TemporaryDirectory() as folder:
@@ -167,20 +191,20 @@ def verify_code_points(verification: Verification) -> None:
         vocab_file.write_text("\n".join(tokens), encoding="utf-8", newline="\n")
         for do_lower_case in (True, False):
             full = FullTokenizer(vocab_file, do_lower_case)
-            graph = GraphTokenizer(full.vocab, do_lower_case)
+            graph = make(full.vocab, do_lower_case)
             for shape in SURROUNDINGS:
                 texts = (shape.replace("%", char) for char in ["\0", *chars])
                 case = "uncased" if do_lower_case else "cased"
                 verification.verify(f"code points, {case}, {shape!r}", texts, full, graph)
 
 
-def verify_texts(verification: Verification, data: Path) -> None:
+def verify_texts(verification: Verification, make: Callable[..., Tokenizer], data: Path) -> None:
     vocab_files = sorted(data.glob("vocab/*.txt"))
     for vocab_file in vocab_files:
         name = vocab_file.name.removesuffix(".vocab.txt")
         do_lower_case, kinds = VOCABULARIES[name]
         full = FullTokenizer(vocab_file, do_lower_case)
-        graph = GraphTokenizer(full.vocab, do_lower_case)
+        graph = make(full.vocab, do_lower_case)
         for other in vocab_files:
             verification.verify(f"{name}: {other.name}", lines_of(other), full, graph)
         for path in sorted(data.glob("text/*.txt")):
@@ -210,13 +234,15 @@ def main() -> None:
     parser.add_argument("--cased", action="store_true", help="do not lower-case (speed only)")
     parser.add_argument("--megabytes", type=float, default=30, help="of text, for the speed")
     parser.add_argument("--verify", action="store_true", help="compare instead of measuring")
+    parser.add_argument("--onnx", action="store_true", help="verify the tokenizer of ONNX files")
     parser.add_argument("--skip_code_points", action="store_true", help="verify texts only")
     arguments = parser.parse_args()
     if arguments.verify:
         verification = Verification()
-        verify_texts(verification, arguments.data)
+        make = onnx_tokenizer if arguments.onnx else GraphTokenizer
+        verify_texts(verification, make, arguments.data)
         if not arguments.skip_code_points:
-            verify_code_points(verification)
+            verify_code_points(verification, make)
         print(f"{verification.num_differences} of {verification.num_texts:,} texts differ.")
         sys.exit(verification.num_differences > 0)
     measure_speed(
