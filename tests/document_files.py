@@ -74,6 +74,7 @@ def write_texts(folder: Path) -> None:
         (folder / name).write_text("The cat is in the barn.\nA dog sleeps.\nWho won?\n")
     for name, number in (("train.txt", 60), ("held.txt", 12), ("held_out.txt", 12)):
         (folder / name).write_text(documents(number, seed=len(name)))
+    (folder / "pairs.txt").write_text("".join(f"{a}\t{b}\n" for a, b, _ in pairs(5, seed=4)))
     articles = [text.replace("\n", " ") for text in documents(40, seed=1).split("\n\n")]
     wiki = "".join(
         f'<doc id="{number}" url="https://x.org/{number}" title="T{number}">\n'

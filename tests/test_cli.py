@@ -18,6 +18,7 @@ from bert_tf.quiet import messages_from
 
 # Flags without which an option class refuses to be made, or that it needs for others.
 LEAST = {
+    "CertifyOptions": ["--model_dir=m", "--export_dir=e"],
     "ClassifierOptions": ["--do_eval", "--task_name=mrpc", "--data_dir=d", "--output_dir=o"],
     "ConvertOptions": ["--init_checkpoint=c", "--output_dir=o", "--output_format=tf1"],
     "ExportOptions": ["--model_dir=m", "--export_dir=e"],
@@ -359,9 +360,9 @@ def test_packed_kernels_are_kept_where_no_weight_changes(
     assert ended.stdout.splitlines()[0] == str(chosen or ("1" if only_answers else None))
 
 
-def test_predict_is_the_program_that_changes_no_weight():
+def test_predict_and_certify_are_the_programs_that_change_no_weight():
     found = {n for n, options in OPTION_CLASSES.items() if getattr(options, "only_answers", False)}
-    assert found == {"PredictionOptions"}
+    assert found == {"CertifyOptions", "PredictionOptions"}
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,8 @@ class ExportOptions(EncoderFilesOptions):
     signature: str | None = option(
         "Signatures, comma-separated. Default: those on text and tokens. --signature=tokens takes ids "
         "and needs only operations of TensorFlow itself. For code that was written for other libraries: "
-        "tf_example, hugging_face, and for an encoder tf_hub and spark_nlp. An ONNX file has one: tokens, "
-        "or one on text, such as serving_default, which needs onnxruntime-extensions to run.",
+        "tf_example, hugging_face, and for an encoder tf_hub and spark_nlp. An ONNX file has one: "
+        "tokens, or one on text, such as serving_default, which needs onnxruntime-extensions to run.",
         default=None,
     )
     format: str = option(

@@ -114,7 +114,7 @@ def page(title: str, values: Mapping[str, Any], sections: Sequence[Section]) -> 
         "figures": list(values.items()),
         "sections": [asdict(section) for section in sections],
     }
-    text = json.dumps(_plain(data), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain(data), ensure_ascii=False, allow_nan=False)
     shown = "\n".join(f"{name}: {value}" for name, value in values.items())
     return string.Template(_asset("page.html")).substitute(
         title=html.escape(title),
@@ -129,12 +129,12 @@ def _asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return the same values for JSON, with "nan" and "inf" as texts."""
     if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
+        return [plain(part) for part in value]
     value = value.item() if isinstance(value, np.generic) else value
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 

@@ -1,0 +1,395 @@
+"""certify: proof that exports answer as the model does, as a page and as JSON for programs."""
+
+from __future__ import annotations
+
+import glob
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from bert_tf import __version__
+from bert_tf.data.files import write_text
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.initial import read_checkpoint
+from bert_tf.model_folder import TrainedModel, load_model, with_settings
+from bert_tf.options import option
+from bert_tf.prediction.exports import (
+    FORMAT_RUNTIMES,
+    Export,
+    Process,
+    file_facts,
+    find_exports,
+    is_within,
+)
+from bert_tf.predictor import Predictor, TextModel
+from bert_tf.programs.certificate import Comparison, Expected, Tally, compare
+from bert_tf.programs.certificate_answers import variants
+from bert_tf.programs.predict_input import AnswerOptions, read_inputs
+from bert_tf.report.certificate import certificate_page
+from bert_tf.report.command_line import changed_flags
+from bert_tf.report.page import plain
+
+logger = logging.getLogger(__name__)
+
+_VARIED = 2  # inputs of which there are variants
+_MOST_SHOWN = 60  # characters of a text
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Differences that a precision explains.
+
+    Args:
+        difference: of an output, absolute, or relative to its largest value if that exceeds 1.
+        flipped: fraction of the decisions.
+    """
+
+    difference: float
+    flipped: float
+
+
+LIMITS = {
+    "float32": Limits(1e-5, 0.0),
+    "float16": Limits(1e-2, 0.01),
+    "bfloat16": Limits(0.1, 0.01),
+    "int8": Limits(0.5, 0.01),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertifyOptions(AnswerOptions):
+    """The flags of certify."""
+
+    only_answers: ClassVar[bool] = True
+
+    model_dir: str = option(
+        "The exported model: the --output_dir of a run, or any checkpoint. Its Python classes in "
+        "float32 are right by definition."
+    )
+    export_dir: str = option(
+        "Comma list of exports: SavedModels, folders with model.tflite or model.onnx, Hugging Face "
+        "folders; or folders with such subfolders."
+    )
+    environment: str | None = option(
+        "Comma list of NAME:PYTHON, such as 2.19:env/bin/python: interpreters with other versions of "
+        "TensorFlow, which answer with each SavedModel too.",
+        default=None,
+    )
+    max_difference: float | None = option(
+        "Largest difference of an output, absolute, or relative to its largest value if that exceeds 1. "
+        "Default: 1e-5 in float32, 0.01 in float16, 0.1 in bfloat16, 0.5 in int8.",
+        default=None,
+        min=0,
+    )
+    max_flipped: float | None = option(
+        "Largest fraction of changed decisions (labels, answers, best tokens). Default: 0 in float32, "
+        "else 0.01.",
+        default=None,
+        between=(0, 1),
+    )
+    variants: bool = option(
+        "Also ask with the first inputs in upper case, with accents and rare characters, and beyond the "
+        "longest input.",
+        default=True,
+    )
+    batch_size: int = option(
+        "Inputs per batch with padding; each is also asked alone.", default=8, min=1
+    )
+    output_file: str = option(
+        "The page. The JSON has the same name with .json.", default="certificate.html"
+    )
+
+    @property
+    def environments(self) -> dict[str, str | None]:
+        """Name -> interpreter; "" is this process' own.
+
+        Raises:
+            ValueError: an entry has no name or no interpreter.
+        """
+        found: dict[str, str | None] = {"": None}
+        for entry in filter(None, (self.environment or "").split(",")):
+            name, _, python = entry.strip().partition(":")
+            if not name or not python:
+                raise ValueError(
+                    f"environment is {entry!r}, but must be NAME:PYTHON, such as 2.19:env/bin/python."
+                )
+            found[name] = python
+        return found
+
+
+class CertificateError(ValueError):
+    """An export differs from the model by more than the limits."""
+
+
+def certify(options: CertifyOptions) -> None:
+    """Compare every export with the model; write the page and the JSON.
+
+    Raises:
+        CertificateError: an export differs by more than the limits.
+        ImportError: no runtime of an export is installed.
+        ValueError: an export is of another model, or there are no inputs.
+    """
+    names = filter(None, (name.strip() for name in options.export_dir.split(",")))
+    exports = [export for name in names for export in find_exports(name)]
+    runs = [run for export in exports for run in _runs(export, options)]
+    model = _Model(options)
+    for export in exports:  # errors first
+        model.expected(export)
+    results, notes = [], []
+    for export, runtime, environment, python in runs:
+        result, not_asked = _run(export, runtime, python, model.expected(export), options)
+        results.append(result | {"environment": environment})
+        notes += [f"{export.folder}: the signature {name}" for name in not_asked]
+        _log(results[-1])
+    for export in exports:
+        missing = sorted(FORMAT_RUNTIMES[export.format].keys() - set(export.runtimes))
+        notes += [f"{export.folder}: {name}, which is not installed" for name in missing]
+    values = {
+        "passed": not any(result["faults"] for result in results),
+        "bert_tf_version": __version__,
+        "tensorflow_version": tf.__version__,
+        "command": ["python -m bert_tf certify", *changed_flags(options)],
+        "model_dir": options.model_dir,
+        "model_files": {os.path.basename(path): file_facts(path) for path in model.files()},
+        **model.counts(),
+        "exports": results,
+        "notes": [*dict.fromkeys(notes), *model.skipped],
+    }
+    values = plain(values)
+    beside = os.path.splitext(options.output_file)[0] + ".json"
+    write_text(beside, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+    write_text(options.output_file, certificate_page(values))
+    logger.info("Wrote %s and %s", options.output_file, beside)
+    failed = [result for result in results if result["faults"]]
+    if failed:
+        reasons = "; ".join(
+            f"{result['export_dir']} ({result['runtime']}): {', '.join(result['faults'])}"
+            for result in failed
+        )
+        raise CertificateError(
+            f"{len(failed)} of {len(results)} exports differ from {options.model_dir}. {reasons}. "
+            "Export the model again, or name the model that was exported. max_difference and "
+            f"max_flipped are the limits; {options.output_file} has the details."
+        )
+
+
+def _run(
+    export: Export, runtime: str, python: str | None, expected: Expected, options: CertifyOptions
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the result of one runtime, and the signatures that were not compared."""
+    settings = {"architecture": export.head.architecture} if runtime == "huggingface" else {}
+    found, failures = Comparison(), []
+    about: dict[str, Any] = {"runtime": runtime, "peak_memory": 0}
+    try:
+        with Process(runtime, export.path, python, **settings) as process:
+            found = compare(process, export, expected, options.batch_size)
+            about = {"runtime": process.version, "peak_memory": process.peak_memory()}
+    except ValueError as error:  # the others are compared all the same
+        failures.append(str(error))
+    result = describe(export, expected, found, _limits(export, options))
+    return {**result, **about, "faults": failures + result["faults"]}, found.not_asked
+
+
+def _runs(export: Export, options: CertifyOptions) -> Iterator[tuple[Export, str, str, str | None]]:
+    """Yield (export, runtime, name of the environment, interpreter) of each run."""
+    for runtime in export.runtimes:
+        others = options.environments if runtime == "saved_model" else {"": None}
+        for name, python in others.items():
+            yield export, runtime, name, python
+
+
+class _Model:
+    """The model, and its answers for each type of export."""
+
+    def __init__(self, options: CertifyOptions):
+        self._options = options
+        self._trained = load_model(options.model_dir)
+        self._checkpoint: PretrainedCheckpoint = read_checkpoint(options.model_dir)
+        self._expected: dict[str, Expected] = {}
+        self.skipped: list[str] = []
+
+    def files(self) -> list[str]:
+        """Return the paths of the weights."""
+        source = self._checkpoint.source  # a file, the prefix of files, or a folder
+        if os.path.isfile(source):
+            return [source]
+        pattern = "/**" if os.path.isdir(source) else ".*"
+        found = glob.glob(glob.escape(source) + pattern, recursive=True)
+        return sorted(filter(os.path.isfile, found))
+
+    def counts(self) -> dict[str, int]:
+        """Return the numbers of inputs and variants of the first export."""
+        first = next(iter(self._expected.values()))
+        return {"inputs": first.num_own, "variants": len(first.items) - first.num_own}
+
+    def expected(self, export: Export) -> Expected:
+        """Return the answers for the head of an export.
+
+        Raises:
+            ValueError: the export is of another model, or no input is valid.
+        """
+        self._check(export)
+        name = export.head.name
+        if name not in self._expected:
+            length = self._options.max_seq_length
+            if length is None and not export.head.task:
+                length = export.config.max_position_embeddings
+            trained = with_settings(self._trained, max_seq_length=length)
+            self._expected[name] = self._answers(trained, name)
+        return self._expected[name]
+
+    def _check(self, export: Export) -> None:
+        """Raise unless an export has the architecture and the task of the model."""
+        options, name = self._options, export.head.name
+        config = self._trained.model.config
+        for each in fields(config):
+            found, wanted = getattr(export.config, each.name), getattr(config, each.name)
+            if each.compare and found != wanted:
+                raise ValueError(
+                    f"{export.folder} is an export of another model: its {each.name} is {found}, but "
+                    f"that of model_dir={options.model_dir} is {wanted}. Name the model that was "
+                    "exported."
+                )
+        task = "no task" if self._trained.task is None else self._trained.task.name
+        if export.head.task and name not in (task, "pretraining"):
+            raise ValueError(
+                f"{export.folder} is an export of another model: it is for {name}, but "
+                f"model_dir={options.model_dir} contains a model for {task}. Name the model that was "
+                "exported."
+            )
+
+    def _answers(self, trained: TrainedModel, name: str) -> Expected:
+        options = self._options
+        model = _text_model(trained, name, options)
+        items: list[Any] = []
+        for found in read_inputs(options.files, options.layout, model):
+            try:
+                if found.error is not None:
+                    raise ValueError(found.error)
+                model.prepare(found.item)
+                items.append(found.item)
+            except ValueError as error:
+                self.skipped.append(f"{found.place}: {error}")
+        if not items:
+            first = f": {self.skipped[0]}" if self.skipped else ""
+            raise ValueError(
+                f"input_file={options.input_file} has no valid input for {name}{first}. Give a file "
+                "with one input per line."
+            )
+        has_pooler = "bert/pooler/dense/kernel" in self._checkpoint.arrays
+        length = trained.max_seq_length
+        more = variants(model, items[:_VARIED], length) if options.variants else []
+        omit = () if has_pooler else ("pooled_output",)  # it would be random
+        return Expected(trained, model, [*items, *more], len(items), omit)
+
+
+def _text_model(trained: TrainedModel, name: str, options: CertifyOptions) -> TextModel:
+    answers = ("null_score_diff_threshold", "n_best_size", "max_answer_length")
+    predictor = Predictor(trained, **{each: getattr(options, each) for each in answers})
+    if name == "encoder":
+        return predictor.encoder(options.pooling, options.normalize)
+    return predictor.mask_filler if name in ("masked_lm", "pretraining") else predictor.text_model
+
+
+def _limits(export: Export, options: CertifyOptions) -> Limits:
+    usual = LIMITS.get(export.precision, LIMITS["float32"])
+    return Limits(
+        usual.difference if options.max_difference is None else options.max_difference,
+        usual.flipped if options.max_flipped is None else options.max_flipped,
+    )
+
+
+def describe(
+    export: Export, expected: Expected, found: Comparison, limits: Limits
+) -> dict[str, Any]:
+    """Return a comparison in plain values, with the faults beyond the limits."""
+    largest = 0.0
+    for tally in found.tallies.values():
+        for difference, magnitude in tally.outputs.values():
+            largest = max(largest, difference / max(1.0, magnitude))
+    return {
+        "export_dir": export.folder,
+        "format": export.format,
+        "head": export.head.name,
+        "precision": export.precision,
+        "faults": list(_faults(export, expected, found, limits)),
+        "max_difference": limits.difference,
+        "max_flipped": limits.flipped,
+        "largest_difference": largest,
+        "ids": {
+            source: {
+                "texts": len(expected.texts),
+                "equal": len(expected.texts) - len(differing),
+                "first_differing": expected.texts[differing[0]] if differing else None,
+            }
+            for source, differing in found.ids.items()
+        },
+        "signatures": {
+            name: {
+                "outputs": {
+                    output: {"difference": difference, "magnitude": magnitude}
+                    for output, (difference, magnitude) in tally.outputs.items()
+                },
+                "decisions": len(tally.flipped),
+                "flipped": sum(tally.flipped.values()),
+                "milliseconds": tally.milliseconds,
+            }
+            for name, tally in found.tallies.items()
+        },
+        "files": export.files(),
+    }
+
+
+def _faults(export: Export, expected: Expected, found: Comparison, limits: Limits) -> Iterator[str]:
+    labels = expected.labels if export.head.has_labels else ()
+    if export.labels != labels:
+        yield f"the labels are {', '.join(export.labels)}, but must be {', '.join(labels)}"
+    if export.max_seq_length not in (None, expected.max_seq_length):
+        yield f"max_seq_length is {export.max_seq_length}, but must be {expected.max_seq_length}"
+    for source, differing in found.ids.items():
+        if differing:
+            yield (
+                f"the ids of {len(differing)} of {len(expected.texts)} texts by {source} differ, first "
+                f"of {_shown(expected.texts[differing[0]])}"
+            )
+    for name, tally in found.tallies.items():
+        yield from _faults_of_signature(name, tally, expected, limits)
+
+
+def _faults_of_signature(
+    name: str, tally: Tally, expected: Expected, limits: Limits
+) -> Iterator[str]:
+    for output, (difference, magnitude) in tally.outputs.items():
+        if not is_within(difference, magnitude, limits.difference):
+            yield (
+                f"{name}: {output} differs by {difference:.3g}, but at most {limits.difference:g} of "
+                f"{max(1.0, magnitude):.3g} is allowed"
+            )
+    flipped, first = sum(tally.flipped.values()), tally.first_flipped()
+    if first is not None and flipped > limits.flipped * len(tally.flipped):
+        yield (
+            f"{name}: {flipped} of {len(tally.flipped)} decisions differ, but at most "
+            f"{limits.flipped:.2%} may; the first is for {_shown(expected.items[first])}"
+        )
+
+
+def _shown(item: Any) -> str:
+    text = repr(item)
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
+
+
+def _log(result: Mapping[str, Any]) -> None:
+    logger.info(
+        "%s, %s %s: %s, largest difference %.3g of at most %g",
+        result["export_dir"],
+        result["runtime"],
+        result["environment"],
+        "failed" if result["faults"] else "passed",
+        result["largest_difference"],
+        result["max_difference"],
+    )

@@ -1,0 +1,319 @@
+"""certify: right exports pass, each injected fault is found, and the program writes what it promises."""
+
+import dataclasses
+import io
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from faulty_exports import FAULTS, INPUTS, InMemory, served, trained
+from pages import data_of, figures_of
+from tiny_runs import script_command
+
+from bert_tf.prediction import exports, runtimes
+from bert_tf.prediction.exports import Process, find_exports
+from bert_tf.predictor import Predictor
+from bert_tf.programs.certificate import Expected, compare
+from bert_tf.programs.certificate_answers import variants
+from bert_tf.programs.certify import LIMITS, CertificateError, CertifyOptions, certify, describe
+from bert_tf.programs.convert_checkpoint import convert
+from bert_tf.programs.export_saved_model import export
+from bert_tf.serving.lite import write_lite
+from bert_tf.serving.saved_model import metadata, write_beside, write_saved_model
+
+TEXTS = ("the happy cat in the barn", "a sad owl", "the rude pig is in the lake and angry")
+
+
+def expectation(kind):
+    model = trained(kind)
+    predictor = Predictor(model)
+    text_model = predictor.encoder() if kind == "encoder" else predictor.text_model
+    items = INPUTS[kind]
+    more = variants(text_model, items[:2], model.max_seq_length)
+    return Expected(model, text_model, [*items, *more], len(items))
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory):
+    """Function kind -> (its export, a runtime that answers rightly, what Python answers), made once."""
+    made = {}
+
+    def of(kind):
+        if kind not in made:
+            folder = tmp_path_factory.mktemp(kind)
+            model = served(kind)
+            facts = metadata(model, "float32") | {"format": "saved_model"}
+            write_beside(model, str(folder / "assets.extra"), facts)
+            (folder / "saved_model.pb").touch()
+            made[kind] = (*find_exports(str(folder)), InMemory(model), expectation(kind))
+        return made[kind]
+
+    return of
+
+
+def faults_in(runtime, export, expected):
+    found = compare(runtime, export, expected, batch_size=4)
+    return describe(export, expected, found, LIMITS[export.precision])
+
+
+# ---- right exports and faults --------------------------------------------------------------------
+
+
+def test_a_right_export_passes_and_spoiled_weights_do_not(right):
+    export, runtime, expected = right("single")
+    result = faults_in(runtime, export, expected)
+    assert result["faults"] == []
+    assert 0 < result["largest_difference"] < 1e-5
+    assert {found["equal"] for found in result["ids"].values()} == {len(expected.texts)}
+    assert result["signatures"]["serving_default"]["decisions"] == len(INPUTS["single"])
+    assert set(result["signatures"]) == {"serving_default", "tokens"}
+    for variable in runtime.served.parameters[::9]:
+        kept = variable.numpy()
+        variable.assign(kept * 1.01 + 0.001)
+        assert faults_in(runtime, export, expected)["faults"], variable.path
+        variable.assign(kept)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", INPUTS)
+def test_every_type_of_task_passes(tmp_path, kind):
+    write_saved_model(served(kind), str(tmp_path / "1"), warm_up=False)
+    (export,) = find_exports(str(tmp_path))
+    runtime = runtimes.load("saved_model", export.path)
+    result = faults_in(runtime, export, expectation(kind))
+    assert result["faults"] == []
+    for tally in result["signatures"].values():
+        assert tally["outputs"] or kind in ("questions", "entities")
+        assert tally["decisions"] or kind in ("regression", "encoder")
+        assert tally["milliseconds"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_an_exporter_is_found(right, fault):
+    kind, spoil = FAULTS[fault]
+    export, _, expected = right(kind)
+    model = served(kind)
+    spoil(model)
+    assert faults_in(InMemory(model), export, expected)["faults"]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"labels": ("good", "fair", "bad")}, "labels are good, fair, bad, but must be bad, fair"),
+        ({"max_seq_length": 9}, "max_seq_length is 9, but must be 11"),
+    ],
+)
+def test_files_next_to_an_export_that_are_wrong_are_found(right, changes, message):
+    export, runtime, expected = right("single")
+    result = faults_in(runtime, dataclasses.replace(export, **changes), expected)
+    assert any(message in fault for fault in result["faults"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saturated", [False, True])
+def test_an_int8_range_that_is_saturated_is_found(right, tmp_path, saturated):
+    _, _, expected = right("single")
+    model = served("single")
+    if saturated:
+        for variable in model.model.weights:
+            if "kernel" in variable.path:
+                value = variable.numpy()
+                most = np.abs(value).max() / 4
+                variable.assign(value.clip(-most, most))
+    write_lite(model, str(tmp_path / "1"), "int8")
+    (export,) = find_exports(str(tmp_path / "1"))
+    runtime = runtimes.load("tflite", export.path)
+    assert bool(faults_in(runtime, export, expected)["faults"]) == saturated
+
+
+# ---- the files of exports, and processes ---------------------------------------------------------
+
+
+def test_messages_keep_arrays_and_texts():
+    stream = io.BytesIO()
+    arrays = {
+        "numbers": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "flags": np.array([True, False]),
+        "texts": [["ä\0", "b"], ["", "😀"]],
+        "bytes": np.array([b"\xff\xfe", b"x"], object),
+        "none": np.zeros((0, 2), np.int32),
+    }
+    runtimes.send(stream, {"signature": "s"}, arrays)
+    stream.seek(0)
+    head, found = runtimes.receive(stream)
+    assert head == {"signature": "s"}
+    assert found["texts"].tolist() == [["ä\0".encode(), b"b"], [b"", "😀".encode()]]
+    for name in ("numbers", "flags", "bytes", "none"):
+        np.testing.assert_array_equal(found[name], arrays[name])
+        assert found[name].dtype == arrays[name].dtype
+    with pytest.raises(EOFError, match="0 of 8 bytes"):
+        runtimes.receive(stream)
+
+
+def test_runtimes_import_nothing_of_bert_tf():
+    with open(runtimes.__file__, encoding="utf-8") as file:
+        assert "import bert_tf" not in (text := file.read()) and "from bert_tf" not in text
+
+
+def test_a_folder_without_an_export_is_an_error(tmp_path):
+    (tmp_path / "notes").mkdir()
+    with pytest.raises(ValueError, match=r"contains no export.*model\.tflite.*export_saved_model"):
+        find_exports(str(tmp_path))
+    (tmp_path / "notes" / "model.onnx").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"notes has no export\.json.*Export it again"):
+        find_exports(str(tmp_path))
+    (tmp_path / "notes" / "export.json").write_text('{"kind": "other"}')
+    with pytest.raises(ValueError, match=r"export\.json .*'other'.*Export the model again"):
+        find_exports(str(tmp_path))
+
+
+def test_a_runtime_that_is_not_installed_is_named(right, monkeypatch):
+    export = dataclasses.replace(right("single")[0], format="onnx")
+    monkeypatch.setattr(exports, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install onnxruntime"):
+        export.runtimes  # noqa: B018
+
+
+def test_an_interpreter_that_does_not_start_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match=r"environment .*nowhere/python.*env/bin/python"):
+        Process("saved_model", str(tmp_path), f"{tmp_path}/nowhere/python")
+    with pytest.raises(ValueError, match="ended with status 0"):
+        Process("saved_model", str(tmp_path), shutil.which("true"))
+
+
+@pytest.mark.slow
+def test_a_process_that_cannot_load_the_export_says_why(tmp_path):
+    with pytest.raises(ValueError, match=f"failed: .*{tmp_path}"):
+        Process("saved_model", str(tmp_path))
+
+
+# ---- the program ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lines(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("".join(f"{text}\n" for text in TEXTS))
+    return str(path)
+
+
+def options(model, export_dir, lines, tmp_path, **flags):
+    return CertifyOptions(
+        model_dir=str(model),
+        export_dir=str(export_dir),
+        input_file=lines,
+        output_file=str(tmp_path / "certificate.html"),
+        **flags,
+    )
+
+
+@pytest.mark.slow
+def test_the_program_writes_a_page_and_a_json(exported, sentence_model, lines, tmp_path):
+    python = f"here:{sys.executable}"
+    flags = {"environment": f"{python},bad:{shutil.which('true')}"}
+    with pytest.raises(CertificateError, match=r"1 of 3 exports differ .*ended with status 0"):
+        certify(options(sentence_model, exported.single, lines, tmp_path, **flags))
+    assert figures_of((tmp_path / "certificate.html").read_text())["result"] == "failed"
+    certify(options(sentence_model, exported.single, lines, tmp_path, environment=python))
+    values = json.loads((tmp_path / "certificate.json").read_text())
+    assert (values["passed"], values["inputs"], values["variants"]) == (True, 3, 8)
+    assert [each["environment"] for each in values["exports"]] == ["", "here"]
+    for each in values["exports"]:
+        assert each["faults"] == [] and each["peak_memory"] > 1e7
+        assert each["files"]["saved_model.pb"]["bytes"] > 0
+        assert len(each["files"]["variables/variables.index"]["sha256"]) == 64
+    assert [name.split(".")[0] for name in values["model_files"]] == ["model"] * 2
+    page = (tmp_path / "certificate.html").read_text()
+    assert figures_of(page) == {
+        "result": "passed",
+        "exports": 2,
+        "inputs": 3,
+        "variants of them": 8,
+    }
+    titles = [section["title"] for section in data_of(page)["sections"]]
+    assert titles == ["Exports", "Outputs", "Files", "Command"]
+
+
+@pytest.mark.slow
+def test_tflite_and_hugging_face_pass_and_wrong_weights_end_with_status_1(
+    sentence_model, lines, tmp_path
+):
+    pytest.importorskip("transformers")
+    export(sentence_model, tmp_path / "all" / "lite", format="tflite")
+    convert(sentence_model, tmp_path / "all" / "hf")
+    certify(options(sentence_model, tmp_path / "all", lines, tmp_path))
+    values = json.loads((tmp_path / "certificate.json").read_text())
+    assert [each["format"] for each in values["exports"]] == ["huggingface", "tflite"]
+    shutil.copytree(sentence_model, tmp_path / "other")
+    spoil_checkpoint(tmp_path / "other")
+    flags = {"model_dir": tmp_path / "other", "export_dir": tmp_path / "all" / "lite"}
+    flags |= {"input_file": lines, "output_file": tmp_path / "certificate.html"}
+    done = subprocess.run(**script_command("certify", **flags), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "1 of 1 exports differ" in done.stderr and "Traceback" not in done.stderr
+    page = (tmp_path / "certificate.html").read_text()
+    assert figures_of(page)["result"] == "failed"
+    assert data_of(page)["sections"][0]["title"] == "Faults"
+
+
+def spoil_checkpoint(folder):
+    import tensorflow as tf
+
+    (prefix,) = {str(path).removesuffix(".index") for path in folder.glob("model.ckpt-*.index")}
+    reader = tf.train.load_checkpoint(prefix)
+    arrays = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+    arrays["output_bias"] = arrays["output_bias"] + np.float32([0.01, 0])
+    names = list(arrays)
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=names,
+        shape_and_slices=[""] * len(names),
+        tensors=[arrays[name] for name in names],
+    )
+
+
+def test_an_export_of_another_model_is_one_clear_error(
+    exported, sentence_model, ner_model, lines, tmp_path
+):
+    with pytest.raises(ValueError, match=r"another model: it is for classification, but .*token_"):
+        certify(options(ner_model, exported.single, lines, tmp_path))
+    smaller = tmp_path / "smaller"
+    shutil.copytree(exported.single, smaller)
+    path = smaller / "assets.extra" / "export.json"
+    facts = json.loads(path.read_text())
+    facts["config"]["num_hidden_layers"] = 3
+    path.write_text(json.dumps(facts))
+    message = "another model: its num_hidden_layers is 3, but .* is 2. Name the model"
+    with pytest.raises(ValueError, match=message):
+        certify(options(sentence_model, smaller, lines, tmp_path))
+    assert not (tmp_path / "certificate.html").exists()
+
+
+def test_inputs_that_the_model_does_not_take_are_an_error(exported, pair_model, lines, tmp_path):
+    with pytest.raises(ValueError, match=r"no valid input .*texts\.txt:1: .*pairs of sentences"):
+        certify(options(pair_model, exported.pair, lines, tmp_path))
+
+
+def test_an_environment_needs_a_name_and_an_interpreter():
+    wrong = CertifyOptions(model_dir="m", export_dir="e", environment="2.19")
+    with pytest.raises(ValueError, match=r"environment is '2\.19', but must be NAME:PYTHON"):
+        wrong.environments  # noqa: B018
+
+
+def test_errors_that_name_the_limits(right):
+    export, runtime, expected = right("single")
+    found = compare(runtime, export, expected)
+    tally = found.tallies["serving_default"]
+    tally.outputs["logits"] = [0.5, 2.0]
+    tally.flipped[0, "label"] = True
+    first, second = describe(export, expected, found, LIMITS["float32"])["faults"]
+    assert first == "serving_default: logits differs by 0.5, but at most 1e-05 of 2 is allowed"
+    assert second.startswith("serving_default: 1 of 7 decisions differ, but at most 0.00% may")
+    (only,) = describe(export, expected, found, LIMITS["int8"])["faults"]
+    assert only == second.replace("0.00%", "1.00%")
+    assert issubclass(CertificateError, ValueError)
