@@ -20,7 +20,7 @@ import struct
 import sys
 import time
 import warnings
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
@@ -283,9 +283,10 @@ def peak_memory() -> int:
         return peak if sys.platform == "darwin" else 1024 * peak
 
 
-def send(stream: BinaryIO, head: dict[str, Any], arrays: dict[str, Any]) -> None:
+def send(stream: IO[bytes], head: dict[str, Any], arrays: dict[str, Any]) -> None:
     """Write a message: its size, JSON, and the bytes of the numbers."""
-    described, numbers = [], []
+    described: list[list[Any]] = []
+    numbers: list[bytes] = []
     for name, given in arrays.items():
         array = np.asarray(given, object) if _is_text(given) else np.asarray(given)
         if array.dtype.kind in "OSU":
@@ -299,7 +300,7 @@ def send(stream: BinaryIO, head: dict[str, Any], arrays: dict[str, Any]) -> None
     stream.flush()
 
 
-def receive(stream: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def receive(stream: IO[bytes]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Read a message of `send`; strings are bytes. Raise EOFError if the other side has ended."""
     (size,) = struct.unpack(">Q", _read(stream, 8))
     content = json.loads(_read(stream, size))
@@ -315,7 +316,7 @@ def receive(stream: BinaryIO) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return content["head"], arrays
 
 
-def _read(stream: BinaryIO, size: int) -> bytes:
+def _read(stream: IO[bytes], size: int) -> bytes:
     content = stream.read(size)
     if len(content) < size:
         raise EOFError(f"The stream ended after {len(content)} of {size} bytes.")

@@ -103,7 +103,7 @@ class SavedClassifier(_Saved, LabelModel):
         return self.checked(item)
 
     def _answer_batch(self, items: Sequence[TextPair]) -> list[dict[str, Any]]:
-        inputs = {"text_a": [text_a for text_a, _ in items]}
+        inputs: dict[str, Any] = {"text_a": [text_a for text_a, _ in items]}
         if self.is_pair:
             inputs["text_b"] = [text_b for _, text_b in items]
         return [self._named(outputs) for outputs in _rows(self._ask(**inputs))]

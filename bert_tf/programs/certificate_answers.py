@@ -67,7 +67,7 @@ def numbers_of(
     model: TextModel, ours: Mapping[str, Any], theirs: Mapping[str, Any]
 ) -> tuple[Numbers, Numbers]:
     """Return the numbers in two answers to the same input that can be compared."""
-    names = ("probabilities", "score", "embedding", "null_odds")
+    names: tuple[str, ...] = ("probabilities", "score", "embedding", "null_odds")
     if isinstance(model, QuestionModel) and ours["start"] is None:
         names = ("null_odds",)  # a score belongs to an answer
     sides = [{name: side[name] for name in names if name in side} for side in (ours, theirs)]

@@ -56,7 +56,7 @@ class Limits:
 LIMITS = {
     "float32": Limits(1e-5, 0.0),
     "float16": Limits(1e-2, 0.01),
-    "bfloat16": Limits(0.1, 0.01),
+    "bfloat16": Limits(0.05, 0.01),
     "int8": Limits(0.5, 0.01),
 }
 
@@ -82,7 +82,7 @@ class CertifyOptions(AnswerOptions):
     )
     max_difference: float | None = option(
         "Largest difference of an output, absolute, or relative to its largest value if that exceeds 1. "
-        "Default: 1e-5 in float32, 0.01 in float16, 0.1 in bfloat16, 0.5 in int8.",
+        "Default: 1e-5 in float32, 0.01 in float16, 0.05 in bfloat16, 0.5 in int8.",
         default=None,
         min=0,
     )

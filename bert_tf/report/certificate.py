@@ -24,22 +24,17 @@ def certificate_page(values: Mapping[str, Any]) -> str:
         "inputs": values["inputs"],
         "variants of them": values["variants"],
     }
-    sections = [
-        Section("Exports", [table(_HEADER, list(map(_row, exports)), texts=True)], _NOTE, wide=True)
-    ]
+    sections = [_table("Exports", _HEADER, list(map(_row, exports)), _NOTE)]
     faults = [(*_names(each), fault) for each in exports for fault in each["faults"]]
     if faults:
-        header = ("export", "runtime", "fault")
-        sections.insert(0, Section("Faults", [table(header, faults, texts=True)], wide=True))
+        sections.insert(0, _table("Faults", ("export", "runtime", "fault"), faults))
     notes = [paragraph(note) for note in values["notes"]]
     if notes:
         sections.append(Section("Not compared", notes, wide=True))
-    header = ("export", "runtime", "signature", "output", "largest difference", "largest value")
     rows = [row for each in exports for row in _outputs(each)]
-    sections.append(Section("Outputs", [table(header, rows, texts=True)], wide=True))
-    rows = list(_files(values))
-    header = ("of", "file", "MB", "SHA-256")
-    sections.append(Section("Files", [table(header, rows, texts=True)], wide=True))
+    names = ("export", "runtime", "signature", "output", "largest difference", "largest value")
+    sections.append(_table("Outputs", names, rows))
+    sections.append(_table("Files", ("of", "file", "MB", "SHA-256"), list(_files(values))))
     command = {"kind": "command", "text": " \\\n    ".join(values["command"])}
     sections.append(
         Section("Command", [command], "Flags at their defaults are omitted.", wide=True)
@@ -53,6 +48,12 @@ _NOTE = (
     "value of an output if that exceeds 1. Times are medians of one input alone. Memory is the most "
     "that the runtime's process had."
 )
+
+
+def _table(
+    title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], note: str = ""
+) -> Section:
+    return Section(title, [table(header, rows, texts=True)], note, wide=True)
 
 
 def _names(export: Mapping[str, Any]) -> tuple[str, str]:
