@@ -267,12 +267,11 @@ class _Model:
         options = self._options
         model = _text_model(trained, name, options)
         items: list[Any] = []
-        for found in read_inputs(options.files, options.layout, model):
+        for found in read_inputs(options.files, options.layout, model.fields):
             try:
-                if found.error is not None:
-                    raise ValueError(found.error)
-                model.prepare(found.item)
-                items.append(found.item)
+                item = found.item(model)
+                model.prepare(item)
+                items.append(item)
             except ValueError as error:
                 self.skipped.append(f"{found.place}: {error}")
         if not items:
