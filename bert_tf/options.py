@@ -295,8 +295,8 @@ class TrainingOptions(DeviceOptions):
         min=0,
     )
     best_metric: str | None = option(
-        "Metric that selects the best weights. Lower is better if its name contains loss or "
-        "perplexity. Default: the task's first metric.",
+        "Metric that selects the best weights. Lower is better if its name contains loss, "
+        "perplexity or error. Default: the task's first metric.",
         default=None,
     )
     early_stopping: int = option(

@@ -28,6 +28,7 @@ import tensorflow as tf
 from bert_tf.data.files import whole_file, write_text
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.output_folder import check_output_folder
+from bert_tf.metrics.basic import lower_is_better
 from bert_tf.model_folder import BESIDE_CHECKPOINTS, read_task
 from bert_tf.report.best_run import BEST_RUN_FILE, best_of_runs, read_best_run
 from bert_tf.report.charts import table
@@ -51,7 +52,6 @@ _GRID_FIELDS = {
     "layer_lr_decay": float,
     "max_seq_length": int,
 }
-_LOWER_IS_BETTER = ("eval_loss", "loss", "eval_mean_absolute_error")
 # Flags that may differ between two commands on the same runs.
 _NOT_OF_A_RUN = (
     *("output_dir", "do_predict", "predict_file", "predict_batch_size", "report", "seeds", "grid"),
@@ -218,7 +218,7 @@ def score_of(results: Mapping[str, float], metric: str) -> float:
     """Return a score of the model; higher is better."""
     value = results[metric]
     value = -math.inf if math.isnan(value) else value
-    return -value if metric in _LOWER_IS_BETTER else value
+    return -value if lower_is_better(metric) else value
 
 
 def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str) -> None:

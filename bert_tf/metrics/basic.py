@@ -7,6 +7,15 @@ import math
 import numpy as np
 
 
+def lower_is_better(metric: str) -> bool:
+    """Return True if the name of a metric contains loss, perplexity or error.
+
+    >>> [lower_is_better(name) for name in ("eval_mean_absolute_error", "eval_accuracy")]
+    [True, False]
+    """
+    return any(word in metric for word in ("loss", "perplexity", "error"))
+
+
 def log_softmax(logits: np.ndarray) -> np.ndarray:
     """Return log softmax over the last axis, in float64."""
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)

@@ -30,7 +30,7 @@ class Task(abc.ABC):
         losses: terms of the training loss.
         max_seq_length: S, tokens of an example with [CLS], [SEP] and padding.
         best_metric: key of `metrics` that selects the best weights. Lower is better if it contains
-            "loss" or "perplexity".
+            "loss", "perplexity" or "error".
         predictions_per_token: of a masked-LM head, for counting operations.
     """
 

@@ -44,10 +44,11 @@ def test_the_weights_of_the_highest_accuracy_are_kept(tmp_path):
     assert best.evaluations_since == 2
 
 
-def test_of_a_loss_the_lowest_is_the_best(tmp_path):
-    best, run = BestCheckpoint(str(tmp_path), "masked_lm_loss"), Run()
-    for step, loss in ((1, 3.0), (2, 2.0), (3, 2.5)):
-        run.offer(best, step, masked_lm_loss=loss)
+@pytest.mark.parametrize("metric", ["masked_lm_loss", "eval_mean_absolute_error"])
+def test_of_a_loss_or_an_error_the_lowest_is_the_best(tmp_path, metric):
+    best, run = BestCheckpoint(str(tmp_path), metric), Run()
+    for step, value in ((1, 3.0), (2, 2.0), (3, 2.5)):
+        run.offer(best, step, **{metric: value})
     assert kept_weight(tmp_path) == 2.0
 
 
