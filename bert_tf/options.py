@@ -62,16 +62,22 @@ def valid_range(limits: Mapping[str, Any]) -> str:
 
 
 def check_ranges(options: Any) -> None:
-    """Raise unless every number of a dataclass is finite and in the range of its `option`.
+    """Raise unless a dataclass has only finite numbers, in the range of each `option`, and choices.
 
     Raises:
-        ValueError: a number is invalid; the message names the parameter, the value and the range.
+        ValueError: a value is invalid; the message names the parameter, the value and the valid ones.
         TypeError: a value with a range cannot be compared with a number.
     """
     for each in fields(options):
         value, limits = getattr(options, each.name), each.metadata
         if value is None and each.default is None:
             continue
+        choices = limits.get("choices", (value,))
+        if value not in choices:
+            end = suggestion(str(value), choices)
+            raise ValueError(
+                f"{each.name} is {value!r}, but must be one of {', '.join(choices)}{end}"
+            )
         wanted = valid_range(limits)
         if isinstance(value, float) and not math.isfinite(value):
             if not limits.get("infinite"):

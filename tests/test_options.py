@@ -48,6 +48,15 @@ def test_a_number_out_of_its_range_is_rejected(name, field):
         dataclasses.replace(options, **{field.name: "many"})
 
 
+@pytest.mark.parametrize("name, field", declared(lambda f: "choices" in f.metadata))
+def test_a_value_that_is_no_choice_is_rejected(name, field):
+    options, first = least_options(name), field.metadata["choices"][0]
+    with pytest.raises(
+        ValueError, match=f'^{field.name} is .*one of {first}.*; did you mean "{first}"'
+    ):
+        dataclasses.replace(options, **{field.name: f"{first}_"})
+
+
 @pytest.mark.parametrize("name, field", declared(lambda f: isinstance(f.default, float)))
 def test_only_thresholds_may_be_infinite(name, field):
     options = least_options(name)

@@ -127,8 +127,6 @@ class ExportOptions(EncoderFilesOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.format not in FORMATS:
-            raise ValueError(f"format is {self.format!r}, but must be one of {', '.join(FORMATS)}.")
         if self.precision not in FORMATS[self.format]:
             raise ValueError(
                 f"precision is {self.precision}, but for format={self.format} it must be "
