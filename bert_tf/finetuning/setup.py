@@ -46,6 +46,9 @@ class Setup:
         max_seq_length: S.
         tokenizer: None if a run has no text.
         trained: task that the weights were trained for, None for a new model.
+
+    Raises:
+        ValueError: the model has fewer positions than S.
     """
 
     options: TrainingOptions
@@ -55,6 +58,9 @@ class Setup:
     max_seq_length: int
     tokenizer: FullTokenizer | None = None
     trained: Any = None
+
+    def __post_init__(self) -> None:
+        self.config.check_sequence_length(self.max_seq_length)
 
     @classmethod
     def from_options(cls, options: Any, devices: tf.distribute.Strategy | None = None) -> Setup:
@@ -75,7 +81,6 @@ class Setup:
         check_same_architecture(options.output_dir, config)
         length = options.max_seq_length
         length = config.max_position_embeddings if length is None else length
-        config.check_sequence_length(length)
         return cls(options, devices, checkpoint, config, length)
 
     @classmethod
@@ -102,7 +107,6 @@ class Setup:
             length = options.max_seq_length
         elif trained is not None:
             length = trained.max_seq_length
-        setup.config.check_sequence_length(length)
         tokenizer = load_tokenizer(
             options.vocab_file, options.do_lower_case, setup.checkpoint, setup.config
         )

@@ -66,6 +66,12 @@ def test_it_learns_from_record_files_and_leaves_a_folder_that_can_be_asked(recor
     assert [answer["label"] for answer in answers] == ["good", "bad"]
 
 
+def test_a_task_longer_than_the_positions_is_refused(tmp_path):
+    task = bert_tf.ClassificationTask(["bad", "good"], max_seq_length=9)
+    with pytest.raises(ValueError, match=r"max_seq_length is 9.* 8"):
+        bert_tf.Trainer(task, output_dir=tmp_path, num_train_steps=1, **SETTINGS)
+
+
 def test_a_run_in_two_parts_ends_with_the_bits_of_one(tmp_path):
     dataset = tf.data.Dataset.from_tensor_slices(features()).batch(4)
     whole, parts = (
