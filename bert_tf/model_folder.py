@@ -40,7 +40,7 @@ from bert_tf.interop.sidecar import check_vocabulary, find_config, load_tokenize
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.registry import BY_ARCHITECTURE, TASK_NAMES, TYPES
-from bert_tf.tasks.base import Task
+from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tokenization import FullTokenizer
@@ -301,7 +301,7 @@ def with_settings(
         ValueError: the model does not support them.
     """
     if max_seq_length is not None:
-        trained.model.config.check_sequence_length(max_seq_length, 3)
+        trained.model.config.check_sequence_length(max_seq_length, MIN_SEQ_LENGTH)
     given = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
     given = {name: value for name, value in given.items() if value is not None}
     task = trained.task

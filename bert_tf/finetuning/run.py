@@ -158,6 +158,7 @@ def fine_tune(
     """
     setup = Setup.for_task(options, program.task_type, devices, program.default_length)
     task, splits = program.read(options, setup)
+    setup.config.check_sequence_length(task.max_seq_length, task.min_seq_length)
     num_train_steps = num_warmup_steps = 0
     if options.do_train:
         num_examples = program.count(task, splits["train"], setup)

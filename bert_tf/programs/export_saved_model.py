@@ -26,6 +26,7 @@ from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.served import IDS_SIGNATURES, TOKENS, Served
 from bert_tf.serving.server_versions import check_server_version
 from bert_tf.tasks.answer_decoding import AnswerSettings
+from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 
@@ -334,7 +335,7 @@ def _without_task(head: str, options: ExportOptions) -> Served:
     config = find_config(options.bert_config_file, checkpoint)
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
     length = options.max_seq_length or config.max_position_embeddings
-    config.check_sequence_length(length, 3)
+    config.check_sequence_length(length, MIN_SEQ_LENGTH)
     model = TYPES[head].load("model")(config, dtype=options.dtype)
     report = initialize(model, checkpoint)
     if head == "encoder":

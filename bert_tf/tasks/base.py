@@ -20,6 +20,8 @@ from bert_tf.training.losses import Loss
 
 Tensors = Mapping[str, Any]
 
+MIN_SEQ_LENGTH = 3  # [CLS], a token or the [SEP] of a pair, [SEP]
+
 
 class Task(abc.ABC):
     """Base of all tasks.
@@ -43,8 +45,8 @@ class Task(abc.ABC):
 
     @property
     def min_seq_length(self) -> int:
-        """Minimum tokens of a sequence: [CLS], a token or the [SEP] of a pair, [SEP]."""
-        return 3
+        """Minimum tokens of a sequence."""
+        return MIN_SEQ_LENGTH
 
     @property
     def input_names(self) -> tuple[str, ...]:

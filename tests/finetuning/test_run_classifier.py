@@ -326,6 +326,7 @@ def test_the_longest_input_is_what_the_model_has_positions_for_unless_it_is_said
         ({"train_batch_size": 91, "num_train_epochs": 1.0}, "90 examples make no step"),
         ({"max_seq_length": 0}, r"max_seq_length is 0, .* 1 to 31"),
         ({"max_seq_length": 32}, r"max_seq_length is 32, .* 31"),
+        ({"max_seq_length": 2, "text_b_column": "mood"}, r"max_seq_length is 2, .* 3 to 31"),
         ({"label_column": "mod"}, r"train.tsv:2: .*column 'mod'; did you mean \"mood\""),
         ({"train_file": "/nowhere/train.tsv"}, "/nowhere/train.tsv"),
         ({"init_checkpoint": "/nowhere/bert_model.ckpt"}, "There is no checkpoint /nowhere"),
