@@ -67,7 +67,9 @@ class ConvertOptions(EncoderFilesOptions):
         "The classifier takes pairs of sentences, for task.json. Default: unknown, so it takes both.",
         default=None,
     )
-    num_choices: int = option("Choices of a question, for task.json.", default=4)
+    num_choices: int | None = option(
+        "Choices of a question, for task.json. Default: 4.", default=None, min=2
+    )
     license: str | None = option(
         "License of the model, by its name on Hugging Face's hub (apache-2.0, cc-by-4.0): for the model "
         "card, README.md. Default: that of the README.md next to the checkpoint, else other.",
@@ -171,6 +173,8 @@ def _describe(
     arrays, left_out = select(source.arrays, head, known, options.head is not None)
     if task is not None and task.name != head.name:
         task = None
+    if task is not None:
+        _check_no_setting_of(task, source, options)
     checkpoint = replace(source, arrays=arrays, config=config, architecture=head.architecture)
     _check_rows(checkpoint)
     if head.has_labels:
@@ -187,13 +191,24 @@ def _describe(
             checkpoint.labels or (),
             max_seq_length=length,
             is_pair=options.is_pair,
-            num_choices=options.num_choices,
+            num_choices=options.num_choices or 4,
         )
         if task is None and head.name == "classification":
             logger.warning(
                 "No task.json is written: bert_tf has no task that predicts several numbers."
             )
     return checkpoint, head, task, left_out
+
+
+def _check_no_setting_of(task: Task, source: PretrainedCheckpoint, options: ConvertOptions) -> None:
+    """Raise if an option would set what task.json already states."""
+    for name in ("max_seq_length", "is_pair", "num_choices"):
+        value = getattr(options, name)
+        if value is not None and value != task.arguments().get(name):
+            raise ValueError(
+                f"{name} is {value}, but task.json next to {source.source} describes its "
+                f"{task.name} task. Omit {name}."
+            )
 
 
 def _check_rows(checkpoint: PretrainedCheckpoint) -> None:

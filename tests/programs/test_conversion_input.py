@@ -134,6 +134,18 @@ def test_labels_that_do_not_fit_are_an_error(tmp_path, labels):
         convert(source, tmp_path / "out", "tf1", head="classification", labels=labels)
 
 
+@pytest.mark.parametrize(
+    "name, value", [("max_seq_length", 8), ("is_pair", True), ("num_choices", 3)]
+)
+def test_settings_of_another_task_than_the_stated_one_are_an_error(tmp_path, name, value):
+    source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
+    flags = head_flags("classification")
+    there = convert(source, tmp_path / "there", "tf1", max_seq_length=7, is_pair=False, **flags)
+    with pytest.raises(ValueError, match=rf"{name} is {value}, .*task\.json.*Omit {name}"):
+        convert(there, tmp_path / "back", "tf1", **{name: value})
+    assert convert(there, tmp_path / "back", "tf1", max_seq_length=7)
+
+
 def test_labels_that_contradict_each_other_are_an_error(tmp_path):
     source = tf1_folder(tmp_path / "tf1", arrays_for("classification"))
     flags = head_flags("classification")
