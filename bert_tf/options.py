@@ -72,20 +72,15 @@ def check_ranges(options: Any) -> None:
         value, limits = getattr(options, each.name), each.metadata
         if value is None and each.default is None:
             continue
-        choices = limits.get("choices", (value,))
-        if value not in choices:
-            end = suggestion(str(value), choices)
-            raise ValueError(
-                f"{each.name} is {value!r}, but must be one of {', '.join(choices)}{end}"
-            )
+        if value not in (choices := limits.get("choices", (value,))):
+            end = ", ".join(choices) + suggestion(str(value), choices)
+            raise ValueError(f"{each.name} is {value!r}, but must be one of {end}")
         wanted = valid_range(limits)
         if isinstance(value, float) and not math.isfinite(value):
-            if not limits.get("infinite"):
-                wanted = f"{wanted} and finite" if wanted else "a finite number"
-            elif math.isnan(value):
-                wanted = "a number"
-            else:
+            if limits.get("infinite") and not math.isnan(value):
                 continue
+            finite = f"{wanted} and finite" if wanted else "a finite number"
+            wanted = "a number" if limits.get("infinite") else finite
         elif all(
             holds(value, limits[name]) for name, (holds, _) in _CHECKS.items() if name in limits
         ):
@@ -155,7 +150,9 @@ class DeviceOptions(Options):
         default="auto",
         choices=strategy.STRATEGIES,
     )
-    num_gpus: int | None = option("Number of GPUs. Default: all visible ones.", default=None)
+    num_gpus: int | None = option(
+        "Number of GPUs. 0: the CPU. Default: all visible ones.", default=None, min=0
+    )
     precision: str = option(
         "Keras precision policy of the computation. Weights and optimizer stay float32. "
         "mixed_float16 scales the loss, for GPUs without bfloat16. auto: mixed_bfloat16 if the "
@@ -170,7 +167,7 @@ class DeviceOptions(Options):
         choices=COMPILATIONS,
     )
     num_threads: int | None = option(
-        "Processor threads per operation. Default: all cores.", default=None
+        "Processor threads per operation. Default: all cores.", default=None, min=1
     )
     deterministic: bool = option(
         "Use only operations with the same bits in every run (some are slower on a GPU).",

@@ -54,6 +54,7 @@ class FineTuningOptions(EncoderFilesOptions, TrainingOptions):
         "BiLSTM layers between the encoder and the head, as in the paper's ablation; stored in the "
         "bert_config.json of --output_dir. Default: the value in --bert_config_file.",
         default=None,
+        min=0,
     )
     report: bool = option(
         "Write report.html after an evaluation: results and errors of the model.", default=True

@@ -61,9 +61,17 @@ class SquadOptions(FineTuningOptions):
         "else 384 (or the model's number of positions, if lower).",
         default=None,
     )
-    doc_stride: int = option("Tokens from one window of a passage to the next.", default=128)
+    doc_stride: int = option(
+        "Tokens from one window of a passage to the next. An evaluation alone also takes this value, "
+        "not the model's.",
+        default=128,
+        min=1,
+    )
     max_query_length: int = option(
-        "Longer questions are truncated to this many tokens.", default=64
+        "Longer questions are truncated to this many tokens. An evaluation alone also takes this "
+        "value, not the model's.",
+        default=64,
+        min=1,
     )
     do_predict: bool = option(
         "Answer --predict_file. If it contains answers, exact match and F1 are written too.",
@@ -82,7 +90,7 @@ class SquadOptions(FineTuningOptions):
         choices=ANSWER_SPANS,
     )
     version_2_with_negative: bool = option(
-        "Questions may have no answer (SQuAD 2.0).", default=False
+        "Questions may have no answer (SQuAD 2.0). An evaluation alone needs it too.", default=False
     )
     null_score_diff_threshold: float = option(
         "The answer is empty if its value in null_odds.json exceeds this.",

@@ -19,9 +19,9 @@ class NerOptions(ThreeFilesOptions):
         "test.txt. --train_file, --eval_file and --predict_file take precedence.",
         default=None,
     )
-    word_column: int = option("Column of the word, counted from 1.", default=1)
+    word_column: int = option("Column of the word, counted from 1.", default=1, min=1)
     label_column: int | None = option(
-        "Column of the label, counted from 1. Default: the last.", default=None
+        "Column of the label, counted from 1. Default: the last.", default=None, min=1
     )
     test_labels: bool | None = option(
         "--predict_file has labels. Default: true if it has more than one column.", default=None
@@ -42,6 +42,7 @@ class NerOptions(ThreeFilesOptions):
         "WordPieces from the start of a window to the next, if a sentence or document needs several. "
         "Default: half a window.",
         default=None,
+        min=1,
     )
     feature_based: bool = option(
         "Train a two-layer BiLSTM on layers of the unchanged encoder, instead of fine-tuning.",

@@ -88,7 +88,7 @@ class ExtractionOptions(EncoderFilesOptions, DeviceOptions):
     layers: str = option(
         "Layers to write, comma-separated: -1 is the last, 0 the first.", default="-1,-2,-3,-4"
     )
-    max_seq_length: int = option("Longer inputs are truncated.", default=128)
+    max_seq_length: int = option("Longer inputs are truncated.", default=128, min=2)
     batch_size: int = option("Examples per batch.", default=32, min=1)
     use_one_hot_embeddings: bool = option(
         "Ignored: the lookup is fast on every device.", default=False

@@ -70,6 +70,7 @@ class PredictionOptions(AnswerOptions, BeamOptions):
     doc_stride: int | None = option(
         "Read long texts in windows, which start this many tokens apart. Default: that of the model.",
         default=None,
+        min=1,
     )
     top_k: int = option("Tokens to return per [MASK].", default=5, min=1)
 

@@ -32,6 +32,7 @@ from bert_tf.programs.pretraining_record_sets import (
     choose_objective,
     read_record_set,
 )
+from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.trainer import Trainer
 
@@ -71,9 +72,11 @@ class PretrainingOptions(EncoderFilesOptions, TrainingOptions):
         default=None,
         choices=ATTENTION_DIRECTIONS,
     )
-    max_seq_length: int = option("Tokens per example, as in the records.", default=128)
+    max_seq_length: int = option(
+        "Tokens per example, as in the records.", default=128, min=MIN_SEQ_LENGTH
+    )
     max_predictions_per_seq: int = option(
-        "Most masked tokens per example, as in records with masks.", default=20
+        "Most masked tokens per example, as in records with masks.", default=20, min=1
     )
     objective: str | None = option(
         "mlm_nsp: masked words and next sentence; mlm: only masked words; mlm_sop: masked words and the "
@@ -101,7 +104,7 @@ class PretrainingOptions(EncoderFilesOptions, TrainingOptions):
         default=0.1,
         between=(0, 1),
     )
-    num_train_steps: int = option("Optimizer steps.", default=100000)
+    num_train_steps: int = option("Optimizer steps.", default=100000, min=1)
     num_warmup_steps: int = option(
         "Steps until the full learning rate. The default becomes a tenth of --num_train_steps if the "
         "training is shorter than it.",
@@ -112,8 +115,6 @@ class PretrainingOptions(EncoderFilesOptions, TrainingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_one_of(self, ("do_train", "do_eval"))
-        if self.do_train and self.num_train_steps < 1:
-            raise ValueError(f"num_train_steps is {self.num_train_steps}, but must be 1 or more.")
         if self.do_train and not (
             0 <= self.num_warmup_steps <= self.num_train_steps
             or self.num_warmup_steps == _NUM_WARMUP_STEPS

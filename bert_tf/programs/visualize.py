@@ -35,6 +35,7 @@ from bert_tf.predictor import (
 from bert_tf.report.attention_page import attention_section, attribution_section, span_section
 from bert_tf.report.charts import table
 from bert_tf.report.page import Section, page
+from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.classification import ClassificationTask
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class VisualizationOptions(Options):
     max_seq_length: int = option(
         "Cut the input to so many tokens, if the model would read more. The page grows with the square.",
         default=128,
+        min=MIN_SEQ_LENGTH,
     )
 
 
