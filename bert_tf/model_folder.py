@@ -126,7 +126,10 @@ def read_task(folder: str) -> Task | None:
     try:
         return TYPES[name].load("task")(**arguments)
     except (TypeError, ValueError) as error:  # TypeError: an argument is missing or unknown
-        raise ValueError(f"{path}: {error} Was it written by a run of another version?") from error
+        raise ValueError(
+            f"{path}: {error} Was it written by a run of another version? Restore it, or train into "
+            "another output_dir."
+        ) from error
 
 
 def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:
@@ -195,11 +198,13 @@ def load_model_folder(
     checkpoint = read_checkpoint(latest_checkpoint(folder) or folder)
     if checkpoint.config is None or checkpoint.vocab_file is None:
         missing = "bert_config.json" if checkpoint.config is None else "vocab.txt"
-        raise ValueError(f"{folder} has no {missing}.")
+        raise ValueError(f"{folder} has no {missing}. Copy the folder again.")
     model = task.build_model(checkpoint.config, dtype=dtype)
     report = initialize(model, checkpoint)
     if report.missing:
-        raise ValueError(f"{folder}: the checkpoint lacks {', '.join(report.missing[:3])}.")
+        raise ValueError(
+            f"{folder}: the checkpoint lacks {', '.join(report.missing[:3])}. Copy the folder again."
+        )
     do_lower_case = True if checkpoint.do_lower_case is None else checkpoint.do_lower_case
     tokenizer = FullTokenizer(
         checkpoint.vocab_file, do_lower_case, preserve_special_tokens=preserve_special_tokens

@@ -126,7 +126,7 @@ def check_records(
             _check_ids(f"record {number} of {file}", record, id_limits or {})
             empty = False
     if empty:
-        raise ValueError(f"No record found in {_few(files)}.")
+        raise ValueError(f"No record found in {_few(files)}. Write the records again.")
 
 
 def feature_names(file: str) -> set[str]:

@@ -208,4 +208,4 @@ def _held_out(data: Data, name: str) -> list[str] | tf.data.Dataset:
 def _batch_size(dataset: tf.data.Dataset) -> int:
     for features in dataset.take(1):
         return int(tf.shape(next(iter(features.values())))[0])
-    raise ValueError("The dataset has no batches.")
+    raise ValueError("The dataset has no batches. Give at least one batch.")

@@ -321,7 +321,10 @@ def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
         return None
     ids = model["vocab"]
     if sorted(ids.values()) != list(range(len(ids))):
-        raise ValueError(f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}.")
+        raise ValueError(
+            f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}. Save the tokenizer again "
+            "with transformers."
+        )
     return tuple(sorted(ids, key=ids.__getitem__))
 
 

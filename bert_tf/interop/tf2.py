@@ -160,7 +160,10 @@ def _config_of(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
     ]
     missing = [name for name in needed if name not in shapes]
     if missing:
-        raise ValueError(f"{prefix}: the encoder is incomplete: {', '.join(missing)} not found.")
+        raise ValueError(
+            f"{prefix}: the encoder is incomplete: {', '.join(missing)} not found. Copy the checkpoint "
+            "again."
+        )
     vocab_size, width = shapes["bert/embeddings/word_embeddings"]
     query = shapes["bert/encoder/layer_0/attention/self/query/kernel"]
     if len(query) != 3 or width != query[0]:

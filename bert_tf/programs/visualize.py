@@ -109,7 +109,7 @@ def visualize(options: VisualizationOptions) -> None:
 def make_view(trained: TrainedModel, options: VisualizationOptions) -> View:
     """Return the answer of a model and the reasons for it."""
     if options.label and not isinstance(trained.task, ClassificationTask):
-        raise ValueError(f"label={options.label} is for classifiers, not for this model.")
+        raise ValueError(f"label={options.label} is for classifiers, not for this model. Omit it.")
     if isinstance(trained.model, BertModel):
         return _encoder_view(trained, options.text)
     model = Predictor(trained).text_model
@@ -184,7 +184,9 @@ def _question_view(
 ) -> View:
     text, windows = model.prepare(_item(model, options.text))
     if not windows:
-        raise ValueError("There is no token in the text, and so nothing to show.")
+        raise ValueError(
+            "There is no token in the text, and so nothing to show. Give another text."
+        )
     logits = model.logits(windows)
     found = model.choose(windows, logits)
     answer = model.named(text, windows, found)
