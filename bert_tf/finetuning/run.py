@@ -32,12 +32,12 @@ from bert_tf.training.trainer import Trainer
 logger = logging.getLogger(__name__)
 
 AnyTask = TypeVar("AnyTask", bound=ExampleTask)
-Options = TypeVar("Options", bound=FineTuningOptions)
+AnyOptions = TypeVar("AnyOptions", bound=FineTuningOptions)
 Splits = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)
-class Run(Generic[AnyTask, Options]):
+class Run(Generic[AnyTask, AnyOptions]):
     """A run with its model and data.
 
     Args:
@@ -45,7 +45,7 @@ class Run(Generic[AnyTask, Options]):
         folder: `output_dir`; for a worker that is not the chief, a temporary folder.
     """
 
-    options: Options
+    options: AnyOptions
     setup: Setup
     trainer: Trainer
     task: AnyTask
@@ -98,7 +98,7 @@ class Run(Generic[AnyTask, Options]):
         return loop.run_model(self.trainer, task, files, batch_size, label=label, lengths=lengths)
 
 
-class Program(abc.ABC, Generic[AnyTask, Options]):
+class Program(abc.ABC, Generic[AnyTask, AnyOptions]):
     """The task-specific parts of `fine_tune`.
 
     Attributes:
@@ -112,14 +112,14 @@ class Program(abc.ABC, Generic[AnyTask, Options]):
     examples: ClassVar[str] = "examples"
 
     @abc.abstractmethod
-    def read(self, options: Options, setup: Setup) -> tuple[AnyTask, Splits]:
+    def read(self, options: AnyOptions, setup: Setup) -> tuple[AnyTask, Splits]:
         """Return the task and the splits that the options need, "train" only for training."""
 
     def count(self, task: AnyTask, examples: Sequence[Any], setup: Setup) -> int:
         """Return the number of examples or windows that make an epoch."""
         return len(examples)
 
-    def label_names(self, options: Options) -> Sequence[str]:
+    def label_names(self, options: AnyOptions) -> Sequence[str]:
         """Return other names of the task's labels, which a checkpoint may use."""
         return ()
 
@@ -149,7 +149,7 @@ class Program(abc.ABC, Generic[AnyTask, Options]):
 
 
 def fine_tune(
-    program: Program, options: Options, devices: tf.distribute.Strategy | None = None
+    program: Program, options: AnyOptions, devices: tf.distribute.Strategy | None = None
 ) -> dict[str, float]:
     """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
 
@@ -169,7 +169,7 @@ def fine_tune(
     checkpoint = setup.checkpoint
     if checkpoint is not None and latest_checkpoint(options.output_dir) is None:
         known, names = known_task(checkpoint), program.label_names(options)
-        checkpoint = align_head(checkpoint, known, task, names, is_trained=options.do_train)
+        checkpoint = align_head(checkpoint, known, task, names, will_train=options.do_train)
         setup = replace(setup, checkpoint=checkpoint)
     trainer = make_trainer(setup, task, num_train_steps, num_warmup_steps)
     logger.info("%s", loop.describe_model(trainer.model))

@@ -117,7 +117,7 @@ def align_head(
     known: Task | None,
     task: Task,
     other_names: Sequence[str] = (),
-    is_trained: bool = False,
+    will_train: bool = False,
 ) -> PretrainedCheckpoint:
     """Return the checkpoint with its classifier's rows in the order of a task's labels.
 
@@ -125,7 +125,7 @@ def align_head(
         known: task of the checkpoint; None if unknown, to skip the comparison.
         task: task of the new model.
         other_names: second names of the labels of `task`, in their order.
-        is_trained: whether the model will be trained. Then a classifier for other labels is dropped, and
+        will_train: True if the model will be trained. Then a classifier for other labels is dropped, and
             that of `task` starts with random values.
 
     Raises:
@@ -139,7 +139,7 @@ def align_head(
     order = label_order(theirs, ours, other_names)
     if order is None:
         named = f"for the labels {', '.join(theirs)}, but those of the data are {', '.join(ours)}"
-        if not is_trained:
+        if not will_train:
             raise ValueError(
                 f"{checkpoint.source} is a classifier {named}. Use data with its labels, correct its "
                 "labels in task.json or `id2label` in config.json, or train with do_train."
