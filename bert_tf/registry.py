@@ -1,7 +1,7 @@
 """The types of task, and their classes in each package.
 
-A new type of task is one entry here and one file of its name in every package. Classes are named by
-module and imported on first use, so that every package may look up a type.
+A new type of task is one entry here, and a file of its name in each package that supports it.
+Classes are named by module and imported on first use, so that every package may look up a type.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TaskType:
     """A type of task, or a head without a task.
 
     Args:
-        name: in task.json and `--head`; also the name of its file in every package.
+        name: in task.json and `--head`.
         architecture: Hugging Face's class, or "".
         variables: prefixes of the names of the head's variables; whole names at the root.
         uses_pooler: True if Hugging Face's class has a pooler. Our models and the reference's always
