@@ -15,18 +15,19 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import expand_files
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.output_folder import check_foreign_files
-from bert_tf.finetuning.setup import Setup, check_same_architecture, make_trainer
+from bert_tf.finetuning.setup import TRAINING_FILE, Setup, check_same_architecture, make_trainer
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import model_files, write_files
 from bert_tf.options import TrainingOptions, check_names
+from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.trainer import Trainer as TrainingLoop
 
 Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dataset"
 
-_WRITTEN = ("training.json", "metrics.jsonl", "model_card_facts.json", "eval_results.txt")
+_WRITTEN = (TRAINING_FILE, "metrics.jsonl", FACTS_FILE, "eval_results.txt")
 
 
 class Trainer:

@@ -221,12 +221,12 @@ def _carry_over(trainer: Trainer, options: TrainingOptions) -> None:
 _SAME_TRAINING = ("optimizer", "ema_decay")
 # Options that may change, but usually by mistake.
 _NOTED = ("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze")
-_TRAINING_FILE = "training.json"
+TRAINING_FILE = "training.json"
 
 
 def check_same_training(options: TrainingOptions, folder: str) -> None:
     """Raise if the checkpoints of `folder` have another optimizer. Log other changes."""
-    path = os.path.join(folder, _TRAINING_FILE)
+    path = os.path.join(folder, TRAINING_FILE)
     if latest_checkpoint(folder) is None or not tf.io.gfile.exists(path):
         return
     there = read_json(path)
@@ -280,7 +280,7 @@ def make_optimizer(
 def note_training(options: TrainingOptions) -> None:
     """Write `training.json`, which `check_same_training` reads when the run resumes."""
     noted = _noted(options)
-    path = os.path.join(options.output_dir, _TRAINING_FILE)
+    path = os.path.join(options.output_dir, TRAINING_FILE)
     write_text(path, json.dumps(noted, indent=2) + "\n")
 
 
