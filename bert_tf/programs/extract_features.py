@@ -107,7 +107,6 @@ def extract_features(options: ExtractionOptions) -> int:
     config.check_sequence_length(options.max_seq_length)
     layers = parse_layers(options.layers, config.num_hidden_layers)
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
-    pack_line("", tokenizer, options.max_seq_length)  # raises if the length is too small
     total = count_lines(files)
     if not total:
         raise ValueError(f"{options.input_file} is empty.")
