@@ -210,7 +210,7 @@ class Predictor:
                 "embeddings: `embed`, or --task=embeddings of predict."
             )
         raise ValueError(
-            f"{trained.source} contains an encoder without a head, which cannot predict. Use its "
+            f"{trained.source} contains an encoder without a head that `predict` uses. Use its "
             "embeddings: `embed`, or --task=embeddings of predict."
         )
 
@@ -239,8 +239,9 @@ class Predictor:
 
         Args:
             items: texts or (text_a, text_b) for a classifier; (question, text) for run_squad; (text,
-                choices) for run_swag; otherwise texts. A single text is one input. A text is a str,
-                UTF-8 bytes or a string tensor. Lists may be arrays or tensors of strings.
+                choices) for run_swag; otherwise texts. A single text is one input, but a single pair
+                needs a list: [(text_a, text_b)]. A text is a str, UTF-8 bytes or a string tensor.
+                Lists may be arrays or tensors of strings.
 
         Raises:
             TypeError: an input is not a text.

@@ -110,6 +110,11 @@ class TextPreprocessor(keras.layers.Layer):
         texts = tf.zeros([0], tf.string) if no_text else tf.convert_to_tensor(texts)
         if texts.dtype != tf.string:
             raise TypeError(f"`inputs` must be strings, but are {texts.dtype.name}.")
+        if texts.shape.rank == 0 and not tf.executing_eagerly():
+            raise ValueError(
+                "`inputs` is one string, but must be a batch of strings [B]. For a dataset, call "
+                "`batch` before `map`."
+            )
         if texts.shape.rank not in (0, 1, None) and texts.shape[1:].num_elements() != 1:
             raise ValueError(f"{_PAIRS}, but `inputs` has the shape {texts.shape.as_list()}.")
         return self._tokenizer(tf.reshape(texts, [-1]))

@@ -86,8 +86,11 @@ def pack_batch_of_texts(
         found: Any
         for index, found in enumerate(values):
             if not isinstance(found, (str, bytes)):
-                kind = type(found).__name__
-                raise TypeError(f"`{name}[{index}]` must be a string, but has the type {kind}.")
+                given = type(found).__name__
+                hint = " Give the second texts as `pairs`." if isinstance(found, tuple) else ""
+                raise TypeError(
+                    f"`{name}[{index}]` must be a string, but has the type {given}.{hint}"
+                )
     if pad_to_max_length and max_length is None:
         raise ValueError("`pad_to_max_length` needs a `max_length`.")
     ids = [(tokenizer.encode(a), tokenizer.encode(b)) for a, b in zip(texts, seconds, strict=True)]

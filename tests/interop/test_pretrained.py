@@ -141,6 +141,14 @@ def test_the_preprocessor_takes_no_list_of_pairs(texts):
     assert preprocessor([["a"], ["b"]])["input_ids"].shape[0] in (1, 2)
 
 
+def test_the_preprocessor_wants_batches_and_the_tokenizer_pairs_apart():
+    preprocessor = bert_tf.TextPreprocessor(TOKENS, max_length=7)
+    with pytest.raises(ValueError, match=r"`batch` before `map`"):
+        tf.data.Dataset.from_tensor_slices(["a", "b"]).map(preprocessor)
+    with pytest.raises(TypeError, match=r"`texts\[0\]`.*tuple.*`pairs`"):
+        bert_tf.FullTokenizer(TOKENS)([("a", "b")])
+
+
 def test_the_preprocessor_may_pad_to_the_longest_of_a_batch():
     preprocessor = bert_tf.TextPreprocessor(TOKENS, max_length=64, pad_to_max_length=False)
     assert preprocessor(["a b"])["input_ids"].shape == (1, 8)
