@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from bert_tf.data.files import whole_file, write_text
 from bert_tf.interop.checkpoint import read_json
-from bert_tf.metrics.basic import lower_is_better
+from bert_tf.metrics.basic import score
 from bert_tf.model_folder import BESIDE_CHECKPOINTS
 from bert_tf.training import checkpoints
 from bert_tf.training.trainer import Trainer
@@ -43,7 +43,7 @@ class BestCheckpoint:
     """The weights of the best evaluation so far. An interrupted run resumes with its record.
 
     Args:
-        metric: name of a metric; `metrics.basic.lower_is_better` states its direction.
+        metric: name of a metric; `metrics.basic.score` knows its direction.
 
     Raises:
         ValueError: the record is for another metric.
@@ -53,7 +53,6 @@ class BestCheckpoint:
         self.metric = metric
         self.folder = os.path.join(output_dir, FOLDER)
         self._output_dir = output_dir
-        self._sign = -1.0 if lower_is_better(metric) else 1.0
         self._state: dict = {}
         path = os.path.join(self.folder, _STATE_FILE)
         if tf.io.gfile.exists(path):
@@ -82,7 +81,7 @@ class BestCheckpoint:
         if step <= self._state.get("seen", -1):
             return  # evaluated again after an interruption
         best = self._state.get("value")
-        if best is None or self._sign * value > self._sign * best:
+        if best is None or score(self.metric, value) > score(self.metric, best):
             self._state = {"metric": self.metric, "value": value, "step": step, "since": 0}
             if trainer.is_chief:
                 self._write_weights(trainer)

@@ -28,7 +28,7 @@ import tensorflow as tf
 from bert_tf.data.files import whole_file, write_text
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.output_folder import check_output_folder
-from bert_tf.metrics.basic import lower_is_better
+from bert_tf.metrics.basic import score
 from bert_tf.model_folder import BESIDE_CHECKPOINTS, read_task
 from bert_tf.report.best_run import BEST_RUN_FILE, best_of_runs, read_best_run
 from bert_tf.report.charts import table
@@ -214,13 +214,6 @@ def _check_no_other_model(options: ClassifierOptions) -> None:
         )
 
 
-def score_of(results: Mapping[str, float], metric: str) -> float:
-    """Return a score of the model; higher is better."""
-    value = results[metric]
-    value = -math.inf if math.isnan(value) else value
-    return -value if lower_is_better(metric) else value
-
-
 def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str) -> None:
     """Move the run's model to `output_dir` if it is the best so far, else remove it.
 
@@ -230,9 +223,10 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
     folder = run.options.output_dir
     if checkpoints.latest_checkpoint(folder) is None:  # decided before
         return
-    score = score_of(results, read_task(folder).best_metric)
+    metric = read_task(folder).best_metric
+    reached = score(metric, results[metric])
     best = read_best_run(output_dir)
-    if not best or best["name"] == run.name or score > best["score"]:
+    if not best or best["name"] == run.name or reached > best["score"]:
         for name in tf.io.gfile.listdir(output_dir):
             if name.startswith("model.ckpt-"):
                 tf.io.gfile.remove(os.path.join(output_dir, name))
@@ -242,7 +236,7 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
             if not is_own and not tf.io.gfile.isdir(source):
                 with whole_file(target) as temporary:
                     tf.io.gfile.copy(source, temporary, overwrite=True)
-        note = json.dumps({"name": run.name, "score": score})
+        note = json.dumps({"name": run.name, "score": reached})
         write_text(os.path.join(output_dir, BEST_RUN_FILE), note + "\n")
     for name in tf.io.gfile.listdir(folder):
         if name.startswith("model.ckpt-") or name == "checkpoint":

@@ -7,13 +7,18 @@ import math
 import numpy as np
 
 
-def lower_is_better(metric: str) -> bool:
-    """Return True if the name of a metric contains loss, perplexity or error.
+def score(metric: str, value: float) -> float:
+    """Return a metric as a score: higher is better, and NaN is the worst.
 
-    >>> [lower_is_better(name) for name in ("eval_mean_absolute_error", "eval_accuracy")]
-    [True, False]
+    Losses, perplexities and errors are better if they are lower. Their names contain that word.
+
+    >>> score("eval_mean_absolute_error", 0.5), score("eval_accuracy", 0.5)
+    (-0.5, 0.5)
     """
-    return any(word in metric for word in ("loss", "perplexity", "error"))
+    if math.isnan(value):
+        return -math.inf
+    is_lower_better = any(word in metric for word in ("loss", "perplexity", "error"))
+    return -value if is_lower_better else value
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from bert_tf.cli import with_flags
 from bert_tf.finetuning import sweep
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.classification_options import ClassifierOptions
-from bert_tf.finetuning.sweep import PAPER_GRID, parse_grid, plan, score_of
+from bert_tf.finetuning.sweep import PAPER_GRID, parse_grid, plan
 from bert_tf.report.best_run import best_of_runs
 from bert_tf.training.checkpoints import latest_checkpoint
 
@@ -77,13 +77,6 @@ def test_the_plan_is_each_setting_with_each_seed(options):
     assert runs[3].options.learning_rate == 2e-3
     assert len({run.options.output_dir for run in runs}) == 4
     assert not any(run.options.do_predict or run.options.report for run in runs)
-
-
-def test_the_smaller_error_is_the_better_score_and_nan_the_worst():
-    assert score_of({"eval_accuracy": 0.5}, "eval_accuracy") == 0.5
-    metric = "eval_mean_absolute_error"
-    assert score_of({metric: 1.0}, metric) > score_of({metric: 2.0}, metric)
-    assert score_of({"eval_f1": float("nan")}, "eval_f1") < score_of({"eval_f1": 0.0}, "eval_f1")
 
 
 def test_seeds_and_grid_need_training_and_evaluation(options):

@@ -19,6 +19,7 @@ from bert_tf.metrics.basic import (
     multi_label_f1_macro,
     multi_label_f1_micro,
     pearson,
+    score,
     sigmoid,
     softmax,
     spearman,
@@ -210,3 +211,9 @@ def test_the_sigmoid_loss_is_exact_far_from_zero():
 def test_errors_of_numbers():
     assert mean_squared_error(np.array([1.0, 3.0]), np.array([2.0, 1.0])) == 2.5
     assert mean_absolute_error(np.array([1.0, 3.0]), np.array([2.0, 1.0])) == 1.5
+
+
+@pytest.mark.parametrize("metric", ["eval_accuracy", "eval_mean_absolute_error", "eval_loss"])
+def test_the_better_value_has_the_higher_score_and_nan_the_lowest(metric):
+    better, worse = (0.9, 0.1) if metric == "eval_accuracy" else (0.1, 0.9)
+    assert score(metric, better) > score(metric, worse) > score(metric, float("nan"))
