@@ -5,5 +5,7 @@ classification.py, ..., masked_lm.py, encoder.py    one file per type of task
 other_names.py                signatures under the names of other libraries
 preprocessing.py              texts to the ids of a TF Hub encoder
 saved_model.py warmup.py      the SavedModel, the files next to it, warm-up requests
+server_versions.py            versions of TensorFlow that load them
 lite.py onnx.py               files for other runtimes
+onnx_text.py onnx_int8.py     text and 8 bits in ONNX files
 """
