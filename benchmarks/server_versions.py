@@ -40,7 +40,7 @@ from server_versions_requests import make_requests  # noqa: E402
 from bert_tf.config import BertConfig  # noqa: E402
 from bert_tf.data.files import new_folder, write_text  # noqa: E402
 from bert_tf.interop.tf1 import write_tf1  # noqa: E402
-from bert_tf.model_folder import write_model_folder  # noqa: E402
+from bert_tf.model_folder import model_files, write_files  # noqa: E402
 from bert_tf.modeling.bert import BertModel  # noqa: E402
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model  # noqa: E402
 from bert_tf.tasks.base import Task  # noqa: E402
@@ -123,7 +123,7 @@ def make_model(folder: Path, task: Task | None) -> None:
     with new_folder(str(folder), "work_dir") as temporary:
         arrays = {variable.path: variable.numpy() for variable in model.weights}
         write_tf1(os.path.join(temporary, "bert_model.ckpt"), arrays)
-        write_model_folder(temporary, config, task, vocab, True)
+        write_files(temporary, model_files(config, task, vocab, True))
 
 
 def write_exports(args: argparse.Namespace) -> list[Path]:
