@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.config import BertConfig
+from bert_tf.data.readers import read_lines
 from bert_tf.interop.checkpoint import config_from_values, read_json
 from bert_tf.interop.heads import find_head
 from bert_tf.interop.initial import read_checkpoint
@@ -63,9 +64,10 @@ class Export:
         head: type of task.
         config: architecture.
         precision: of the weights.
-        labels: in the order of the outputs; () without labels.
+        labels: in the order of the outputs, by export.json; () without labels.
         max_seq_length: longest input in tokens; None if unknown.
         tokenizer: of the files next to it; None for a Hugging Face folder, which has its own.
+        listed_labels: the lines of labels.txt, which clients read; None without the file.
     """
 
     folder: str
@@ -77,6 +79,7 @@ class Export:
     labels: tuple[str, ...]
     max_seq_length: int | None = None
     tokenizer: FullTokenizer | None = None
+    listed_labels: tuple[str, ...] | None = None
 
     @property
     def runtimes(self) -> list[str]:
@@ -148,6 +151,12 @@ def _read(folder: str, format: str) -> Export:
             "export_saved_model, or incomplete. Export it again."
         )
     facts = read_json(metadata)
+    if format == "onnx" and facts.get("custom_ops"):
+        raise ValueError(
+            f"{folder} takes text by operations of onnxruntime-extensions, but only ONNX files on ids "
+            "are compared. Omit it, and name an export of the same model with signature=tokens."
+        )
+    labels_file = os.path.join(beside, "labels.txt")
     try:
         return Export(
             folder,
@@ -159,6 +168,7 @@ def _read(folder: str, format: str) -> Export:
             tuple(facts["labels"]),
             facts["max_seq_length"],
             FullTokenizer(os.path.join(beside, "vocab.txt"), facts["do_lower_case"]),
+            tuple(read_lines(labels_file)) if os.path.isfile(labels_file) else None,
         )
     except KeyError as error:
         raise ValueError(

@@ -198,13 +198,18 @@ class OpenVino(Runtime):
         specs = self.signatures[TOKENS]["inputs"]
         given = {name: np.asarray(v, specs[name]["dtype"]) for name, v in inputs.items()}
         found = self._model(given)
-        return {port.get_any_name(): np.array(found[port]) for port in self._model.outputs}
+        return {_openvino_name(port): np.array(found[port]) for port in self._model.outputs}
 
 
 def _openvino_spec(port: Any) -> tuple[str, dict[str, Any]]:
     shape = [None if size.is_dynamic else size.get_length() for size in port.get_partial_shape()]
     dtype = np.dtype(port.get_element_type().to_dtype()).name
-    return port.get_any_name(), {"dtype": dtype, "shape": shape}
+    return _openvino_name(port), {"dtype": dtype, "shape": shape}
+
+
+def _openvino_name(port: Any) -> str:
+    """Return the name of an input or output in the file, and not that of an operation inside."""
+    return min(port.get_names(), key=lambda name: ("/" in name or ":" in name, name))
 
 
 class Transformers(Runtime):

@@ -79,7 +79,7 @@ class ExportOptions(EncoderFilesOptions):
     )
     precision: str = option(
         "Type of the weights; outputs are float32. saved_model: float32, bfloat16. tflite: float32, "
-        "float16, int8 (dynamic range). onnx: float32, int8 (dynamic range).",
+        "float16, int8 (dynamic range). onnx: float32, int8.",
         default="float32",
         choices=_PRECISIONS,
     )
@@ -90,8 +90,8 @@ class ExportOptions(EncoderFilesOptions):
         choices=("cpu", "any"),
     )
     server_version: str | None = option(
-        "TensorFlow of the server that will load a SavedModel, such as 2.19. An error if the export is "
-        "not proven there. Default: not checked; export.json names the oldest proven version.",
+        "TensorFlow of the server that will load a SavedModel, such as 2.19. An error if it is older "
+        "than the oldest proven one, which export.json names. Default: not checked.",
         default=None,
     )
     is_pair: bool | None = option(

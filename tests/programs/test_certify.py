@@ -105,6 +105,10 @@ def test_a_fault_of_an_exporter_is_found(right, fault):
     "changes, message",
     [
         ({"labels": ("good", "fair", "bad")}, "labels are good, fair, bad, but must be bad, fair"),
+        (
+            {"listed_labels": ("fair", "bad", "good")},
+            "labels of labels.txt are fair, bad, good, but",
+        ),
         ({"max_seq_length": 9}, "max_seq_length is 9, but must be 11"),
     ],
 )
