@@ -15,7 +15,8 @@ def write_inputs(folder, texts=GOLDEN["input"], vocab=GOLDEN["vocab"]):
     """Files as in the golden run; returns the options that name them."""
     for name, text in texts.items():
         data = text if isinstance(text, bytes) else text.encode()
-        (folder / name).write_bytes(data)
+        if not (folder / name).exists() or (folder / name).read_bytes() != data:
+            (folder / name).write_bytes(data)  # a manifest notes the time of the last change
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in vocab))
     return {
         "input_file": ",".join(str(folder / name) for name in texts),
