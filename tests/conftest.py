@@ -64,6 +64,8 @@ SLOW = (
     "test_prepare_corpus.py::test_the_script_does_it_and_names_what_is_wrong",
     "test_compiled_runs.py",
     "test_step.py::test_in_float16_a_step_is_about_that_of_float32",
+    "test_step.py::test_a_compiled_step_is_that_of_single_operations_dropout_included",
+    "test_keras_fit.py::test_a_classifier_learns_by_fit_on_two_devices",
     "test_tokenization.py::test_every_code_point_is_treated_as_the_rules_say",
     "test_tokenizer.py::test_every_code_point_becomes_what_full_tokenizer_says",
     "test_create_pretraining_data.py::test_the_records_do_not_depend_on_the_number_of_workers",

@@ -384,12 +384,12 @@ def _shown(item: Any) -> str:
 
 
 def _log(result: Mapping[str, Any]) -> None:
-    logger.info(
-        "%s, %s %s: %s, largest difference %.3g of at most %g",
-        result["export_dir"],
-        result["runtime"],
-        result["environment"],
-        "failed" if result["faults"] else "passed",
-        result["largest_difference"],
-        result["max_difference"],
-    )
+    difference = "nothing compared"
+    if result["signatures"]:
+        difference = (
+            f"largest difference {result['largest_difference']:.3g} "
+            f"of at most {result['max_difference']:g}"
+        )
+    runtime = " ".join(filter(None, (result["runtime"], result["environment"])))
+    verdict = "failed" if result["faults"] else "passed"
+    logger.info("%s, %s: %s, %s", result["export_dir"], runtime, verdict, difference)

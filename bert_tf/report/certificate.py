@@ -68,11 +68,11 @@ def _row(export: Mapping[str, Any]) -> Sequence[Any]:
         *_names(export),
         export["precision"],
         ", ".join(dict.fromkeys(ids)) or "-",
-        export["largest_difference"],
+        export["largest_difference"] if tallies else "-",
         export["max_difference"],
         ", ".join(dict.fromkeys(flipped)) or "-",
         next((tally["milliseconds"] for tally in tallies), "-"),
-        export["peak_memory"] / 1e6,
+        export["peak_memory"] / 1e6 if export["peak_memory"] else "-",
         sum(file["bytes"] for file in export["files"].values()) / 1e6,
         "failed" if export["faults"] else "passed",
     )

@@ -145,7 +145,7 @@ def test_an_interrupted_run_goes_on_behind_the_last_whole_file(extract, monkeypa
             )
     packed.clear()
     extract(**flags)  # everything is there
-    assert packed == [""]
+    assert packed == []
 
 
 def test_files_of_other_settings_are_made_anew(extract, tmp_path):
