@@ -13,6 +13,7 @@ TENSORBOARD = ["tensorboard>=2.19"]
 BEAM = ["apache-beam>=2.60"]
 SENTENCES = ["sentencex>=1.0.20"]
 ONNX = ["tf2onnx>=1.17", "onnx>=1.17", "onnxruntime>=1.20", "onnxruntime-extensions>=0.13"]
+OPENVINO = ["openvino>=2025.0", "nncf>=2.14"]
 TEST = [
     "pytest>=8",
     "pytest-xdist>=3.7",
@@ -75,6 +76,7 @@ setup(
         "beam": BEAM,
         "sentences": SENTENCES,
         "onnx": ONNX,
+        "openvino": OPENVINO,
         "test": TEST,
         "bench": BENCH,
     },

@@ -3,7 +3,7 @@
     python benchmarks/checkpoints.py --size=base --steps=20
 
 Trains on random examples, alternately without and with a checkpoint at the first step of the turn. The
-checkpoint is written by the thread of `Trainer.train`, or, for comparison, while training waits.
+checkpoint is written by the thread of `BatchTrainer.train`, or, for comparison, while training waits.
 """
 
 import argparse
@@ -21,10 +21,10 @@ import tensorflow as tf
 from training import PREDICTIONS, SIZES, config_of, make_batch
 
 from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import BackgroundSaver
 from bert_tf.training.optimization import AdamW
 from bert_tf.training.strategy import make_strategy
-from bert_tf.training.trainer import Trainer
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
     config = config_of(arguments.size)
     with strategy.scope():
         model, optimizer = task.build_model(config, dtype="mixed_bfloat16"), AdamW(1e-4)
-    trainer = Trainer(
+    trainer = BatchTrainer(
         model, task.losses, strategy=strategy, input_names=task.input_names, optimizer=optimizer
     )
     batch = make_batch("pretraining", arguments.batch_size, arguments.max_seq_length)

@@ -25,31 +25,31 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "serving"))
+
+import c_client
+import keras
+import numpy as np
+import tensorflow as tf
+from server_versions_client import ERROR, load, save
+from server_versions_requests import make_requests
+
+from bert_tf.config import BertConfig
+from bert_tf.data.files import new_folder, write_text
+from bert_tf.interop.tf1 import write_tf1
+from bert_tf.model_folder import model_files, write_files
+from bert_tf.modeling.bert import BertModel
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.tasks.base import Task
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.token_classification import TokenClassificationTask
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "serving")]
-
-import c_client  # noqa: E402
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import tensorflow as tf  # noqa: E402
-from server_versions_client import ERROR, load, save  # noqa: E402
-from server_versions_requests import make_requests  # noqa: E402
-
-from bert_tf.config import BertConfig  # noqa: E402
-from bert_tf.data.files import new_folder, write_text  # noqa: E402
-from bert_tf.interop.tf1 import write_tf1  # noqa: E402
-from bert_tf.model_folder import model_files, write_files  # noqa: E402
-from bert_tf.modeling.bert import BertModel  # noqa: E402
-from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model  # noqa: E402
-from bert_tf.tasks.base import Task  # noqa: E402
-from bert_tf.tasks.classification import ClassificationTask  # noqa: E402
-from bert_tf.tasks.multiple_choice import MultipleChoiceTask  # noqa: E402
-from bert_tf.tasks.pretraining import PretrainingTask  # noqa: E402
-from bert_tf.tasks.question_answering import QuestionAnsweringTask  # noqa: E402
-from bert_tf.tasks.token_classification import TokenClassificationTask  # noqa: E402
-
 LIMITS = {"float32": 1e-6, "bfloat16": 0.1}
 Key = tuple[str, str, str, str]  # model, signature, reader, precision
 MASKED = 1e6  # logits of masked positions are -1e9 and less
@@ -93,11 +93,15 @@ MODELS: dict[str, tuple[Task | None, dict]] = {
     "labels of words": (TokenClassificationTask(("NOUN", "VERB", "DET"), 32), {}),
     "multiple choice": (MultipleChoiceTask(3, 32), {}),
     "encoder": (None, {"head": "encoder", "layers": "-1,-2"}),
+    "encoder, TF Hub": (None, {"head": "encoder", "signature": "tf_hub"}),
+    "encoder, Spark NLP": (None, {"head": "encoder", "signature": "spark_nlp"}),
     "masked words": (PretrainingTask(32, 5), {"head": "masked_lm"}),
 }
-# Name of a form -> options of its export. In float32 --device=cpu and --device=any are the same form.
+# Name of a form -> options of its export, unless its model has others. In float32 --device=cpu and
+# --device=any are the same form.
 FORMS = {
     "float32": {},
+    "float32, other names": {"signature": "serving_default,tf_example,hugging_face"},
     "bfloat16": {"precision": "bfloat16"},
     "bfloat16, any": {"precision": "bfloat16", "device": "any"},
 }
@@ -142,7 +146,7 @@ def write_exports(args: argparse.Namespace) -> list[Path]:
             export_dir = folders[-1] / "1"
             if not export_dir.exists():
                 given = {"model_dir": str(model_dir), "export_dir": str(export_dir)}
-                export_saved_model(ExportOptions(**given, **options, **FORMS[form]))
+                export_saved_model(ExportOptions(**given, **FORMS[form] | options))
             if not (folders[-1] / REQUESTS).exists():
                 values = json.loads((export_dir / "assets.extra" / "export.json").read_text())
                 save(str(folders[-1] / REQUESTS), make_requests(values))

@@ -97,9 +97,9 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
     from bert_tf.data.sequence_packing import PACKED_FEATURES, pack_batch
     from bert_tf.tasks.classification import ClassificationTask
     from bert_tf.tasks.pretraining import PretrainingTask
+    from bert_tf.training.batch_trainer import BatchTrainer
     from bert_tf.training.optimization import AdamW
     from bert_tf.training.strategy import make_strategy
-    from bert_tf.training.trainer import Trainer
 
     length = arguments.max_seq_length
     if arguments.task == "classification":
@@ -111,7 +111,7 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
     policy = "mixed_bfloat16" if "bf16" in side else "float32"
     with strategy.scope():
         model, optimizer = task.build_model(config, dtype=policy), AdamW(1e-4)
-    trainer = Trainer(
+    trainer = BatchTrainer(
         model,
         task.losses,
         strategy=strategy,

@@ -9,19 +9,19 @@ import unicodedata
 
 
 def is_dropped(char: str) -> bool:
-    """Return whether cleaning removes `char`: U+0000, U+FFFD, control and format characters."""
+    """Return True if cleaning removes `char`: U+0000, U+FFFD, control and format characters."""
     if char in "\t\n\r":
         return False
     return char in "\x00\ufffd" or unicodedata.category(char) in ("Cc", "Cf")
 
 
 def is_whitespace(char: str) -> bool:
-    """Return whether `char` separates words. U+2028 and U+2029 do, as in `str.split`."""
+    """Return True if `char` separates words. U+2028 and U+2029 do, as in `str.split`."""
     return char in " \t\n\r\u2028\u2029" or unicodedata.category(char) == "Zs"
 
 
 def is_punctuation(char: str) -> bool:
-    """Return whether `char` is punctuation in Unicode, or an ASCII symbol such as "$" or "^"."""
+    """Return True if `char` is punctuation in Unicode, or an ASCII symbol such as "$" or "^"."""
     if char.isascii():
         return char.isprintable() and not (char.isalnum() or char == " ")
     return unicodedata.category(char).startswith("P")
@@ -41,7 +41,7 @@ CHINESE_BLOCKS = (
 
 
 def is_chinese_char(code_point: int) -> bool:
-    """Return whether the character is an ideograph, which is always a separate word."""
+    """Return True if the character is an ideograph, which is always a separate word."""
     return any(first <= code_point <= last for first, last in CHINESE_BLOCKS)
 
 

@@ -126,7 +126,7 @@ def with_flags(message: str, options_class: type) -> str:
 
 
 def is_user_error(error: Exception) -> bool:
-    """Return whether the input or the machine caused an error, so that its message suffices."""
+    """Return True if the input or the machine caused an error, so that its message suffices."""
     tf = sys.modules.get("tensorflow")  # not loaded: then the error is not TensorFlow's
     theirs = tuple(getattr(tf.errors, name) for name in _TENSORFLOW_USER_ERRORS) if tf else ()
     # TensorFlow raises OutOfRangeError at the maximum file size (`ulimit -f`).

@@ -176,14 +176,11 @@ def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = No
         return None
 
 
-def load_model_folder(
-    folder: str, *, preserve_special_tokens: bool = False, dtype: str | None = None
-) -> TrainedModel:
+def load_model_folder(folder: str, *, dtype: str | None = None) -> TrainedModel:
     """Load the --output_dir of a run.
 
     Args:
         folder: its path.
-        preserve_special_tokens: of the tokenizer; see `FullTokenizer`.
         dtype: precision policy, default float32.
 
     Raises:
@@ -206,9 +203,7 @@ def load_model_folder(
             f"{folder}: the checkpoint lacks {', '.join(report.missing[:3])}. Copy the folder again."
         )
     do_lower_case = True if checkpoint.do_lower_case is None else checkpoint.do_lower_case
-    tokenizer = FullTokenizer(
-        checkpoint.vocab_file, do_lower_case, preserve_special_tokens=preserve_special_tokens
-    )
+    tokenizer = FullTokenizer(checkpoint.vocab_file, do_lower_case)
     check_vocabulary(tokenizer.vocab, checkpoint.config, checkpoint.vocab_file)
     return TrainedModel(model, tokenizer, task, task.max_seq_length, folder)
 
@@ -246,7 +241,7 @@ def load_model(
 
 
 def _has_task_of_ours(folder: str) -> bool:
-    """Return whether task.json exists and does not contain a custom task."""
+    """Return True if task.json exists and does not contain a custom task."""
     path = os.path.join(folder, TASK_FILE)
     return tf.io.gfile.exists(path) and read_json(path).get("task", "") in ("", *TASK_NAMES)
 

@@ -17,7 +17,7 @@ in `bert_tf/prediction/`; this module exports them too.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,7 @@ from bert_tf.prediction.encoder import (
     SentenceEncoder,
     cosine_similarity,
 )
+from bert_tf.prediction.exported import is_exported, load_exported, text_model
 from bert_tf.prediction.masked_lm import (
     Candidate,
     MaskFiller,
@@ -85,7 +86,7 @@ def load(path: str | os.PathLike, **settings) -> Predictor:
     [{'label': '0', 'probabilities': {'0': 0.93, '1': 0.07}}]
 
     Args:
-        path: the --output_dir of a run; a SavedModel of `export`; any checkpoint for --init_checkpoint.
+        path: the --output_dir of a run; a folder of `export`; any checkpoint for --init_checkpoint.
             Hugging Face folders and hf://org/name state head, labels and problem type in config.json.
         **settings: of `Predictor`.
 
@@ -102,10 +103,10 @@ class Predictor:
     """A model on raw text.
 
     Args:
-        model: folder of a SavedModel or of a run, any checkpoint, or a model from
+        model: folder of an export or of a run, any checkpoint, or a model from
             `model_folder.load_model`.
         batch_size: sequences per batch.
-        precision: Keras precision policy, default float32; a SavedModel has its own.
+        precision: Keras precision policy, default float32; an export has its own.
         max_seq_length, doc_stride: replace the values of the training; not for a SavedModel.
         null_score_diff_threshold, n_best_size, max_answer_length: as in `QuestionAnswerer`.
 
@@ -146,16 +147,17 @@ class Predictor:
         if isinstance(model, TrainedModel):
             self._trained = with_settings(model, max_seq_length, doc_stride)
         elif is_saved_model(os.fspath(model)):
-            fixed: dict[str, Any] = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
-            fixed["precision"] = None if precision == "float32" else precision
-            for name, value in {**fixed, **self._answer_settings}.items():
-                if value is not None:
-                    raise ValueError(
-                        f"{model} is a SavedModel, whose `{name}` was fixed by the export. Omit it, or "
-                        "name the folder that was exported."
-                    )
-            self._saved_folder = os.fspath(model)
+            lengths = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
+            fixed = {"precision": precision, **lengths, **self._answer_settings}
+            self._saved_folder = _checked_export(os.fspath(model), "a SavedModel", fixed)
             self._saved = load_saved_model(self._saved_folder, batch_size)
+            return
+        elif is_exported(os.fspath(model)):
+            fixed = {"precision": precision}
+            self._saved_folder = _checked_export(os.fspath(model), "an export", fixed)
+            trained = with_settings(load_exported(self._saved_folder), max_seq_length, doc_stride)
+            self._check_answer_settings(trained)
+            self._saved = text_model(trained, batch_size=batch_size, **self._answer_settings)
             return
         else:
             self._trained = load_model(
@@ -164,13 +166,7 @@ class Predictor:
                 max_seq_length=max_seq_length,
                 doc_stride=doc_stride,
             )
-        task = self._trained.task
-        for name, value in self._answer_settings.items():
-            if task is None or task.name != "question_answering":
-                raise ValueError(
-                    f"{name} is {value}, but it is for question_answering, unlike "
-                    f"{self._trained.source}. Omit it."
-                )
+        self._check_answer_settings(self._trained)
 
     @property
     def model(self) -> keras.Model:
@@ -265,8 +261,28 @@ class Predictor:
 
     def _weights(self) -> TrainedModel:
         if self._trained is None:
+            kind = "a SavedModel" if is_saved_model(self._saved_folder) else "an export"
             raise ValueError(
-                f"{self._saved_folder} is a SavedModel, which supports only its exported function. Name "
-                "the folder that was exported."
+                f"{self._saved_folder} is {kind}, which supports only its exported function. Name the "
+                "folder that was exported."
             )
         return self._trained
+
+    def _check_answer_settings(self, trained: TrainedModel) -> None:
+        for name, value in self._answer_settings.items():
+            if trained.task is None or trained.task.name != "question_answering":
+                raise ValueError(
+                    f"{name} is {value}, but it is for question_answering, unlike {trained.source}. "
+                    "Omit it."
+                )
+
+
+def _checked_export(folder: str, kind: str, fixed: Mapping[str, Any]) -> str:
+    """Return the folder; raise ValueError if a setting that the export fixed is given."""
+    for name, value in fixed.items():
+        if value is not None and (name, value) != ("precision", "float32"):
+            raise ValueError(
+                f"{folder} is {kind}, whose `{name}` was fixed by the export. Omit it, or name the "
+                "folder that was exported."
+            )
+    return folder

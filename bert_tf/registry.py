@@ -58,7 +58,7 @@ class TaskType:
         return load(names) if names else None
 
     def owns(self, variable: str) -> bool:
-        """Return whether a variable belongs to this head."""
+        """Return True if a variable belongs to this head."""
         return variable in self.variables or variable.startswith(
             tuple(start for start in self.variables if "/" in start)
         )

@@ -35,7 +35,7 @@ class TextPreprocessor(keras.layers.Layer):
         vocabulary: WordPieces in the order of their ids.
         max_length: S, tokens with [CLS] and [SEP]; longer texts are truncated as in `FullTokenizer`.
         do_lower_case: lower-case and strip accents, as for the uncased models.
-        pad_to_max_length: whether S is always `max_length`. If False, S is the longest of the batch,
+        pad_to_max_length: True if S is always `max_length`. If False, S is the longest of the batch,
             rounded up to a multiple of 8 or 16.
 
     Call arguments:

@@ -1,4 +1,4 @@
-r"""Export a model for serving: a SavedModel that takes text, or a TFLite or ONNX file that takes ids.
+r"""Export a model for serving: a SavedModel that takes text, or files of other runtimes on ids.
 
 python run_scripts/export_saved_model.py --model_dir=mrpc_output --export_dir=served/mrpc/1
 python run_scripts/export_saved_model.py --model_dir=mrpc_output --export_dir=served/mrpc/2 \

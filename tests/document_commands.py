@@ -91,6 +91,7 @@ NOT_RUN = (
         module="safetensors",
     ),
     NotRun(r"--format=onnx", "needs the extra [onnx]", module="tf2onnx"),
+    NotRun(r"--format=openvino|--model_dir=openvino/", "needs the extra [openvino]", module="nncf"),
     NotRun(r"^import .*onnxruntime", "needs onnxruntime", module="onnxruntime_extensions"),
     NotRun(r"^import openvino", "needs openvino, and ids"),
     NotRun(r"^docker run |^curl |^import grpc", "no TensorFlow Serving is there"),

@@ -98,12 +98,6 @@ def test_a_run_that_knows_no_vocabulary_and_case_writes_neither(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bert_config.json", "task.json"]
 
 
-def test_special_tokens_are_kept_whole_on_demand(tmp_path):
-    write_folder(tmp_path)
-    loaded = load_model_folder(str(tmp_path), preserve_special_tokens=True)
-    assert loaded.tokenizer.tokenize("Hund [MASK]") == ["Hund", "[MASK]"]
-
-
 def test_the_precision_is_the_one_asked_for(tmp_path):
     write_folder(tmp_path)
     loaded = load_model_folder(str(tmp_path), dtype="mixed_bfloat16")

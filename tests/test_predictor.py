@@ -118,7 +118,7 @@ def test_each_mask_has_its_own_tokens_in_the_order_of_the_text(filler):
 
 
 def test_probabilities_are_those_of_the_model_at_the_mask(filler, pretrained):
-    trained = load_model_folder(str(pretrained), preserve_special_tokens=True)
+    trained = load_model_folder(str(pretrained))
     tokens = ["[CLS]", "the", "[MASK]", "cat", "[SEP]"]
     ids = np.array([trained.tokenizer.convert_tokens_to_ids(tokens)])
     inputs = {"input_ids": ids, "masked_lm_positions": np.array([[2]])}

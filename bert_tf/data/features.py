@@ -2,7 +2,6 @@
 
 * `encode_example`, in bulk `example_bytes.encode_columns`: a serialized `tf.train.Example`
 * `parse_examples`: the parser of a batch
-* `keras_inputs`: Keras inputs
 * `split`: `(x, y, sample_weight)` for `Model.fit`
 * `trim_padding`: a batch without needless padding
 
@@ -14,13 +13,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
-
-if TYPE_CHECKING:
-    import keras
 
 DTYPES = ("int32", "float32")
 ROLES = ("input", "label", "weight", "id")
@@ -170,18 +166,6 @@ def parse_examples(
         return {spec.name: tf.cast(parsed[spec.name], spec.dtype) for spec in specs}
 
     return parse
-
-
-def keras_inputs(specs: Sequence[FeatureSpec]) -> dict[str, keras.KerasTensor]:
-    """Return one `keras.Input` per feature of the role "input", by name."""
-    import keras
-
-    check_specs(specs)
-    return {
-        spec.name: keras.Input(spec.shape, dtype=spec.dtype, name=spec.name)
-        for spec in specs
-        if spec.role == "input"
-    }
 
 
 def split(

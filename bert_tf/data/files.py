@@ -89,7 +89,7 @@ def whole_file(path: str | os.PathLike) -> Iterator[str]:
 
 
 def _is_stream(path: str) -> bool:
-    """Return whether `path` is a device, a pipe, or an open file such as /dev/stdout."""
+    """Return True if `path` is a device, a pipe, or an open file such as /dev/stdout."""
     if not os.path.exists(path) or os.path.isdir(path):
         return False
     if not stat.S_ISREG(os.stat(path).st_mode):

@@ -23,7 +23,7 @@ _ONLY_INSIDE = {"iob2": "I", "iob1": "B"}  # only directly after an entity of th
 
 
 def is_label(text: str) -> bool:
-    """Return whether `text` is O, or B, I, E or S with a type, such as B-PER.
+    """Return True if `text` is O, or B, I, E or S with a type, such as B-PER.
 
     >>> [is_label(text) for text in ("O", "B-PER", "I-creative-work", "B-", "NN", "o")]
     [True, True, True, False, False, False]
@@ -38,7 +38,7 @@ def entity_type(label: str) -> str:
 
 
 def marks_entities(labels: Collection[str]) -> bool:
-    """Return whether labels mark entities: B- or I- occurs, or all are O, S- or E-.
+    """Return True if labels mark entities: B- or I- occurs, or all are O, S- or E-.
 
     >>> [marks_entities(labels) for labels in (["B-PER", "NN"], ["O"], ["NN", "O"])]
     [True, True, False]

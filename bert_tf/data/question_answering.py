@@ -199,7 +199,7 @@ def examples_to_train(
     `answer_start` may be wrong by up to two characters.
 
     Args:
-        version_2_with_negative: whether a question may have no answer.
+        version_2_with_negative: True if a question may have no answer.
         findings: gets the questions that were left out or corrected.
 
     Raises:

@@ -152,7 +152,7 @@ def read_tsv(path: str | os.PathLike, *, quoted: bool = False) -> Iterator[Row]:
     """Yield the rows of a tab-separated file, with the header. Empty lines are skipped.
 
     Args:
-        quoted: whether '"' may enclose a column, as in CSV. In GLUE it may not: '"' is an ordinary
+        quoted: True if '"' may enclose a column, as in CSV. In GLUE it may not: '"' is an ordinary
             character.
 
     Source: google-research/bert, run_classifier.py, `DataProcessor._read_tsv`.
@@ -180,9 +180,9 @@ def read_table(
     Args:
         format: "tsv" or "csv", whose first line names the columns, or "jsonl", one JSON object per
             line. None infers it from the file name.
-        quoted: whether '"' may enclose a column, which may then contain separators and line ends.
+        quoted: True if '"' may enclose a column, which may then contain separators and line ends.
             None means for CSV, not for TSV.
-        header: whether the first line of TSV and CSV names the columns. Otherwise their names are
+        header: True if the first line of TSV and CSV names the columns. Otherwise their names are
             "0", "1" and so on.
         separator: of the columns, a character or one of SEPARATORS. None means a comma in CSV and a
             tab in TSV.

@@ -21,7 +21,7 @@ from bert_tf.interop.checkpoint import read_json
 from bert_tf.metrics.basic import score
 from bert_tf.model_folder import BESIDE_CHECKPOINTS
 from bert_tf.training import checkpoints
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.batch_trainer import BatchTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class BestCheckpoint:
         """Evaluations in a row without a better value."""
         return self._state.get("since", 0)
 
-    def offer(self, results: Mapping[str, float], trainer: Trainer) -> None:
+    def offer(self, results: Mapping[str, float], trainer: BatchTrainer) -> None:
         """Keep the trainer's weights if `results`, an evaluation of them, are the best so far.
 
         Raises:
@@ -98,7 +98,7 @@ class BestCheckpoint:
         if trainer.is_chief:
             write_text(os.path.join(self.folder, _STATE_FILE), json.dumps(self._state) + "\n")
 
-    def _write_weights(self, trainer: Trainer) -> None:
+    def _write_weights(self, trainer: BatchTrainer) -> None:
         variables = checkpoints.training_variables(trainer.model)
         variables[checkpoints.GLOBAL_STEP] = np.int64(trainer.step)
         checkpoints.save_checkpoint(self.folder, variables, trainer.step, keep_max=1)

@@ -23,7 +23,7 @@ from bert_tf.options import TrainingOptions, check_names
 from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.trainer import Trainer as TrainingLoop
+from bert_tf.training.batch_trainer import BatchTrainer
 
 Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dataset"
 
@@ -97,7 +97,7 @@ class Trainer:
             tokenizer = load_tokenizer(None, None, checkpoint, self._config)
         self.tokenizer = tokenizer
         check_foreign_files(self._options.output_dir, _WRITTEN, self._files())
-        self._loop: TrainingLoop = make_trainer(
+        self._loop: BatchTrainer = make_trainer(
             Setup(self._options, devices, checkpoint, self._config, task.max_seq_length),
             task,
             num_train_steps,

@@ -1,4 +1,4 @@
-"""Training and evaluation on record files, with a Trainer made by setup.py."""
+"""Training and evaluation on record files, with a BatchTrainer made by setup.py."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from bert_tf.options import TrainingOptions
 from bert_tf.report.model_card import write_card, write_training_card
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
+from bert_tf.training.batch_trainer import BatchTrainer, StopTraining
 from bert_tf.training.progress import Speed
 from bert_tf.training.strategy import choose_precision
-from bert_tf.training.trainer import StopTraining, Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 LENGTHS = ("full", "trimmed", "bucketed", "packed")
 
 
-def folder_to_write(trainer: Trainer, output_dir: str) -> str:
+def folder_to_write(trainer: BatchTrainer, output_dir: str) -> str:
     """Return `output_dir`; in a worker that is not the chief, a temporary folder."""
     if trainer.is_chief:
         return output_dir
@@ -61,7 +61,7 @@ def _scratch_folder() -> str:
 
 
 def train(
-    trainer: Trainer,
+    trainer: BatchTrainer,
     task: Task,
     files: Sequence[str] | tf.data.Dataset,
     options: TrainingOptions,
@@ -181,7 +181,7 @@ class _Evaluations:
     """Evaluations during training. They keep the best weights, and may end the training early."""
 
     def __init__(
-        self, trainer: Trainer, task: Task, options: TrainingOptions, evaluate, folder: str
+        self, trainer: BatchTrainer, task: Task, options: TrainingOptions, evaluate, folder: str
     ):
         self._trainer = trainer
         self._evaluate = evaluate
@@ -224,7 +224,7 @@ class _Evaluations:
         return self._last[1]
 
 
-def describe(trainer: Trainer, options: TrainingOptions) -> str:
+def describe(trainer: BatchTrainer, options: TrainingOptions) -> str:
     """Return one line for the log: devices, batch of each, precision."""
     devices = strategy.describe(trainer.strategy, options.train_batch_size)
     found, why = choose_precision(), ""
@@ -237,7 +237,7 @@ def describe(trainer: Trainer, options: TrainingOptions) -> str:
 
 
 def run_model(
-    trainer: Trainer,
+    trainer: BatchTrainer,
     task: Task,
     files: Sequence[str] | tf.data.Dataset,
     batch_size: int,
@@ -295,7 +295,7 @@ def _check_set_size(files: Sequence[str], options: TrainingOptions) -> None:
         )
 
 
-def _check_packable(options: TrainingOptions, trainer: Trainer) -> None:
+def _check_packable(options: TrainingOptions, trainer: BatchTrainer) -> None:
     replicas = trainer.strategy.num_replicas_in_sync
     if options.train_batch_size % replicas:
         raise ValueError(
@@ -305,7 +305,7 @@ def _check_packable(options: TrainingOptions, trainer: Trainer) -> None:
         )
 
 
-def _possible_lengths(lengths: str, trainer: Trainer) -> str:
+def _possible_lengths(lengths: str, trainer: BatchTrainer) -> str:
     if lengths not in LENGTHS:
         raise ValueError(f"`lengths` is {lengths!r}, but must be one of {', '.join(LENGTHS)}.")
     if not strategy.needs_static_shapes(trainer.strategy):

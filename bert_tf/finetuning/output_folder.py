@@ -7,14 +7,16 @@ from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 
+from bert_tf.finetuning.setup import TRAINING_FILE
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.model_folder import TASK_FILE
 from bert_tf.options import TrainingOptions
+from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.glue import GLUE_TASKS
 
 # Flag -> names of files that a program writes with it, in addition to those of model_folder.py.
 WRITTEN = {
-    "do_train": ("train.tf_record", "training.json", "metrics.jsonl", "model_card_facts.json"),
+    "do_train": ("train.tf_record", TRAINING_FILE, "metrics.jsonl", FACTS_FILE),
     "do_eval": (
         *("eval.tf_record", "eval_mismatched.tf_record", "eval_results.txt", "eval_report.txt"),
         *("eval_predictions.txt", "eval_predictions.jsonl", "report.html"),
@@ -30,8 +32,8 @@ WRITTEN = {
 }
 
 # Signs of a run of bert_tf or of the original: names of files, and keys in JSON files.
-_FILES_OF_RUNS = ("model.ckpt-*.index", "*.tf_record.json")
-_NOTES_OF_RUNS = {TASK_FILE: "task", "training.json": "optimizer"}
+_RUN_FILES = ("model.ckpt-*.index", "*.tf_record.json")
+_RUN_KEYS = {TASK_FILE: "task", TRAINING_FILE: "optimizer"}
 
 
 def check_output_folder(options: TrainingOptions, contents: Mapping[str, str]) -> None:
@@ -72,9 +74,9 @@ def check_foreign_files(folder: str, names: Collection[str], contents: Mapping[s
 
 
 def _is_of_a_run(folder: str, there: list[str]) -> bool:
-    if any(fnmatch.filter(there, pattern) for pattern in _FILES_OF_RUNS):
+    if any(fnmatch.filter(there, pattern) for pattern in _RUN_FILES):
         return True
-    for name, key in _NOTES_OF_RUNS.items():
+    for name, key in _RUN_KEYS.items():
         try:
             if name in there and key in read_json(tf.io.gfile.join(folder, name)):
                 return True

@@ -25,9 +25,9 @@ from bert_tf.model_folder import known_task, model_files, write_files
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.strategy import is_chief
-from bert_tf.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class Run(Generic[AnyTask, AnyOptions]):
 
     options: AnyOptions
     setup: Setup
-    trainer: Trainer
+    trainer: BatchTrainer
     task: AnyTask
     splits: Splits
     folder: str

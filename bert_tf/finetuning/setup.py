@@ -1,4 +1,4 @@
-"""Setup: values that a run resolves once from its options, and the Trainer made from them.
+"""Setup: values that a run resolves once from its options, and the BatchTrainer made from them.
 
 A run resumes from the checkpoints in `output_dir`. Otherwise it starts with the weights of
 `init_checkpoint` (with `init_optimizer` also its moments and step), or with random weights.
@@ -27,11 +27,11 @@ from bert_tf.options import TrainingOptions
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import folder_lock, latest_checkpoint
 from bert_tf.training.optimization import OPTIMIZERS, freeze, layer_learning_rate_factors
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.strategy import is_chief
-from bert_tf.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -149,8 +149,8 @@ def trained_task(
 
 def make_trainer(
     setup: Setup, task: Task, num_train_steps: int = 0, num_warmup_steps: int = 0
-) -> Trainer:
-    """Return a Trainer with its weights in place.
+) -> BatchTrainer:
+    """Return a BatchTrainer with its weights in place.
 
     Args:
         num_train_steps: 0 for a model that is only evaluated.
@@ -175,7 +175,7 @@ def make_trainer(
             check_writable(options.output_dir)
             with folder_lock(options.output_dir):
                 pass  # detect another run in the folder before replacing files
-    trainer = Trainer(
+    trainer = BatchTrainer(
         model,
         task.losses,
         strategy=devices,
@@ -203,7 +203,7 @@ def make_trainer(
     return trainer
 
 
-def _carry_over(trainer: Trainer, options: TrainingOptions) -> None:
+def _carry_over(trainer: BatchTrainer, options: TrainingOptions) -> None:
     """Load the weights, moments and step of another run."""
     folder = options.init_checkpoint
     check_same_training(options, folder)
@@ -244,7 +244,7 @@ def check_same_training(options: TrainingOptions, folder: str) -> None:
             "init_checkpoint."
         )
     for name, text in changed.items():
-        logger.warning("The run resumes with a change: --%s: %s", name, text)
+        logger.warning("The run resumes with a change: %s: %s", name, text)
 
 
 def make_optimizer(

@@ -53,7 +53,7 @@ _GRID_FIELDS = {
     "max_seq_length": int,
 }
 # Flags that may differ between two commands on the same runs.
-_NOT_OF_A_RUN = (
+_SWEEP_ONLY = (
     *("output_dir", "do_predict", "predict_file", "predict_batch_size", "report", "seeds", "grid"),
     *("feature_cache_dir", "num_workers", "num_threads", "license"),
 )
@@ -185,7 +185,7 @@ def run_all(
 
 
 def _flags(options: ClassifierOptions) -> dict[str, Any]:
-    return {name: v for name, v in asdict(options).items() if name not in _NOT_OF_A_RUN}
+    return {name: v for name, v in asdict(options).items() if name not in _SWEEP_ONLY}
 
 
 def _completed(run: PlannedRun) -> dict[str, float]:

@@ -27,7 +27,7 @@ from bert_tf.tasks.token_classification import TokenClassificationTask
 
 logger = logging.getLogger(__name__)
 
-_OF_ALL_TYPES = (
+_OVERALL = (
     "global_step",
     *(f"eval_{n}" for n in ("f1", "precision", "recall", "accuracy", "f1_macro", "loss")),
 )
@@ -90,7 +90,7 @@ def evaluate(run: NerRun, sentences: Sequence[Sentence]) -> dict[str, float]:
         sections = make(sentences, actual, predicted, task.scores(kept))
         what = "Labels" if task.word_labels else "Entities"
         title = f"{what} of {os.path.basename(sentences[0].file)}"
-        of_all = {name: value for name, value in results.items() if name in _OF_ALL_TYPES}
+        of_all = {name: value for name, value in results.items() if name in _OVERALL}
         words = np.array([label for labels in actual for label in labels])
         of_all |= {"sentences": len(sentences), "words": len(words)}
         of_all["eval_accuracy_of_largest_class"] = largest_class(words)

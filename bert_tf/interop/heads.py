@@ -64,7 +64,7 @@ def select(
 
     Args:
         known: all valid names of a BERT and its heads.
-        drop_others: whether to allow other variables.
+        drop_others: True to allow other variables.
 
     Raises:
         ValueError: the encoder is incomplete, or other variables exist without `drop_others`.

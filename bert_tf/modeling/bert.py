@@ -15,6 +15,7 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.attention import attention_bias
+from bert_tf.modeling.bilstm import bidirectional_lstm
 from bert_tf.modeling.embeddings import Embeddings, truncated_normal
 from bert_tf.modeling.heads import gather_positions
 from bert_tf.modeling.inputs import checked_inputs
@@ -143,7 +144,7 @@ class BertModel(ConfiguredModel):
             A packed batch (data/sequence_packing.py) has rows [R, L] of several examples in
             `input_ids`, `segment_ids`, `position_ids` and `sequence_ids`. Its `packed_positions`
             and `input_mask` are [B, S], by example.
-        training: whether dropout is active.
+        training: True if dropout is active.
 
     Returns:
         dict of tensors.
@@ -177,13 +178,7 @@ class BertModel(ConfiguredModel):
             for index in range(config.num_hidden_layers)
         ]
         self.bilstm = [
-            keras.layers.Bidirectional(
-                keras.layers.LSTM(
-                    config.hidden_size // 2, return_sequences=True, dtype=policy, name="lstm"
-                ),
-                name=f"bilstm_{index}",
-                dtype=policy,
-            )
+            bidirectional_lstm(config.hidden_size // 2, f"bilstm_{index}", policy)
             for index in range(config.num_bilstm_layers)
         ]
         self.pooler = keras.layers.Dense(

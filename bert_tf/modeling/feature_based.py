@@ -15,6 +15,7 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.bert import BertModel, ConfiguredModel
+from bert_tf.modeling.bilstm import bidirectional_lstm
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.inputs import checked_inputs
 
@@ -117,14 +118,7 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
             feature_layers, config.num_hidden_layers, name="features", dtype=policy
         )
         # Not "layer_0", the name of the encoder's first layer.
-        self.bilstm = [
-            keras.layers.Bidirectional(
-                keras.layers.LSTM(units, return_sequences=True, dtype=policy, name="lstm"),
-                name=f"bilstm_{index}",
-                dtype=policy,
-            )
-            for index in range(2)
-        ]
+        self.bilstm = [bidirectional_lstm(units, f"bilstm_{index}", policy) for index in range(2)]
         self.dropout = Dropout(dropout, name="bilstm_dropout", dtype=policy)
         self.classifier = keras.layers.Dense(num_labels, name="classifier", dtype=policy)
         self._build_parts()

@@ -49,7 +49,7 @@ def fused_parts(used: bool) -> Iterator[None]:
 
 
 def are_used() -> bool:
-    """Return whether the call is within `fused_parts(True)`."""
+    """Return True if the call is within `fused_parts(True)`."""
     return getattr(_SCOPE, "used", False)
 
 

@@ -90,9 +90,9 @@ class ClassificationHead(Head):
     as in the reference's run_classifier.py.
     """
 
-    def __init__(self, config: BertConfig, num_labels: int, dropout: float = 0.1, **kwargs):
+    def __init__(self, config: BertConfig, num_labels: int, **kwargs):
         super().__init__(config, num_outputs=num_labels, **kwargs)
-        self.dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy)
+        self.dropout = Dropout(0.1, name="dropout", dtype=self.dtype_policy)
         self.dropout.build((None, config.hidden_size))
 
     def call(self, hidden, training=False):

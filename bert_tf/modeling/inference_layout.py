@@ -15,15 +15,21 @@ Shapes: R rows (B*S), H hidden.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import keras
 from keras import ops
 
 if keras.config.backend() == "tensorflow":
     import tensorflow as tf
+
+if TYPE_CHECKING:
+    from bert_tf.modeling.quantized import QuantizedAffine
+
+Layout = Literal["plain", "onednn", "formula"]
 
 # TensorFlow's variable to make oneDNN pack each kernel once instead of in every product. It is read
 # when the first product is computed.
@@ -51,23 +57,25 @@ def check_no_kept_kernels() -> None:
 
 @dataclass(frozen=True, eq=False)
 class Affine:
-    """x W + b with a kernel [in, out], or [out, in] if `transposed`."""
+    """x W + b (+ addend) with a kernel [in, out], or [out, in] if `transposed`."""
 
     kernel: keras.Variable
     bias: keras.Variable
     transposed: bool = False
 
-    def __call__(self, inputs):
+    def __call__(self, inputs, addend=None):
         kernel, bias = ops.convert_to_tensor(self.kernel), ops.convert_to_tensor(self.bias)
-        if not self.transposed:
-            return ops.add(ops.matmul(inputs, kernel), bias)
-        return tf.nn.bias_add(tf.matmul(inputs, kernel, transpose_b=True), bias)
+        if self.transposed:
+            outputs = tf.nn.bias_add(tf.matmul(inputs, kernel, transpose_b=True), bias)
+        else:
+            outputs = ops.add(ops.matmul(inputs, kernel), bias)
+        return outputs if addend is None else outputs + addend
 
 
 class Dense(keras.layers.Dense):
     """Keras' Dense, computed by `affine` on [R, in] once that is set."""
 
-    affine: Affine | None = None
+    affine: Affine | QuantizedAffine | None = None
 
     def call(self, inputs, training=None):
         if self.affine is None:
@@ -79,19 +87,18 @@ class LayerNorm(keras.layers.LayerNormalization):
     """Keras' LayerNormalization over the last axis.
 
     Attributes:
-        in_one_operation: compute it as one batch normalization.
-        as_formula: compute it by the formula, operation for operation, which runtimes of ONNX fuse.
+        layout: "onednn" computes one batch normalization; "formula" computes the formula, operation for
+            operation, which runtimes fuse.
     """
 
-    in_one_operation = False
-    as_formula = False
+    layout: Layout = "plain"
 
     def call(self, inputs):
-        if self.as_formula:
-            centered = inputs - ops.mean(inputs, axis=-1, keepdims=True)
-            variance = ops.mean(ops.power(centered, 2.0), axis=-1, keepdims=True)
+        if self.layout == "formula":  # OpenVINO fuses it only if the axes are a list
+            centered = inputs - ops.mean(inputs, axis=(-1,), keepdims=True)
+            variance = ops.mean(ops.power(centered, 2.0), axis=(-1,), keepdims=True)
             return centered / ops.sqrt(variance + self.epsilon) * self.gamma + self.beta
-        if not self.in_one_operation:
+        if self.layout == "plain":
             return super().call(inputs)
         size, shape = self.gamma.shape[0], tf.shape(inputs)
         rows = tf.size(inputs) // size
@@ -118,44 +125,78 @@ def in_shape_of(example, inputs):
     return ops.reshape(inputs, ops.shape(example))
 
 
+@dataclass(frozen=True)
+class Product:
+    """A product of the encoder.
+
+    Args:
+        layer: its `affine` computes the product, if set.
+        dense: Keras' layers with its weights; three for query, key and value.
+    """
+
+    layer: Any
+    dense: Sequence[keras.layers.Dense]
+
+    def joined(self, transposed: bool = False) -> Affine:
+        """Return the layers as one product in new variables."""
+        return _joined(self.dense, transposed)
+
+
+def products(model: keras.Model) -> dict[str, Product]:
+    """Return the products of the encoder by name, in the order of their computation.
+
+    Args:
+        model: a BERT with or without a head.
+    """
+    found = {}
+    for number, block in enumerate(getattr(model, "bert", model).encoder_layers):
+        attention = block.self_attention
+        joined = (attention.query, attention.key, attention.value)
+        found[f"layer_{number}/query_key_value"] = Product(attention, joined)
+        for name, dense in (
+            ("attention_output", block.attention_output.dense),
+            ("intermediate", block.intermediate),
+            ("output", block.feed_forward_output.dense),
+        ):
+            found[f"layer_{number}/{name}"] = Product(dense, (dense,))
+    return found
+
+
 def prepare_to_answer(
-    model: keras.Model, *, for_onednn: bool, for_onnx: bool = False
+    model: keras.Model,
+    layout: Layout = "plain",
+    quantized: Mapping[str, QuantizedAffine] | None = None,
 ) -> list[keras.Variable]:
     """Change a model for faster inference. It can no longer be trained or saved.
 
     Args:
         model: a BERT with or without a head.
-        for_onednn: whether TensorFlow will run it on a CPU in bfloat16. Otherwise only query, key and
-            value are joined, which helps every runtime.
-        for_onnx: whether the graph will be converted to ONNX, so LayerNorms are the formula.
+        layout: "plain" only joins query, key and value, which helps every runtime. "onednn" is for
+            TensorFlow on a CPU in bfloat16. "formula" is "plain" with LayerNorms as their formula, for
+            converters to ONNX and OpenVINO.
+        quantized: name in `products` -> its replacement in 8-bit integers.
 
     Returns:
         The variables that the model now uses.
     """
-    bert = getattr(model, "bert", model)
+    bert, quantized = getattr(model, "bert", model), quantized or {}
     replaced: set[int] = set()
     added: list[keras.Variable] = []
-
-    def replace(layers: Sequence[keras.layers.Dense]) -> Affine:
-        affine = _joined(layers, transposed=for_onednn)
-        replaced.update(id(variable) for layer in layers for variable in layer.weights)
-        added.extend([affine.kernel, affine.bias])
-        return affine
-
-    def set_norm(norm: LayerNorm) -> None:
-        norm.in_one_operation, norm.as_formula = for_onednn, for_onnx
-
-    set_norm(bert.embeddings.layer_norm)
+    for name, product in products(model).items():
+        affine: Affine | QuantizedAffine | None = quantized.get(name)
+        if name in quantized:
+            if quantized[name].fused:
+                product.layer.activation = keras.activations.linear
+        elif layout == "onednn" or len(product.dense) > 1:
+            affine = product.joined(transposed=layout == "onednn")
+        product.layer.affine = affine
+        if affine is not None:
+            replaced.update(id(variable) for layer in product.dense for variable in layer.weights)
+            added.extend([affine.kernel, affine.bias])
     for block in bert.encoder_layers:
-        attention, halves = (
-            block.self_attention,
-            (block.attention_output, block.feed_forward_output),
-        )
-        attention.affine = replace([attention.query, attention.key, attention.value])
-        for half in halves:
-            set_norm(half.layer_norm)
-        for dense in (block.intermediate, *(half.dense for half in halves)):
-            dense.affine = replace([dense]) if for_onednn else None
+        for half in (block.attention_output, block.feed_forward_output):
+            half.layer_norm.layout = layout
+    bert.embeddings.layer_norm.layout = layout
     return [variable for variable in model.weights if id(variable) not in replaced] + added
 
 

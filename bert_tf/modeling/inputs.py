@@ -29,7 +29,7 @@ def checked_inputs(
 
     Raises:
         TypeError: the inputs are not a dict, or ids are not integers.
-        ValueError: an input is unknown, missing, or given under two names.
+        ValueError: an input is unknown, missing, or given under two names, or has one axis.
     """
     if not isinstance(inputs, Mapping):
         raise TypeError(
@@ -72,5 +72,10 @@ def _checked_type(name: str, ours: str, value: Any) -> Any:
         raise TypeError(
             f'`{name}` is {dtype}, but must be integers. Cast it to int32, or pass dtype="int32" '
             "to keras.Input."
+        )
+    if len(tensor.shape) < 2:
+        raise ValueError(
+            f"`{name}` has the shape {tuple(tensor.shape)}, but must be [batch, sequence]. Write "
+            "[ids] for one sequence."
         )
     return tensor

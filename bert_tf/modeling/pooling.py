@@ -43,7 +43,7 @@ def sentence_embedding(outputs: Mapping[str, Any], input_mask, pooling: str):
     if pooling == "cls":
         return ops.cast(outputs["sequence_output"][:, 0], "float32")
     layers = outputs["all_encoder_layers"][-POOLINGS[pooling] :]
-    weights = ops.cast(input_mask, "float32")[:, :, None]  # [B, S, 1]
+    weights = ops.expand_dims(ops.cast(input_mask, "float32"), 2)  # as a slice TFLite has no op
     count = ops.maximum(ops.sum(weights, axis=1), 1.0)
     means = [ops.sum(ops.cast(layer, "float32") * weights, axis=1) / count for layer in layers]
     return ops.concatenate(means, axis=-1)

@@ -52,8 +52,11 @@ class ResidualOutput(keras.layers.Layer):
                 rate=self.dropout.rate,
                 epsilon=self.layer_norm.epsilon,
             )
-        outputs = self.dropout(self.dense(inputs), training=training)
-        outputs = self.layer_norm(outputs + residual)
+        if self.dense.affine is not None:  # for inference
+            outputs = self.dense.affine(inputs, residual)
+        else:
+            outputs = self.dropout(self.dense(inputs), training=training) + residual
+        outputs = self.layer_norm(outputs)
         return outputs, outputs
 
 

@@ -28,7 +28,7 @@ class LabelModel(TextModel):
     Attributes:
         labels: in the order of the probabilities; empty for a regression.
         problem_type: "single_label", "multi_label" or "regression".
-        is_pair: whether inputs are pairs of sentences; None if unknown, so that both are accepted.
+        is_pair: True if inputs are pairs of sentences; None if unknown, so that both are accepted.
     """
 
     labels: Sequence[str]

@@ -35,10 +35,17 @@ FORMAT_RUNTIMES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "saved_model": {"saved_model": ("tensorflow",)},
     "tflite": {"tflite": ("tensorflow",)},
     "onnx": {"onnx": ("onnxruntime",), "openvino": ("openvino",)},
+    "openvino": {"openvino": ("openvino",)},
     "huggingface": {"huggingface": ("transformers", "torch")},
 }
-_FILES = {"saved_model": "saved_model.pb", "tflite": "model.tflite", "onnx": "model.onnx"}
-_METADATA = {"saved_model": "assets.extra"}  # the folder of export.json and vocab.txt
+_FILES = {
+    "saved_model": "saved_model.pb",
+    "tflite": "model.tflite",
+    "onnx": "model.onnx",
+    "openvino": "model.xml",
+}
+METADATA_FILE = "export.json"
+_METADATA = {"saved_model": "assets.extra"}  # the folder of METADATA_FILE and vocab.txt
 # Name of an input or output elsewhere -> our name.
 _INPUTS = {**OTHER_NAMES, "input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
 _OUTPUTS = {
@@ -144,7 +151,7 @@ def _read(folder: str, format: str) -> Export:
         labels = tuple(checkpoint.labels or ()) if head.has_labels else ()
         return Export(folder, format, folder, head, checkpoint.config, precision, labels)
     beside = os.path.join(folder, _METADATA.get(format, ""))
-    metadata = os.path.join(beside, "export.json")
+    metadata = os.path.join(beside, METADATA_FILE)
     if not os.path.isfile(metadata):
         raise ValueError(
             f"{folder} has no {os.path.relpath(metadata, folder)}, so it is not an export of "
@@ -154,7 +161,7 @@ def _read(folder: str, format: str) -> Export:
     if format == "onnx" and facts.get("custom_ops"):
         raise ValueError(
             f"{folder} takes text by operations of onnxruntime-extensions, but only ONNX files on ids "
-            "are compared. Omit it, and name an export of the same model with signature=tokens."
+            "are supported here. Name an export of the same model with signature=tokens."
         )
     labels_file = os.path.join(beside, "labels.txt")
     try:
@@ -339,7 +346,7 @@ def largest_difference(
 
 
 def is_within(difference: float, magnitude: float, tolerance: float) -> bool:
-    """Return whether a difference is at most `tolerance`, relative to a magnitude above 1."""
+    """Return True if a difference is at most `tolerance`, relative to a magnitude above 1."""
     return difference <= tolerance * max(1.0, magnitude)
 
 

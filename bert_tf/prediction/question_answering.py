@@ -27,7 +27,7 @@ class QuestionModel(TextModel):
     """Base of all models that answer questions.
 
     Attributes:
-        has_null_odds: whether the model can return no answer.
+        has_null_odds: True if the model can return no answer.
         certainty: key of the confidence value in an answer.
     """
 

@@ -15,11 +15,14 @@ that of an older TensorFlow.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import struct
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import numpy as np
@@ -178,16 +181,24 @@ def _onnx_spec(found: Any) -> tuple[str, dict[str, Any]]:
 
 
 class OpenVino(Runtime):
-    """An ONNX file in OpenVINO, on the CPU, in float32 where the file has float32."""
+    """A file of OpenVINO or ONNX in OpenVINO, on the CPU.
+
+    It computes in float32 if the file is ONNX or contains the hint "f32".
+    """
 
     def __init__(self, path: str, threads: int | None = None):
-        import openvino
+        with logging_kept():
+            import openvino
 
+        model = openvino.Core().read_model(path)
+        settings: dict[str, Any] = {}
         # Without the hint, OpenVINO computes in bfloat16 if the processor can.
-        settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}
+        hint = "INFERENCE_PRECISION_HINT"
+        if path.endswith(".onnx") or model.has_rt_info(["runtime_options", hint]):
+            settings[hint] = "f32"
         if threads:
             settings["INFERENCE_NUM_THREADS"] = threads
-        self._model = openvino.Core().compile_model(path, "CPU", settings)
+        self._model = openvino.Core().compile_model(model, "CPU", settings)
         self.version = f"OpenVINO {openvino.__version__}"
         sides = {"inputs": self._model.inputs, "outputs": self._model.outputs}
         self.signatures = {
@@ -198,16 +209,16 @@ class OpenVino(Runtime):
         specs = self.signatures[TOKENS]["inputs"]
         given = {name: np.asarray(v, specs[name]["dtype"]) for name, v in inputs.items()}
         found = self._model(given)
-        return {_openvino_name(port): np.array(found[port]) for port in self._model.outputs}
+        return {openvino_name(port): np.array(found[port]) for port in self._model.outputs}
 
 
 def _openvino_spec(port: Any) -> tuple[str, dict[str, Any]]:
     shape = [None if size.is_dynamic else size.get_length() for size in port.get_partial_shape()]
     dtype = np.dtype(port.get_element_type().to_dtype()).name
-    return _openvino_name(port), {"dtype": dtype, "shape": shape}
+    return openvino_name(port), {"dtype": dtype, "shape": shape}
 
 
-def _openvino_name(port: Any) -> str:
+def openvino_name(port: Any) -> str:
     """Return the name of an input or output in the file, and not that of an operation inside."""
     return min(port.get_names(), key=lambda name: ("/" in name or ":" in name, name))
 
@@ -260,6 +271,18 @@ RUNTIMES = {
     "openvino": OpenVino,
     "huggingface": Transformers,
 }
+
+
+@contextmanager
+def logging_kept() -> Iterator[None]:
+    """Keep the root logger's handlers, filters and level, which OpenVINO changes."""
+    root = logging.getLogger()
+    handlers, filters, level = list(root.handlers), list(root.filters), root.level
+    try:
+        yield
+    finally:
+        root.handlers, root.filters = handlers, filters
+        root.setLevel(level)
 
 
 def load(format: str, path: str, **settings: Any) -> Runtime:

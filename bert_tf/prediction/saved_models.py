@@ -40,7 +40,7 @@ class _Saved(TextModel):
     @classmethod
     @abc.abstractmethod
     def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
-        """Return whether the text signature of a SavedModel is one of this class.
+        """Return True if the text signature of a SavedModel is one of this class.
 
         Args:
             takes, gives: names of its inputs and outputs.

@@ -30,7 +30,7 @@ class TextModel(abc.ABC):
 
     Attributes:
         fields: parts of an input, such as ("question", "context").
-        takes_tuples: whether an input may consist of several texts.
+        takes_tuples: True if an input may consist of several texts.
         columns: of a flat table of answers, in order; "a.b" is the value b in the dict a.
         num_cut: number of texts that were truncated to the longest input.
     """
@@ -227,7 +227,7 @@ def beginning(text: str) -> str:
     return repr(text[:60])
 
 
-class BatchRunner:
+class RecordRunner:
     """Runner of a model on records, in batches of similar length."""
 
     def __init__(self, model: keras.Model, batch_size: int):

@@ -16,7 +16,7 @@ from bert_tf.data.word_windows import WordSpan, split_words
 from bert_tf.metrics.conlleval import entities
 from bert_tf.model_folder import TrainedModel, loaded
 from bert_tf.prediction.text_model import (
-    BatchRunner,
+    RecordRunner,
     TextModel,
     checked_text,
 )
@@ -56,7 +56,7 @@ class EntityRecognizer(EntityModel):
     def __init__(self, model: str | TrainedModel, batch_size: int = 32):
         self._trained = loaded(model, "token_classification")
         self.word_labels = cast(TokenClassificationTask, self._trained.task).word_labels
-        self._run = BatchRunner(self._trained.model, batch_size)
+        self._run = RecordRunner(self._trained.model, batch_size)
 
     def prepare(self, item: str) -> tuple[str, list[WordSpan]]:
         return item, split_words(checked_text(item))

@@ -31,7 +31,7 @@ _HEAD = 4
 
 
 def pretraining_features(
-    max_seq_length: int, max_predictions_per_seq: int, objective: str = "mlm_nsp"
+    max_seq_length: int, max_predictions_per_seq: int | None, objective: str = "mlm_nsp"
 ) -> tuple[FeatureSpec, ...]:
     """Return the features of a pre-training instance, with the reference's names.
 
@@ -40,7 +40,7 @@ def pretraining_features(
 
     Args:
         max_seq_length: S.
-        max_predictions_per_seq: P; 0 for records without masks, which are masked in training.
+        max_predictions_per_seq: P; None for records without masks, which are masked in training.
         objective: `mlm` has no `next_sentence_labels`.
     """
     specs = [*sequence_specs((max_seq_length,))]

@@ -27,13 +27,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect
 from collections.abc import Collection, Mapping, Sequence
-from fractions import Fraction
 from itertools import accumulate
 from typing import NamedTuple
 
 from bert_tf.data.python_random import RandomWords, Threshold
-from bert_tf.options import check_ranges
-from bert_tf.pretraining.settings import MaskSettings
+from bert_tf.pretraining.settings import MaskSettings, exact
 
 LONGEST_SPAN = 10  # words; SpanBERT's
 _SPAN_ENDS = 0.2  # the chance that a span ends after any of its words
@@ -76,8 +74,6 @@ class Masker:
     ):
         check_vocabulary(vocab)
         mixture = settings.mask_token_prob, settings.random_token_prob
-        check_ranges(settings)
-        check_mixture(*mixture)
         size = settings.max_ngram_size
         self._masked_lm_prob = settings.masked_lm_prob
         self._max_predictions = settings.max_predictions_per_seq
@@ -245,21 +241,7 @@ def check_vocabulary(vocab: Mapping[str, int]) -> None:
         )
 
 
-def check_mixture(mask_token_prob: float, random_token_prob: float) -> None:
-    """Raise ValueError if the sum of two probabilities is above 1."""
-    if _exact(mask_token_prob) + _exact(random_token_prob) > 1:
-        raise ValueError(
-            f"`mask_token_prob` is {mask_token_prob} and `random_token_prob` {random_token_prob}, "
-            "more than 1 together. The rest is the fraction of pieces that stay unchanged."
-        )
-
-
 def _kept_prob(mask_token_prob: float, random_token_prob: float) -> float:
     """Return the fraction kept of the pieces that do not become [MASK]: 0.5 for 0.8 and 0.1."""
-    others = 1 - _exact(mask_token_prob)
-    return float((others - _exact(random_token_prob)) / others) if others else 0.0
-
-
-def _exact(value: float) -> Fraction:
-    """Return the number as it is written: a tenth for 0.1."""
-    return Fraction(repr(float(value)))
+    others = 1 - exact(mask_token_prob)
+    return float((others - exact(random_token_prob)) / others) if others else 0.0

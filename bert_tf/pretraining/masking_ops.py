@@ -19,9 +19,8 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.options import check_ranges
-from bert_tf.pretraining.masking import check_mixture, check_vocabulary, continuation_ids
-from bert_tf.pretraining.settings import MaskSettings
+from bert_tf.pretraining.masking import check_vocabulary, continuation_ids
+from bert_tf.pretraining.settings import MaskingOptions
 
 
 class DynamicMasker:
@@ -29,41 +28,27 @@ class DynamicMasker:
 
     Args:
         vocab: token -> id, ids 0, 1, 2 and so on. Random words are drawn from all of them.
-        masked_lm_prob: fraction of a sequence, [CLS] and [SEP] counted, that is predicted (0-1).
+        options: fractions, and whether whole words are masked.
         max_predictions_per_seq: P, the most predictions of any sequence.
-        do_whole_word_mask: mask all `##` pieces of a word together with its first one.
-        mask_token_prob: fraction of the chosen pieces that become [MASK] (0-1).
-        random_token_prob: fraction that become a random entry. The rest stays unchanged.
 
     Raises:
-        ValueError: the vocabulary lacks [CLS], [SEP] or [MASK], or a value is out of its range.
+        ValueError: the vocabulary lacks [CLS], [SEP] or [MASK].
     """
 
     def __init__(
         self,
         vocab: Mapping[str, int],
+        options: MaskingOptions | None = None,
         *,
-        masked_lm_prob: float = 0.15,
         max_predictions_per_seq: int = 20,
-        do_whole_word_mask: bool = False,
-        mask_token_prob: float = 0.8,
-        random_token_prob: float = 0.1,
     ):
         check_vocabulary(vocab)
-        check_ranges(
-            MaskSettings(
-                masked_lm_prob=masked_lm_prob,
-                max_predictions_per_seq=max_predictions_per_seq,
-                mask_token_prob=mask_token_prob,
-                random_token_prob=random_token_prob,
-            )
-        )
-        check_mixture(mask_token_prob, random_token_prob)
-        self._masked_lm_prob = masked_lm_prob
+        options = MaskingOptions() if options is None else options
+        self._masked_lm_prob = options.masked_lm_prob
         self._max_predictions = max_predictions_per_seq
-        self._whole_words = do_whole_word_mask
-        self._mask_token_prob = mask_token_prob
-        self._random_token_prob = random_token_prob
+        self._whole_words = options.do_whole_word_mask
+        self._mask_token_prob = options.mask_token_prob
+        self._random_token_prob = options.random_token_prob
         self._mask_id = vocab["[MASK]"]
         self._vocab_size = len(vocab)
         # Per piece: True if it may be chosen; True if it continues a word.

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from bert_tf.interop.sidecar import find_case
-from bert_tf.options import option
+from bert_tf.options import Options, option
 from bert_tf.pretraining.sentence_pairs import MIN_SEQ_LENGTH, OBJECTIVES
 from bert_tf.vocabulary import load_vocab
 
@@ -45,16 +45,10 @@ def naming_errors_flag() -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskSettings:
-    """Settings of the masks."""
+class MaskingOptions(Options):
+    """Options of masks in records and of new masks in each epoch."""
 
     do_whole_word_mask: bool = option("Mask all pieces of a word together.", default=False)
-    max_predictions_per_seq: int | None = option(
-        "Most masked-LM predictions per sequence. Default: --max_seq_length times --masked_lm_prob, "
-        "rounded up, which is the reference's 20 for 128.",
-        default=None,
-        min=1,
-    )
     masked_lm_prob: float = option(
         "Fraction of the tokens that is predicted.", default=0.15, between=(0, 1)
     )
@@ -65,6 +59,32 @@ class MaskSettings:
         "Fraction of the predicted tokens that become random ones; the rest stays unchanged.",
         default=0.1,
         between=(0, 1),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if exact(self.mask_token_prob) + exact(self.random_token_prob) > 1:
+            raise ValueError(
+                f"`mask_token_prob` is {self.mask_token_prob} and `random_token_prob` "
+                f"{self.random_token_prob}, more than 1 together. The rest is the fraction of pieces "
+                "that stay unchanged."
+            )
+
+
+def exact(value: float) -> Fraction:
+    """Return the number as it is written: a tenth for 0.1."""
+    return Fraction(repr(float(value)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskSettings(MaskingOptions):
+    """Settings of the masks in records."""
+
+    max_predictions_per_seq: int | None = option(
+        "Most masked-LM predictions per sequence. Default: --max_seq_length times --masked_lm_prob, "
+        "rounded up, which is the reference's 20 for 128.",
+        default=None,
+        min=1,
     )
     max_ngram_size: int = option("Most neighbours that are masked together.", default=1, min=1)
     span_masking: bool = option(
@@ -123,7 +143,7 @@ class RecordSettings(MaskSettings):
     def resolved(self) -> RecordSettings:
         """Return these settings with every default filled in.
 
-        `max_predictions_per_seq` is 0 for records without masks.
+        `max_predictions_per_seq` is None for records without masks.
         """
         values = {f.name: getattr(self, f.name) for f in fields(RecordSettings)}
         values["do_lower_case"] = self._find_case()
@@ -145,10 +165,10 @@ class RecordSettings(MaskSettings):
         logger.info("do_lower_case = %s, as the vocabulary is", found)
         return found
 
-    def _find_max_predictions(self) -> int:
+    def _find_max_predictions(self) -> int | None:
         if self.masking == "none":
-            return 0
+            return None
         if self.max_predictions_per_seq is not None:
             return self.max_predictions_per_seq
         # Exact for the number as it is written: 0.15 * 100 is 15, not a little more.
-        return max(1, math.ceil(self.max_seq_length * Fraction(repr(self.masked_lm_prob))))
+        return max(1, math.ceil(self.max_seq_length * exact(self.masked_lm_prob)))

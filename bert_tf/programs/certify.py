@@ -72,8 +72,8 @@ class CertifyOptions(AnswerOptions):
         "float32 are right by definition."
     )
     export_dir: str = option(
-        "Comma list of exports: SavedModels, folders with model.tflite or model.onnx, Hugging Face "
-        "folders; or folders with such subfolders."
+        "Comma list of exports: SavedModels, folders with model.tflite, model.onnx or model.xml, "
+        "Hugging Face folders; or folders with such subfolders."
     )
     environment: str | None = option(
         "Comma list of NAME:PYTHON, such as 2.19:env/bin/python: interpreters with other versions of "

@@ -29,7 +29,6 @@ from bert_tf.pretraining.groups import Group, group_size, plan_groups
 from bert_tf.pretraining.lost_letters import warn_of_lost_letters
 from bert_tf.pretraining.make_group import GroupJob, group_seed, load_tokenizer
 from bert_tf.pretraining.manifest import Counts, Manifest, manifest_path
-from bert_tf.pretraining.masking import check_mixture
 from bert_tf.pretraining.runners import Beam, Report, Runner, Workers, run, start_or_resume
 from bert_tf.pretraining.settings import MaskSettings, RecordSettings
 from bert_tf.tokenization import FullTokenizer
@@ -65,7 +64,6 @@ class PretrainingDataOptions(BeamOptions, RecordSettings):
             if not getattr(self, name):
                 raise ValueError(f"`{name}` is empty.")
         super().__post_init__()
-        check_mixture(self.mask_token_prob, self.random_token_prob)
         self._check_combinations()
 
     def _check_combinations(self) -> None:

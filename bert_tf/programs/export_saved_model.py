@@ -5,48 +5,37 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 from bert_tf.data.files import check_new_folder
-from bert_tf.interop.initial import initialize, read_checkpoint
-from bert_tf.interop.sidecar import find_config, load_tokenizer
-from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model
-from bert_tf.modeling.pooling import POOLINGS, parse_layers
+from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import EncoderFilesOptions, check_names, option
+from bert_tf.programs.calibration_file import read_calibration
+from bert_tf.programs.exported_model import load_served
 from bert_tf.registry import TYPES
-from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
-from bert_tf.serving.masked_lm import ServedMaskFiller
 from bert_tf.serving.onnx import ONNX_PRECISIONS, write_onnx
+from bert_tf.serving.openvino import OPENVINO_PRECISIONS, check_openvino, write_openvino
 from bert_tf.serving.other_names import TF_HUB
 from bert_tf.serving.preprocessing import PREPROCESSING, preprocessing_dir
-from bert_tf.serving.question_answering import ServedAnswerer
+from bert_tf.serving.quantization import INT8, MOST_ERROR, Quantization, check_int8, quantize
 from bert_tf.serving.saved_model import write_saved_model
-from bert_tf.serving.served import IDS_SIGNATURES, TOKENS, Served
+from bert_tf.serving.served import IDS_SIGNATURES, TOKENS
 from bert_tf.serving.server_versions import check_server_version
-from bert_tf.tasks.answer_decoding import AnswerSettings
-from bert_tf.tasks.base import MIN_SEQ_LENGTH
-from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.training.strategy import choose_precision
 
 logger = logging.getLogger(__name__)
 
 HEADS = ("task", *(name for name, entry in TYPES.items() if entry.served and not entry.task))
 # Format -> supported precisions.
 FORMATS = {
-    "saved_model": ("float32", "bfloat16"),
+    "saved_model": ("float32", "bfloat16", INT8),
     "tflite": LITE_PRECISIONS,
     "onnx": ONNX_PRECISIONS,
+    "openvino": OPENVINO_PRECISIONS,
 }
 _PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in names))
-
-# Settings of one type of model: name in registry.TYPES -> fields of ExportOptions.
-_SETTINGS_OF = {
-    "question_answering": ("null_score_diff_threshold", "max_answer_length", "n_best_size"),
-    "encoder": ("pooling", "normalize", "layers"),
-    "masked_lm": ("top_k",),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,16 +61,26 @@ class ExportOptions(EncoderFilesOptions):
         default=None,
     )
     format: str = option(
-        "saved_model, tflite (takes ids), or onnx (takes ids, or text with --signature=serving_default; "
-        "needs the extra [onnx]).",
+        "saved_model; tflite (takes ids); onnx (takes ids, or text with --signature=serving_default; "
+        "needs the extra [onnx]); openvino (takes ids; needs the extra [openvino]).",
         default="saved_model",
         choices=tuple(FORMATS),
     )
     precision: str = option(
-        "Type of the weights; outputs are float32. saved_model: float32, bfloat16. tflite: float32, "
-        "float16, int8 (dynamic range). onnx: float32, int8.",
+        "Type of the weights; outputs are float32. saved_model: float32, bfloat16, int8. tflite: "
+        "float32, float16, int8 (dynamic range). onnx: float32, int8. openvino: like saved_model.",
         default="float32",
         choices=_PRECISIONS,
+    )
+    calibration_file: str | None = option(
+        "For int8 as a SavedModel or for OpenVINO: about 300 texts like those that the model will get, "
+        "in the format of predict's --input_file.",
+        default=None,
+    )
+    keep_precision: str | None = option(
+        "For int8 as a SavedModel: products that are not quantized, comma-separated, such as "
+        f"layer_0/output. Default: those with an error above {MOST_ERROR:g} on the calibration texts.",
+        default=None,
     )
     device: str = option(
         "Layout of a SavedModel; every device can run both. cpu: in bfloat16, one oneDNN operation per "
@@ -133,9 +132,24 @@ class ExportOptions(EncoderFilesOptions):
                 f"precision is {self.precision}, but for format={self.format} it must be "
                 f"{' or '.join(FORMATS[self.format])}."
             )
-        if self.format == "tflite" and self.signatures not in (None, (TOKENS,)):
+        if self.format in ("tflite", "openvino") and self.signatures not in (None, (TOKENS,)):
             raise ValueError(
                 f"signature is {self.signature}, but format={self.format} takes only ids. Omit it."
+            )
+        if (self.calibration_file is not None) != _is_calibrated(self.format, self.precision):
+            found = f"format={self.format} with precision={self.precision}"
+            if self.calibration_file is None:
+                raise ValueError(
+                    f"{found} needs texts like those that the model will get. Give calibration_file."
+                )
+            raise ValueError(
+                f"calibration_file is {self.calibration_file}, but {found} measures no ranges. Omit it, "
+                "or use precision=int8 with format=saved_model or openvino."
+            )
+        if self.keep_precision is not None and not self.is_int8_saved_model:
+            raise ValueError(
+                f"keep_precision is {self.keep_precision}, but it is for format=saved_model with "
+                f"precision={INT8}. Omit it."
             )
         if self.server_version is not None:
             if self.format != "saved_model":
@@ -158,19 +172,32 @@ class ExportOptions(EncoderFilesOptions):
         return tuple(dict.fromkeys(name.strip() for name in self.signature.split(",")))
 
     @property
+    def is_int8_saved_model(self) -> bool:
+        return (self.format, self.precision) == ("saved_model", INT8)
+
+    @property
     def with_text(self) -> bool:
         names = self.signatures
         takes_text = names is None or not set(names) <= set(IDS_SIGNATURES)
-        return self.format == "saved_model" and takes_text
+        return self.calibration_file is not None or (self.format == "saved_model" and takes_text)
 
     @property
     def dtype(self) -> str:
         """Precision of the loaded model; the other formats convert from float32."""
-        return self.precision if self.format == "saved_model" else "float32"
+        if self.format != "saved_model":
+            return "float32"
+        if self.is_int8_saved_model:  # of all but the products
+            return choose_precision().policy.removeprefix("mixed_")
+        return self.precision
+
+
+def _is_calibrated(format: str, precision: str) -> bool:
+    """Return True if an export measures ranges on texts."""
+    return precision == INT8 and format in ("saved_model", "openvino")
 
 
 def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **options) -> None:
-    """Write a SavedModel on raw text, or a file for TFLite or ONNX.
+    """Write a SavedModel on raw text, or files for TFLite, ONNX or OpenVINO.
 
     >>> import bert_tf
     >>> bert_tf.export("mrpc_output", "served/mrpc/1", precision="bfloat16")  # doctest: +SKIP
@@ -193,13 +220,23 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 def export_saved_model(options: ExportOptions) -> None:
     """Write the export, and log its signatures."""
     check_new_folder(options.export_dir, "export_dir")  # before the model is loaded
+    quantization = None
     has_preprocessing = TF_HUB in (options.signatures or ())
     if has_preprocessing:
         check_new_folder(preprocessing_dir(options.export_dir), PREPROCESSING)
+    if options.format == "openvino":
+        check_openvino(options.precision)
+    elif options.is_int8_saved_model:
+        check_int8(options.device)
+        quantization = _quantize(options)
     served = load_served(options)
     if options.format != "saved_model":
         if options.format == "tflite":
             values = write_lite(served, options.export_dir, options.precision)
+        elif options.format == "openvino":
+            file = options.calibration_file
+            ids = read_calibration(served, file) if file else ()
+            values = write_openvino(served, options.export_dir, options.precision, ids)
         else:
             (name,) = options.signatures or (TOKENS,)
             values = write_onnx(served, options.export_dir, options.precision, name)
@@ -218,6 +255,7 @@ def export_saved_model(options: ExportOptions) -> None:
         precision=options.precision,
         warm_up=options.warm_up,
         for_cpu=options.device == "cpu",
+        quantization=quantization,
     )
     logger.info("Wrote a SavedModel to %s", options.export_dir)
     if has_preprocessing:
@@ -233,6 +271,20 @@ def export_saved_model(options: ExportOptions) -> None:
         logger.info("  only operations of TensorFlow itself")
 
 
+def _quantize(options: ExportOptions) -> Quantization:
+    """Return the products of the model in 8-bit integers. Log the errors of those that are not."""
+    served = load_served(options, "float32")
+    ids = read_calibration(served, options.calibration_file or "")
+    names = options.keep_precision
+    keep = None if names is None else [name.strip() for name in names.split(",") if name.strip()]
+    found = quantize(served, ids, keep)
+    kept = ", ".join(f"{name} ({found.errors[name]:.1%})" for name in found.kept)
+    logger.info("%d of %d products in int8", len(found.affines), len(found.errors))
+    if kept:
+        logger.info("  in %s, with their errors in int8: %s", options.dtype, kept)
+    return found
+
+
 def _log_signatures(values: Mapping[str, Any]) -> None:
     for name, signature in values["signatures"].items():
         sides = [
@@ -242,117 +294,3 @@ def _log_signatures(values: Mapping[str, Any]) -> None:
         logger.info("  %s: %s\n    -> %s", name, *sides)
     if values["labels"]:
         logger.info("  labels: %s", ", ".join(values["labels"]))
-
-
-def load_served(options: ExportOptions) -> Served:
-    """Return the model to export, with its weights.
-
-    Raises:
-        ValueError: the folder lacks the head, or a flag does not fit the model.
-    """
-    if options.head in ("encoder", "masked_lm"):
-        return _without_task(options.head, options)
-    trained = load_model(
-        options.model_dir,
-        dtype=options.dtype,
-        bert_config_file=options.bert_config_file,
-        vocab_file=options.vocab_file,
-        do_lower_case=options.do_lower_case,
-    )
-    task = trained.task
-    if task is not None and TYPES[task.name].served:
-        return _with_task(trained, options)
-    if task is not None and task.name != "pretraining":
-        raise ValueError(
-            f"{options.model_dir} contains a model for {task.name}, which has no `served` in "
-            "registry.TYPES. Add it, or export only the encoder: head=encoder."
-        )
-    if trained.unused_head:
-        raise ValueError(
-            f"{trained.unused_head} Convert it with convert_checkpoint to a folder that states its "
-            "task, or export only the encoder: head=encoder."
-        )
-    if options.head == "task":
-        raise ValueError(
-            f"{options.model_dir} contains no fine-tuned model: it has no {TASK_FILE} of "
-            "run_classifier, run_squad, run_ner or run_swag, and no such head. Use head=encoder or "
-            "head=masked_lm."
-        )
-    return _without_task("encoder", options)
-
-
-def _check_settings(options: ExportOptions, head: str) -> None:
-    """Raise if a setting is for another type of model than that of `head`."""
-    for field in fields(options):
-        owner = next((name for name, names in _SETTINGS_OF.items() if field.name in names), head)
-        value = getattr(options, field.name)
-        if owner != head and value != field.default:
-            raise ValueError(
-                f"{field.name} is {value}, but it is for {owner}, and {options.model_dir} is exported "
-                f"for {head}. Omit it."
-            )
-
-
-def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
-    task = trained.task
-    _check_settings(options, task.name)
-    if options.is_pair is not None:
-        trained = _as_pairs(trained, options.is_pair)
-        task = trained.task
-    if isinstance(task, QuestionAnsweringTask):
-        if options.max_seq_length is not None:
-            raise ValueError(
-                "max_seq_length is not for question-answering models: longer contexts are read in "
-                f"windows of {task.max_seq_length} tokens, as in training. Omit it."
-            )
-        settings = AnswerSettings(
-            options.n_best_size,
-            options.max_answer_length,
-            task.version_2_with_negative,
-            options.null_score_diff_threshold,
-        )
-        return ServedAnswerer(trained, settings, options.with_text)
-    length = options.max_seq_length or trained.max_seq_length
-    trained.model.config.check_sequence_length(length, task.min_seq_length)
-    return TYPES[task.name].load("served")(trained, length, options.with_text)
-
-
-def _as_pairs(trained: TrainedModel, is_pair: bool) -> TrainedModel:
-    """Set the input of a classifier that does not state it: pairs or single texts."""
-    task = trained.task
-    if not isinstance(task, ClassificationTask) or task.is_pair not in (None, is_pair):
-        raise ValueError(
-            f"is_pair={is_pair} is for classifiers of Hugging Face, which do not state whether they "
-            f"take pairs, but {trained.source} states it. Omit the flag."
-        )
-    task = ClassificationTask(**task.arguments() | {"is_pair": is_pair})
-    return replace(trained, task=task)
-
-
-def _without_task(head: str, options: ExportOptions) -> Served:
-    _check_settings(options, head)
-    checkpoint = read_checkpoint(options.model_dir)
-    config = find_config(options.bert_config_file, checkpoint)
-    tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
-    length = options.max_seq_length or config.max_position_embeddings
-    config.check_sequence_length(length, MIN_SEQ_LENGTH)
-    model = TYPES[head].load("model")(config, dtype=options.dtype)
-    report = initialize(model, checkpoint)
-    if head == "encoder":
-        layers = parse_layers(options.layers, config.num_hidden_layers) if options.layers else []
-        return ServedEncoder(
-            model,
-            tokenizer,
-            length,
-            options.pooling,
-            options.normalize,
-            layers,
-            options.with_text,
-        )
-    missing = [name for name in report.missing if name.startswith("cls/predictions")]
-    if missing:
-        raise ValueError(
-            f"{checkpoint.source} has no masked-LM head: it lacks {', '.join(missing[:3])}. Use "
-            "head=encoder, or a pre-trained checkpoint with its heads."
-        )
-    return ServedMaskFiller(model, tokenizer, length, options.top_k, options.with_text)

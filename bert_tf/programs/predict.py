@@ -38,7 +38,7 @@ class PredictionOptions(AnswerOptions, BeamOptions):
     only_answers: ClassVar[bool] = True
 
     model_dir: str = option(
-        "A SavedModel of export_saved_model; the --output_dir of run_classifier, run_squad, run_ner, "
+        "An export of export_saved_model; the --output_dir of run_classifier, run_squad, run_ner, "
         "run_swag or run_pretraining; or any checkpoint, for embeddings, masked words and "
         "pseudo-perplexity."
     )

@@ -57,7 +57,7 @@ def read_record_set(files: Sequence[str], max_seq_length: int) -> RecordSet:
         ValueError: a file has no pre-training records of this length, or two files differ in their
             features or objectives.
     """
-    check_records(files, pretraining_features(max_seq_length, 0, "mlm"))
+    check_records(files, pretraining_features(max_seq_length, None, "mlm"))
     kinds: dict[tuple[bool, bool], str] = {}  # (is_masked, has_pairs) -> a file of this kind
     for file in files:
         if names := feature_names(file):

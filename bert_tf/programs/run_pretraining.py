@@ -23,9 +23,9 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.model_folder import model_files, read_task, write_files
 from bert_tf.options import EncoderFilesOptions, TrainingOptions, option, require_one_of
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
-from bert_tf.pretraining.masking import check_mixture
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
+from bert_tf.pretraining.settings import MaskingOptions
 from bert_tf.programs.pretraining_record_sets import (
     RecordSet,
     check_vocabulary_of_records,
@@ -34,7 +34,7 @@ from bert_tf.programs.pretraining_record_sets import (
 )
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.pretraining import PretrainingTask
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.batch_trainer import BatchTrainer
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +42,12 @@ _NUM_WARMUP_STEPS = 10_000  # the reference's default
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(EncoderFilesOptions, TrainingOptions):
+class PretrainingOptions(EncoderFilesOptions, TrainingOptions, MaskingOptions):
     """The flags of run_pretraining.
 
     Records without masks (`create_pretraining_data --masking=none`) are detected and get new masks in
-    each epoch. The masks of an evaluation depend only on --eval_batch_size.
+    each epoch, by --masked_lm_prob, --do_whole_word_mask, --mask_token_prob and --random_token_prob. The
+    masks of an evaluation depend only on --eval_batch_size.
     """
 
     input_file: str = option("TFRecord files to train on; comma list of globs.")
@@ -85,25 +86,6 @@ class PretrainingOptions(EncoderFilesOptions, TrainingOptions):
         default=None,
         choices=OBJECTIVES,
     )
-    masked_lm_prob: float = option(
-        "Fraction of the tokens to predict (0-1). For records without masks.",
-        default=0.15,
-        between=(0, 1),
-    )
-    do_whole_word_mask: bool = option(
-        "Mask all pieces of a word together. For records without masks.", default=False
-    )
-    mask_token_prob: float = option(
-        "Fraction of the predicted tokens that become [MASK]. For records without masks.",
-        default=0.8,
-        between=(0, 1),
-    )
-    random_token_prob: float = option(
-        "Fraction of the predicted tokens that become random tokens; the rest is unchanged. For records "
-        "without masks.",
-        default=0.1,
-        between=(0, 1),
-    )
     num_train_steps: int = option("Optimizer steps.", default=100000, min=1)
     num_warmup_steps: int = option(
         "Steps until the full learning rate. The default becomes a tenth of --num_train_steps if the "
@@ -124,7 +106,6 @@ class PretrainingOptions(EncoderFilesOptions, TrainingOptions):
                 f"num_train_steps={self.num_train_steps}. A tenth of it is usual: "
                 f"num_warmup_steps={self.num_train_steps // 10}."
             )
-        check_mixture(self.mask_token_prob, self.random_token_prob)
 
     @property
     def config_changes(self) -> dict[str, Any]:
@@ -144,9 +125,6 @@ def _num_warmup_steps(options: PretrainingOptions) -> int:
         options.num_warmup_steps,
     )
     return num_warmup_steps
-
-
-_OF_MASKS = ("masked_lm_prob", "do_whole_word_mask", "mask_token_prob", "random_token_prob")
 
 
 def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
@@ -220,8 +198,8 @@ def make_tasks(
     objective = choose_objective(options.objective, list(record_sets.values()), trained)
     given = [
         field.name
-        for field in fields(options)
-        if field.name in _OF_MASKS and getattr(options, field.name) != field.default
+        for field in fields(MaskingOptions)
+        if getattr(options, field.name) != field.default
     ]
     if given and all(record_set.is_masked for record_set in record_sets.values()):
         file = next(iter(record_sets.values())).files[0]
@@ -280,8 +258,8 @@ def make_masker(
         )
     return DynamicMasker(
         {token: index for index, token in enumerate(tokens)},
+        options,
         max_predictions_per_seq=options.max_predictions_per_seq,
-        **{name: getattr(options, name) for name in _OF_MASKS},
     )
 
 
@@ -294,7 +272,7 @@ _LOGGED = (
 
 
 def evaluate(
-    trainer: Trainer, task: PretrainingTask, files: list[str], options: PretrainingOptions
+    trainer: BatchTrainer, task: PretrainingTask, files: list[str], options: PretrainingOptions
 ) -> dict[str, float]:
     """Return and log the metrics of the current model."""
     kept = loop.run_model(

@@ -41,7 +41,7 @@ def write_lite(served: Served, export_dir: str, precision: str = "float32") -> d
             f"precision is {precision!r}, but for a TFLite file it must be one of "
             f"{', '.join(LITE_PRECISIONS)}."
         )
-    served.prepare(for_onednn=False)
+    served.prepare()
     function = served.numeric_tokens()
     with tempfile.TemporaryDirectory() as folder:
         tf.saved_model.save(served, folder, signatures={TOKENS: function})

@@ -65,7 +65,7 @@ def write_onnx(
             f"format=onnx needs tf2onnx and onnxruntime ({error}). Install them with "
             "`pip install -e '.[onnx]'` in the checkout of bert_tf."
         ) from error
-    served.prepare(for_onednn=False, for_onnx=True)
+    served.prepare("formula")
     function = served.numeric_tokens_of_weights()
     values = metadata(served, precision) | {"format": "onnx", "file": ONNX_FILE}
     signature_values = described(function.get_concrete_function())

@@ -15,12 +15,13 @@ Shapes: B texts, C most characters of a text and 1, E entries, W words, P pieces
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.serving.onnx_nodes import CONTRIBUTED, EXTENSIONS, ML, Nodes, int64_value
 from bert_tf.serving.served import INPUT_NAMES, Served
 from bert_tf.text_ops import characters
 from bert_tf.text_ops.characters import (
@@ -36,9 +37,6 @@ from bert_tf.text_ops.characters import (
 )
 from bert_tf.tokenization import MAX_INPUT_CHARS_PER_WORD
 
-EXTENSIONS = "ai.onnx.contrib"  # domain of onnxruntime-extensions
-_CONTRIBUTED, _ML = "com.microsoft", "ai.onnx.ml"
-_VERSIONS = {EXTENSIONS: 1, _CONTRIBUTED: 1, _ML: 2}
 _OWN, _ABSENT = -1, 0  # letters that are the character itself, and no letter
 _END = np.iinfo(np.int64).max
 
@@ -56,7 +54,7 @@ def add_tokenizer(model: Any, names: Sequence[str], served: Served) -> list[str]
     """
     from onnx import TensorProto
 
-    nodes = _Nodes("tokenizer")
+    nodes = Nodes("tokenizer")
     batch = nodes("Shape", names[0])
     # Reshape fails unless all inputs have the same number of rows.
     others = [nodes("Reshape", name, batch) for name in names[1:]]
@@ -80,78 +78,11 @@ def tokenizer_model(vocab: Mapping[str, int], do_lower_case: bool) -> Any:
     values = [helper.make_tensor_value_info(name, TensorProto.INT64, [None]) for name in outputs]
     graph = helper.make_graph([], "tokenizer", [], values)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    nodes = _Nodes("tokenizer")
+    nodes = Nodes("tokenizer")
     for value, name in zip(_tokenized(nodes, "text_a", vocab, do_lower_case), outputs, strict=True):
         nodes.add("Identity", [value], [name])
     nodes.put_before(model, ["text_a"])
     return model
-
-
-class _Nodes:
-    """Nodes and constants of an ONNX graph under construction."""
-
-    def __init__(self, prefix: str):
-        self.prefix = prefix
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-
-    def __call__(self, op: str, *inputs: Any, **attributes: Any) -> str:
-        """Add a node with one output, and return that. An input is a name, or an array or list."""
-        return self.several(op, *inputs, outputs=1, **attributes)[0]
-
-    def several(self, op: str, *inputs: Any, outputs: int, **attributes: Any) -> list[str]:
-        names = [f"{self.prefix}/{op}_{len(self.nodes)}_{index}" for index in range(outputs)]
-        self.add(op, [self._name_of(value) for value in inputs], names, **attributes)
-        return names
-
-    def add(self, op: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any):
-        from onnx import helper
-
-        self.nodes.append(helper.make_node(op, inputs, outputs, outputs[0], **attributes))
-
-    def _name_of(self, value: Any) -> str:
-        from onnx import numpy_helper
-
-        if isinstance(value, str):
-            return value
-        array = np.array(value)
-        array = array.astype(object if array.dtype.kind == "U" else np.int64)
-        name = f"{self.prefix}/constant_{len(self.constants)}_of_{len(self.nodes)}"
-        self.constants.append(numpy_helper.from_array(array, name))
-        return name
-
-    def put_before(self, model: Any, names: Sequence[str]) -> None:
-        """Put the nodes in front of those of a model, whose inputs become strings [B]."""
-        from onnx import TensorProto, helper
-
-        graph, rest = model.graph, list(model.graph.node)
-        del graph.node[:], graph.input[:]
-        graph.node.extend([*self.nodes, *rest])
-        graph.initializer.extend(self.constants)
-        graph.input.extend(
-            helper.make_tensor_value_info(name, TensorProto.STRING, ["batch"]) for name in names
-        )
-        known = {each.domain for each in model.opset_import}
-        model.opset_import.extend(
-            helper.make_opsetid(domain, version)
-            for domain, version in _VERSIONS.items()
-            if domain not in known
-        )
-
-    def if_any(self, flags: str, dtype: int, then: Callable, otherwise: Callable) -> str:
-        """Return the output of `then(nodes)` if a flag, int64, is not 0, else of `otherwise(nodes)`."""
-        from onnx import helper
-
-        any_flag = self("Greater", self("ReduceMax", flags, keepdims=0), 0)
-        branches = {}
-        for branch, make in (("then_branch", then), ("else_branch", otherwise)):
-            inner = _Nodes(f"{self.prefix}/{len(self.nodes)}_{branch}")
-            output = inner("Identity", make(inner))
-            value = helper.make_tensor_value_info(output, dtype, None)
-            branches[branch] = helper.make_graph(
-                inner.nodes, branch, [], [value], initializer=inner.constants
-            )
-        return self("If", any_flag, **branches)
 
 
 class _Table(NamedTuple):
@@ -213,7 +144,7 @@ def _string_of(value: int) -> str:
 
 
 def _tokenized(
-    nodes: _Nodes, texts: str, vocab: Mapping[str, int], do_lower_case: bool
+    nodes: Nodes, texts: str, vocab: Mapping[str, int], do_lower_case: bool
 ) -> tuple[str, str]:
     """Return the ids of texts, string [B], and their number before each text: [P], [B + 1]."""
     from onnx import TensorProto
@@ -224,13 +155,13 @@ def _tokenized(
     entries = nodes(
         "LabelEncoder",
         chars,
-        domain=_ML,
+        domain=ML,
         keys_strings=table.characters,
         values_int64s=range(1, len(table.characters) + 1),
         default_int64=0,
     )
 
-    def plain(inner: _Nodes) -> str:
+    def plain(inner: Nodes) -> str:
         words = inner("Gather", table.words, entries)
         return inner("Where", inner("Equal", entries, 0), chars, words)
 
@@ -251,27 +182,27 @@ def _tokenized(
     return nodes("Slice", pieces, [0], nodes("Slice", splits, [-1], [_END])), splits
 
 
-def _characters(nodes: _Nodes, texts: str) -> str:
+def _characters(nodes: Nodes, texts: str) -> str:
     """Return the characters of texts, string [B, C], with at least one "" at the end of each row."""
     chars = _split(nodes, texts, "")
     shape = nodes("Concat", nodes("Shape", chars, end=1), [1], axis=0)
-    ends = nodes("Gather", [""], nodes("ConstantOfShape", shape, value=_int64_scalar(0)))
+    ends = nodes("Gather", [""], nodes("ConstantOfShape", shape, value=int64_value(0)))
     return nodes("Concat", chars, ends, axis=1)
 
 
-def _split(nodes: _Nodes, texts: str, separator: str) -> str:
+def _split(nodes: Nodes, texts: str, separator: str) -> str:
     """Return the parts of texts between separators, [B, most parts], or all characters for ""."""
     options = {"separators": [separator], "mark": 0, "mincharnum": 1, "pad_value": ""}
-    return nodes("Tokenizer", texts, domain=_CONTRIBUTED, **options)
+    return nodes("Tokenizer", texts, domain=CONTRIBUTED, **options)
 
 
-def _with_final_sigmas(nodes: _Nodes, table: _Table, entries: str) -> str:
+def _with_final_sigmas(nodes: Nodes, table: _Table, entries: str) -> str:
     """Replace the entry of Σ by that of ς at the end of a word (text_ops/tokenizer.py)."""
     from onnx import TensorProto
 
     sigma, final = (table.characters.index(char) + 1 for char in ("Σ", chr(FINAL_SIGMA)))
 
-    def replaced(inner: _Nodes) -> str:
+    def replaced(inner: Nodes) -> str:
         flat = inner("Reshape", entries, [-1])
         context = inner("Gather", table.contexts, flat)
         position = _where(inner, inner("Not", inner("Equal", context, IGNORABLE)))
@@ -290,7 +221,7 @@ def _with_final_sigmas(nodes: _Nodes, table: _Table, entries: str) -> str:
     return nodes.if_any(is_sigma, TensorProto.INT64, replaced, lambda _: entries)
 
 
-def _reordered(nodes: _Nodes, table: _Table, chars: str, entries: str) -> str:
+def _reordered(nodes: Nodes, table: _Table, chars: str, entries: str) -> str:
     """Return the letters, string [B, N], with each run of combining letters sorted by class (NFD)."""
     from onnx import TensorProto
 
@@ -318,13 +249,13 @@ def _reordered(nodes: _Nodes, table: _Table, chars: str, entries: str) -> str:
     return nodes("Reshape", strings, nodes("Concat", num_rows, [-1], axis=0))
 
 
-def _pieces(nodes: _Nodes, lines: str, vocab: Mapping[str, int]) -> tuple[str, str]:
+def _pieces(nodes: Nodes, lines: str, vocab: Mapping[str, int]) -> tuple[str, str]:
     """Return the ids of the pieces of lines whose words are separated by spaces, and their splits."""
     from onnx import TensorProto
 
     words = _split(nodes, lines, " ")  # [B, most words]
     is_word = nodes(
-        "LabelEncoder", words, domain=_ML, keys_strings=[""], values_int64s=[0], default_int64=1
+        "LabelEncoder", words, domain=ML, keys_strings=[""], values_int64s=[0], default_int64=1
     )
     rows = nodes("CumSum", nodes("ReduceSum", is_word, [1], keepdims=0), 0)
     rows = nodes("Concat", [0], rows, axis=0)
@@ -345,16 +276,16 @@ def _pieces(nodes: _Nodes, lines: str, vocab: Mapping[str, int]) -> tuple[str, s
     ids = nodes(
         "LabelEncoder",
         tokens,
-        domain=_ML,
+        domain=ML,
         keys_strings=list(vocab),
         values_int64s=list(vocab.values()),
         default_int64=unknown,
     )
     # A word that is only partly known has pieces in front of its [UNK]. They are removed.
-    zeros = nodes("ConstantOfShape", nodes("Shape", ids), value=_int64_scalar(0))
+    zeros = nodes("ConstantOfShape", nodes("Shape", ids), value=int64_value(0))
     starts = nodes("Slice", splits, [0], [-1])
     last = nodes("Sub", nodes("Slice", splits, [1], [_END]), [1])
-    ones = nodes("ConstantOfShape", nodes("Shape", starts), value=_int64_scalar(1))
+    ones = nodes("ConstantOfShape", nodes("Shape", starts), value=int64_value(1))
     word_of = nodes("CumSum", nodes("ScatterElements", zeros, starts, ones), 0)
     word_of = nodes("Sub", word_of, [1])
     is_last = nodes("Cast", nodes("ScatterElements", zeros, last, ones), to=TensorProto.BOOL)
@@ -367,7 +298,7 @@ def _pieces(nodes: _Nodes, lines: str, vocab: Mapping[str, int]) -> tuple[str, s
 
 
 def _packed(
-    nodes: _Nodes, pieces: str, splits: str, batch: str, is_pair: bool, served: Served
+    nodes: Nodes, pieces: str, splits: str, batch: str, is_pair: bool, served: Served
 ) -> list[str]:
     """Return `INPUT_NAMES`, int64 [B, S], of texts or pairs: text_ops/packing.py as ONNX operations.
 
@@ -425,12 +356,6 @@ def _packed(
     return [ids, integer(mask), integer(segments)]
 
 
-def _where(nodes: _Nodes, condition: str) -> str:
+def _where(nodes: Nodes, condition: str) -> str:
     """Return the indexes at which a vector is true."""
     return nodes("Squeeze", nodes("NonZero", condition), [0])
-
-
-def _int64_scalar(value: int) -> Any:
-    from onnx import numpy_helper
-
-    return numpy_helper.from_array(np.array([value], np.int64))

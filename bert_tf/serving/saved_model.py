@@ -38,6 +38,7 @@ from bert_tf.serving.other_names import (
     serialized,
 )
 from bert_tf.serving.preprocessing import PREPROCESSING, preprocessing_dir, preprocessor
+from bert_tf.serving.quantization import Quantization
 from bert_tf.serving.served import IDS_SIGNATURES, TEXT, TOKENS, Served, Signature
 from bert_tf.serving.server_versions import OLDEST_PROVEN
 from bert_tf.serving.warmup import write_warmup_requests
@@ -54,6 +55,7 @@ def write_saved_model(
     precision: str = "float32",
     warm_up: bool = True,
     for_cpu: bool = True,
+    quantization: Quantization | None = None,
 ) -> dict[str, Any]:
     """Write a SavedModel; return its metadata. The folder appears when complete.
 
@@ -63,14 +65,17 @@ def write_saved_model(
         export_dir: missing or empty.
         signatures: names; None exports those on text and `tokens`.
         precision: of the weights.
-        warm_up: whether to write requests for TensorFlow Serving.
-        for_cpu: whether to use the graph that oneDNN computes fastest (modeling/inference_layout.py).
+        warm_up: True to write requests for TensorFlow Serving.
+        for_cpu: True to use the graph that oneDNN computes fastest (modeling/inference_layout.py).
             In float32 that is the plain graph.
+        quantization: for "int8", products that replace those of the model.
 
     Raises:
         ValueError: a signature does not exist, or the folder is not empty.
     """
-    served.prepare(for_onednn=for_cpu and precision == "bfloat16")
+    is_bfloat16 = served.model.dtype_policy.name == "bfloat16"
+    affines = {} if quantization is None else quantization.affines
+    served.prepare("onednn" if for_cpu and is_bfloat16 else "plain", affines)
     asked = served.signatures(signatures or [*served.text_functions(), TOKENS])
     others = [asked[name] for name in asked if name in OTHER_NAMES]
     found = {TEXT: others[0], **asked} if others and TEXT not in asked else asked
@@ -90,6 +95,11 @@ def write_saved_model(
             "custom_ops": custom_operations(os.path.join(folder, "saved_model.pb")),
             "oldest_tensorflow_proven": OLDEST_PROVEN[precision],
         }
+        if quantization is not None:
+            values["quantization"] = {
+                name: {"error": error, "precision": precision if name in affines else "float"}
+                for name, error in quantization.errors.items()
+            }
         write_beside(served, extra, values)
         if warm_up:
             _write_warm_up(served, extra, _model_name(export_dir), asked)
@@ -140,7 +150,8 @@ def custom_operations(saved_model_file: str) -> list[str]:
     nodes = [graph.node, *(function.node_def for function in graph.library.function)]
     used = {node.op for some in nodes for node in some}
     functions = {function.signature.name for function in graph.library.function}
-    return sorted(name for name in used - functions if not hasattr(tf.raw_ops, name))
+    names = [name for name in used - functions if not name.startswith("_")]  # TensorFlow's own
+    return sorted(name for name in names if not hasattr(tf.raw_ops, name))
 
 
 def described(function: Signature) -> dict[str, Any]:

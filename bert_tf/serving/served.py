@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.buckets import length_step
-from bert_tf.modeling.inference_layout import prepare_to_answer
+from bert_tf.modeling.inference_layout import Layout, prepare_to_answer
+from bert_tf.modeling.quantized import QuantizedAffine
 from bert_tf.serving.other_names import (
     HUGGING_FACE,
     INPUTS,
@@ -45,7 +46,7 @@ class Served(tf.Module, abc.ABC):
     Args:
         max_seq_length: the largest S of text; longer texts are truncated, or read in windows if the
             type of task does so.
-        with_text: whether it takes text. Without text, it uses TensorFlow's own operations only.
+        with_text: True if it takes text. Without text, it uses TensorFlow's own operations only.
 
     Attributes:
         task: the task of the model; None for an encoder.
@@ -80,9 +81,11 @@ class Served(tf.Module, abc.ABC):
         """Variables that the functions compute with."""
         return self._parameters.object
 
-    def prepare(self, **layout: bool) -> None:
+    def prepare(
+        self, layout: Layout = "plain", quantized: Mapping[str, QuantizedAffine] | None = None
+    ) -> None:
         """Prepare the weights, before anything is traced; see `inference_layout.prepare_to_answer`."""
-        self._set_parameters(prepare_to_answer(self.model, **layout))
+        self._set_parameters(prepare_to_answer(self.model, layout, quantized))
 
     def _set_parameters(self, parameters: Sequence[keras.Variable]) -> None:
         self._parameters = _Untracked(list(parameters))
@@ -148,8 +151,9 @@ class Served(tf.Module, abc.ABC):
         known = [*text, *ids, TF_EXAMPLE]
         for name in names:
             if name not in known:
+                others = f" {name} is for encoders: head=encoder." if name in INPUTS else ""
                 raise ValueError(
-                    f"signature has {name!r}, but a model of this type has {', '.join(known)}."
+                    f"signature has {name!r}, but a model of this type has {', '.join(known)}.{others}"
                 )
         check_together(names)
         found = {}

@@ -38,7 +38,7 @@ class AnswerSettings:
     Args:
         n_best_size: answers to list, and tokens of each window that may be their first or last.
         max_answer_length: tokens.
-        version_2_with_negative: whether a question may have no answer.
+        version_2_with_negative: True if a question may have no answer.
         null_score_diff_threshold: the answer is empty if `null_odds` is greater.
         answer_spans: one of `ANSWER_SPANS`.
 

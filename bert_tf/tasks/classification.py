@@ -66,7 +66,7 @@ class ClassificationTask(ExampleTask):
         max_seq_length: S.
         metric_names: metrics of the problem type to report, the one that selects models first. None: all
             defaults of the type.
-        is_pair: whether an example has two sentences; None if unknown, so that both are accepted.
+        is_pair: True if an example has two sentences; None if unknown, so that both are accepted.
         problem_type: key of `PROBLEM_TYPES`.
         class_weights: weight of each label in the training loss.
         doc_stride: tokens between windows of a long example, whose logits are pooled. None: truncate.

@@ -32,7 +32,7 @@ class Split:
         file: its name; "{language}" is replaced by the language of XNLI.
         text_a, text_b: columns of the sentences; `text_b` is None for single sentences.
         label: column of the label; None for a test set.
-        header: whether the first line is a header.
+        header: True if the first line is a header.
         language: column of the language; rows in other languages are skipped.
         submission: name of the split's file for the GLUE leaderboard.
     """
@@ -57,7 +57,7 @@ class GlueTask:
         metrics: to report, the official ones first.
         problem_type: key of `tasks.problem_types.PROBLEM_TYPES`.
         spellings: label in the files -> label in `labels`.
-        has_broken_rows: whether the official files have rows with too few columns. Such rows are then
+        has_broken_rows: True if the official files have rows with too few columns. Such rows are then
             counted and skipped instead of rejected.
         range: minimum and maximum of a regression. The leaderboard's file clips predictions to it.
         label_names: names of `labels` in models on Hugging Face's hub, in the same order. Source: the

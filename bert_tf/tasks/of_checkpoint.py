@@ -37,7 +37,7 @@ def make_task(
         head: from `interop.heads.find_head`.
         labels: names of the outputs, in order, if the head has any.
         max_seq_length: S. Default: `max_position_embeddings`.
-        is_pair: whether a classifier takes pairs; None if unknown, so that both are accepted.
+        is_pair: True if a classifier takes pairs; None if unknown, so that both are accepted.
         num_choices: maximum choices of a question.
     """
     task_class = head.load("task")
@@ -89,7 +89,7 @@ def label_order(
 
 
 def are_unnamed(labels: Sequence[str]) -> bool:
-    """Return whether labels are only numbers: LABEL_0, LABEL_1, ... or 0, 1, ..."""
+    """Return True if labels are only numbers: LABEL_0, LABEL_1, ... or 0, 1, ..."""
     return [_plain(label) for label in labels] == [str(index) for index in range(len(labels))]
 
 

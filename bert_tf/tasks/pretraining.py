@@ -80,7 +80,7 @@ class PretrainingTask(Task):
     def record_features(self) -> Sequence[FeatureSpec]:
         if self._masker is None:
             return self.features
-        return pretraining_features(self.max_seq_length, 0, self.objective)
+        return pretraining_features(self.max_seq_length, None, self.objective)
 
     def complete(
         self, dataset: tf.data.Dataset, seed: int, first_batch: int = 0

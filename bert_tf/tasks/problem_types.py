@@ -37,7 +37,7 @@ class ProblemType:
     Args:
         name: value of --problem_type.
         huggingface: `problem_type` in Hugging Face's config.json.
-        has_labels: whether the outputs have names; otherwise the single output is a number.
+        has_labels: True if the outputs have names; otherwise the single output is a number.
         metrics: name -> function of (predictions, labels), as in `predictions` and the records.
         default_metrics: reported unless the user chooses others.
         feature: number of labels -> `label_ids` in the records.

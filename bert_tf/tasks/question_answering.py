@@ -60,7 +60,7 @@ class QuestionAnsweringTask(ExampleTask):
         max_seq_length: S.
         doc_stride: tokens from one window of a passage to the next.
         max_query_length: maximum tokens of a question; the rest is truncated.
-        version_2_with_negative: whether a question may have no answer.
+        version_2_with_negative: True if a question may have no answer.
         answer_spans: one of `ANSWER_SPANS`.
         is_labeled: True if the records contain the answers, as training needs.
     """

@@ -34,8 +34,8 @@ class TableLayout:
         problem_type: key of `tasks.problem_types.PROBLEM_TYPES`.
         label_separator: between the labels in one column.
         format: "tsv", "csv" or "jsonl"; None: from the file's name.
-        quoted: whether '"' may enclose a column; None: only in CSV.
-        header: whether the first line contains the column names.
+        quoted: True if '"' may enclose a column; None: only in CSV.
+        header: True if the first line contains the column names.
         separator: of the columns; see `data.readers.read_table`.
     """
 
@@ -62,7 +62,7 @@ def read_examples(path: str, layout: TableLayout, *, labelled: bool) -> Iterator
 
     Args:
         path: of the file; see `data.readers.read_table`.
-        labelled: whether to read the labels; else the examples have none.
+        labelled: True to read the labels; else the examples have none.
 
     Raises:
         ValueError: a column is missing, or a text or label is invalid; the message has file and line.
@@ -103,7 +103,7 @@ def infer_labels(examples: Iterable[InputExample]) -> list[str]:
 
 
 def are_measurements(labels: Sequence[str], num_examples: int) -> bool:
-    """Return whether labels look like numbers of a regression instead of classes.
+    """Return True if labels look like numbers of a regression instead of classes.
 
     They must be decimal numbers, not all whole. There must be more than 20, or more than half the
     number of examples. Half stars (0.5, 1.0 ... 5.0) are classes.

@@ -45,7 +45,7 @@ class TokenClassificationTask(ExampleTask):
         feature_layers: layers of a frozen encoder to train a BiLSTM on (a name of
             `modeling.feature_based.FEATURE_LAYERS`); None to fine-tune the encoder.
         bilstm_units: of each direction of that BiLSTM.
-        word_labels: whether labels are of words, such as parts of speech, instead of entities. Default:
+        word_labels: True if labels are of words, such as parts of speech, instead of entities. Default:
             True if no label marks an entity.
     """
 

@@ -34,7 +34,7 @@ class TrainingStep:
     """The training step of one replica; call `take` within `strategy.run`.
 
     Args:
-        model, losses, input_names, max_gradient_norm, gradient_accumulation_steps: see `Trainer`.
+        model, losses, input_names, max_gradient_norm, gradient_accumulation_steps: see `BatchTrainer`.
         optimizer: built.
         seed: of dropout.
         jit_compile: one of `COMPILATIONS`. "true": forward and backward are one XLA function.

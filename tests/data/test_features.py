@@ -12,7 +12,6 @@ from bert_tf.data.features import (
     FeatureSpec,
     check_specs,
     encode_example,
-    keras_inputs,
     parse_examples,
     split,
     trim_padding,
@@ -109,14 +108,6 @@ def test_the_bounds_of_int32_themselves_fit():
     assert parsed["input_ids"].numpy()[0, :2].tolist() == [2**31 - 1, -(2**31)]
 
 
-def test_keras_inputs_are_the_features_of_the_role_input():
-    inputs = keras_inputs(SPECS)
-    assert {n: (i.name, i.shape, i.dtype) for n, i in inputs.items()} == {
-        "input_ids": ("input_ids", (None, 5), "int32"),
-        "choice_ids": ("choice_ids", (None, 3, 5), "int32"),
-    }
-
-
 def test_split_keys_labels_and_weights_by_output():
     x, y, sample_weight = split(SPECS, parse(example(), example(is_real_example=0)))
     assert sorted(x) == ["choice_ids", "input_ids"]
@@ -145,7 +136,7 @@ def test_fit_takes_what_split_gives_and_the_loss_is_the_weighted_mean():
         FeatureSpec("next_sentence_labels", role="label", output="next_sentence"),
         FeatureSpec("is_real_example", role="weight"),
     )
-    inputs = keras_inputs(specs)
+    inputs = {"hidden": keras.Input((2, 3), name="hidden")}
     flat = keras.layers.Flatten()(inputs["hidden"])
     outputs = {
         "masked_lm": keras.layers.Dense(3, use_bias=False)(inputs["hidden"]),

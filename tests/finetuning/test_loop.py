@@ -158,7 +158,9 @@ def test_the_rate_follows_the_size_of_the_batch(flags, expected, tmp_path):
     assert trainer.optimizer._learning_rate.learning_rate == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("optimizer", ["adam_weight_decay", "lamb"])
+@pytest.mark.parametrize(
+    "optimizer", ["adam_weight_decay", pytest.param("lamb", marks=pytest.mark.slow)]
+)
 def test_what_is_frozen_stays_and_the_rest_learns_and_goes_on_after_a_resume(optimizer, tmp_path):
     file = write_lengths(tmp_path / "train", [3, 17, 41, 9])
     flags = dict(freeze="embeddings,0", optimizer=optimizer, layer_lr_decay=0.8)

@@ -133,6 +133,13 @@ def test_it_computes_in_bfloat16_with_float32_logits_and_weights():
     np.testing.assert_allclose(logits, exact(inputs())["logits"], atol=0.05)
 
 
+def test_weights_in_bfloat16_as_in_an_export_give_nearly_the_same_logits():
+    exact, rounded = model(), model(dtype="bfloat16")
+    for variable, other in zip(rounded.weights, exact.weights, strict=True):
+        variable.assign(other)
+    np.testing.assert_allclose(rounded(inputs())["logits"], exact(inputs())["logits"], atol=0.05)
+
+
 def test_two_layers_of_768_units_in_each_direction_are_the_default():
     built = BertBiLstmForTokenClassification(config(), L, "concat_last_four_hidden")
     shapes = {

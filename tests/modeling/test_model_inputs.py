@@ -129,6 +129,11 @@ def test_predict_refuses_unknown_inputs_floats_and_strings():
         model({"input_ids": tf.constant([["a text"]])})
 
 
+def test_a_sequence_without_a_batch_is_an_error():
+    with pytest.raises(ValueError, match=r"`input_ids`.*\(3,\).*\[batch, sequence\]"):
+        MODELS["classifier"]()({"input_ids": np.array([1, 2, 3])})
+
+
 def test_integers_of_any_size_and_masks_of_truth_values_are_taken():
     model, inputs = MODELS["pretraining"](), batch("pretraining")
     expected = model(inputs)

@@ -12,7 +12,7 @@ from bert_tf.data.python_random import RandomWords
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.masking import Masker
 from bert_tf.pretraining.masking_ops import DynamicMasker, _take_what_fits
-from bert_tf.pretraining.settings import MaskSettings
+from bert_tf.pretraining.settings import MaskingOptions, MaskSettings
 
 WORDS = ["dog", "cat", "##s", "##ed", "bark", "the", "[UNK]"]
 VOCAB = {w: i for i, w in enumerate(["[PAD]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
@@ -63,7 +63,9 @@ def chosen(masked):
 
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_a_masked_batch_is_what_a_batch_of_masked_records_is(whole_words):
-    masker = DynamicMasker(VOCAB, max_predictions_per_seq=5, do_whole_word_mask=whole_words)
+    masker = DynamicMasker(
+        VOCAB, MaskingOptions(do_whole_word_mask=whole_words), max_predictions_per_seq=5
+    )
     features = {**batch(PAIR, "[CLS] dog [SEP]"), "next_sentence_labels": tf.constant([0, 1])}
     features["segment_ids"] = tf.zeros_like(features["input_ids"])
     masked = masker(features, seed=1, number=0)
@@ -98,7 +100,7 @@ def test_labels_are_the_original_pieces_and_nothing_else_changes():
 
 
 def test_more_slots_than_tokens_stay_empty():
-    masker = DynamicMasker(VOCAB, max_predictions_per_seq=9, masked_lm_prob=1.0)
+    masker = DynamicMasker(VOCAB, MaskingOptions(masked_lm_prob=1.0), max_predictions_per_seq=9)
     masked = masker(batch("[CLS] the dog [SEP]"), 0, 0)
     assert masked["masked_lm_positions"].numpy().tolist() == [[1, 2, *[0] * 7]]
     assert masked["masked_lm_ids"].numpy().tolist() == [[VOCAB["the"], VOCAB["dog"], *[0] * 7]]
@@ -109,7 +111,7 @@ def test_shapes_are_static_in_a_pipeline():
     features = {**long_batch(8), "segment_ids": tf.zeros([8, 128], tf.int32)}
     dataset = tf.data.Dataset.from_tensors(features).enumerate()
     for whole_words in (False, True):
-        masker = DynamicMasker(LARGE, do_whole_word_mask=whole_words)
+        masker = DynamicMasker(LARGE, MaskingOptions(do_whole_word_mask=whole_words))
         masked = dataset.map(lambda number, x, masker=masker: masker(x, 5, number)).element_spec
         assert {name: spec.shape.as_list() for name, spec in masked.items()} == {
             spec.name: [8, *spec.shape] for spec in specs
@@ -122,7 +124,9 @@ def test_shapes_are_static_in_a_pipeline():
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_special_tokens_and_padding_are_never_chosen(whole_words):
     masker = DynamicMasker(
-        VOCAB, masked_lm_prob=1.0, max_predictions_per_seq=13, do_whole_word_mask=whole_words
+        VOCAB,
+        MaskingOptions(masked_lm_prob=1.0, do_whole_word_mask=whole_words),
+        max_predictions_per_seq=13,
     )
     masked = masker(batch(PAIR, "[CLS] dog ##s [SEP]", length=16), 0, 0)
     assert chosen(masked) == [[1, 2, 3, 4, 5, 7, 8, 9, 10, 11], [1, 2]]
@@ -132,9 +136,9 @@ def test_special_tokens_and_padding_are_never_chosen(whole_words):
 @pytest.mark.parametrize("prob", [0.0, 0.15, 0.25, 0.5])
 def test_as_many_pieces_are_predicted_as_in_static_records(prob, most):
     texts = ["[CLS] " + "dog " * count + "[SEP]" for count in range(1, 40)]
-    masked = DynamicMasker(VOCAB, masked_lm_prob=prob, max_predictions_per_seq=most)(
-        batch(*texts), 0, 0
-    )
+    masked = DynamicMasker(
+        VOCAB, MaskingOptions(masked_lm_prob=prob), max_predictions_per_seq=most
+    )(batch(*texts), 0, 0)
     static = Masker(VOCAB, MaskSettings(masked_lm_prob=prob, max_predictions_per_seq=most))
     for text, positions in zip(texts, chosen(masked), strict=True):
         ids = array("i", [VOCAB[piece] for piece in text.split()])
@@ -143,7 +147,7 @@ def test_as_many_pieces_are_predicted_as_in_static_records(prob, most):
 
 
 def test_all_pieces_of_a_word_are_masked_or_none():
-    masker = DynamicMasker(VOCAB, masked_lm_prob=0.4, do_whole_word_mask=True)
+    masker = DynamicMasker(VOCAB, MaskingOptions(masked_lm_prob=0.4, do_whole_word_mask=True))
     # As in the reference, the "##s" at the front of B belongs to the last word of A.
     words = [{1}, {2, 3, 4}, {5, 7}, {8, 9}, {10}, {11}]
     for number in range(50):
@@ -153,7 +157,7 @@ def test_all_pieces_of_a_word_are_masked_or_none():
 
 
 def test_a_sequence_that_begins_in_the_middle_of_a_word_has_these_pieces_as_a_word():
-    masker = DynamicMasker(VOCAB, masked_lm_prob=0.4, do_whole_word_mask=True)
+    masker = DynamicMasker(VOCAB, MaskingOptions(masked_lm_prob=0.4, do_whole_word_mask=True))
     found = {
         tuple(chosen(masker(batch("[CLS] ##s ##ed dog [SEP]"), 0, number))[0])
         for number in range(30)
@@ -179,11 +183,14 @@ def test_a_word_that_would_be_too_much_is_left_out_and_a_shorter_one_may_fit(len
 
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_each_position_is_chosen_as_often_as_in_static_records(whole_words):
-    draws, values = 3000, {"masked_lm_prob": 0.3, "max_predictions_per_seq": 9}
-    masker = DynamicMasker(VOCAB, do_whole_word_mask=whole_words, **values)
+    draws = 3000
+    options = MaskSettings(
+        masked_lm_prob=0.3, max_predictions_per_seq=9, do_whole_word_mask=whole_words
+    )
+    masker = DynamicMasker(VOCAB, options, max_predictions_per_seq=9)
     rows = chosen(masker(batch(*[PAIR] * draws), 0, 0))
     dynamic = np.bincount(np.concatenate(rows), minlength=13)
-    static = Masker(VOCAB, MaskSettings(do_whole_word_mask=whole_words, **values))
+    static = Masker(VOCAB, options)
     ids, rng = array("i", [VOCAB[piece] for piece in PAIR.split()]), RandomWords(0)
     rows = [static(ids, 6, rng).masked_lm_positions for _ in range(draws)]
     expected = np.bincount(np.concatenate(rows), minlength=13)
@@ -198,7 +205,9 @@ def test_each_position_is_chosen_as_often_as_in_static_records(whole_words):
 @pytest.mark.parametrize("mixture", [(0.8, 0.1), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0), (0.5, 0.2)])
 def test_the_shares_of_mask_random_and_kept_pieces_are_those_that_were_asked_for(mixture):
     features = long_batch(512)
-    masker = DynamicMasker(LARGE, mask_token_prob=mixture[0], random_token_prob=mixture[1])
+    masker = DynamicMasker(
+        LARGE, MaskingOptions(mask_token_prob=mixture[0], random_token_prob=mixture[1])
+    )
     masked = arrays(masker(features, 11, 0))
     used = masked["masked_lm_weights"] > 0
     rows = np.nonzero(used)[0]
@@ -230,11 +239,11 @@ def test_about_the_asked_share_of_the_tokens_is_predicted():
 
 def test_masks_are_a_function_of_seed_and_number_of_the_batch_alone():
     features = long_batch(8)
-    masker = DynamicMasker(LARGE, do_whole_word_mask=True)
+    masker = DynamicMasker(LARGE, MaskingOptions(do_whole_word_mask=True))
     tf.random.set_seed(1)
     first = arrays(masker(features, 7, 3))
     tf.random.set_seed(2)
-    again = arrays(DynamicMasker(LARGE, do_whole_word_mask=True)(features, 7, 3))
+    again = arrays(DynamicMasker(LARGE, MaskingOptions(do_whole_word_mask=True))(features, 7, 3))
     for name, array_ in first.items():
         np.testing.assert_array_equal(again[name], array_, err_msg=name)
     for seed, number in ((7, 4), (8, 3)):
@@ -253,7 +262,7 @@ def test_equal_sequences_of_a_batch_have_different_masks():
 
 
 def test_in_a_pipeline_masks_are_those_of_a_call():
-    masker, features = DynamicMasker(LARGE, do_whole_word_mask=True), long_batch(8)
+    masker, features = DynamicMasker(LARGE, MaskingOptions(do_whole_word_mask=True)), long_batch(8)
     dataset = tf.data.Dataset.from_tensors(features).repeat(3).enumerate(5)
     dataset = dataset.map(lambda number, x: masker(x, 2**40 + 1, number), num_parallel_calls=2)
     for number, found in enumerate(dataset, start=5):
@@ -269,13 +278,12 @@ def test_in_a_pipeline_masks_are_those_of_a_call():
     "changes, message",
     [
         ({"masked_lm_prob": 1.5}, "masked_lm_prob is 1.5, but .* 0 to 1"),
-        ({"max_predictions_per_seq": 0}, "max_predictions_per_seq is 0, but .* 1 or more"),
         ({"mask_token_prob": 0.95}, "more than 1 together"),
     ],
 )
 def test_values_are_checked_when_made(changes, message):
     with pytest.raises(ValueError, match=message):
-        DynamicMasker(VOCAB, **changes)
+        DynamicMasker(VOCAB, MaskingOptions(**changes))
 
 
 def test_a_vocabulary_without_special_tokens_is_refused():

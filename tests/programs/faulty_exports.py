@@ -79,7 +79,7 @@ class InMemory(SavedModel):
     """A served model that was not written, as a runtime."""
 
     def __init__(self, model):
-        model.prepare(for_onednn=False)
+        model.prepare()
         functions = model.signatures(["serving_default", "tokens"])
         self.version, self.served = "in memory", model
         self._model = SimpleNamespace(signatures=functions, tokenizer=model.tokenizer)

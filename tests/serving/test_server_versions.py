@@ -17,6 +17,8 @@ OLDER = os.environ.get("BERT_TF_OLDER_PYTHON", "")
 
 
 def options(**changes):
+    if changes.get("precision") == "int8":
+        changes["calibration_file"] = "texts.txt"
     return ExportOptions(model_dir="model", export_dir="export", **changes)
 
 

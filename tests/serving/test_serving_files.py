@@ -16,7 +16,8 @@ import bert_tf
 from bert_tf.data.packing import pack_texts
 from bert_tf.model_folder import load_model_folder
 from bert_tf.modeling.activations import get_activation
-from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model, load_served
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.programs.exported_model import load_served
 from bert_tf.serving.lite import write_lite
 from bert_tf.serving.onnx import write_onnx
 from bert_tf.serving.server_versions import OLDEST_PROVEN
@@ -173,7 +174,7 @@ def test_nothing_in_the_graph_is_compiled_by_xla(exported):
             {"signature": "tokens,pair"},
             "signature.* has 'pair', but .* has serving_default, tokens",
         ),
-        ({"precision": "int8"}, "precision is int8, but for .*format=saved_model .* or bfloat16"),
+        ({"precision": "float16"}, "precision is float16, but for .*format=saved_model .* or int8"),
         ({"format": "tflite", "precision": "bfloat16"}, "must be float32 or float16 or int8"),
         ({"format": "tflite", "signature": "serving_default"}, "format=tflite takes only ids"),
         ({"n_best_size": 3}, "n_best_size is 3, but .* question_answering.* for classification"),

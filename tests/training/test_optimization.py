@@ -102,7 +102,7 @@ def test_adamw_takes_the_steps_of_keras_where_that_excludes_the_same_variables()
 
 
 def four_steps(strategy, optimizer, variables):
-    """In one compiled loop, as the Trainer takes them; the gradient is a function of the variable."""
+    """In one compiled loop, as in training; the gradient is a function of the variable."""
 
     def replica(step):
         gradients = [tf.sin(tf.cast(step, tf.float32) + variable.value) for variable in variables]

@@ -16,10 +16,10 @@ from tiny_training import (
     pretraining_batches,
 )
 
+from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.optimization import AVERAGE_SLOT
 from bert_tf.training.step import LossScale, global_norm
-from bert_tf.training.trainer import Trainer
 
 
 def values_of(trainer):
@@ -172,6 +172,6 @@ def test_a_checkpoint_has_weights_and_averages_and_evaluation_takes_the_averages
     resumed = averaging_trainer()
     resumed.resume(str(tmp_path))
     np.testing.assert_array_equal(resumed.model.kernel, trained.model.kernel)
-    evaluated = Trainer(resumed.model, [], strategy=resumed.strategy, input_names=["x"])
+    evaluated = BatchTrainer(resumed.model, [], strategy=resumed.strategy, input_names=["x"])
     evaluated.resume(str(tmp_path))
     np.testing.assert_array_equal(evaluated.model.kernel, average)

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
 from bert_tf.training.strategy import mirrored_strategy
-from bert_tf.training.trainer import Trainer
 
 ONE, TWO = 1, 2  # devices
 
@@ -49,7 +49,7 @@ def pretraining_batches(num_batches: int = 4, seed: int = 0) -> dict[str, np.nda
 
 
 def endless(batches: dict[str, np.ndarray]):
-    """`dataset_from` of `Trainer.train`: the batches, again and again."""
+    """`dataset_from` of `BatchTrainer.train`: the batches, again and again."""
     return lambda step: tf.data.Dataset.from_tensor_slices(dict(batches)).repeat().skip(step)
 
 
@@ -61,7 +61,7 @@ def strategy_on(num_devices: int) -> tf.distribute.Strategy:
     return mirrored_strategy(tuple(names[:num_devices]))
 
 
-def pretrainer(devices=ONE, dropout=0.0, init_seed=1, rate=None, **kwargs) -> Trainer:
+def pretrainer(devices=ONE, dropout=0.0, init_seed=1, rate=None, **kwargs) -> BatchTrainer:
     """Of a tiny BERT; `rate` is by default a schedule of 25 steps.
 
     Not compiled, because that takes longer than the training; test_step.py compares.
@@ -73,7 +73,7 @@ def pretrainer(devices=ONE, dropout=0.0, init_seed=1, rate=None, **kwargs) -> Tr
     with strategy.scope():
         model = task.build_model(bert_config(dropout))
         optimizer = AdamWeightDecay(rate or WarmupLinearDecay(0.01, 25, 3))
-    return Trainer(
+    return BatchTrainer(
         model,
         task.losses,
         strategy=strategy,
@@ -97,7 +97,7 @@ class Linear(keras.Model):
         return {"y": tf.linalg.matvec(inputs["x"], self.kernel.value)}
 
 
-def linear_trainer(devices=ONE, rate=0.1, **kwargs) -> Trainer:
+def linear_trainer(devices=ONE, rate=0.1, **kwargs) -> BatchTrainer:
     """Of `Linear` with the mean of |y - target|; traced in a moment."""
     loss = Loss(
         "loss",
@@ -107,7 +107,7 @@ def linear_trainer(devices=ONE, rate=0.1, **kwargs) -> Trainer:
     strategy = strategy_on(devices)
     with strategy.scope():
         model, optimizer = Linear(), AdamWeightDecay(rate, **kwargs)
-    return Trainer(
+    return BatchTrainer(
         model,
         [loss],
         strategy=strategy,

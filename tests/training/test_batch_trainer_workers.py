@@ -25,7 +25,7 @@ strategy = make_strategy("auto")
 from tiny_training import B, bert_config, endless, pretraining_batches, P, S
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.batch_trainer import BatchTrainer
 
 folder, steps = sys.argv[1], int(sys.argv[2])
 task = PretrainingTask(S, P)
@@ -33,7 +33,7 @@ keras.utils.set_random_seed(1)
 with strategy.scope():
     model = task.build_model(bert_config())
     optimizer = AdamWeightDecay(WarmupLinearDecay(0.01, 20, 3))
-trainer = Trainer(
+trainer = BatchTrainer(
     model, task.losses, strategy=strategy, input_names=task.input_names, optimizer=optimizer
 )
 resumed = trainer.resume(folder)

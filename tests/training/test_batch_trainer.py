@@ -23,11 +23,11 @@ from tiny_training import (
 )
 
 from bert_tf.modeling.models import BertForTokenClassification
+from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import list_checkpoints, training_variables
 from bert_tf.training.losses import Loss, cross_entropy
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.schedules import WarmupLinearDecay
-from bert_tf.training.trainer import Trainer
 from reference import optimizer as reference
 
 
@@ -115,7 +115,9 @@ def test_two_replicas_take_the_same_twenty_steps_as_one_device(twenty_steps):
 
 
 # 5 examples in 2 parts of one device (2 and 3), in 5 of 1, and in 2 of the 3 and 2 of each of two.
-@pytest.mark.parametrize("devices, parts", [(ONE, 2), (ONE, 5), (TWO, 2)])
+@pytest.mark.parametrize(
+    "devices, parts", [(ONE, 2), (ONE, 5), pytest.param(TWO, 2, marks=pytest.mark.slow)]
+)
 def test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one(
     tmp_path, twenty_steps, devices, parts
 ):
@@ -191,7 +193,7 @@ def test_variables_without_a_gradient_are_left_alone(tmp_path):
         ),
         weight=lambda features: tf.cast(tf.size(features["label_ids"]), tf.float32),
     )
-    trainer = Trainer(
+    trainer = BatchTrainer(
         model, [loss], strategy=strategy, input_names=["input_ids"], optimizer=optimizer
     )
     before = values_of(trainer)
@@ -269,7 +271,9 @@ def test_what_is_saved_by_hand_can_be_resumed(tmp_path):
 def test_a_model_that_is_only_evaluated_is_loaded_and_not_resumed(tmp_path, caplog):
     trained = linear_trainer()
     trained.save(str(tmp_path))
-    only = Trainer(trained.model, trained.losses, strategy=trained.strategy, input_names=("x",))
+    only = BatchTrainer(
+        trained.model, trained.losses, strategy=trained.strategy, input_names=("x",)
+    )
     with caplog.at_level(logging.INFO):
         only.resume(str(tmp_path))
     assert "Loaded step" in caplog.text and "Resumed" not in caplog.text
@@ -286,7 +290,7 @@ def test_a_model_without_optimizer_knows_the_step_that_its_weights_are_from(tmp_
     trained = linear_trainer()
     trained.train(endless(linear_batches(2)), 3, output_dir=str(tmp_path))
     loaded = linear_trainer()
-    evaluated = Trainer(loaded.model, [], strategy=loaded.strategy, input_names=["x"])
+    evaluated = BatchTrainer(loaded.model, [], strategy=loaded.strategy, input_names=["x"])
     assert evaluated.step == 0
     assert evaluated.resume(str(tmp_path)) == evaluated.step == 3
     np.testing.assert_array_equal(loaded.model.kernel, trained.model.kernel)

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 _SECONDS_PER_CALL = 2.0
 _STEPS_OF_WORKERS = 10  # per call, if several processes train
-_OF_A_STEP = ("learning_rate", "loss_scale")  # reported for the last step of a call, not as a mean
+_LAST_VALUES = ("learning_rate", "loss_scale")  # of the last step of a call, not the mean
 _SHORT = {
     "sequences_per_second": "seq/s",
     "tokens_per_second": "tokens/s",
@@ -53,7 +53,7 @@ class StopTraining(Exception):
         self.results = results
 
 
-class Trainer:
+class BatchTrainer:
     """Training and evaluation of one model.
 
     Args:
@@ -273,7 +273,7 @@ class Trainer:
 
         Args:
             iterator: of a distributed data set.
-            is_terminated: whether this worker received SIGTERM; the other workers learn of it.
+            is_terminated: True if this worker received SIGTERM; the other workers learn of it.
 
         Returns:
             The means of the reported values (of rate and loss scale the last value); the first step
@@ -351,13 +351,13 @@ class Trainer:
             is_lost = ~tf.math.is_finite(first["loss"] + first["gradient_norm"])
             step = tf.cast(optimizer.iterations.value, tf.int64)
             lost_at = tf.where(tf.logical_and(lost_at < 0, is_lost), step, lost_at)
-            sums = {n: first[n] if n in _OF_A_STEP else sums[n] + first[n] for n in sums}
+            sums = {n: first[n] if n in _LAST_VALUES else sums[n] + first[n] for n in sums}
         told = told_to_end
         if is_multi_worker(self.strategy):
             told = self.strategy.run(lambda: sum_of_replicas(tf.identity(told_to_end)))
             told = self.strategy.experimental_local_results(told)[0]
         count = tf.cast(num_steps, tf.float32)
-        means = {n: total if n in _OF_A_STEP else total / count for n, total in sums.items()}
+        means = {n: total if n in _LAST_VALUES else total / count for n, total in sums.items()}
         return means, lost_at, told
 
     def _wait_for_workers(self) -> None:

@@ -1,0 +1,119 @@
+"""Predictions of files on ids (TFLite, ONNX, OpenVINO): the text in Python, the model in its runtime.
+
+    trained = load_exported("openvino_output")
+    text_model(trained).answers([("A dog.", "A cat.")])
+
+The classes are those of models with weights. They call the file instead of the Keras model.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, cast
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.model_folder import TrainedModel, read_task, with_settings, with_special_tokens
+from bert_tf.prediction.encoder import SentenceEncoder
+from bert_tf.prediction.exports import METADATA_FILE, Export, find_exports
+from bert_tf.prediction.masked_lm import MaskFiller
+from bert_tf.prediction.runtimes import TOKENS, Runtime, load
+from bert_tf.prediction.text_model import SequenceRunner, TextModel
+from bert_tf.tokenization import FullTokenizer
+
+
+def is_exported(folder: str) -> bool:
+    """Return True if `folder` contains a file on ids of export_saved_model."""
+    return os.path.isfile(os.path.join(folder, METADATA_FILE))
+
+
+def load_exported(folder: str) -> TrainedModel:
+    """Return an export on ids, with a network that calls its runtime.
+
+    Raises:
+        ImportError: its runtime is not installed.
+        ValueError: the folder is damaged, or its file takes text.
+    """
+    export = find_exports(folder)[0]
+    (runtime, *_) = export.runtimes
+    try:
+        network = ExportedNetwork(export, load(runtime, export.path))
+    except ImportError:
+        raise
+    except Exception as error:  # each runtime has errors of its own
+        what = str(error).strip().splitlines()[-1:]
+        raise ValueError(
+            f"{export.path} cannot be read, so it is damaged or incomplete ({', '.join(what)}). Copy "
+            "the folder again, or export it again."
+        ) from error
+    tokenizer, length = cast(FullTokenizer, export.tokenizer), cast(int, export.max_seq_length)
+    trained = TrainedModel(
+        cast(keras.Model, network), tokenizer, read_task(folder), length, source=folder
+    )
+    return with_settings(trained, length)
+
+
+def text_model(trained: TrainedModel, **settings: Any) -> TextModel:
+    """Return the model on text of an export.
+
+    Args:
+        trained: from `load_exported`.
+        settings: of the class of its type of task, such as `batch_size`.
+    """
+    head = cast(ExportedNetwork, trained.model).head
+    kind = {"encoder": ExportedEncoder, "masked_lm": ExportedMaskFiller}.get(head.name)
+    return (kind or head.load("predictor"))(trained, **settings)
+
+
+class ExportedNetwork:
+    """A file on ids with the call of the Keras model that was exported.
+
+    Attributes:
+        head: type of task.
+        gives: outputs: name -> {"dtype", "shape"}.
+    """
+
+    def __init__(self, export: Export, runtime: Runtime):
+        self.config, self.head = export.config, export.head
+        self.gives: Mapping[str, Any] = runtime.signatures[TOKENS]["outputs"]
+        self._runtime = runtime
+
+    def __call__(self, inputs: Mapping[str, Any], training: bool = False) -> dict[str, tf.Tensor]:
+        def ask(*arrays: np.ndarray) -> list[np.ndarray]:
+            outputs = self._runtime.ask(TOKENS, dict(zip(inputs, arrays, strict=True)))
+            return [outputs[name] for name in self.gives]
+
+        dtypes = [spec["dtype"] for spec in self.gives.values()]
+        found = tf.numpy_function(ask, list(inputs.values()), dtypes)
+        return dict(zip(self.gives, found, strict=True))
+
+
+class ExportedEncoder(SentenceEncoder):
+    """Embeddings, with the pooling chosen in `export_saved_model`."""
+
+    def __init__(self, trained: TrainedModel, batch_size: int = 32):
+        self._tokenizer, self._max_seq_length = trained.tokenizer, trained.max_seq_length
+        self._width = cast(ExportedNetwork, trained.model).gives["embedding"]["shape"][-1]
+        self._run = SequenceRunner(trained.model, self._max_seq_length, batch_size)
+
+
+class ExportedMaskFiller(MaskFiller):
+    """Tokens for [MASK], up to the number chosen in `export_saved_model`."""
+
+    def __init__(self, trained: TrainedModel, batch_size: int = 32):
+        self._tokenizer = with_special_tokens(trained.tokenizer)
+        self._max_seq_length = trained.max_seq_length
+        self.top_k = cast(ExportedNetwork, trained.model).gives["token_id"]["shape"][-1]
+        self._num_best = tf.Variable(0)
+
+        def most_probable(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            outputs = trained.model(inputs)
+            return {
+                "probabilities": outputs["probability"][..., : self._num_best],
+                "tokens": outputs["token_id"][..., : self._num_best],
+            }
+
+        self._run = SequenceRunner(most_probable, self._max_seq_length, batch_size)

@@ -1,0 +1,148 @@
+"""The model that export_saved_model writes, with its weights."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.sidecar import find_config, load_tokenizer
+from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model
+from bert_tf.modeling.pooling import parse_layers
+from bert_tf.registry import TYPES
+from bert_tf.serving.encoder import ServedEncoder
+from bert_tf.serving.masked_lm import ServedMaskFiller
+from bert_tf.serving.question_answering import ServedAnswerer
+from bert_tf.serving.served import Served
+from bert_tf.tasks.answer_decoding import AnswerSettings
+from bert_tf.tasks.base import MIN_SEQ_LENGTH
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
+
+if TYPE_CHECKING:
+    from bert_tf.programs.export_saved_model import ExportOptions
+
+# Settings of one type of model: name in registry.TYPES -> fields of ExportOptions.
+_SETTINGS_OF = {
+    "question_answering": ("null_score_diff_threshold", "max_answer_length", "n_best_size"),
+    "encoder": ("pooling", "normalize", "layers"),
+    "masked_lm": ("top_k",),
+}
+
+
+def load_served(options: ExportOptions, dtype: str | None = None) -> Served:
+    """Return the model to export, with its weights.
+
+    Args:
+        dtype: Keras precision policy; default: `options.dtype`.
+
+    Raises:
+        ValueError: the folder lacks the head, or a flag does not fit the model.
+    """
+    dtype = options.dtype if dtype is None else dtype
+    if options.head in ("encoder", "masked_lm"):
+        return _without_task(options.head, options, dtype)
+    trained = load_model(
+        options.model_dir,
+        dtype=dtype,
+        bert_config_file=options.bert_config_file,
+        vocab_file=options.vocab_file,
+        do_lower_case=options.do_lower_case,
+    )
+    task = trained.task
+    if task is not None and TYPES[task.name].served:
+        return _with_task(trained, options)
+    if task is not None and task.name != "pretraining":
+        raise ValueError(
+            f"{options.model_dir} contains a model for {task.name}, which has no `served` in "
+            "registry.TYPES. Add it, or export only the encoder: head=encoder."
+        )
+    if trained.unused_head:
+        raise ValueError(
+            f"{trained.unused_head} Convert it with convert_checkpoint to a folder that states its "
+            "task, or export only the encoder: head=encoder."
+        )
+    if options.head == "task":
+        raise ValueError(
+            f"{options.model_dir} contains no fine-tuned model: it has no {TASK_FILE} of "
+            "run_classifier, run_squad, run_ner or run_swag, and no such head. Use head=encoder or "
+            "head=masked_lm."
+        )
+    return _without_task("encoder", options, dtype)
+
+
+def _check_settings(options: ExportOptions, head: str) -> None:
+    """Raise if a setting is for another type of model than that of `head`."""
+    for field in fields(options):
+        owner = next((name for name, names in _SETTINGS_OF.items() if field.name in names), head)
+        value = getattr(options, field.name)
+        if owner != head and value != field.default:
+            raise ValueError(
+                f"{field.name} is {value}, but it is for {owner}, and {options.model_dir} is exported "
+                f"for {head}. Omit it."
+            )
+
+
+def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
+    task = trained.task
+    _check_settings(options, task.name)
+    if options.is_pair is not None:
+        trained = _as_pairs(trained, options.is_pair)
+        task = trained.task
+    if isinstance(task, QuestionAnsweringTask):
+        if options.max_seq_length is not None:
+            raise ValueError(
+                "max_seq_length is not for question-answering models: longer contexts are read in "
+                f"windows of {task.max_seq_length} tokens, as in training. Omit it."
+            )
+        settings = AnswerSettings(
+            options.n_best_size,
+            options.max_answer_length,
+            task.version_2_with_negative,
+            options.null_score_diff_threshold,
+        )
+        return ServedAnswerer(trained, settings, options.with_text)
+    length = options.max_seq_length or trained.max_seq_length
+    trained.model.config.check_sequence_length(length, task.min_seq_length)
+    return TYPES[task.name].load("served")(trained, length, options.with_text)
+
+
+def _as_pairs(trained: TrainedModel, is_pair: bool) -> TrainedModel:
+    """Set the input of a classifier that does not state it: pairs or single texts."""
+    task = trained.task
+    if not isinstance(task, ClassificationTask) or task.is_pair not in (None, is_pair):
+        raise ValueError(
+            f"is_pair={is_pair} is for classifiers of Hugging Face, which do not state whether they "
+            f"take pairs, but {trained.source} states it. Omit the flag."
+        )
+    task = ClassificationTask(**task.arguments() | {"is_pair": is_pair})
+    return replace(trained, task=task)
+
+
+def _without_task(head: str, options: ExportOptions, dtype: str) -> Served:
+    _check_settings(options, head)
+    checkpoint = read_checkpoint(options.model_dir)
+    config = find_config(options.bert_config_file, checkpoint)
+    tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
+    length = options.max_seq_length or config.max_position_embeddings
+    config.check_sequence_length(length, MIN_SEQ_LENGTH)
+    model = TYPES[head].load("model")(config, dtype=dtype)
+    report = initialize(model, checkpoint)
+    if head == "encoder":
+        layers = parse_layers(options.layers, config.num_hidden_layers) if options.layers else []
+        return ServedEncoder(
+            model,
+            tokenizer,
+            length,
+            options.pooling,
+            options.normalize,
+            layers,
+            options.with_text,
+        )
+    missing = [name for name in report.missing if name.startswith("cls/predictions")]
+    if missing:
+        raise ValueError(
+            f"{checkpoint.source} has no masked-LM head: it lacks {', '.join(missing[:3])}. Use "
+            "head=encoder, or a pre-trained checkpoint with its heads."
+        )
+    return ServedMaskFiller(model, tokenizer, length, options.top_k, options.with_text)

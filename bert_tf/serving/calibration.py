@@ -1,0 +1,124 @@
+"""Ids with which a quantizer measures the ranges of a model's products.
+
+Shapes: B batch, S sequence, K choices.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.serving.served import TEXT, Served
+
+logger = logging.getLogger(__name__)
+
+MOST_TEXTS = 300  # NNCF's usual number of samples
+FEWEST_TEXTS = 16  # fewer are reported
+MOST_UNKNOWN = 0.5  # fraction of the WordPieces
+
+Ids = dict[str, np.ndarray]
+
+
+def calibration_ids(
+    served: Served, requests: Iterable[Mapping[str, Any]], source: str
+) -> list[Ids]:
+    """Return the ids of at most MOST_TEXTS requests, always the same ones, one row each.
+
+    Args:
+        served: takes text.
+        requests: inputs of `serving_default` by name, one row each.
+        source: their origin, for messages.
+
+    Returns:
+        Inputs of the model by name: int32 [1, S] or [1, K, S], without padding. Long texts have a row
+        for each window, and at most MOST_TEXTS rows are returned.
+
+    Raises:
+        ValueError: the texts have no words, or most of their WordPieces are [UNK].
+    """
+    texts, count = _sample(requests)
+    rows = [row for inputs in recorded_ids(served, texts) for row in _rows(inputs)]
+    most = min(len(rows), MOST_TEXTS)
+    rows = [rows[place * len(rows) // most] for place in range(most)]
+    ids = [row["input_ids"][row["input_mask"] == 1] for row in rows]
+    pieces = np.concatenate([np.zeros(0, np.int32), *ids])
+    pieces = pieces[~np.isin(pieces, (served.cls_id, served.sep_id))]
+    if not pieces.size:
+        raise ValueError(
+            f"{source} contains no words. Give texts like those that the model will get, about "
+            f"{MOST_TEXTS} of them."
+        )
+    unknown = float(np.mean(pieces == served.unk_id))
+    if unknown > MOST_UNKNOWN:
+        raise ValueError(
+            f"{source}: {unknown:.0%} of the WordPieces are [UNK], but at most {MOST_UNKNOWN:.0%} may "
+            "be. Give texts in the language of the model."
+        )
+    if count < FEWEST_TEXTS:
+        logger.warning(
+            "%s contains only %d texts. The ranges measured on them may be too narrow: give %d or more, "
+            "better %d.",
+            *(source, count, FEWEST_TEXTS, MOST_TEXTS),
+        )
+    logger.info("Calibration with %d of %d texts of %s", len(texts), count, source)
+    return rows
+
+
+def recorded_ids(served: Served, requests: Iterable[Mapping[str, Any]]) -> list[Ids]:
+    """Return the ids that the model gets for each request, windows of long texts included.
+
+    Args:
+        served: takes text.
+        requests: inputs of `serving_default` by name.
+
+    Returns:
+        Inputs of the model by name: int32 [B, S] or [B, K, S].
+    """
+    recorded = []
+    compute = served.call_model
+
+    def record(**inputs: tf.Tensor) -> dict[str, Any]:
+        if tf.executing_eagerly():  # not while the shapes of outputs are traced
+            recorded.append({name: value.numpy() for name, value in inputs.items()})
+        return compute(**inputs)
+
+    function, specs = served.text_functions()[TEXT]
+    served.call_model = record  # type: ignore[method-assign]
+    try:
+        for request in requests:
+            function(*(tf.constant(request[spec.name], spec.dtype) for spec in specs))
+    finally:
+        del served.call_model  # the method of the class again
+    return recorded
+
+
+def _sample(requests: Iterable[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], int]:
+    """Return at most MOST_TEXTS of the requests, each with equal probability, and their number."""
+    rng = random.Random(0)
+    kept: list[Mapping[str, Any]] = []
+    count = 0
+    for count, request in enumerate(requests, start=1):
+        if len(kept) < MOST_TEXTS:
+            kept.append(request)
+        elif (place := rng.randrange(count)) < MOST_TEXTS:
+            kept[place] = request
+    return kept, count
+
+
+def _rows(inputs: Ids) -> Iterator[Ids]:
+    """Yield the rows of a batch without padding. Rows of padding only are left out."""
+    masks = inputs["input_mask"]
+    for row, mask in enumerate(masks):
+        length = int(mask.sum(axis=-1).max())
+        if length:
+            yield {
+                name: value[row : row + 1, ..., :length]
+                if value.shape == masks.shape
+                else value[row : row + 1]
+                for name, value in inputs.items()
+            }

@@ -1,0 +1,107 @@
+"""OpenVINO files: the model on ids, for OpenVINO Runtime and OpenVINO Model Server.
+
+    model.xml, model.bin     input_ids, input_mask, segment_ids: int32 [B, S] -> the numeric outputs of
+                             `tokens`
+    export.json, task.json, bert_config.json, vocab.txt, labels.txt     next to them
+
+Like a TFLite file (lite.py), they contain no tokenizer. OpenVINO converts the model, and NNCF quantizes
+it: both are in the extra [openvino].
+
+On a processor with bfloat16 instructions, OpenVINO computes in bfloat16 unless the program that loads a
+file sets INFERENCE_PRECISION_HINT. A float32 file contains the hint "f32", which our runtime obeys
+(prediction/runtimes.py). OpenVINO 2026.4 itself ignores it in a file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from bert_tf.data.files import new_folder
+from bert_tf.prediction.runtimes import logging_kept, openvino_name
+from bert_tf.serving.saved_model import described, metadata, write_beside
+from bert_tf.serving.served import TOKENS, Served
+
+OPENVINO_FILE = "model.xml"
+OPENVINO_PRECISIONS = ("float32", "bfloat16", "int8")
+_HINT = ("runtime_options", "INFERENCE_PRECISION_HINT")
+
+
+def write_openvino(
+    served: Served,
+    export_dir: str,
+    precision: str = "float32",
+    calibration: Sequence[Mapping[str, np.ndarray]] = (),
+) -> dict[str, Any]:
+    """Write a folder with OpenVINO's files; return its metadata. The folder appears when complete.
+
+    Args:
+        served: the model, in float32.
+        export_dir: missing or empty.
+        precision: "float32". "bfloat16": weights in 16 bits (as float16, which has more digits);
+            computed in bfloat16 if the processor has it, else in float32. "int8": 8-bit weights and
+            inputs of the products, whose ranges NNCF measures.
+        calibration: for "int8", batches of ids, as `calibration.recorded_ids` returns them.
+
+    Raises:
+        ImportError: the extra is not installed.
+        ValueError: the precision is unknown, `calibration` is empty, or the folder is not empty.
+    """
+    if precision not in OPENVINO_PRECISIONS:
+        raise ValueError(
+            f"precision is {precision!r}, but for OpenVINO it must be one of "
+            f"{', '.join(OPENVINO_PRECISIONS)}."
+        )
+    if precision == "int8" and not calibration:
+        raise ValueError(
+            "precision=int8 for OpenVINO needs texts like those that the model will get, but there are "
+            "none. Give calibration_file."
+        )
+    check_openvino(precision)
+    served.prepare("formula")
+    function = served.numeric_tokens()
+    with logging_kept():
+        import openvino
+
+        model = openvino.convert_model(function)
+    if precision == "int8":
+        model = _quantized(model, calibration)
+    elif precision == "float32":
+        model.set_rt_info("f32", list(_HINT))
+    for port in (*model.inputs, *model.outputs):  # servers use any of several names
+        port.get_tensor().set_names({openvino_name(port)})
+    with new_folder(export_dir, "export_dir") as folder:
+        values = metadata(served, precision) | {"format": "openvino", "file": OPENVINO_FILE}
+        values["signatures"] = {TOKENS: described(function.get_concrete_function())}
+        write_beside(served, folder, values)
+        openvino.save_model(
+            model, os.path.join(folder, OPENVINO_FILE), compress_to_fp16=precision == "bfloat16"
+        )
+    return values
+
+
+def check_openvino(precision: str) -> None:
+    """Raise ImportError unless the libraries for a precision are installed."""
+    wanted = ("openvino", "nncf") if precision == "int8" else ("openvino",)
+    missing = [name for name in wanted if find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"format=openvino with precision={precision} needs {' and '.join(missing)}. Install it with "
+            "`pip install -e '.[openvino]'` in the checkout of bert_tf."
+        )
+
+
+def _quantized(model: Any, calibration: Sequence[Mapping[str, np.ndarray]]) -> Any:
+    """Return the model with 8-bit products."""
+    import nncf
+
+    return nncf.quantize(
+        model,
+        nncf.Dataset(list(calibration)),
+        model_type=nncf.ModelType.TRANSFORMER,
+        subset_size=len(calibration),
+    )

@@ -1,0 +1,202 @@
+"""Post-training quantization of the encoder's products, with ranges measured on texts.
+
+Each product has one range for all inputs: of the ranges between a part and all of the measured values,
+the one with the smallest error of the product's outputs. The bias corrects the mean error of an output.
+
+Shapes: R rows (B*S).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+from bert_tf.modeling.inference_layout import Affine, products
+from bert_tf.modeling.quantized import (
+    ACTIVATIONS,
+    OPERATION,
+    QuantizedAffine,
+    quantized_inputs,
+    quantized_kernel,
+)
+from bert_tf.serving.calibration import Ids
+from bert_tf.serving.served import Served
+
+logger = logging.getLogger(__name__)
+
+INT8 = "int8"
+MOST_ERROR = 0.1  # of a product, relative; products above stay in floats
+CPU_INFO = Path("/proc/cpuinfo")
+_INSTRUCTIONS = ("avx512_vnni", "avx_vnni", "amx_int8")  # products of 8-bit integers
+
+_ROWS = 512  # inputs of a product on which its error is measured
+_PARTS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.2)  # of the smallest and the largest value
+_POWERS = (0.5, 0.65, 0.8)  # of SmoothQuant
+
+
+class _Recorder:
+    """A product that keeps some of its inputs, and the range of each column."""
+
+    def __init__(self, affine: Affine, rows_per_call: int):
+        self.affine = affine
+        self._rows_per_call = rows_per_call
+        self._kept: list[np.ndarray] = []
+        self.low = self.high = np.zeros(affine.kernel.shape[0], np.float32)
+
+    def __call__(self, inputs: tf.Tensor, addend: tf.Tensor | None = None) -> tf.Tensor:
+        if tf.executing_eagerly():  # not while the shapes of outputs are traced
+            rows = inputs.numpy()
+            self.low = np.minimum(self.low, rows.min(axis=0))
+            self.high = np.maximum(self.high, rows.max(axis=0))
+            step = max(1, len(rows) // self._rows_per_call)
+            self._kept.append(rows[::step][: self._rows_per_call])
+        return self.affine(inputs, addend)
+
+    def rows(self) -> np.ndarray:
+        return np.concatenate(self._kept)
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """The products of an encoder in 8-bit integers.
+
+    Args:
+        affines: name in `inference_layout.products` -> its replacement.
+        errors: name of each product -> root of the mean squared error of its outputs in 8-bit integers,
+            divided by that of the outputs.
+    """
+
+    affines: dict[str, QuantizedAffine]
+    errors: dict[str, float]
+
+    @property
+    def kept(self) -> list[str]:
+        """Names of the products that are not replaced."""
+        return [name for name in self.errors if name not in self.affines]
+
+
+def check_int8(device: str) -> None:
+    """Raise unless this TensorFlow can write the products. Warn if this CPU computes them slowly.
+
+    Raises:
+        ValueError: `device` is not "cpu", or the operation is missing.
+    """
+    if device != "cpu":
+        raise ValueError(
+            f"device is {device}, but precision={INT8} is for TensorFlow on CPUs. Omit device, or use "
+            "precision=bfloat16."
+        )
+    if op_def_registry.get(OPERATION) is None:
+        raise ValueError(
+            f"precision={INT8} needs the operation {OPERATION}, which this TensorFlow {tf.__version__} "
+            "lacks. Use a CPU wheel of TensorFlow for x86, or format=onnx."
+        )
+    try:
+        flags = CPU_INFO.read_text(encoding="ascii", errors="replace").split()
+    except OSError:
+        return
+    if not any(name in flags for name in _INSTRUCTIONS):
+        logger.warning(
+            "This CPU has none of %s. There %s is slower, and its sums may overflow. Check the answers "
+            "with certify on the CPU of the server.",
+            *(", ".join(_INSTRUCTIONS), INT8),
+        )
+
+
+def quantize(
+    served: Served, batches: Sequence[Ids], keep: Sequence[str] | None = None
+) -> Quantization:
+    """Return the products of a model in 8-bit integers.
+
+    Args:
+        served: the model, in float32. It is unchanged afterwards.
+        batches: as `calibration.calibration_ids` returns them.
+        keep: names of products to leave out. Default: those with an error above MOST_ERROR.
+
+    Raises:
+        ValueError: `keep` contains an unknown name.
+    """
+    found, hidden_act = products(served.model), served.config.hidden_act
+    for name in keep or ():
+        if name not in found:
+            raise ValueError(
+                f"keep_precision has {name!r}, but the products of this model are {', '.join(found)}."
+            )
+    rows = max(1, -(-_ROWS // len(batches)))
+    recorders = {name: _Recorder(product.joined(), rows) for name, product in found.items()}
+    for name, product in found.items():
+        product.layer.affine = recorders[name]
+    for batch in batches:
+        served.call_model(**{name: tf.constant(value) for name, value in batch.items()})
+    affines, errors = {}, {}
+    for name, product in found.items():
+        product.layer.affine = None
+        activation = ACTIVATIONS.get(hidden_act) if name.endswith("/intermediate") else None
+        fused = () if activation is None else (activation,)
+        affines[name], errors[name] = _quantized(recorders.pop(name), fused)
+    keep = [name for name in errors if errors[name] > MOST_ERROR] if keep is None else keep
+    return Quantization({name: affines[name] for name in affines if name not in keep}, errors)
+
+
+def _quantized(recorder: _Recorder, fused: Sequence[str]) -> tuple[QuantizedAffine, float]:
+    """Return the product with the smallest error on the kept rows, and this error.
+
+    Args:
+        fused: operations after the bias.
+    """
+    kernel, bias = recorder.affine.kernel.numpy(), recorder.affine.bias.numpy()
+    rows = recorder.rows()
+    expected = rows @ kernel
+    best = np.inf
+    for factors in (None, *(_factors(recorder, kernel, power) for power in _POWERS)):
+        scale = np.float32(1) if factors is None else factors
+        integers, largest = quantized_kernel((kernel.T / scale).T)
+        rounded = integers * (largest / 127)
+        ends = float((recorder.low * scale).min()), float((recorder.high * scale).max())
+        error, low, high = _best_range(rows * scale, rounded, expected, *ends)
+        if error < best:
+            best, found = error, (integers, largest, rounded, low, high, factors)
+    integers, largest, rounded, low, high, factors = found
+    seen = quantized_inputs(rows * (1 if factors is None else factors), low, high)
+    bias_error = (seen.astype(np.float32) @ rounded - expected).mean(axis=0)
+    affine = QuantizedAffine(
+        keras.Variable(integers, dtype="int8", trainable=False, name="kernel"),
+        keras.Variable(bias - bias_error + low * rounded.sum(axis=0), dtype="float32", name="bias"),
+        largest,
+        low,
+        high,
+        factors,
+        fused,
+    )
+    return affine, best / float(np.linalg.norm(expected + bias))
+
+
+def _best_range(
+    rows: np.ndarray, kernel: np.ndarray, expected: np.ndarray, low: float, high: float
+) -> tuple[float, float, float]:
+    """Return the error, and the range between parts of `low` and `high` that has the smallest one."""
+
+    def error(low_part: float, high_part: float) -> tuple[float, float, float]:
+        ends = low * low_part, high * high_part
+        outputs = quantized_inputs(rows, *ends).astype(np.float32) @ kernel
+        return float(np.linalg.norm(outputs - expected)), low_part, high_part
+
+    _, low_part, high_part = min(error(part, part) for part in _PARTS)
+    _, _, high_part = min(error(low_part, part) for part in _PARTS)
+    found, low_part, high_part = min(error(part, high_part) for part in _PARTS)
+    return found, low * low_part, high * high_part
+
+
+def _factors(recorder: _Recorder, kernel: np.ndarray, power: float) -> np.ndarray:
+    """Return max|W|^(1 - power) / max|x|^power of each column of the inputs, 1 on average."""
+    largest = np.maximum(np.maximum(recorder.high, -recorder.low), 1e-6)
+    weights = np.maximum(np.abs(kernel).max(axis=1), 1e-6)
+    logs = (1 - power) * np.log(weights) - power * np.log(largest)
+    return np.exp(logs - logs.mean()).astype(np.float32)

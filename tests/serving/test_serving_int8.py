@@ -1,0 +1,100 @@
+"""SavedModels whose products are of 8-bit integers."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_serving_openvino import INPUTS, TEXTS, served, trained, write_texts
+
+from bert_tf.model_folder import load_model_folder
+from bert_tf.modeling.inference_layout import products
+from bert_tf.predictor import Predictor
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.serving import quantization
+from bert_tf.serving.calibration import recorded_ids
+from bert_tf.serving.quantization import check_int8, quantize
+from bert_tf.serving.saved_model import write_saved_model
+
+
+def export(model_dir, folder, **options):
+    given = {"precision": "int8", "calibration_file": write_texts(folder, TEXTS), **options}
+    export_saved_model(
+        ExportOptions(model_dir=str(model_dir), export_dir=str(folder / "1"), **given)
+    )
+    return json.loads((folder / "1" / "assets.extra" / "export.json").read_text())
+
+
+def test_an_export_answers_nearly_like_the_model_and_describes_each_product(
+    sentence_model, tmp_path
+):
+    values = export(sentence_model, tmp_path, keep_precision="layer_1/output")
+    model = load_model_folder(str(sentence_model)).model
+    described = values["quantization"]
+    assert list(described) == list(products(model))
+    assert all(0 < product["error"] < 0.1 for product in described.values())
+    floats = [name for name, product in described.items() if product["precision"] != "int8"]
+    assert floats == ["layer_1/output"]
+    assert "_QuantizedMatMul" not in values["custom_ops"]  # TensorFlow has it
+    served = Predictor(str(tmp_path / "1")).predict(TEXTS)
+    for found, expected in zip(served, Predictor(str(sentence_model)).predict(TEXTS), strict=True):
+        assert found["label"] == expected["label"]
+        assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=0.05)
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    int8 = [v for v in loaded.weights if v.dtype == tf.int8]
+    assert len(int8) == len(described) - 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [kind for kind in INPUTS if kind != "encoder"])
+def test_every_type_of_task_is_exported(tmp_path, kind):
+    model = served(kind)
+    requests = model.examples()["serving_default"]
+    found = quantize(model, recorded_ids(model, requests))
+    write_saved_model(model, str(tmp_path / "1"), precision="int8", quantization=found)
+    answers = Predictor(str(tmp_path / "1")).predict(INPUTS[kind])
+    assert len(answers) == len(Predictor(trained(kind)).predict(INPUTS[kind]))
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"device": "any"}, "device is any.*CPU.*bfloat16"),
+        ({"keep_precision": "layer_9/output"}, "layer_9/output.*layer_0/query_key_value"),
+    ],
+)
+def test_what_cannot_be_quantized_is_refused(sentence_model, tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        export(sentence_model, tmp_path, **options)
+    assert not (tmp_path / "1").exists()
+
+
+def test_products_are_named_for_an_int8_saved_model_only():
+    with pytest.raises(ValueError, match=r"keep_precision is layer_0/output.*precision=int8"):
+        ExportOptions(model_dir="a", export_dir="b", keep_precision="layer_0/output")
+
+
+def test_a_tensorflow_without_the_operation_is_refused(monkeypatch):
+    monkeypatch.setattr(quantization.op_def_registry, "get", lambda name: None)
+    with pytest.raises(ValueError, match=r"_QuantizedMatMul.*format=onnx"):
+        check_int8("cpu")
+
+
+def test_a_cpu_without_instructions_for_it_is_reported(monkeypatch, tmp_path, caplog):
+    (tmp_path / "cpuinfo").write_text("flags\t: fpu avx2 avx512f\n")
+    monkeypatch.setattr(quantization, "CPU_INFO", tmp_path / "cpuinfo")
+    with caplog.at_level(logging.WARNING):
+        check_int8("cpu")
+    assert "avx512_vnni" in caplog.text
+    assert "certify" in caplog.text
+
+
+def test_a_range_that_clips_an_outlier_is_chosen_by_the_error_of_the_outputs():
+    rows = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
+    rows[0, 0] = 12.0
+    kernel = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
+    error, low, high = quantization._best_range(rows, kernel, rows @ kernel, -12.0, 12.0)
+    whole = quantization.quantized_inputs(rows, -12.0, 12.0) @ kernel - rows @ kernel
+    assert error <= np.linalg.norm(whole)
+    assert (low, high) != (-12.0, 12.0)
