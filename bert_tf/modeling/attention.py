@@ -14,7 +14,7 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.embeddings import truncated_normal
-from bert_tf.modeling.inference_layout import Affine, Dense
+from bert_tf.modeling.inference_layout import Affine, Dense, Layout, transposed
 
 MASKED_SCORE = -10000.0
 
@@ -52,6 +52,7 @@ class SelfAttention(keras.layers.Layer):
     """
 
     affine: Affine | None = None  # the three projections as one, in inference models
+    layout: Layout = "plain"
 
     def __init__(self, config: BertConfig, name: str = "self", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -84,7 +85,8 @@ class SelfAttention(keras.layers.Layer):
         is_fused = training and fused.are_used()
         joined = self._project(flat, is_fused)
         joined = ops.reshape(joined, (batch, length, 3, heads, size))
-        query, key, value = ops.unstack(ops.transpose(joined, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
+        transpose = transposed if self.layout == "onednn" else ops.transpose
+        query, key, value = ops.unstack(transpose(joined, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
 
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]
         factor = 1.0 / math.sqrt(size)
@@ -97,7 +99,7 @@ class SelfAttention(keras.layers.Layer):
             probabilities = self.dropout(ops.softmax(scores, axis=-1), training=training)
 
         context = ops.matmul(probabilities, value)  # [B, N, F, D]
-        context = ops.transpose(context, (0, 2, 1, 3))  # [B, F, N, D]
+        context = transpose(context, (0, 2, 1, 3))  # [B, F, N, D]
         return ops.reshape(context, (batch, length, config.hidden_size)), probabilities
 
     def _project(self, flat, is_fused):

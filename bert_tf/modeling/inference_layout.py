@@ -7,7 +7,9 @@
   product of 32 rows takes 0.66 of the time. In float32 packing takes longer (1.6 to 2.2 times the whole
   time of one short text).
 * On such a CPU LayerNorm is one batch normalization over the rows. TensorFlow's optimizer makes it
-  one oneDNN operation (a tenth of the time at 4,096 rows), if there is oneDNN.
+  one oneDNN operation (a tenth of the time at 4,096 rows), if there is oneDNN. Its start takes longer
+  than the whole formula for few rows, so the graph chooses by their number.
+* On such a CPU heads are transposed as 8-byte integers (half the time).
 
 Shapes: R rows (B*S), H hidden.
 """
@@ -34,6 +36,8 @@ Layout = Literal["plain", "onednn", "formula"]
 # TensorFlow's variable to make oneDNN pack each kernel once instead of in every product. It is read
 # when the first product is computed.
 KEEP_KERNELS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
+
+FEW_ROWS = 100  # up to which TensorFlow's own operations are faster than oneDNN's
 
 
 def keep_packed_kernels() -> None:
@@ -94,15 +98,24 @@ class LayerNorm(keras.layers.LayerNormalization):
     layout: Layout = "plain"
 
     def call(self, inputs):
-        if self.layout == "formula":  # OpenVINO fuses it only if the axes are a list
-            centered = inputs - ops.mean(inputs, axis=(-1,), keepdims=True)
-            variance = ops.mean(ops.power(centered, 2.0), axis=(-1,), keepdims=True)
-            return centered / ops.sqrt(variance + self.epsilon) * self.gamma + self.beta
+        if self.layout == "formula":
+            return self._formula(inputs)
         if self.layout == "plain":
             return super().call(inputs)
-        size, shape = self.gamma.shape[0], tf.shape(inputs)
-        rows = tf.size(inputs) // size
-        # A channel per row, so that the statistics of the "batch" are those of the row.
+        rows = tf.reshape(inputs, (-1, inputs.shape[-1]))
+        return tf.reshape(by_rows(rows, self._formula, self._batch_norm), tf.shape(inputs))
+
+    def _formula(self, inputs):
+        x, gamma, beta = (ops.cast(v, "float32") for v in (inputs, self.gamma, self.beta))
+        centered = x - ops.mean(x, axis=(-1,), keepdims=True)
+        # OpenVINO fuses these operations only if the axes are a list.
+        variance = ops.mean(ops.power(centered, 2.0), axis=(-1,), keepdims=True)
+        outputs = centered / ops.sqrt(variance + self.epsilon) * gamma + beta
+        return ops.cast(outputs, inputs.dtype)
+
+    def _batch_norm(self, inputs):
+        """Compute [R, H] with a channel per row: the statistics of the "batch" are those of the row."""
+        rows, size = tf.shape(inputs)[0], inputs.shape[1]
         normalized = tf.raw_ops.FusedBatchNormV3(
             x=tf.reshape(inputs, tf.stack([1, rows, size, 1])),
             scale=tf.fill([rows], tf.constant(1.0)),
@@ -114,7 +127,22 @@ class LayerNorm(keras.layers.LayerNormalization):
             is_training=True,
         ).y
         gamma, beta = (tf.cast(v, inputs.dtype) for v in (self.gamma, self.beta))
-        return tf.reshape(normalized, shape) * gamma + beta
+        return tf.reshape(normalized, tf.shape(inputs)) * gamma + beta
+
+
+def by_rows(inputs, few, many):
+    """Return few(inputs) for at most FEW_ROWS rows, else many(inputs): chosen when the graph runs."""
+    return tf.cond(tf.shape(inputs)[0] <= FEW_ROWS, lambda: few(inputs), lambda: many(inputs))
+
+
+def transposed(inputs, axes: Sequence[int]):
+    """Transpose [..., D], where D stays the last axis."""
+    size, per_unit = inputs.shape[-1], 8 // inputs.dtype.size
+    if size % per_unit:
+        return tf.transpose(inputs, axes)
+    in_units = tf.reshape(inputs, (*ops.shape(inputs)[:-1], size // per_unit, per_unit))
+    values = tf.bitcast(tf.transpose(tf.bitcast(in_units, tf.int64), axes), inputs.dtype)
+    return tf.reshape(values, (*ops.shape(values)[:-2], size))
 
 
 def in_shape_of(example, inputs):
@@ -139,7 +167,20 @@ class Product:
 
     def joined(self, transposed: bool = False) -> Affine:
         """Return the layers as one product in new variables."""
-        return _joined(self.dense, transposed)
+        kernel = ops.concatenate([layer.kernel.value for layer in self.dense], axis=1)
+        bias = ops.concatenate([layer.bias.value for layer in self.dense], axis=0)
+        names = [layer.path.split("/")[-1] for layer in self.dense]
+        with ExitStack() as scopes:
+            for name in (*self.dense[0].path.split("/")[:-1], "_".join(names)):
+                scopes.enter_context(keras.name_scope(name))
+            kernel, bias = (
+                keras.Variable(value, dtype=self.dense[0].kernel.dtype, name=name)
+                for name, value in (
+                    ("kernel", ops.transpose(kernel) if transposed else kernel),
+                    ("bias", bias),
+                )
+            )
+            return Affine(kernel, bias, transposed)
 
 
 def products(model: keras.Model) -> dict[str, Product]:
@@ -196,23 +237,6 @@ def prepare_to_answer(
     for block in bert.encoder_layers:
         for half in (block.attention_output, block.feed_forward_output):
             half.layer_norm.layout = layout
+        block.self_attention.layout = layout
     bert.embeddings.layer_norm.layout = layout
     return [variable for variable in model.weights if id(variable) not in replaced] + added
-
-
-def _joined(layers: Sequence[keras.layers.Dense], transposed: bool) -> Affine:
-    """Return the products of these layers as one."""
-    kernel = ops.concatenate([layer.kernel.value for layer in layers], axis=1)
-    bias = ops.concatenate([layer.bias.value for layer in layers], axis=0)
-    names = [layer.path.split("/")[-1] for layer in layers]
-    with ExitStack() as scopes:
-        for name in (*layers[0].path.split("/")[:-1], "_".join(names)):
-            scopes.enter_context(keras.name_scope(name))
-        kernel, bias = (
-            keras.Variable(value, dtype=layers[0].kernel.dtype, name=name)
-            for name, value in (
-                ("kernel", ops.transpose(kernel) if transposed else kernel),
-                ("bias", bias),
-            )
-        )
-        return Affine(kernel, bias, transposed)

@@ -17,6 +17,7 @@ Shapes: R rows (B*S).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,9 +26,16 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_def_library
 
+from bert_tf.modeling.inference_layout import by_rows
+
 OPERATION = "_QuantizedMatMul"
 # hidden_act -> the same within the product.
-ACTIVATIONS = {"gelu": "GeluExact", "gelu_new": "GeluApproximate", "relu": "Relu", "tanh": "Tanh"}
+ACTIVATIONS = {
+    "gelu": "GeluApproximate",
+    "gelu_erf": "GeluExact",
+    "relu": "Relu",
+    "tanh": "Tanh",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +46,12 @@ class QuantizedAffine:
         kernel: int8 [in, out].
         bias: float32 [out], with the effect of `low`.
         largest: float32 [out], the value of 127 in each column of the kernel.
-        low, high: range of the inputs; values beyond are clipped.
+        low, high: range of the inputs; values beyond are clipped. 0 is one of its 256 values, as
+            `rounded_range` returns it.
         factors: float32 [in], multiplied with the inputs before that. The kernel is divided by them.
         fused: operations after the bias, of `ACTIVATIONS`.
+        result: range of the outputs, which are then 8-bit integers: the inputs of the next product.
+            None: they are floats.
     """
 
     kernel: keras.Variable
@@ -50,61 +61,81 @@ class QuantizedAffine:
     high: float
     factors: np.ndarray | None = None
     fused: Sequence[str] = ()
-
-    @property
-    def variables(self) -> list[keras.Variable]:
-        return [self.kernel, self.bias]
+    result: tuple[float, float] | None = None
 
     def __call__(self, inputs: tf.Tensor, addend: tf.Tensor | None = None) -> tf.Tensor:
-        """Return [R, out] in the type of the inputs, float32 or bfloat16.
+        """Return [R, out], in the type of the addend or else of the inputs; uint8 with `result`.
 
         Args:
-            addend: [R, out], added to the result. Then there must be no activation.
+            inputs: [R, in], float32, bfloat16, or uint8 of a product with `result`.
+            addend: float32 or bfloat16 [R, out], added to the result. Then there must be no activation.
         """
-        floats = tf.cast(inputs, tf.float32)
-        # MIN_COMBINED is TensorFlow's own kernel. The others are oneDNN's: 80 us more for each call.
-        quantized = tf.raw_ops.QuantizeV2(
-            input=floats if self.factors is None else floats * self.factors,
-            min_range=self.low,
-            max_range=self.high,
-            T=tf.quint8,
-            mode="MIN_COMBINED",
-        ).output
-        dtype = inputs.dtype
-        fused = [*self.fused, *([] if addend is None else ["Add"])]
+        if inputs.dtype == tf.uint8:
+            quantized = tf.bitcast(inputs, tf.quint8)
+        else:
+            quantized = self._quantized(inputs)
+        floats = inputs.dtype if addend is None else addend.dtype
         # The ranges belong to the key of oneDNN's primitive: constants, so that it is made once.
-        ranges = (0.0, self.high - self.low, -self.largest, self.largest)
+        ranges = [0.0, self.high - self.low, -self.largest, self.largest, *(self.result or ())]
         arguments = [quantized, tf.bitcast(self.kernel.value, tf.qint8), self.bias.value]
+        dtype = floats if self.result is None else tf.quint8
+        fused = [*self.fused, *([] if addend is None else ["Add"])]
         *_, operation, _ = op_def_library._apply_op_helper(
             OPERATION,
             name="QuantizedMatMul",
             device_inputs=arguments if addend is None else [*arguments, addend],
             host_inputs=[tf.constant(value, tf.float32) for value in ranges],
             Tdevice_outputs=[dtype],
-            Thost_outputs=[],
+            Thost_outputs=[] if self.result is None else [tf.float32, tf.float32],
             T1=tf.quint8,
             T2=tf.qint8,
             Tbias=tf.float32,
-            U=dtype,
+            U=floats,
             Tout=dtype,
             transpose_a=False,
             transpose_b=False,
             is_weight_const=True,
             is_bias_const=True,
-            fused_ops=["BiasAdd", *fused, "Dequantize"],
+            fused_ops=["BiasAdd", *fused, "Dequantize" if self.result is None else "Requantize"],
             input_quant_mode="SCALED",
-            output_quant_mode="SCALED",
+            output_quant_mode="MIN_FIRST",
             leakyrelu_alpha=0.2,
         )
         outputs = operation.outputs[0]
         outputs.set_shape([inputs.shape[0], self.kernel.shape[1]])
-        return outputs
+        return outputs if self.result is None else tf.bitcast(outputs, tf.uint8)  # a type of Keras
+
+    def _quantized(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Return quint8 [R, in]."""
+        floats = tf.cast(inputs, tf.float32)
+        if self.factors is not None:
+            floats *= self.factors
+        quantize = functools.partial(
+            tf.raw_ops.QuantizeV2, min_range=self.low, max_range=self.high, T=tf.quint8
+        )
+        # The same values: 0 is one of the 256. The second is oneDNN's.
+        return by_rows(
+            floats,
+            lambda rows: quantize(input=rows, mode="MIN_COMBINED").output,
+            lambda rows: quantize(input=rows, mode="MIN_FIRST").output,
+        )
 
 
 def quantized_kernel(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return a kernel [in, out] as int8, and the value of 127 in each column: float32 [out]."""
     largest = np.maximum(np.abs(kernel).max(axis=0), np.finfo(np.float32).tiny).astype(np.float32)
     return np.round(kernel / largest * 127).astype(np.int8), largest
+
+
+def rounded_range(low: float, high: float) -> tuple[float, float]:
+    """Return a range of the same length, moved by less than a step so that 0 is one of its 256 values.
+
+    Args:
+        low, high: at most 0, and at least 0.
+    """
+    step = (high - low) / 255
+    low = round(low / step) * step
+    return low, low + 255 * step
 
 
 def quantized_inputs(inputs: np.ndarray, low: float, high: float) -> np.ndarray:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bert_tf.data.files import check_new_folder
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import EncoderFilesOptions, check_names, option
 from bert_tf.programs.calibration_file import read_calibration
-from bert_tf.programs.exported_model import load_served
+from bert_tf.programs.model_to_export import load_served
 from bert_tf.registry import TYPES
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
 from bert_tf.serving.onnx import ONNX_PRECISIONS, write_onnx
@@ -23,7 +23,7 @@ from bert_tf.serving.quantization import INT8, MOST_ERROR, Quantization, check_i
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.served import IDS_SIGNATURES, TOKENS
 from bert_tf.serving.server_versions import check_server_version
-from bert_tf.training.strategy import choose_precision
+from bert_tf.training.strategy import precision_for_cpu
 
 logger = logging.getLogger(__name__)
 
@@ -177,9 +177,9 @@ class ExportOptions(EncoderFilesOptions):
 
     @property
     def with_text(self) -> bool:
-        names = self.signatures
-        takes_text = names is None or not set(names) <= set(IDS_SIGNATURES)
-        return self.calibration_file is not None or (self.format == "saved_model" and takes_text)
+        if self.format != "saved_model":
+            return self.calibration_file is not None
+        return self.signatures is None or not set(self.signatures) <= set(IDS_SIGNATURES)
 
     @property
     def dtype(self) -> str:
@@ -187,7 +187,7 @@ class ExportOptions(EncoderFilesOptions):
         if self.format != "saved_model":
             return "float32"
         if self.is_int8_saved_model:  # of all but the products
-            return choose_precision().policy.removeprefix("mixed_")
+            return precision_for_cpu().policy.removeprefix("mixed_")
         return self.precision
 
 
@@ -273,7 +273,7 @@ def export_saved_model(options: ExportOptions) -> None:
 
 def _quantize(options: ExportOptions) -> Quantization:
     """Return the products of the model in 8-bit integers. Log the errors of those that are not."""
-    served = load_served(options, "float32")
+    served = load_served(replace(options, signature=None), "float32")  # takes text
     ids = read_calibration(served, options.calibration_file or "")
     names = options.keep_precision
     keep = None if names is None else [name.strip() for name in names.split(",") if name.strip()]

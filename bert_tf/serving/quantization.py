@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import keras
 import numpy as np
@@ -25,20 +24,23 @@ from bert_tf.modeling.quantized import (
     QuantizedAffine,
     quantized_inputs,
     quantized_kernel,
+    rounded_range,
 )
 from bert_tf.serving.calibration import Ids
 from bert_tf.serving.served import Served
+from bert_tf.training.strategy import cpu_flags
 
 logger = logging.getLogger(__name__)
 
 INT8 = "int8"
 MOST_ERROR = 0.1  # of a product, relative; products above stay in floats
-CPU_INFO = Path("/proc/cpuinfo")
 _INSTRUCTIONS = ("avx512_vnni", "avx_vnni", "amx_int8")  # products of 8-bit integers
 
 _ROWS = 512  # inputs of a product on which its error is measured
 _PARTS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.2)  # of the smallest and the largest value
-_POWERS = (0.5, 0.65, 0.8)  # of SmoothQuant
+_POWERS = (0.5, 0.65, 0.8)  # of SmoothQuant; the product after an activation has no factors
+# Product -> the next one, whose inputs are its outputs, or sums of its outputs.
+_AFTER = {"query_key_value": "attention_output", "intermediate": "output"}
 
 
 class _Recorder:
@@ -98,11 +100,8 @@ def check_int8(device: str) -> None:
             f"precision={INT8} needs the operation {OPERATION}, which this TensorFlow {tf.__version__} "
             "lacks. Use a CPU wheel of TensorFlow for x86, or format=onnx."
         )
-    try:
-        flags = CPU_INFO.read_text(encoding="ascii", errors="replace").split()
-    except OSError:
-        return
-    if not any(name in flags for name in _INSTRUCTIONS):
+    flags = cpu_flags()
+    if flags is not None and not any(name in flags for name in _INSTRUCTIONS):
         logger.warning(
             "This CPU has none of %s. There %s is slower, and its sums may overflow. Check the answers "
             "with certify on the CPU of the server.",
@@ -140,22 +139,49 @@ def quantize(
         product.layer.affine = None
         activation = ACTIVATIONS.get(hidden_act) if name.endswith("/intermediate") else None
         fused = () if activation is None else (activation,)
-        affines[name], errors[name] = _quantized(recorders.pop(name), fused)
+        powers = () if name.endswith("/output") else _POWERS
+        affines[name], errors[name] = _quantized(recorders.pop(name), powers, fused)
     keep = [name for name in errors if errors[name] > MOST_ERROR] if keep is None else keep
-    return Quantization({name: affines[name] for name in affines if name not in keep}, errors)
+    return Quantization(_linked({n: a for n, a in affines.items() if n not in keep}), errors)
 
 
-def _quantized(recorder: _Recorder, fused: Sequence[str]) -> tuple[QuantizedAffine, float]:
+def _linked(affines: dict[str, QuantizedAffine]) -> dict[str, QuantizedAffine]:
+    """Return the products, each of which writes what the next one reads, where that is possible.
+
+    * The product before the activation writes the integers of the product after it.
+    * The factors of the attention's output are those of the values, so the values have them at once.
+    """
+    linked = dict(affines)
+    for name, affine in affines.items():
+        layer, _, part = name.rpartition("/")
+        after = affines.get(f"{layer}/{_AFTER.get(part)}")
+        if after is None:
+            continue
+        if part == "intermediate" and affine.fused:
+            linked[name] = replace(affine, result=(after.low, after.high))
+        if part == "query_key_value" and after.factors is not None:
+            factors = np.ones_like(affine.largest)
+            factors[-len(after.factors) :] = after.factors
+            affine.bias.assign(affine.bias.numpy() * factors)
+            linked[name] = replace(affine, largest=affine.largest * factors)
+            linked[f"{layer}/attention_output"] = replace(after, factors=None)
+    return linked
+
+
+def _quantized(
+    recorder: _Recorder, powers: Sequence[float], fused: Sequence[str]
+) -> tuple[QuantizedAffine, float]:
     """Return the product with the smallest error on the kept rows, and this error.
 
     Args:
+        powers: of SmoothQuant, to try in addition to no factors.
         fused: operations after the bias.
     """
     kernel, bias = recorder.affine.kernel.numpy(), recorder.affine.bias.numpy()
     rows = recorder.rows()
     expected = rows @ kernel
     best = np.inf
-    for factors in (None, *(_factors(recorder, kernel, power) for power in _POWERS)):
+    for factors in (None, *(_factors(recorder, kernel, power) for power in powers)):
         scale = np.float32(1) if factors is None else factors
         integers, largest = quantized_kernel((kernel.T / scale).T)
         rounded = integers * (largest / 127)
@@ -184,14 +210,14 @@ def _best_range(
     """Return the error, and the range between parts of `low` and `high` that has the smallest one."""
 
     def error(low_part: float, high_part: float) -> tuple[float, float, float]:
-        ends = low * low_part, high * high_part
+        ends = rounded_range(low * low_part, high * high_part)
         outputs = quantized_inputs(rows, *ends).astype(np.float32) @ kernel
         return float(np.linalg.norm(outputs - expected)), low_part, high_part
 
     _, low_part, high_part = min(error(part, part) for part in _PARTS)
     _, _, high_part = min(error(low_part, part) for part in _PARTS)
     found, low_part, high_part = min(error(part, high_part) for part in _PARTS)
-    return found, low * low_part, high * high_part
+    return found, *rounded_range(low * low_part, high * high_part)
 
 
 def _factors(recorder: _Recorder, kernel: np.ndarray, power: float) -> np.ndarray:

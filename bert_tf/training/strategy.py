@@ -146,8 +146,8 @@ def describe(strategy: tf.distribute.Strategy, global_batch_size: int) -> str:
 
 PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "auto")
 
-_CPU_INFO = Path("/proc/cpuinfo")
-_CPU_FLAGS = ("amx_bf16", "avx512_bf16")  # the faster first
+CPU_INFO = Path("/proc/cpuinfo")
+_BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")  # the faster first
 _GPU_CAPABILITY = (8, 0)  # NVIDIA's Ampere, the first with bfloat16
 
 
@@ -165,7 +165,7 @@ def choose_precision() -> Choice:
         return Choice("mixed_bfloat16", "TPUs multiply bfloat16")
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
-        return precision_for_cpu(_CPU_INFO)
+        return precision_for_cpu()
     found = [
         tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))
         for gpu in gpus
@@ -181,16 +181,23 @@ def precision_for_gpu(capability: tuple[int, int]) -> Choice:
     return Choice("float32", f"GPUs of compute capability {name} do not multiply bfloat16")
 
 
-def precision_for_cpu(cpu_info: Path) -> Choice:
-    """Choose by the processor flags in Linux's /proc/cpuinfo; float32 on systems without it."""
-    try:
-        lines = cpu_info.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
+def precision_for_cpu() -> Choice:
+    """Choose by the processor's instructions; float32 on systems that do not name them."""
+    flags = cpu_flags()
+    if flags is None:
         return Choice(
-            "float32", f"{cpu_info}, which names the processor's instructions, does not exist"
+            "float32", f"{CPU_INFO}, which names the processor's instructions, does not exist"
         )
-    flags = next((line.split() for line in lines if line.startswith("flags")), [])
-    for name in _CPU_FLAGS:
+    for name in _BFLOAT16_FLAGS:
         if name in flags:
             return Choice("mixed_bfloat16", f"the processor has {name}")
-    return Choice("float32", f"the processor has neither {' nor '.join(_CPU_FLAGS)}")
+    return Choice("float32", f"the processor has neither {' nor '.join(_BFLOAT16_FLAGS)}")
+
+
+def cpu_flags() -> list[str] | None:
+    """Return the names of the processor's instructions, such as avx512_bf16; None except on Linux."""
+    try:
+        lines = CPU_INFO.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((line.split() for line in lines if line.startswith("flags")), [])

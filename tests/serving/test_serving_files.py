@@ -17,7 +17,7 @@ from bert_tf.data.packing import pack_texts
 from bert_tf.model_folder import load_model_folder
 from bert_tf.modeling.activations import get_activation
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
-from bert_tf.programs.exported_model import load_served
+from bert_tf.programs.model_to_export import load_served
 from bert_tf.serving.lite import write_lite
 from bert_tf.serving.onnx import write_onnx
 from bert_tf.serving.server_versions import OLDEST_PROVEN

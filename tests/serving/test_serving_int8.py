@@ -16,6 +16,7 @@ from bert_tf.serving import quantization
 from bert_tf.serving.calibration import recorded_ids
 from bert_tf.serving.quantization import check_int8, quantize
 from bert_tf.serving.saved_model import write_saved_model
+from bert_tf.training import strategy
 
 
 def export(model_dir, folder, **options):
@@ -83,7 +84,7 @@ def test_a_tensorflow_without_the_operation_is_refused(monkeypatch):
 
 def test_a_cpu_without_instructions_for_it_is_reported(monkeypatch, tmp_path, caplog):
     (tmp_path / "cpuinfo").write_text("flags\t: fpu avx2 avx512f\n")
-    monkeypatch.setattr(quantization, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(strategy, "CPU_INFO", tmp_path / "cpuinfo")
     with caplog.at_level(logging.WARNING):
         check_int8("cpu")
     assert "avx512_vnni" in caplog.text

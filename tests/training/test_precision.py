@@ -26,14 +26,16 @@ from bert_tf.training.strategy import (
         ),
     ],
 )
-def test_a_processor_is_known_by_its_flags(tmp_path, flags, choice):
+def test_a_processor_is_known_by_its_flags(tmp_path, monkeypatch, flags, choice):
     file = tmp_path / "cpuinfo"
     file.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: amx_bf16\n")
-    assert precision_for_cpu(file) == choice
+    monkeypatch.setattr(strategy, "CPU_INFO", file)
+    assert precision_for_cpu() == choice
 
 
-def test_a_system_that_does_not_name_its_instructions_gets_float32(tmp_path):
-    assert precision_for_cpu(tmp_path / "none").policy == "float32"
+def test_a_system_that_does_not_name_its_instructions_gets_float32(tmp_path, monkeypatch):
+    monkeypatch.setattr(strategy, "CPU_INFO", tmp_path / "none")
+    assert precision_for_cpu().policy == "float32"
 
 
 @pytest.mark.parametrize(
