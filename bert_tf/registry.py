@@ -32,6 +32,7 @@ class TaskType:
         model, task, predictor, saved, served: `module:Class` in this package, or "". Several classes
             are separated by spaces.
         outputs: outputs of `model` that belong to this head; () for all.
+        finetuning: `finetuning.run.Program` of this type, or "".
         program: fine-tuning or pre-training program, or "".
         pipeline: name of the pipeline on Hugging Face's hub.
         usage: call of `bert_tf.load(folder)`, for the model card.
@@ -48,6 +49,7 @@ class TaskType:
     saved: str = ""
     served: str = ""
     outputs: tuple[str, ...] = ()
+    finetuning: str = ""
     program: str = ""
     pipeline: str = "feature-extraction"
     usage: str = 'embed(["A dog barked."])'
@@ -123,6 +125,7 @@ TYPES = {
             predictor="prediction.classification:TextClassifier",
             saved="prediction.saved_models:SavedClassifier",
             served="serving.classification:ServedClassifier",
+            finetuning="finetuning.classification:Classification",
             program="run_classifier",
             pipeline="text-classification",
             usage='predict(["A text."])',
@@ -138,6 +141,7 @@ TYPES = {
             predictor="prediction.token_classification:EntityRecognizer",
             saved="prediction.saved_models:SavedTagger",
             served="serving.token_classification:ServedTagger",
+            finetuning="finetuning.token_classification:TokenClassification",
             program="run_ner",
             pipeline="token-classification",
             usage=_ENTITIES,
@@ -152,6 +156,7 @@ TYPES = {
             predictor="prediction.question_answering:QuestionAnswerer",
             saved="prediction.saved_models:SavedAnswerer",
             served="serving.question_answering:ServedAnswerer",
+            finetuning="finetuning.question_answering:QuestionAnswering",
             program="run_squad",
             pipeline="question-answering",
             usage='predict([("Who won?", "Denver beat Carolina.")])',
@@ -165,6 +170,7 @@ TYPES = {
             predictor="prediction.multiple_choice:ChoicePredictor",
             saved="prediction.saved_models:SavedChooser",
             served="serving.multiple_choice:ServedChooser",
+            finetuning="finetuning.multiple_choice:MultipleChoice",
             program="run_swag",
             pipeline="multiple-choice",
             usage=_CHOICE,

@@ -65,8 +65,18 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
 
     task_type = "classification"
 
-    def __init__(self, extra: Sequence[Section], shown_options: ClassifierOptions):
+    def __init__(
+        self, extra: Sequence[Section] = (), shown_options: ClassifierOptions | None = None
+    ):
         self._extra, self._shown_options = extra, shown_options
+
+    def options_for(
+        self, task: ClassificationTask, eval_file: str, output_dir: str
+    ) -> ClassifierOptions:
+        text_b = "text_b" if task.is_pair else None
+        return ClassifierOptions(
+            output_dir=output_dir, do_eval=True, eval_file=eval_file, text_b_column=text_b
+        )
 
     def read(self, options: ClassifierOptions, setup: Setup):
         return read_data(options, setup.trained, setup.max_seq_length)
@@ -82,7 +92,9 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
         return metrics_of(run.task, kept)
 
     def evaluate(self, run: ClassifierRun) -> dict[str, float]:
-        return evaluate(run, Command("run_classifier", self._shown_options), self._extra)
+        return evaluate(
+            run, Command("run_classifier", self._shown_options or run.options), self._extra
+        )
 
     def predict(self, run: ClassifierRun) -> None:
         for split, examples in run.splits.items():

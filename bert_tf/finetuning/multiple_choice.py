@@ -74,6 +74,9 @@ class MultipleChoice(Program[MultipleChoiceTask, SwagOptions]):
     task_type = "multiple_choice"
     examples = "questions"
 
+    def options_for(self, task: MultipleChoiceTask, eval_file: str, output_dir: str) -> SwagOptions:
+        return SwagOptions(output_dir=output_dir, do_eval=True, eval_file=eval_file)
+
     def read(self, options: SwagOptions, setup: Setup):
         splits = read_data(options)
         most = max(len(q.choices) for questions in splits.values() for q in questions)

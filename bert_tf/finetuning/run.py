@@ -112,6 +112,10 @@ class Program(abc.ABC, Generic[AnyTask, AnyOptions]):
     examples: ClassVar[str] = "examples"
 
     @abc.abstractmethod
+    def options_for(self, task: AnyTask, eval_file: str, output_dir: str) -> AnyOptions:
+        """Return the options of an evaluation of a trained model on a file."""
+
+    @abc.abstractmethod
     def read(self, options: AnyOptions, setup: Setup) -> tuple[AnyTask, Splits]:
         """Return the task and the splits that the options need, "train" only for training."""
 

@@ -59,6 +59,11 @@ class TokenClassification(Program[TokenClassificationTask, NerOptions]):
     task_type = "token_classification"
     examples = "sentences"
 
+    def options_for(
+        self, task: TokenClassificationTask, eval_file: str, output_dir: str
+    ) -> NerOptions:
+        return NerOptions(output_dir=output_dir, do_eval=True, eval_file=eval_file)
+
     def read(self, options: NerOptions, setup: Setup):
         if options.feature_based:
             check_feature_layers(options.feature_layers, setup.config.num_hidden_layers)

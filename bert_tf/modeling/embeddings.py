@@ -5,6 +5,8 @@ Shapes: B batch, S sequence, H hidden, V vocabulary.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import keras
 from keras import ops
 
@@ -12,6 +14,9 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.inference_layout import LayerNorm
+
+if TYPE_CHECKING:
+    from bert_tf.modeling.quantized import QuantizedTable
 
 
 def truncated_normal(config: BertConfig) -> keras.initializers.Initializer:
@@ -30,6 +35,8 @@ class Embeddings(keras.layers.Layer):
 
     Source: google-research/bert, modeling.py, `embedding_lookup` and `embedding_postprocessor`.
     """
+
+    table: QuantizedTable | None = None  # of the words, in inference models
 
     def __init__(self, config: BertConfig, name: str = "embeddings", **kwargs):
         super().__init__(name=name, **kwargs)
@@ -66,7 +73,10 @@ class Embeddings(keras.layers.Layer):
             )
         if training and fused.are_used():
             return self._fused(input_ids, segment_ids, position_ids)
-        words = ops.take(ops.convert_to_tensor(self.word_embeddings), input_ids, axis=0)
+        if self.table is not None:
+            words = ops.cast(self.table(input_ids), self.compute_dtype)
+        else:
+            words = ops.take(ops.convert_to_tensor(self.word_embeddings), input_ids, axis=0)
         # A product with a one-hot matrix has a dense gradient, and the table is tiny.
         one_hot = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.compute_dtype)
         segments = ops.matmul(one_hot, self.token_type_embeddings)

@@ -29,7 +29,7 @@ if keras.config.backend() == "tensorflow":
     import tensorflow as tf
 
 if TYPE_CHECKING:
-    from bert_tf.modeling.quantized import QuantizedAffine
+    from bert_tf.modeling.quantized import QuantizedAffine, QuantizedTable
 
 Layout = Literal["plain", "onednn", "formula"]
 
@@ -37,6 +37,7 @@ Layout = Literal["plain", "onednn", "formula"]
 # when the first product is computed.
 KEEP_KERNELS = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 
+WORDS = "word_embeddings"  # name of the table next to those of `products`
 FEW_ROWS = 100  # up to which TensorFlow's own operations are faster than oneDNN's
 
 
@@ -206,7 +207,7 @@ def products(model: keras.Model) -> dict[str, Product]:
 def prepare_to_answer(
     model: keras.Model,
     layout: Layout = "plain",
-    quantized: Mapping[str, QuantizedAffine] | None = None,
+    quantized: Mapping[str, QuantizedAffine | QuantizedTable] | None = None,
 ) -> list[keras.Variable]:
     """Change a model for faster inference. It can no longer be trained or saved.
 
@@ -215,7 +216,7 @@ def prepare_to_answer(
         layout: "plain" only joins query, key and value, which helps every runtime. "onednn" is for
             TensorFlow on a CPU in bfloat16. "formula" is "plain" with LayerNorms as their formula, for
             converters to ONNX and OpenVINO.
-        quantized: name in `products` -> its replacement in 8-bit integers.
+        quantized: name in `products`, or `WORDS` -> its replacement in 8-bit integers.
 
     Returns:
         The variables that the model now uses.
@@ -223,10 +224,15 @@ def prepare_to_answer(
     bert, quantized = getattr(model, "bert", model), quantized or {}
     replaced: set[int] = set()
     added: list[keras.Variable] = []
+    table: Any = quantized.get(WORDS)
+    if table is not None:
+        bert.embeddings.table = table
+        replaced.add(id(bert.embeddings.word_embeddings))
+        added.extend([table.rows, table.scales])
     for name, product in products(model).items():
-        affine: Affine | QuantizedAffine | None = quantized.get(name)
-        if name in quantized:
-            if quantized[name].fused:
+        affine: Any = quantized.get(name)
+        if affine is not None:
+            if affine.fused:
                 product.layer.activation = keras.activations.linear
         elif layout == "onednn" or len(product.dense) > 1:
             affine = product.joined(transposed=layout == "onednn")

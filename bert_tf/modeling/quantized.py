@@ -1,4 +1,4 @@
-"""Products of 8-bit integers, for inference with TensorFlow on CPUs.
+"""Products and tables of 8-bit integers, for inference with TensorFlow on CPUs.
 
 The inputs become unsigned integers in a fixed range. The kernel becomes signed ones, with a scale for
 each output:
@@ -119,6 +119,24 @@ class QuantizedAffine:
             lambda rows: quantize(input=rows, mode="MIN_COMBINED").output,
             lambda rows: quantize(input=rows, mode="MIN_FIRST").output,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class QuantizedTable:
+    """Rows of 8-bit integers, each with its scale.
+
+    Args:
+        rows: int8 [V, H].
+        scales: float32 [V, 1].
+    """
+
+    rows: keras.Variable
+    scales: keras.Variable
+
+    def __call__(self, ids: tf.Tensor) -> tf.Tensor:
+        """int32 [...] -> float32 [..., H]."""
+        rows, scales = (tf.gather(part.value, ids) for part in (self.rows, self.scales))
+        return tf.cast(rows, tf.float32) * scales
 
 
 def quantized_kernel(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from bert_tf.data.files import check_new_folder
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import EncoderFilesOptions, check_names, option
 from bert_tf.programs.calibration_file import read_calibration
+from bert_tf.programs.export_accuracy import AccuracyCheck
 from bert_tf.programs.model_to_export import load_served
 from bert_tf.registry import TYPES
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
@@ -19,11 +21,18 @@ from bert_tf.serving.onnx import ONNX_PRECISIONS, write_onnx
 from bert_tf.serving.openvino import OPENVINO_PRECISIONS, check_openvino, write_openvino
 from bert_tf.serving.other_names import TF_HUB
 from bert_tf.serving.preprocessing import PREPROCESSING, preprocessing_dir
-from bert_tf.serving.quantization import INT8, MOST_ERROR, Quantization, check_int8, quantize
+from bert_tf.serving.quantization import (
+    INT8,
+    MOST_ERROR,
+    Quantization,
+    check_int8,
+    fastest_precision,
+    quantize,
+)
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.served import IDS_SIGNATURES, TOKENS
 from bert_tf.serving.server_versions import check_server_version
-from bert_tf.training.strategy import precision_for_cpu
+from bert_tf.training.strategy import Choice, precision_for_cpu
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +44,7 @@ FORMATS = {
     "onnx": ONNX_PRECISIONS,
     "openvino": OPENVINO_PRECISIONS,
 }
+AUTO = "auto"  # for a SavedModel
 _PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in names))
 
 
@@ -68,9 +78,11 @@ class ExportOptions(EncoderFilesOptions):
     )
     precision: str = option(
         "Type of the weights; outputs are float32. saved_model: float32, bfloat16, int8. tflite: "
-        "float32, float16, int8 (dynamic range). onnx: float32, int8. openvino: like saved_model.",
+        "float32, float16, int8 (dynamic range). onnx: float32, int8. openvino: float32, bfloat16, "
+        "int8. auto, for a SavedModel: the fastest for this processor, int8 only with "
+        "--calibration_file.",
         default="float32",
-        choices=_PRECISIONS,
+        choices=(*_PRECISIONS, AUTO),
     )
     calibration_file: str | None = option(
         "For int8 as a SavedModel or for OpenVINO: about 300 texts like those that the model will get, "
@@ -81,6 +93,18 @@ class ExportOptions(EncoderFilesOptions):
         "For int8 as a SavedModel: products that are not quantized, comma-separated, such as "
         f"layer_0/output. Default: those with an error above {MOST_ERROR:g} on the calibration texts.",
         default=None,
+    )
+    eval_file: str | None = option(
+        "For a SavedModel or OpenVINO: labelled data in the format of the training program's "
+        "--eval_file (SQuAD: --predict_file). A table has the columns text_a, text_b for pairs, and "
+        "label. The metric of the export is logged and checked.",
+        default=None,
+    )
+    max_accuracy_loss: float = option(
+        "With --eval_file: no export if its metric is worse by more, in points of 100, than that of the "
+        "model in float32.",
+        default=1.0,
+        min=0,
     )
     device: str = option(
         "Layout of a SavedModel; every device can run both. cpu: in bfloat16, one oneDNN operation per "
@@ -127,17 +151,19 @@ class ExportOptions(EncoderFilesOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.precision not in FORMATS[self.format]:
+        known = [*FORMATS[self.format], *([AUTO] if self.format == "saved_model" else [])]
+        if self.precision not in known:
             raise ValueError(
                 f"precision is {self.precision}, but for format={self.format} it must be "
-                f"{' or '.join(FORMATS[self.format])}."
+                f"{' or '.join(known)}."
             )
         if self.format in ("tflite", "openvino") and self.signatures not in (None, (TOKENS,)):
             raise ValueError(
                 f"signature is {self.signature}, but format={self.format} takes only ids. Omit it."
             )
-        if (self.calibration_file is not None) != _is_calibrated(self.format, self.precision):
-            found = f"format={self.format} with precision={self.precision}"
+        is_calibrated = self.chosen.policy == INT8 and self.format in ("saved_model", "openvino")
+        if (self.calibration_file is not None) != is_calibrated and self.precision != AUTO:
+            found = f"format={self.format} with precision={self.chosen.policy}"
             if self.calibration_file is None:
                 raise ValueError(
                     f"{found} needs texts like those that the model will get. Give calibration_file."
@@ -151,18 +177,41 @@ class ExportOptions(EncoderFilesOptions):
                 f"keep_precision is {self.keep_precision}, but it is for format=saved_model with "
                 f"precision={INT8}. Omit it."
             )
+        if self.eval_file is not None:
+            if self.format not in ("saved_model", "openvino"):
+                raise ValueError(
+                    f"eval_file is {self.eval_file}, but it is for format=saved_model or openvino. Omit "
+                    "it, and compare with certify."
+                )
+            if TOKENS not in (self.signatures or (TOKENS,)):
+                raise ValueError(
+                    f"eval_file needs the signature {TOKENS}, but signature is {self.signature}. Add it."
+                )
         if self.server_version is not None:
             if self.format != "saved_model":
                 raise ValueError(
                     f"server_version is {self.server_version}, but no TensorFlow server loads "
                     f"format={self.format}. Omit it, or use format=saved_model."
                 )
-            check_server_version(self.server_version, self.precision)
+            check_server_version(self.server_version, self.chosen.policy)
         if self.format == "onnx" and len(self.signatures or (TOKENS,)) != 1:
             raise ValueError(
                 f"signature is {self.signature}, but an ONNX file has one signature. Export each to a "
                 "folder of its own."
             )
+
+    @functools.cached_property
+    def fastest(self) -> Choice:
+        """The fastest precision on this processor, and the reason."""
+        has_texts = self.calibration_file is not None and self.device == "cpu"
+        return fastest_precision(has_texts)
+
+    @property
+    def chosen(self) -> Choice:
+        """The precision, and the reason for it."""
+        if self.precision != AUTO:
+            return Choice(self.precision, f"precision is {self.precision}")
+        return self.fastest
 
     @property
     def signatures(self) -> tuple[str, ...] | None:
@@ -173,7 +222,7 @@ class ExportOptions(EncoderFilesOptions):
 
     @property
     def is_int8_saved_model(self) -> bool:
-        return (self.format, self.precision) == ("saved_model", INT8)
+        return (self.format, self.chosen.policy) == ("saved_model", INT8)
 
     @property
     def with_text(self) -> bool:
@@ -188,12 +237,7 @@ class ExportOptions(EncoderFilesOptions):
             return "float32"
         if self.is_int8_saved_model:  # of all but the products
             return precision_for_cpu().policy.removeprefix("mixed_")
-        return self.precision
-
-
-def _is_calibrated(format: str, precision: str) -> bool:
-    """Return True if an export measures ranges on texts."""
-    return precision == INT8 and format in ("saved_model", "openvino")
+        return self.chosen.policy
 
 
 def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **options) -> None:
@@ -221,26 +265,30 @@ def export_saved_model(options: ExportOptions) -> None:
     """Write the export, and log its signatures."""
     check_new_folder(options.export_dir, "export_dir")  # before the model is loaded
     quantization = None
+    if options.format == "saved_model" and options.device == "cpu":
+        logger.info("For this processor: precision=%s, because %s", *options.fastest)
     has_preprocessing = TF_HUB in (options.signatures or ())
     if has_preprocessing:
         check_new_folder(preprocessing_dir(options.export_dir), PREPROCESSING)
     if options.format == "openvino":
-        check_openvino(options.precision)
+        check_openvino(options.chosen.policy)
     elif options.is_int8_saved_model:
         check_int8(options.device)
+    check = None if options.eval_file is None else AccuracyCheck(options)
+    if options.is_int8_saved_model:
         quantization = _quantize(options)
     served = load_served(options)
     if options.format != "saved_model":
         if options.format == "tflite":
-            values = write_lite(served, options.export_dir, options.precision)
+            values = write_lite(served, options.export_dir, options.chosen.policy)
         elif options.format == "openvino":
             file = options.calibration_file
             ids = read_calibration(served, file) if file else ()
-            values = write_openvino(served, options.export_dir, options.precision, ids)
+            values = write_openvino(served, options.export_dir, options.chosen.policy, ids, check)
         else:
             (name,) = options.signatures or (TOKENS,)
-            values = write_onnx(served, options.export_dir, options.precision, name)
-        logger.info("Wrote %s/%s (%s)", options.export_dir, values["file"], options.precision)
+            values = write_onnx(served, options.export_dir, options.chosen.policy, name)
+        logger.info("Wrote %s/%s (%s)", options.export_dir, values["file"], options.chosen.policy)
         _log_signatures(values)
         if values.get("custom_ops"):
             ops = ", ".join(values["custom_ops"])
@@ -252,10 +300,11 @@ def export_saved_model(options: ExportOptions) -> None:
         served,
         options.export_dir,
         options.signatures,
-        precision=options.precision,
+        precision=options.chosen.policy,
         warm_up=options.warm_up,
         for_cpu=options.device == "cpu",
         quantization=quantization,
+        check=check,
     )
     logger.info("Wrote a SavedModel to %s", options.export_dir)
     if has_preprocessing:
@@ -279,7 +328,7 @@ def _quantize(options: ExportOptions) -> Quantization:
     keep = None if names is None else [name.strip() for name in names.split(",") if name.strip()]
     found = quantize(served, ids, keep)
     kept = ", ".join(f"{name} ({found.errors[name]:.1%})" for name in found.kept)
-    logger.info("%d of %d products in int8", len(found.affines), len(found.errors))
+    logger.info("%d of %d products and tables in int8", len(found.replacements), len(found.errors))
     if kept:
         logger.info("  in %s, with their errors in int8: %s", options.dtype, kept)
     return found

@@ -15,7 +15,7 @@ file sets INFERENCE_PRECISION_HINT. A float32 file contains the hint "f32", whic
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -36,6 +36,7 @@ def write_openvino(
     export_dir: str,
     precision: str = "float32",
     calibration: Sequence[Mapping[str, np.ndarray]] = (),
+    check: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Write a folder with OpenVINO's files; return its metadata. The folder appears when complete.
 
@@ -46,6 +47,7 @@ def write_openvino(
             computed in bfloat16 if the processor has it, else in float32. "int8": 8-bit weights and
             inputs of the products, whose ranges NNCF measures.
         calibration: for "int8", batches of ids, as `calibration.recorded_ids` returns them.
+        check: gets the file before its folder appears; returns more metadata, or raises.
 
     Raises:
         ImportError: the extra is not installed.
@@ -77,10 +79,11 @@ def write_openvino(
     with new_folder(export_dir, "export_dir") as folder:
         values = metadata(served, precision) | {"format": "openvino", "file": OPENVINO_FILE}
         values["signatures"] = {TOKENS: described(function.get_concrete_function())}
+        file = os.path.join(folder, OPENVINO_FILE)
+        openvino.save_model(model, file, compress_to_fp16=precision == "bfloat16")
+        if check is not None:
+            values |= check(file)
         write_beside(served, folder, values)
-        openvino.save_model(
-            model, os.path.join(folder, OPENVINO_FILE), compress_to_fp16=precision == "bfloat16"
-        )
     return values
 
 

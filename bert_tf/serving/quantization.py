@@ -17,18 +17,19 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
-from bert_tf.modeling.inference_layout import Affine, products
+from bert_tf.modeling.inference_layout import WORDS, Affine, products
 from bert_tf.modeling.quantized import (
     ACTIVATIONS,
     OPERATION,
     QuantizedAffine,
+    QuantizedTable,
     quantized_inputs,
     quantized_kernel,
     rounded_range,
 )
 from bert_tf.serving.calibration import Ids
 from bert_tf.serving.served import Served
-from bert_tf.training.strategy import cpu_flags
+from bert_tf.training.strategy import Choice, cpu_flags, precision_for_cpu
 
 logger = logging.getLogger(__name__)
 
@@ -67,21 +68,21 @@ class _Recorder:
 
 @dataclass(frozen=True)
 class Quantization:
-    """The products of an encoder in 8-bit integers.
+    """The products of an encoder, and its table of words, in 8-bit integers.
 
     Args:
-        affines: name in `inference_layout.products` -> its replacement.
-        errors: name of each product -> root of the mean squared error of its outputs in 8-bit integers,
-            divided by that of the outputs.
+        replacements: name in `inference_layout.products`, or `WORDS` -> its replacement.
+        errors: name of each, replaced or not -> root of the mean squared error of its outputs in 8-bit
+            integers, divided by that of the outputs.
     """
 
-    affines: dict[str, QuantizedAffine]
+    replacements: dict[str, QuantizedAffine | QuantizedTable]
     errors: dict[str, float]
 
     @property
     def kept(self) -> list[str]:
-        """Names of the products that are not replaced."""
-        return [name for name in self.errors if name not in self.affines]
+        """Names of what is not replaced."""
+        return [name for name in self.errors if name not in self.replacements]
 
 
 def check_int8(device: str) -> None:
@@ -109,6 +110,22 @@ def check_int8(device: str) -> None:
         )
 
 
+def fastest_precision(has_texts: bool) -> Choice:
+    """Return the fastest precision of a SavedModel on this processor, and the reason.
+
+    Args:
+        has_texts: True if there are texts to calibrate "int8" with.
+    """
+    flags = cpu_flags() or []
+    found = next((name for name in _INSTRUCTIONS if name in flags), None)
+    if found and has_texts:
+        return Choice(INT8, f"the processor has {found}")
+    policy, reason = precision_for_cpu()
+    if found:
+        reason += f"; with its {found} and a calibration_file, {INT8} is faster"
+    return Choice(policy.removeprefix("mixed_"), reason)
+
+
 def quantize(
     served: Served, batches: Sequence[Ids], keep: Sequence[str] | None = None
 ) -> Quantization:
@@ -123,18 +140,19 @@ def quantize(
         ValueError: `keep` contains an unknown name.
     """
     found, hidden_act = products(served.model), served.config.hidden_act
+    table, words_error = _quantized_words(served.model)
+    names = [*([] if table is None else [WORDS]), *found]
     for name in keep or ():
-        if name not in found:
-            raise ValueError(
-                f"keep_precision has {name!r}, but the products of this model are {', '.join(found)}."
-            )
+        if name not in names:
+            raise ValueError(f"keep_precision has {name!r}, but this model has {', '.join(names)}.")
     rows = max(1, -(-_ROWS // len(batches)))
     recorders = {name: _Recorder(product.joined(), rows) for name, product in found.items()}
     for name, product in found.items():
         product.layer.affine = recorders[name]
     for batch in batches:
         served.call_model(**{name: tf.constant(value) for name, value in batch.items()})
-    affines, errors = {}, {}
+    affines: dict[str, QuantizedAffine] = {}
+    errors = {} if table is None else {WORDS: words_error}
     for name, product in found.items():
         product.layer.affine = None
         activation = ACTIVATIONS.get(hidden_act) if name.endswith("/intermediate") else None
@@ -142,7 +160,26 @@ def quantize(
         powers = () if name.endswith("/output") else _POWERS
         affines[name], errors[name] = _quantized(recorders.pop(name), powers, fused)
     keep = [name for name in errors if errors[name] > MOST_ERROR] if keep is None else keep
-    return Quantization(_linked({n: a for n, a in affines.items() if n not in keep}), errors)
+    replacements: dict[str, QuantizedAffine | QuantizedTable] = {}
+    if table is not None and WORDS not in keep:
+        replacements[WORDS] = table
+    replacements |= _linked({n: a for n, a in affines.items() if n not in keep})
+    return Quantization(replacements, errors)
+
+
+def _quantized_words(model: keras.Model) -> tuple[QuantizedTable | None, float]:
+    """Return the table of words and its error. A masked LM has none: it multiplies with the table."""
+    if hasattr(model, "masked_lm"):
+        return None, 0.0
+    table = getattr(model, "bert", model).embeddings.word_embeddings.numpy()
+    columns, largest = quantized_kernel(table.T)
+    scales = (largest / 127)[:, None]
+    words = QuantizedTable(
+        keras.Variable(columns.T, dtype="int8", trainable=False, name="word_embeddings"),
+        keras.Variable(scales, dtype="float32", name="word_embeddings_scales"),
+    )
+    error = np.linalg.norm(columns.T * scales - table) / np.linalg.norm(table)
+    return words, float(error)
 
 
 def _linked(affines: dict[str, QuantizedAffine]) -> dict[str, QuantizedAffine]:

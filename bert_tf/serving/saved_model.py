@@ -18,7 +18,7 @@ import json
 import os
 import tempfile
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -56,6 +56,7 @@ def write_saved_model(
     warm_up: bool = True,
     for_cpu: bool = True,
     quantization: Quantization | None = None,
+    check: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Write a SavedModel; return its metadata. The folder appears when complete.
 
@@ -69,13 +70,14 @@ def write_saved_model(
         for_cpu: True to use the graph that oneDNN computes fastest (modeling/inference_layout.py).
             In float32 that is the plain graph.
         quantization: for "int8", products that replace those of the model.
+        check: gets the folder before it appears; returns more metadata, or raises.
 
     Raises:
         ValueError: a signature does not exist, or the folder is not empty.
     """
     is_bfloat16 = served.model.dtype_policy.name == "bfloat16"
-    affines = {} if quantization is None else quantization.affines
-    served.prepare("onednn" if for_cpu and is_bfloat16 else "plain", affines)
+    replacements = {} if quantization is None else quantization.replacements
+    served.prepare("onednn" if for_cpu and is_bfloat16 else "plain", replacements)
     asked = served.signatures(signatures or [*served.text_functions(), TOKENS])
     others = [asked[name] for name in asked if name in OTHER_NAMES]
     found = {TEXT: others[0], **asked} if others and TEXT not in asked else asked
@@ -97,9 +99,11 @@ def write_saved_model(
         }
         if quantization is not None:
             values["quantization"] = {
-                name: {"error": error, "precision": precision if name in affines else "float"}
+                name: {"error": error, "precision": precision if name in replacements else "float"}
                 for name, error in quantization.errors.items()
             }
+        if check is not None:
+            values |= check(folder)
         write_beside(served, extra, values)
         if warm_up:
             _write_warm_up(served, extra, _model_name(export_dir), asked)

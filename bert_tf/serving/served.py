@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.buckets import length_step
 from bert_tf.modeling.inference_layout import Layout, prepare_to_answer
-from bert_tf.modeling.quantized import QuantizedAffine
+from bert_tf.modeling.quantized import QuantizedAffine, QuantizedTable
 from bert_tf.serving.other_names import (
     HUGGING_FACE,
     INPUTS,
@@ -82,7 +82,9 @@ class Served(tf.Module, abc.ABC):
         return self._parameters.object
 
     def prepare(
-        self, layout: Layout = "plain", quantized: Mapping[str, QuantizedAffine] | None = None
+        self,
+        layout: Layout = "plain",
+        quantized: Mapping[str, QuantizedAffine | QuantizedTable] | None = None,
     ) -> None:
         """Prepare the weights, before anything is traced; see `inference_layout.prepare_to_answer`."""
         self._set_parameters(prepare_to_answer(self.model, layout, quantized))

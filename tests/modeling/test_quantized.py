@@ -6,26 +6,31 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.modeling.activations import get_activation
+from bert_tf.modeling.inference_layout import FEW_ROWS
 from bert_tf.modeling.quantized import (
     ACTIVATIONS,
     QuantizedAffine,
+    QuantizedTable,
     quantized_inputs,
     quantized_kernel,
+    rounded_range,
 )
 
 RNG = np.random.default_rng(3)
 KERNEL = RNG.normal(size=(24, 40)).astype(np.float32)
 BIAS = RNG.normal(size=40).astype(np.float32)
-LOW, HIGH = -1.5, 4.0
+LOW, HIGH = rounded_range(-1.5, 4.0)
 INPUTS = RNG.uniform(LOW - 0.2, HIGH + 0.2, (5, 24)).astype(np.float32)  # some are clipped
 
 
-def affine(factors=None, fused=()):
+def affine(factors=None, **settings):
     scale = np.float32(1) if factors is None else factors
     integers, largest = quantized_kernel((KERNEL.T / scale).T)
     shift = LOW * (integers * (largest / 127)).sum(axis=0)
     kernel = keras.Variable(integers, dtype="int8", trainable=False)
-    return QuantizedAffine(kernel, keras.Variable(BIAS + shift), largest, LOW, HIGH, factors, fused)
+    return QuantizedAffine(
+        kernel, keras.Variable(BIAS + shift), largest, LOW, HIGH, factors, **settings
+    )
 
 
 def expected(factors=None):
@@ -58,7 +63,8 @@ def test_a_product_is_that_of_the_rounded_values(dtype, tolerance):
 
 
 def test_factors_of_the_columns_are_undone_by_the_kernel():
-    factors = np.exp(RNG.normal(size=24) / 8).astype(np.float32)
+    # A seed without a value half-way between two integers.
+    factors = np.exp(np.random.default_rng(5).normal(size=24) / 8).astype(np.float32)
     np.testing.assert_allclose(run(affine(factors)), expected(factors), atol=1e-4)
 
 
@@ -71,6 +77,60 @@ def test_activations_are_those_of_the_layers(name):
 def test_an_addend_is_added():
     addend = RNG.normal(size=(5, 40)).astype(np.float32)
     np.testing.assert_allclose(run(affine(), addend=addend), expected() + addend, atol=1e-4)
+
+
+@pytest.mark.parametrize("low, high", [(-1.5, 4.0), (-0.17, 3.0), (0.0, 2.0), (-7.0, 0.0)])
+def test_zero_is_one_of_the_values_of_a_range(low, high):
+    found = rounded_range(low, high)
+    step = (high - low) / 255
+    assert found == pytest.approx((low, high), abs=step)
+    assert found[1] - found[0] == pytest.approx(high - low)
+    assert found[0] / step == pytest.approx(round(found[0] / step), abs=1e-9)
+
+
+def test_few_and_many_rows_have_the_same_integers():
+    """Each number of rows has its own operation."""
+    rows = RNG.uniform(LOW, HIGH, (FEW_ROWS + 30, 24)).astype(np.float32)
+    product = affine()
+    call = tf.function(lambda x: product(x), autograph=False)
+    whole, part = call(rows).numpy(), call(rows[:FEW_ROWS]).numpy()
+    largest_step = (HIGH - LOW) / 255 * np.abs(KERNEL).max()
+    # A value half-way between two integers may become either.
+    assert np.abs(whole[:FEW_ROWS] - part).max() <= 1.01 * largest_step
+    assert (whole[:FEW_ROWS] == part).mean() > 0.9
+
+
+def test_a_product_writes_the_integers_that_the_next_one_reads():
+    result = rounded_range(-0.2, float(np.max(expected())))
+    floats = run(affine(fused=("GeluExact",)))
+    found = tf.function(affine(fused=("GeluExact",), result=result))(INPUTS)
+    assert found.dtype == tf.uint8
+    step = (result[1] - result[0]) / 255
+    wanted = np.round((np.clip(floats, *result) - result[0]) / step)
+    assert np.abs(found.numpy().astype(int) - wanted).max() <= 1
+    assert (found.numpy() == wanted).mean() > 0.99
+
+    following, bias = np.ones((40, 3), np.float32), keras.Variable(np.zeros(3, np.float32))
+    integers, largest = quantized_kernel(following)
+    bias.assign(result[0] * (integers * (largest / 127)).sum(axis=0))
+    kernel = keras.Variable(integers, dtype="int8", trainable=False)
+    after = QuantizedAffine(kernel, bias, largest, *result)
+    addend = np.ones((5, 3), np.float32)
+    sums = tf.function(after)(found, addend).numpy()
+    read = found.numpy() * step + result[0]
+    np.testing.assert_allclose(sums, read @ following + 1, rtol=1e-4, atol=1e-3)
+
+
+def test_rows_of_a_table_have_their_own_scales():
+    table = RNG.normal(size=(7, 24)).astype(np.float32) * np.logspace(-3, 3, 7)[:, None]
+    columns, largest = quantized_kernel(table.T)
+    scales = keras.Variable((largest / 127)[:, None])
+    words = QuantizedTable(keras.Variable(columns.T, dtype="int8", trainable=False), scales)
+    ids = np.array([[6, 0], [3, 3]], np.int32)
+    found = words(tf.constant(ids)).numpy()
+    assert found.shape == (2, 2, 24)
+    errors = np.abs(found - table[ids]).max(axis=-1)
+    assert (errors <= largest[ids] / 254 * 1.001).all()
 
 
 def test_a_column_of_zeros_stays_zero():

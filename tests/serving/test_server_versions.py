@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_tf.programs.export_saved_model import FORMATS, ExportOptions
+from bert_tf.programs.export_saved_model import ExportOptions
 from bert_tf.serving.server_versions import OLDEST_PROVEN
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "server_versions.py"
@@ -22,14 +22,14 @@ def options(**changes):
     return ExportOptions(model_dir="model", export_dir="export", **changes)
 
 
-@pytest.mark.parametrize("precision", FORMATS["saved_model"])
+@pytest.mark.parametrize("precision", OLDEST_PROVEN)
 def test_a_server_that_is_proven_is_accepted(precision):
     oldest = OLDEST_PROVEN[precision]
     for version in (oldest, f"{oldest}.2", "2.21", "2.100.0rc1", "3.0"):
         assert options(precision=precision, server_version=version).server_version == version
 
 
-@pytest.mark.parametrize("precision", FORMATS["saved_model"])
+@pytest.mark.parametrize("precision", OLDEST_PROVEN)
 @pytest.mark.parametrize("version", ["2.9.3", "1.15", "2.0"])
 def test_an_older_server_is_rejected_with_the_oldest_and_the_remedy(precision, version):
     oldest = OLDEST_PROVEN[precision].replace(".", r"\.")

@@ -9,13 +9,14 @@ import tensorflow as tf
 from test_serving_openvino import INPUTS, TEXTS, served, trained, write_texts
 
 from bert_tf.model_folder import load_model_folder
-from bert_tf.modeling.inference_layout import products
+from bert_tf.modeling.inference_layout import WORDS, products
 from bert_tf.predictor import Predictor
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.serving import quantization
 from bert_tf.serving.calibration import recorded_ids
 from bert_tf.serving.quantization import check_int8, quantize
 from bert_tf.serving.saved_model import write_saved_model
+from bert_tf.serving.served import INPUT_NAMES
 from bert_tf.training import strategy
 
 
@@ -33,7 +34,7 @@ def test_an_export_answers_nearly_like_the_model_and_describes_each_product(
     values = export(sentence_model, tmp_path, keep_precision="layer_1/output")
     model = load_model_folder(str(sentence_model)).model
     described = values["quantization"]
-    assert list(described) == list(products(model))
+    assert list(described) == [WORDS, *products(model)]
     assert all(0 < product["error"] < 0.1 for product in described.values())
     floats = [name for name, product in described.items() if product["precision"] != "int8"]
     assert floats == ["layer_1/output"]
@@ -56,6 +57,16 @@ def test_every_type_of_task_is_exported(tmp_path, kind):
     write_saved_model(model, str(tmp_path / "1"), precision="int8", quantization=found)
     answers = Predictor(str(tmp_path / "1")).predict(INPUTS[kind])
     assert len(answers) == len(Predictor(trained(kind)).predict(INPUTS[kind]))
+    asked = {
+        name: np.ones([2] * (len(model.ids_shape) - 1) + [7], np.int32) for name in INPUT_NAMES
+    }
+    found = tf.saved_model.load(str(tmp_path / "1")).signatures["tokens"](
+        **{name: tf.constant(value) for name, value in asked.items()}
+    )
+    for name, value in served(kind).tokens(**asked).items():
+        if value.dtype == tf.float32:
+            scale = max(1.0, float(np.abs(value).max()))
+            np.testing.assert_allclose(found[name], value, rtol=0, atol=0.1 * scale)
 
 
 @pytest.mark.parametrize(

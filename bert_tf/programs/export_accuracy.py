@@ -1,0 +1,123 @@
+"""--eval_file: the metric of an export, next to that of the model in float32."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.finetuning.run import Program, Run
+from bert_tf.finetuning.setup import Setup
+from bert_tf.prediction import runtimes
+from bert_tf.programs.model_to_export import load_served
+from bert_tf.registry import TYPES
+from bert_tf.serving.served import TOKENS
+from bert_tf.tokenization import FullTokenizer
+
+if TYPE_CHECKING:
+    from bert_tf.programs.export_saved_model import ExportOptions
+
+logger = logging.getLogger(__name__)
+
+Ask = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+_ERRORS = ("loss", "perplexity", "error")  # in the names of metrics of which less is better
+
+
+class AccuracyCheck:
+    """Compares an export with the model, on a labelled file.
+
+    Args:
+        options: with `eval_file`. It is read, and the model evaluated, at once.
+
+    Raises:
+        ValueError: the model has no task with labels, or the file does not fit it.
+    """
+
+    def __init__(self, options: ExportOptions):
+        served = load_served(options, "float32")
+        if served.task is None:
+            raise ValueError(
+                f"eval_file is {options.eval_file}, but {options.model_dir} is exported without a task, "
+                "so it has no metric. Omit it."
+            )
+        self._options, self._task = options, served.task
+        self._program: Program = TYPES[served.task.name].load("finetuning")()
+        self._folder = tempfile.TemporaryDirectory()  # of the records
+        settings = self._program.options_for(served.task, options.eval_file, self._folder.name)
+        strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+        vocabulary = sorted(served.vocabulary, key=served.vocabulary.__getitem__)
+        tokenizer = FullTokenizer(vocabulary, served.do_lower_case)
+        length = served.max_seq_length
+        setup = Setup(settings, strategy, None, served.config, length, tokenizer, served.task)
+        task, splits = self._program.read(settings, setup)
+        self._set = (settings, setup, task, splits)
+        tokens = tf.function(served.tokens, autograph=False, reduce_retracing=True)
+        self._expected = self._metric(lambda ids: tokens(**ids))
+
+    def __call__(self, path: str) -> dict[str, Any]:
+        """Return the metric of both, for export.json.
+
+        Args:
+            path: the folder of a SavedModel, or another file.
+
+        Raises:
+            ValueError: the export is worse by more than `max_accuracy_loss`.
+        """
+        options, name = self._options, self._task.best_metric
+        precision = options.chosen.policy
+        runtime = runtimes.load(options.format, path)
+        found = self._metric(lambda ids: runtime.ask(TOKENS, dict(ids)))
+        name = name.removeprefix("eval_")
+        logger.info(
+            "%s on %s: %.4f in float32, %.4f in %s",
+            *(name, options.eval_file, self._expected, found, precision),
+        )
+        worse = self._expected - found
+        if any(word in name for word in _ERRORS):
+            worse = -worse
+        points = worse if self._task.name == "question_answering" else 100 * worse
+        if points > options.max_accuracy_loss:
+            raise ValueError(
+                f"{name} on eval_file={options.eval_file} is {found:.4f} in {precision}, but "
+                f"{self._expected:.4f} in float32: {points:.2f} points less, and max_accuracy_loss is "
+                f"{options.max_accuracy_loss:g}. Nothing is exported. Use precision=bfloat16, other "
+                "texts in calibration_file, or keep_precision for the products with the largest errors."
+            )
+        return {
+            "evaluation": {
+                "eval_file": options.eval_file,
+                "metric": name,
+                "float32": self._expected,
+                "export": found,
+            }
+        }
+
+    def _metric(self, ask: Ask) -> float:
+        settings, setup, task, splits = self._set
+        model: Any = _Answering(ask, setup.devices)
+        run = Run(settings, setup, model, task, splits, self._folder.name)
+        return float(self._program.metrics(run)[task.best_metric])
+
+
+class _Answering:
+    """The part of `BatchTrainer` that evaluates, for a model that is a function."""
+
+    is_chief = True
+
+    def __init__(self, ask: Ask, strategy: tf.distribute.Strategy):
+        self._ask, self.strategy = ask, strategy
+
+    def predict(
+        self, dataset: tf.data.Dataset, outputs_of: Callable, batch_size: int, **_: Any
+    ) -> dict[str, np.ndarray]:
+        """Return the outputs that `outputs_of` keeps: name -> array [examples, ...]."""
+        kept = []
+        for features in dataset:
+            ids = {name: features[name] for name in ("input_ids", "input_mask", "segment_ids")}
+            outputs = {name: tf.constant(value) for name, value in self._ask(ids).items()}
+            kept.append(outputs_of(outputs, features))
+        return {name: np.concatenate([batch[name] for batch in kept]) for name in kept[0]}

@@ -1,0 +1,132 @@
+"""--eval_file: the metric of an export is that of the training program, and a worse one is refused."""
+
+import json
+import logging
+from importlib.util import find_spec
+
+import pytest
+
+from bert_tf.predictor import Predictor
+from bert_tf.programs import export_accuracy
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.registry import TYPES
+from bert_tf.training import strategy
+
+TEXTS = ["a good film", "a bad film", "the cat sat", "a good dog", "no bad cat"]
+
+
+@pytest.fixture
+def labelled(sentence_model, tmp_path):
+    """A table on which the model is right about all rows but the last."""
+    answers = [answer["label"] for answer in Predictor(str(sentence_model)).predict(TEXTS)]
+    (labels,) = {tuple(a["probabilities"]) for a in Predictor(str(sentence_model)).predict(TEXTS)}
+    wrong = next(label for label in labels if label != answers[-1])
+    path = tmp_path / "dev.jsonl"
+    rows = zip(TEXTS, [*answers[:-1], wrong], strict=True)
+    lines = (json.dumps({"text_a": text, "label": label}) + "\n" for text, label in rows)
+    path.write_text("".join(lines))
+    return path
+
+
+def options(model_dir, folder, eval_file, **settings):
+    return ExportOptions(
+        model_dir=str(model_dir), export_dir=str(folder), eval_file=str(eval_file), **settings
+    )
+
+
+def test_the_metric_is_logged_and_written(sentence_model, labelled, tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        export_saved_model(options(sentence_model, tmp_path / "1", labelled, precision="bfloat16"))
+    assert "accuracy on" in caplog.text
+    assert "0.8000 in float32, 0.8000 in bfloat16" in caplog.text
+    assert "For this processor: precision=" in caplog.text
+    values = json.loads((tmp_path / "1" / "assets.extra" / "export.json").read_text())
+    assert values["evaluation"] == {
+        "eval_file": str(labelled),
+        "metric": "accuracy",
+        "float32": 0.8,
+        "export": 0.8,
+    }
+
+
+def test_a_worse_export_is_refused_and_leaves_nothing(
+    sentence_model, labelled, tmp_path, monkeypatch
+):
+    load = export_accuracy.runtimes.load
+
+    class Negated:
+        def __init__(self, *path):
+            self._runtime = load(*path)
+
+        def ask(self, *request):
+            return {"logits": -self._runtime.ask(*request)["logits"]}
+
+    monkeypatch.setattr(export_accuracy.runtimes, "load", Negated)
+    given = options(sentence_model, tmp_path / "1", labelled, max_accuracy_loss=5)
+    with pytest.raises(ValueError, match=r"eval_file=.*0\.8000 in float32.*max_accuracy_loss is 5"):
+        export_saved_model(given)
+    assert not (tmp_path / "1").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["dev.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"format": "onnx"}, "saved_model or openvino.*certify"),
+        ({"signature": "serving_default"}, "signature tokens.*Add it"),
+    ],
+)
+def test_where_nothing_can_be_compared_the_flag_is_refused(tmp_path, settings, message):
+    with pytest.raises(ValueError, match=message):
+        options("model", tmp_path / "1", "dev.tsv", **settings)
+
+
+def test_an_encoder_has_no_metric(sentence_model, labelled, tmp_path):
+    with pytest.raises(ValueError, match=r"without a task.*Omit it"):
+        export_saved_model(options(sentence_model, tmp_path / "1", labelled, head="encoder"))
+
+
+def test_every_type_of_task_that_is_trained_and_served_can_be_evaluated():
+    types = [entry for entry in TYPES.values() if entry.task and entry.served]
+    assert types
+    for entry in types:
+        assert entry.load("finetuning").task_type == entry.name
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("openvino") is None, reason="needs openvino")
+@pytest.mark.parametrize("format", ["saved_model", "openvino"])
+def test_words_are_scored_as_by_run_ner(ner_model, conll_folder, tmp_path, format):
+    file = conll_folder / "valid.txt"
+    given = options(ner_model, tmp_path / "1", file, format=format, max_accuracy_loss=100)
+    export_saved_model(given)
+    (path,) = (tmp_path / "1").rglob("export.json")
+    values = json.loads(path.read_text())["evaluation"]
+    assert values["metric"] == "f1"
+    assert values["export"] == pytest.approx(values["float32"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "flags, has_texts, chosen, reason",
+    [
+        ("avx512_bf16 avx512_vnni", True, "int8", "avx512_vnni"),
+        ("avx512_bf16 avx512_vnni", False, "bfloat16", "avx512_bf16; with its avx512_vnni"),
+        ("avx2 avx_vnni", True, "int8", "avx_vnni"),
+        ("avx2 avx_vnni", False, "float32", "neither amx_bf16 nor avx512_bf16; with its avx_vnni"),
+        ("avx2", True, "float32", "neither"),
+    ],
+)
+def test_auto_chooses_by_the_processor_and_says_why(
+    tmp_path, monkeypatch, flags, has_texts, chosen, reason
+):
+    (tmp_path / "cpuinfo").write_text(f"flags\t: fpu {flags}\n")
+    monkeypatch.setattr(strategy, "CPU_INFO", tmp_path / "cpuinfo")
+    texts = {"calibration_file": "texts.txt"} if has_texts else {}
+    given = ExportOptions(model_dir="a", export_dir="b", precision="auto", **texts)
+    assert given.chosen.policy == chosen
+    assert reason in given.chosen.reason
+
+
+def test_auto_is_for_a_saved_model():
+    with pytest.raises(ValueError, match="precision is auto, but for format=onnx"):
+        ExportOptions(model_dir="a", export_dir="b", precision="auto", format="onnx")
