@@ -1,16 +1,16 @@
-"""Latency and throughput of a served BERT classifier, `transformers` and ONNX Runtime.
+"""Latency and throughput of a served BERT classifier and its peers.
 
-    pip install -e .[bench,onnx]
+    pip install -e .[bench,onnx,openvino]
     python benchmarks/inference.py                       # BERT-Base: 1 x 32, 1 x 128, 32 x 128
     python benchmarks/inference.py --size=minilm --shapes=1x32,8x64
     python benchmarks/inference.py --texts=../shared/data/glue/MRPC --shapes=1,32 --rounds=3
 
-All sides have the same random weights and get the same ids in rows of full length: our SavedModel
-(float32 and bfloat16) and ONNX files through their `tokens` signature, `transformers` in PyTorch.
-OpenVINO reads the same ONNX files (pip install openvino). Each side has its own process and takes turns
-with the first, a few calls each. Prints medians. "apart" is the difference of its first logit from that
-of our float32 SavedModel. Ours run with TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1, as docs/serving.md recommends
-and `predict` does; "unset" without.
+All sides have the same random weights and get the same ids in rows of full length: our SavedModels, ONNX
+and OpenVINO files through their `tokens` signature, `transformers` in PyTorch. Int8 is calibrated on
+random words, so only its speed is comparable; torch-int8 is PyTorch's dynamic quantization. Each side has
+its own process and takes turns with the first, a few calls each. Prints medians. "apart" is the
+difference of its first logit from that of our float32 SavedModel. Ours run with
+TF_ONEDNN_ASSUME_FROZEN_WEIGHTS=1, as docs/serving.md recommends and `predict` does; "unset" without.
 
 With --texts (the folder of a GLUE set) a call answers the first --num_texts rows of its dev.tsv, with
 their real lengths. Batches of --shapes rows are padded to the longest row. Ours have rows of similar
@@ -41,26 +41,29 @@ EXPORTS = {
     "bert_tf-float32": ("saved_model", "float32"),
     "bert_tf-bfloat16": ("saved_model", "bfloat16"),
     "onnxruntime-float32": ("onnx", "float32"),
+    "bert_tf-int8": ("saved_model", "int8"),
     "onnxruntime-int8": ("onnx", "int8"),
+    "openvino-float32": ("openvino", "float32"),
+    "openvino-bfloat16": ("openvino", "bfloat16"),
+    "openvino-int8": ("openvino", "int8"),
 }
-# OpenVINO's side -> the side whose ONNX file it reads, and its INFERENCE_PRECISION_HINT.
-OPENVINO = {
-    "openvino-float32": ("onnxruntime-float32", "f32"),
-    "openvino-bfloat16": ("onnxruntime-float32", "bf16"),
-    "openvino-int8": ("onnxruntime-int8", "f32"),
-}
+CALIBRATED = ("bert_tf-int8", "openvino-int8")
+# INFERENCE_PRECISION_HINT of each side of OpenVINO.
+OPENVINO = {"openvino-float32": "f32", "openvino-bfloat16": "bf16", "openvino-int8": "bf16"}
 UNSET = "-unset"  # without KEEP_PACKED
 LENGTH_STEP = 8  # of signatures that take text
 KEEP_PACKED = "TF_ONEDNN_ASSUME_FROZEN_WEIGHTS"
 SIDES = (
     "bert_tf-bfloat16",
     "bert_tf-bfloat16-unset",
+    "bert_tf-int8",
     "bert_tf-float32",
     "bert_tf-float32-unset",
     "torch-float32",
     "torch-float32-compile",
     "torch-bfloat16",
     "torch-bfloat16-compile",
+    "torch-int8",
     "onnxruntime-float32",
     "onnxruntime-int8",
     *OPENVINO,
@@ -87,16 +90,20 @@ def make_models(folder: Path, size: str, sides: Iterable[str]) -> None:
     (peer / "vocab.txt").write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
     flags = {"init_checkpoint": peer, "output_dir": ours, "output_format": "tf1"}
     execute("convert_checkpoint", flags)
+    numbers_of_words = np.random.default_rng(0).integers(0, VOCAB_SIZE - len(special), (40, 30))
+    lines = (" ".join(f"t{number}" for number in row) + "\n" for row in numbers_of_words)
+    (folder / "texts.txt").write_text("".join(lines), encoding="utf-8")
     for name in sorted({model_of(side) for side in sides} & EXPORTS.keys()):
         format_, precision = EXPORTS[name]
         flags = {"model_dir": ours, "export_dir": folder / name, "signature": "tokens"}
+        if name in CALIBRATED:
+            flags["calibration_file"] = folder / "texts.txt"
         execute("export_saved_model", flags | {"format": format_, "precision": precision})
 
 
 def model_of(side: str) -> str:
     """Return the name of the model that a side runs."""
-    name = side.removesuffix("-sorted").removesuffix(UNSET)
-    return OPENVINO[name][0] if name in OPENVINO else name
+    return side.removesuffix("-sorted").removesuffix(UNSET)
 
 
 def make_requests(
@@ -166,7 +173,7 @@ def openvino(folder: Path, precision: str) -> tuple[Callable, Answer]:
     import openvino
 
     hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
-    model = openvino.Core().compile_model(str(folder / "model.onnx"), "CPU", hints)
+    model = openvino.Core().compile_model(str(folder / "model.xml"), "CPU", hints)
     return dict, lambda inputs: float(model(inputs)["logits"][0, 0])
 
 
@@ -177,6 +184,8 @@ def pytorch(folder: Path, side: str, dynamic: bool | None) -> tuple[Callable, An
     model = BertForSequenceClassification.from_pretrained(folder / "huggingface").eval()
     if "bfloat16" in side:
         model = model.to(torch.bfloat16)
+    if "int8" in side:
+        model = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, torch.qint8)
     if "compile" in side:
         model = torch.compile(model, dynamic=dynamic)
     names = {"input_ids": "input_ids", "attention_mask": "input_mask"}
@@ -200,7 +209,7 @@ def work(side: str, arguments: argparse.Namespace) -> None:
     elif side.startswith("onnx"):
         prepare, answer = onnx(folder / name)
     elif side in OPENVINO:
-        prepare, answer = openvino(folder / name, OPENVINO[side][1])
+        prepare, answer = openvino(folder / name, OPENVINO[side])
     else:
         prepare, answer = pytorch(folder, name, dynamic=True if arguments.texts else None)
     requests = [
