@@ -47,6 +47,7 @@ SHORTER = {
     "--feature_based": "--feature_based --bilstm_units=8",
     "--layers=-1,-2,-3,-4": "--layers=-1",  # so that checkpoints of one layer will do
     "--examples_per_shard=10000": "--examples_per_shard=2",
+    "--eval_file=labelled.tsv": "--eval_file=labelled.tsv --max_accuracy_loss=100",
     "--direct_num_workers=4": "--direct_num_workers=2",
 }
 

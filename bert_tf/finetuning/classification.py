@@ -71,11 +71,15 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
         self._extra, self._shown_options = extra, shown_options
 
     def options_for(
-        self, task: ClassificationTask, eval_file: str, output_dir: str
+        self, task: ClassificationTask, eval_file: str, output_dir: str, **settings: Any
     ) -> ClassifierOptions:
         text_b = "text_b" if task.is_pair else None
         return ClassifierOptions(
-            output_dir=output_dir, do_eval=True, eval_file=eval_file, text_b_column=text_b
+            output_dir=output_dir,
+            do_eval=True,
+            eval_file=eval_file,
+            text_b_column=text_b,
+            **settings,
         )
 
     def read(self, options: ClassifierOptions, setup: Setup):

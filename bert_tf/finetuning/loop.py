@@ -230,7 +230,7 @@ def describe(trainer: BatchTrainer, options: TrainingOptions) -> str:
     found, why = choose_precision(), ""
     if options.precision == "auto":
         why = f" ({found.reason})"
-    elif options.policy == "float32" != found.policy:
+    elif options.policy == "float32" != found.precision:
         why = f" ({found.reason}; --precision=auto uses that)"
     compiled = f", --jit_compile={options.jit_compile}" if options.jit_compile != "auto" else ""
     return f"{devices}; {options.policy}{why}{compiled}"

@@ -153,7 +153,7 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
     asked: AskedQuestions
 
     def options_for(
-        self, task: QuestionAnsweringTask, eval_file: str, output_dir: str
+        self, task: QuestionAnsweringTask, eval_file: str, output_dir: str, **settings: Any
     ) -> SquadOptions:
         return SquadOptions(
             output_dir=output_dir,
@@ -162,6 +162,7 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
             doc_stride=task.doc_stride,
             max_query_length=task.max_query_length,
             version_2_with_negative=task.version_2_with_negative,
+            **settings,
         )
 
     def read(self, options: SquadOptions, setup: Setup):

@@ -112,8 +112,14 @@ class Program(abc.ABC, Generic[AnyTask, AnyOptions]):
     examples: ClassVar[str] = "examples"
 
     @abc.abstractmethod
-    def options_for(self, task: AnyTask, eval_file: str, output_dir: str) -> AnyOptions:
-        """Return the options of an evaluation of a trained model on a file."""
+    def options_for(
+        self, task: AnyTask, eval_file: str, output_dir: str, **settings: Any
+    ) -> AnyOptions:
+        """Return the options of an evaluation of a trained model on a file.
+
+        Args:
+            settings: other options, of this type of task.
+        """
 
     @abc.abstractmethod
     def read(self, options: AnyOptions, setup: Setup) -> tuple[AnyTask, Splits]:

@@ -6,6 +6,7 @@ Shapes: B batch, S sequence (F from, T to), N heads, D size per head, H = N * D 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import keras
 from keras import ops
@@ -14,7 +15,10 @@ from bert_tf.config import BertConfig
 from bert_tf.modeling import fused
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.embeddings import truncated_normal
-from bert_tf.modeling.inference_layout import Affine, Dense, Layout, transposed
+from bert_tf.modeling.inference_layout import Affine, Dense, Layout, transpose_in_units
+
+if TYPE_CHECKING:
+    from bert_tf.modeling.quantized import QuantizedAffine
 
 MASKED_SCORE = -10000.0
 
@@ -51,7 +55,9 @@ class SelfAttention(keras.layers.Layer):
     Source: google-research/bert, modeling.py, `attention_layer`.
     """
 
-    affine: Affine | None = None  # the three projections as one, in inference models
+    affine: Affine | QuantizedAffine | None = (
+        None  # the three projections as one, in inference models
+    )
     layout: Layout = "plain"
 
     def __init__(self, config: BertConfig, name: str = "self", **kwargs):
@@ -85,7 +91,7 @@ class SelfAttention(keras.layers.Layer):
         is_fused = training and fused.are_used()
         joined = self._project(flat, is_fused)
         joined = ops.reshape(joined, (batch, length, 3, heads, size))
-        transpose = transposed if self.layout == "onednn" else ops.transpose
+        transpose = transpose_in_units if self.layout == "onednn" else ops.transpose
         query, key, value = ops.unstack(transpose(joined, (2, 0, 3, 1, 4)), 3)  # [B, N, S, D]
 
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))  # [B, N, F, T]

@@ -136,8 +136,8 @@ def by_rows(inputs, few, many):
     return tf.cond(tf.shape(inputs)[0] <= FEW_ROWS, lambda: few(inputs), lambda: many(inputs))
 
 
-def transposed(inputs, axes: Sequence[int]):
-    """Transpose [..., D], where D stays the last axis."""
+def transpose_in_units(inputs, axes: Sequence[int]):
+    """Transpose [..., D] as 8-byte integers. `axes` keep D last. An odd D is transposed as it is."""
     size, per_unit = inputs.shape[-1], 8 // inputs.dtype.size
     if size % per_unit:
         return tf.transpose(inputs, axes)

@@ -9,8 +9,8 @@ each output:
 `_QuantizedMatMul` computes the product, the bias, the activation and the conversion to floats in one
 operation of oneDNN. TensorFlow's CPU wheels have it without a public name in Python.
 
-Few columns of the inputs have much larger values than the others. Factors move a part of this difference
-into the kernel (SmoothQuant, arXiv 2211.10438), so that one range suits all columns.
+A few columns of the inputs have much larger values than the others. Factors move a part of this
+difference into the kernel (SmoothQuant, arXiv 2211.10438), so that one range suits all columns.
 
 Shapes: R rows (B*S).
 """
@@ -45,10 +45,11 @@ class QuantizedAffine:
     Args:
         kernel: int8 [in, out].
         bias: float32 [out], with the effect of `low`.
-        largest: float32 [out], the value of 127 in each column of the kernel.
+        largest: float32 [out], the largest magnitude in each column of the kernel, stored as 127.
         low, high: range of the inputs; values beyond are clipped. 0 is one of its 256 values, as
             `rounded_range` returns it.
-        factors: float32 [in], multiplied with the inputs before that. The kernel is divided by them.
+        factors: float32 [in], multiplied with the inputs before they are rounded. The kernel is divided
+            by them.
         fused: operations after the bias, of `ACTIVATIONS`.
         result: range of the outputs, which are then 8-bit integers: the inputs of the next product.
             None: they are floats.
@@ -67,7 +68,7 @@ class QuantizedAffine:
         """Return [R, out], in the type of the addend or else of the inputs; uint8 with `result`.
 
         Args:
-            inputs: [R, in], float32, bfloat16, or uint8 of a product with `result`.
+            inputs: [R, in], float32, bfloat16, or uint8 of a product with `result`; then with an addend.
             addend: float32 or bfloat16 [R, out], added to the result. Then there must be no activation.
         """
         if inputs.dtype == tf.uint8:
@@ -140,17 +141,19 @@ class QuantizedTable:
 
 
 def quantized_kernel(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a kernel [in, out] as int8, and the value of 127 in each column: float32 [out]."""
+    """Return a kernel [in, out] as int8, and the largest magnitude of each column: float32 [out]."""
     largest = np.maximum(np.abs(kernel).max(axis=0), np.finfo(np.float32).tiny).astype(np.float32)
     return np.round(kernel / largest * 127).astype(np.int8), largest
 
 
 def rounded_range(low: float, high: float) -> tuple[float, float]:
-    """Return a range of the same length, moved by less than a step so that 0 is one of its 256 values.
+    """Return a range of the same length, moved by at most half a step, with 0 among its 256 values.
 
     Args:
         low, high: at most 0, and at least 0.
     """
+    if low == high:  # all measured inputs are 0
+        high = 1.0
     step = (high - low) / 255
     low = round(low / step) * step
     return low, low + 255 * step

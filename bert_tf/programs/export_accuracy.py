@@ -12,10 +12,12 @@ import tensorflow as tf
 
 from bert_tf.finetuning.run import Program, Run
 from bert_tf.finetuning.setup import Setup
+from bert_tf.metrics.basic import score
 from bert_tf.prediction import runtimes
-from bert_tf.programs.model_to_export import load_served
+from bert_tf.programs.model_to_export import SETTINGS_OF
 from bert_tf.registry import TYPES
-from bert_tf.serving.served import TOKENS
+from bert_tf.serving.quantization import INT8
+from bert_tf.serving.served import TOKENS, Served
 from bert_tf.tokenization import FullTokenizer
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Ask = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-_ERRORS = ("loss", "perplexity", "error")  # in the names of metrics of which less is better
+MAX_LOSS = 1.0  # points
 
 
 class AccuracyCheck:
@@ -32,13 +34,13 @@ class AccuracyCheck:
 
     Args:
         options: with `eval_file`. It is read, and the model evaluated, at once.
+        served: the model in float32. It is unchanged.
 
     Raises:
         ValueError: the model has no task with labels, or the file does not fit it.
     """
 
-    def __init__(self, options: ExportOptions):
-        served = load_served(options, "float32")
+    def __init__(self, options: ExportOptions, served: Served):
         if served.task is None:
             raise ValueError(
                 f"eval_file is {options.eval_file}, but {options.model_dir} is exported without a task, "
@@ -47,7 +49,12 @@ class AccuracyCheck:
         self._options, self._task = options, served.task
         self._program: Program = TYPES[served.task.name].load("finetuning")()
         self._folder = tempfile.TemporaryDirectory()  # of the records
-        settings = self._program.options_for(served.task, options.eval_file, self._folder.name)
+        settings = self._program.options_for(
+            served.task,
+            options.eval_file,
+            self._folder.name,
+            **{name: getattr(options, name) for name in SETTINGS_OF.get(served.task.name, ())},
+        )
         strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
         vocabulary = sorted(served.vocabulary, key=served.vocabulary.__getitem__)
         tokenizer = FullTokenizer(vocabulary, served.do_lower_case)
@@ -68,7 +75,7 @@ class AccuracyCheck:
             ValueError: the export is worse by more than `max_accuracy_loss`.
         """
         options, name = self._options, self._task.best_metric
-        precision = options.chosen.policy
+        precision = options.chosen.precision
         runtime = runtimes.load(options.format, path)
         found = self._metric(lambda ids: runtime.ask(TOKENS, dict(ids)))
         name = name.removeprefix("eval_")
@@ -76,16 +83,20 @@ class AccuracyCheck:
             "%s on %s: %.4f in float32, %.4f in %s",
             *(name, options.eval_file, self._expected, found, precision),
         )
-        worse = self._expected - found
-        if any(word in name for word in _ERRORS):
-            worse = -worse
-        points = worse if self._task.name == "question_answering" else 100 * worse
-        if points > options.max_accuracy_loss:
+        worse = score(name, self._expected) - score(name, found)
+        is_fraction = self._task.name != "question_answering" and "error" not in name
+        points = 100 * worse if is_fraction else worse
+        most = MAX_LOSS if options.max_accuracy_loss is None else options.max_accuracy_loss
+        if points > most:
+            remedy = "Use precision=float32"
+            if precision == INT8:
+                remedy = "Use precision=bfloat16, or other texts in calibration_file"
+            if options.is_int8_saved_model:
+                remedy += ", or keep_precision for the products with the largest errors"
             raise ValueError(
                 f"{name} on eval_file={options.eval_file} is {found:.4f} in {precision}, but "
-                f"{self._expected:.4f} in float32: {points:.2f} points less, and max_accuracy_loss is "
-                f"{options.max_accuracy_loss:g}. Nothing is exported. Use precision=bfloat16, other "
-                "texts in calibration_file, or keep_precision for the products with the largest errors."
+                f"{self._expected:.4f} in float32: {points:.2f} points worse, and max_accuracy_loss is "
+                f"{most:g}. Nothing is exported. {remedy}."
             )
         return {
             "evaluation": {

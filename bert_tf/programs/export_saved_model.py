@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from bert_tf.programs.calibration_file import read_calibration
 from bert_tf.programs.export_accuracy import AccuracyCheck
 from bert_tf.programs.model_to_export import load_served
 from bert_tf.registry import TYPES
+from bert_tf.serving.calibration import Ids
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
 from bert_tf.serving.onnx import ONNX_PRECISIONS, write_onnx
 from bert_tf.serving.openvino import OPENVINO_PRECISIONS, check_openvino, write_openvino
@@ -30,7 +31,7 @@ from bert_tf.serving.quantization import (
     quantize,
 )
 from bert_tf.serving.saved_model import write_saved_model
-from bert_tf.serving.served import IDS_SIGNATURES, TOKENS
+from bert_tf.serving.served import IDS_SIGNATURES, TOKENS, Served
 from bert_tf.serving.server_versions import check_server_version
 from bert_tf.training.strategy import Choice, precision_for_cpu
 
@@ -100,10 +101,10 @@ class ExportOptions(EncoderFilesOptions):
         "label. The metric of the export is logged and checked.",
         default=None,
     )
-    max_accuracy_loss: float = option(
-        "With --eval_file: no export if its metric is worse by more, in points of 100, than that of the "
-        "model in float32.",
-        default=1.0,
+    max_accuracy_loss: float | None = option(
+        "With --eval_file: no export if its metric is worse by more than that of the model in float32. "
+        "In points of 100, or of an error in its own unit. Default: 1.",
+        default=None,
         min=0,
     )
     device: str = option(
@@ -161,9 +162,9 @@ class ExportOptions(EncoderFilesOptions):
             raise ValueError(
                 f"signature is {self.signature}, but format={self.format} takes only ids. Omit it."
             )
-        is_calibrated = self.chosen.policy == INT8 and self.format in ("saved_model", "openvino")
+        is_calibrated = self.chosen.precision == INT8 and self.format in ("saved_model", "openvino")
         if (self.calibration_file is not None) != is_calibrated and self.precision != AUTO:
-            found = f"format={self.format} with precision={self.chosen.policy}"
+            found = f"format={self.format} with precision={self.chosen.precision}"
             if self.calibration_file is None:
                 raise ValueError(
                     f"{found} needs texts like those that the model will get. Give calibration_file."
@@ -172,10 +173,21 @@ class ExportOptions(EncoderFilesOptions):
                 f"calibration_file is {self.calibration_file}, but {found} measures no ranges. Omit it, "
                 "or use precision=int8 with format=saved_model or openvino."
             )
-        if self.keep_precision is not None and not self.is_int8_saved_model:
+        if self.calibration_file is not None and self.device != "cpu":
+            raise ValueError(
+                f"calibration_file is {self.calibration_file}, but precision={INT8} is for "
+                f"TensorFlow on CPUs, and device is {self.device}. Omit device, or use precision=bfloat16."
+            )
+        is_int8_or_auto = self.is_int8_saved_model or self.precision == AUTO
+        if self.keep_precision is not None and not is_int8_or_auto:
             raise ValueError(
                 f"keep_precision is {self.keep_precision}, but it is for format=saved_model with "
                 f"precision={INT8}. Omit it."
+            )
+        if self.max_accuracy_loss is not None and self.eval_file is None:
+            raise ValueError(
+                f"max_accuracy_loss is {self.max_accuracy_loss:g}, but there is nothing to measure it "
+                "on. Give eval_file, or omit it."
             )
         if self.eval_file is not None:
             if self.format not in ("saved_model", "openvino"):
@@ -193,7 +205,7 @@ class ExportOptions(EncoderFilesOptions):
                     f"server_version is {self.server_version}, but no TensorFlow server loads "
                     f"format={self.format}. Omit it, or use format=saved_model."
                 )
-            check_server_version(self.server_version, self.chosen.policy)
+            check_server_version(self.server_version, self.chosen.precision)
         if self.format == "onnx" and len(self.signatures or (TOKENS,)) != 1:
             raise ValueError(
                 f"signature is {self.signature}, but an ONNX file has one signature. Export each to a "
@@ -203,8 +215,7 @@ class ExportOptions(EncoderFilesOptions):
     @functools.cached_property
     def fastest(self) -> Choice:
         """The fastest precision on this processor, and the reason."""
-        has_texts = self.calibration_file is not None and self.device == "cpu"
-        return fastest_precision(has_texts)
+        return fastest_precision(has_texts=self.calibration_file is not None)
 
     @property
     def chosen(self) -> Choice:
@@ -222,7 +233,7 @@ class ExportOptions(EncoderFilesOptions):
 
     @property
     def is_int8_saved_model(self) -> bool:
-        return (self.format, self.chosen.policy) == ("saved_model", INT8)
+        return (self.format, self.chosen.precision) == ("saved_model", INT8)
 
     @property
     def with_text(self) -> bool:
@@ -236,8 +247,8 @@ class ExportOptions(EncoderFilesOptions):
         if self.format != "saved_model":
             return "float32"
         if self.is_int8_saved_model:  # of all but the products
-            return precision_for_cpu().policy.removeprefix("mixed_")
-        return self.chosen.policy
+            return precision_for_cpu().precision.removeprefix("mixed_")
+        return self.chosen.precision
 
 
 def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **options) -> None:
@@ -264,31 +275,41 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 def export_saved_model(options: ExportOptions) -> None:
     """Write the export, and log its signatures."""
     check_new_folder(options.export_dir, "export_dir")  # before the model is loaded
-    quantization = None
+    precision, calibration_file = options.chosen.precision, options.calibration_file
     if options.format == "saved_model" and options.device == "cpu":
-        logger.info("For this processor: precision=%s, because %s", *options.fastest)
+        logger.info("Fastest precision on this processor: %s (%s)", *options.fastest)
+        logger.info("Exported: %s", precision)
+        if calibration_file is not None and precision != INT8:
+            logger.warning("calibration_file=%s is not used.", calibration_file)
     has_preprocessing = TF_HUB in (options.signatures or ())
     if has_preprocessing:
         check_new_folder(preprocessing_dir(options.export_dir), PREPROCESSING)
     if options.format == "openvino":
-        check_openvino(options.chosen.policy)
+        check_openvino(precision)
     elif options.is_int8_saved_model:
-        check_int8(options.device)
-    check = None if options.eval_file is None else AccuracyCheck(options)
-    if options.is_int8_saved_model:
-        quantization = _quantize(options)
-    served = load_served(options)
+        check_int8()
+    served: Served | None = None
+    ids: Sequence[Ids] = ()
+    check = quantization = None
+    if precision == INT8 and calibration_file is not None:
+        served = load_served(replace(options, signature=None), "float32")  # takes text
+        ids = read_calibration(served, calibration_file)
+    if options.eval_file is not None:
+        served = served or load_served(options, "float32")
+        check = AccuracyCheck(options, served)
+    if served is not None and options.is_int8_saved_model:
+        quantization = _quantize(options, served, ids)
+    if served is None or options.format == "saved_model":
+        served = load_served(options)
     if options.format != "saved_model":
         if options.format == "tflite":
-            values = write_lite(served, options.export_dir, options.chosen.policy)
+            values = write_lite(served, options.export_dir, precision)
         elif options.format == "openvino":
-            file = options.calibration_file
-            ids = read_calibration(served, file) if file else ()
-            values = write_openvino(served, options.export_dir, options.chosen.policy, ids, check)
+            values = write_openvino(served, options.export_dir, precision, ids, check)
         else:
             (name,) = options.signatures or (TOKENS,)
-            values = write_onnx(served, options.export_dir, options.chosen.policy, name)
-        logger.info("Wrote %s/%s (%s)", options.export_dir, values["file"], options.chosen.policy)
+            values = write_onnx(served, options.export_dir, precision, name)
+        logger.info("Wrote %s/%s (%s)", options.export_dir, values["file"], precision)
         _log_signatures(values)
         if values.get("custom_ops"):
             ops = ", ".join(values["custom_ops"])
@@ -300,7 +321,7 @@ def export_saved_model(options: ExportOptions) -> None:
         served,
         options.export_dir,
         options.signatures,
-        precision=options.chosen.policy,
+        precision=precision,
         warm_up=options.warm_up,
         for_cpu=options.device == "cpu",
         quantization=quantization,
@@ -320,10 +341,8 @@ def export_saved_model(options: ExportOptions) -> None:
         logger.info("  only operations of TensorFlow itself")
 
 
-def _quantize(options: ExportOptions) -> Quantization:
+def _quantize(options: ExportOptions, served: Served, ids: Sequence[Ids]) -> Quantization:
     """Return the products of the model in 8-bit integers. Log the errors of those that are not."""
-    served = load_served(replace(options, signature=None), "float32")  # takes text
-    ids = read_calibration(served, options.calibration_file or "")
     names = options.keep_precision
     keep = None if names is None else [name.strip() for name in names.split(",") if name.strip()]
     found = quantize(served, ids, keep)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bert_tf.programs.export_saved_model import ExportOptions
 
 # Settings of one type of model: name in registry.TYPES -> fields of ExportOptions.
-_SETTINGS_OF = {
+SETTINGS_OF = {
     "question_answering": ("null_score_diff_threshold", "max_answer_length", "n_best_size"),
     "encoder": ("pooling", "normalize", "layers"),
     "masked_lm": ("top_k",),
@@ -74,7 +74,7 @@ def load_served(options: ExportOptions, dtype: str | None = None) -> Served:
 def _check_settings(options: ExportOptions, head: str) -> None:
     """Raise if a setting is for another type of model than that of `head`."""
     for field in fields(options):
-        owner = next((name for name, names in _SETTINGS_OF.items() if field.name in names), head)
+        owner = next((name for name, names in SETTINGS_OF.items() if field.name in names), head)
         value = getattr(options, field.name)
         if owner != head and value != field.default:
             raise ValueError(

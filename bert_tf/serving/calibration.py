@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.serving.served import TEXT, Served
+from bert_tf.training.progress import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +28,7 @@ Ids = dict[str, np.ndarray]
 def calibration_ids(
     served: Served, requests: Iterable[Mapping[str, Any]], source: str
 ) -> list[Ids]:
-    """Return the ids of at most MOST_TEXTS requests, always the same ones, one row each.
+    """Return the ids of at most MOST_TEXTS requests. The sample is the same in every call.
 
     Args:
         served: takes text.
@@ -35,7 +36,8 @@ def calibration_ids(
         source: their origin, for messages.
 
     Returns:
-        Inputs of the model by name: int32 [1, S] or [1, K, S], without padding. Long texts have a row
+        Inputs of the model by name: int32 [1, S] or [1, K, S], trimmed to the
+            (longest) text. Long texts have a row
         for each window, and at most MOST_TEXTS rows are returned.
 
     Raises:
@@ -69,7 +71,7 @@ def calibration_ids(
     return rows
 
 
-def recorded_ids(served: Served, requests: Iterable[Mapping[str, Any]]) -> list[Ids]:
+def recorded_ids(served: Served, requests: Sequence[Mapping[str, Any]]) -> list[Ids]:
     """Return the ids that the model gets for each request, windows of long texts included.
 
     Args:
@@ -79,21 +81,16 @@ def recorded_ids(served: Served, requests: Iterable[Mapping[str, Any]]) -> list[
     Returns:
         Inputs of the model by name: int32 [B, S] or [B, K, S].
     """
-    recorded = []
-    compute = served.call_model
-
-    def record(**inputs: tf.Tensor) -> dict[str, Any]:
-        if tf.executing_eagerly():  # not while the shapes of outputs are traced
-            recorded.append({name: value.numpy() for name, value in inputs.items()})
-        return compute(**inputs)
-
     function, specs = served.text_functions()[TEXT]
-    served.call_model = record  # type: ignore[method-assign]
+    recorded: list[Ids] = []
+    served.record = recorded.append
+    progress = Progress("tokenize", len(requests), unit="texts")
     try:
-        for request in requests:
+        for number, request in enumerate(requests, start=1):
             function(*(tf.constant(request[spec.name], spec.dtype) for spec in specs))
+            progress.update(number)
     finally:
-        del served.call_model  # the method of the class again
+        served.record = None
     return recorded
 
 

@@ -46,7 +46,7 @@ def write_openvino(
         precision: "float32". "bfloat16": weights in 16 bits (as float16, which has more digits);
             computed in bfloat16 if the processor has it, else in float32. "int8": 8-bit weights and
             inputs of the products, whose ranges NNCF measures.
-        calibration: for "int8", batches of ids, as `calibration.recorded_ids` returns them.
+        calibration: for "int8", batches of ids, as `calibration.calibration_ids` returns them.
         check: gets the file before its folder appears; returns more metadata, or raises.
 
     Raises:

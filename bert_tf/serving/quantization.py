@@ -29,6 +29,7 @@ from bert_tf.modeling.quantized import (
 )
 from bert_tf.serving.calibration import Ids
 from bert_tf.serving.served import Served
+from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import Choice, cpu_flags, precision_for_cpu
 
 logger = logging.getLogger(__name__)
@@ -72,8 +73,8 @@ class Quantization:
 
     Args:
         replacements: name in `inference_layout.products`, or `WORDS` -> its replacement.
-        errors: name of each, replaced or not -> root of the mean squared error of its outputs in 8-bit
-            integers, divided by that of the outputs.
+        errors: name of each, replaced or not -> root of the mean squared error of its outputs from 8-bit
+            integers, divided by that of the outputs. The bias is not yet corrected.
     """
 
     replacements: dict[str, QuantizedAffine | QuantizedTable]
@@ -85,17 +86,12 @@ class Quantization:
         return [name for name in self.errors if name not in self.replacements]
 
 
-def check_int8(device: str) -> None:
+def check_int8() -> None:
     """Raise unless this TensorFlow can write the products. Warn if this CPU computes them slowly.
 
     Raises:
-        ValueError: `device` is not "cpu", or the operation is missing.
+        ValueError: the operation is missing.
     """
-    if device != "cpu":
-        raise ValueError(
-            f"device is {device}, but precision={INT8} is for TensorFlow on CPUs. Omit device, or use "
-            "precision=bfloat16."
-        )
     if op_def_registry.get(OPERATION) is None:
         raise ValueError(
             f"precision={INT8} needs the operation {OPERATION}, which this TensorFlow {tf.__version__} "
@@ -120,10 +116,10 @@ def fastest_precision(has_texts: bool) -> Choice:
     found = next((name for name in _INSTRUCTIONS if name in flags), None)
     if found and has_texts:
         return Choice(INT8, f"the processor has {found}")
-    policy, reason = precision_for_cpu()
+    precision, reason = precision_for_cpu()
     if found:
         reason += f"; with its {found} and a calibration_file, {INT8} is faster"
-    return Choice(policy.removeprefix("mixed_"), reason)
+    return Choice(precision.removeprefix("mixed_"), reason)
 
 
 def quantize(
@@ -137,10 +133,12 @@ def quantize(
         keep: names of products to leave out. Default: those with an error above MOST_ERROR.
 
     Raises:
-        ValueError: `keep` contains an unknown name.
+        ValueError: `keep` contains an unknown name, or there are no batches.
     """
     found, hidden_act = products(served.model), served.config.hidden_act
     table, words_error = _quantized_words(served.model)
+    if not batches:
+        raise ValueError("There are no batches of ids, so no ranges can be measured. Give texts.")
     names = [*([] if table is None else [WORDS]), *found]
     for name in keep or ():
         if name not in names:
@@ -149,16 +147,23 @@ def quantize(
     recorders = {name: _Recorder(product.joined(), rows) for name, product in found.items()}
     for name, product in found.items():
         product.layer.affine = recorders[name]
-    for batch in batches:
-        served.call_model(**{name: tf.constant(value) for name, value in batch.items()})
+    progress = Progress("measure", len(batches), unit="texts")
+    try:
+        for number, batch in enumerate(batches, start=1):
+            served.call_model(**{name: tf.constant(value) for name, value in batch.items()})
+            progress.update(number)
+    finally:
+        for product in found.values():
+            product.layer.affine = None
     affines: dict[str, QuantizedAffine] = {}
     errors = {} if table is None else {WORDS: words_error}
-    for name, product in found.items():
-        product.layer.affine = None
+    progress = Progress("quantize", len(found), unit="products")
+    for number, name in enumerate(found, start=1):
         activation = ACTIVATIONS.get(hidden_act) if name.endswith("/intermediate") else None
         fused = () if activation is None else (activation,)
         powers = () if name.endswith("/output") else _POWERS
         affines[name], errors[name] = _quantized(recorders.pop(name), powers, fused)
+        progress.update(number)
     keep = [name for name in errors if errors[name] > MOST_ERROR] if keep is None else keep
     replacements: dict[str, QuantizedAffine | QuantizedTable] = {}
     if table is not None and WORDS not in keep:
@@ -199,8 +204,8 @@ def _linked(affines: dict[str, QuantizedAffine]) -> dict[str, QuantizedAffine]:
         if part == "query_key_value" and after.factors is not None:
             factors = np.ones_like(affine.largest)
             factors[-len(after.factors) :] = after.factors
-            affine.bias.assign(affine.bias.numpy() * factors)
-            linked[name] = replace(affine, largest=affine.largest * factors)
+            bias = keras.Variable(affine.bias.numpy() * factors, name="bias")
+            linked[name] = replace(affine, bias=bias, largest=affine.largest * factors)
             linked[f"{layer}/attention_output"] = replace(after, factors=None)
     return linked
 

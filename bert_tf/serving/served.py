@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
@@ -51,11 +52,13 @@ class Served(tf.Module, abc.ABC):
     Attributes:
         task: the task of the model; None for an encoder.
         packed_signatures: signatures on text that are `pack` and then `tokens`.
+        record: gets the inputs of the model in eager calls, if set (calibration.py).
     """
 
     task: Task | None = None
     packed_signatures: tuple[str, ...] = ()
     ids_shape: Sequence[int | None] = (None, None)
+    record: Callable[[dict[str, np.ndarray]], None] | None = None
 
     def __init__(
         self, model: keras.Model, tokenizer: FullTokenizer, max_seq_length: int, with_text: bool
@@ -209,6 +212,8 @@ class Served(tf.Module, abc.ABC):
 
     def call_model(self, **inputs: tf.Tensor) -> dict[str, Any]:
         """Return the model's outputs for a few rows."""
+        if self.record is not None and tf.executing_eagerly():  # else shapes are traced
+            self.record({name: value.numpy() for name, value in inputs.items()})
         return self.model(inputs, training=False)
 
     def call_in_parts(

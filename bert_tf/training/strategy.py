@@ -152,9 +152,9 @@ _GPU_CAPABILITY = (8, 0)  # NVIDIA's Ampere, the first with bfloat16
 
 
 class Choice(NamedTuple):
-    """A Keras precision policy, and the reason for it."""
+    """A precision, and the reason for it."""
 
-    policy: str
+    precision: str
     reason: str
 
 

@@ -39,7 +39,7 @@ def test_the_metric_is_logged_and_written(sentence_model, labelled, tmp_path, ca
         export_saved_model(options(sentence_model, tmp_path / "1", labelled, precision="bfloat16"))
     assert "accuracy on" in caplog.text
     assert "0.8000 in float32, 0.8000 in bfloat16" in caplog.text
-    assert "For this processor: precision=" in caplog.text
+    assert "Fastest precision on this processor: " in caplog.text
     values = json.loads((tmp_path / "1" / "assets.extra" / "export.json").read_text())
     assert values["evaluation"] == {
         "eval_file": str(labelled),
@@ -63,7 +63,7 @@ def test_a_worse_export_is_refused_and_leaves_nothing(
 
     monkeypatch.setattr(export_accuracy.runtimes, "load", Negated)
     given = options(sentence_model, tmp_path / "1", labelled, max_accuracy_loss=5)
-    with pytest.raises(ValueError, match=r"eval_file=.*0\.8000 in float32.*max_accuracy_loss is 5"):
+    with pytest.raises(ValueError, match=r"0\.8000 in float32: 60\.00 points worse.*loss is 5"):
         export_saved_model(given)
     assert not (tmp_path / "1").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["dev.jsonl"]
@@ -74,11 +74,23 @@ def test_a_worse_export_is_refused_and_leaves_nothing(
     [
         ({"format": "onnx"}, "saved_model or openvino.*certify"),
         ({"signature": "serving_default"}, "signature tokens.*Add it"),
+        ({"eval_file": None, "max_accuracy_loss": 2}, "max_accuracy_loss is 2.*Give eval_file"),
     ],
 )
-def test_where_nothing_can_be_compared_the_flag_is_refused(tmp_path, settings, message):
+def test_where_nothing_can_be_compared_the_flag_is_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        options("model", tmp_path / "1", "dev.tsv", **settings)
+        ExportOptions(
+            **{"model_dir": "model", "export_dir": "1", "eval_file": "dev.tsv", **settings}
+        )
+
+
+def test_a_metric_that_is_not_a_number_is_refused(sentence_model, labelled, tmp_path, monkeypatch):
+    given = options(sentence_model, tmp_path / "1", labelled, max_accuracy_loss=100)
+    values = iter([0.8, float("nan")])
+    monkeypatch.setattr(export_accuracy.AccuracyCheck, "_metric", lambda *_: next(values))
+    with pytest.raises(ValueError, match=r"is nan in float32, but 0\.8000"):
+        export_saved_model(given)
+    assert not (tmp_path / "1").exists()
 
 
 def test_an_encoder_has_no_metric(sentence_model, labelled, tmp_path):
@@ -86,7 +98,7 @@ def test_an_encoder_has_no_metric(sentence_model, labelled, tmp_path):
         export_saved_model(options(sentence_model, tmp_path / "1", labelled, head="encoder"))
 
 
-def test_every_type_of_task_that_is_trained_and_served_can_be_evaluated():
+def test_every_type_of_task_that_is_trained_and_served_names_its_program():
     types = [entry for entry in TYPES.values() if entry.task and entry.served]
     assert types
     for entry in types:
@@ -123,7 +135,7 @@ def test_auto_chooses_by_the_processor_and_says_why(
     monkeypatch.setattr(strategy, "CPU_INFO", tmp_path / "cpuinfo")
     texts = {"calibration_file": "texts.txt"} if has_texts else {}
     given = ExportOptions(model_dir="a", export_dir="b", precision="auto", **texts)
-    assert given.chosen.policy == chosen
+    assert given.chosen.precision == chosen
     assert reason in given.chosen.reason
 
 

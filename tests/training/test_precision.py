@@ -35,7 +35,7 @@ def test_a_processor_is_known_by_its_flags(tmp_path, monkeypatch, flags, choice)
 
 def test_a_system_that_does_not_name_its_instructions_gets_float32(tmp_path, monkeypatch):
     monkeypatch.setattr(strategy, "CPU_INFO", tmp_path / "none")
-    assert precision_for_cpu().policy == "float32"
+    assert precision_for_cpu().precision == "float32"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_system_that_does_not_name_its_instructions_gets_float32(tmp_path, mon
     [((7, 5), "float32"), ((8, 0), "mixed_bfloat16"), ((10, 0), "mixed_bfloat16")],
 )
 def test_a_gpu_is_known_by_its_compute_capability(capability, policy):
-    assert precision_for_gpu(capability).policy == policy
+    assert precision_for_gpu(capability).precision == policy
 
 
 def test_the_oldest_of_several_gpus_decides(monkeypatch):
@@ -55,7 +55,7 @@ def test_the_oldest_of_several_gpus_decides(monkeypatch):
     choose = choose_precision.__wrapped__  # what it says is kept otherwise
     assert choose() == ("float32", "GPUs of compute capability 7.5 do not multiply bfloat16")
     found["old"] = {"compute_capability": (8, 0)}
-    assert choose().policy == "mixed_bfloat16"
+    assert choose().precision == "mixed_bfloat16"
     monkeypatch.setattr(config, "list_logical_devices", lambda kind: [kind])
     assert choose() == ("mixed_bfloat16", "TPUs multiply bfloat16")
 
