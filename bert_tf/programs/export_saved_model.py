@@ -176,7 +176,8 @@ class ExportOptions(EncoderFilesOptions):
         if self.calibration_file is not None and self.device != "cpu":
             raise ValueError(
                 f"calibration_file is {self.calibration_file}, but precision={INT8} is for "
-                f"TensorFlow on CPUs, and device is {self.device}. Omit device, or use precision=bfloat16."
+                f"TensorFlow on CPUs, and device is {self.device}. Omit device, or use "
+                "precision=bfloat16."
             )
         is_int8_or_auto = self.is_int8_saved_model or self.precision == AUTO
         if self.keep_precision is not None and not is_int8_or_auto:
