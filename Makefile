@@ -18,9 +18,10 @@ test: $(VENV)/.installed-test
 
 # Faults, fuzzing, the commands of the documents, several workers, examples, packaging.
 test-slow: $(VENV)/.installed-test
-	$(TESTS) -m slow
+	$(TESTS) -m "slow and not long"
 
 test-all: test test-slow
+	$(TESTS) -m long
 
 # The long forms of tests/faults and tests/fuzzing. Each prints a table of what was tried.
 faults: $(VENV)/.installed-test

@@ -96,7 +96,10 @@ def beam():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n == "question_answering" else pytest.mark.long) for n in MODELS],
+)
 def test_a_pipeline_writes_the_bytes_of_predict(beam, saved_model, answers, name):
     *_, lines, wrong = MODELS[name]
     lines = [*lines, *([wrong] if wrong else []), lines[0]] * 20
@@ -136,6 +139,7 @@ def test_every_output_format_is_that_of_predict(beam, saved_model, answers, outp
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_of_workers_give_the_bytes_of_one(beam, saved_model, tmp_path):
     model_dir = saved_model("single_label")
     for number in range(3):

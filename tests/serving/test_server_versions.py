@@ -60,6 +60,7 @@ def run_script(folder, **flags):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "python",
     [

@@ -78,6 +78,7 @@ def test_tfx_sends_serialized_examples_to_a_classifier(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_tfx_sends_serialized_examples_with_several_features(tmp_path):
     answerer = ServedAnswerer(tiny.answerer(), AnswerSettings(5, 4, False, 0.0))
     chooser = ServedChooser(tiny.chooser(), LENGTH)
