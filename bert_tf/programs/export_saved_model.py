@@ -179,8 +179,8 @@ class ExportOptions(EncoderFilesOptions):
                 f"TensorFlow on CPUs, and device is {self.device}. Omit device, or use "
                 "precision=bfloat16."
             )
-        is_int8_or_auto = self.is_int8_saved_model or self.precision == AUTO
-        if self.keep_precision is not None and not is_int8_or_auto:
+        may_be_int8 = self.precision == AUTO and self.calibration_file is not None
+        if self.keep_precision is not None and not (self.is_int8_saved_model or may_be_int8):
             raise ValueError(
                 f"keep_precision is {self.keep_precision}, but it is for format=saved_model with "
                 f"precision={INT8}. Omit it."
@@ -279,7 +279,7 @@ def export_saved_model(options: ExportOptions) -> None:
     precision, calibration_file = options.chosen.precision, options.calibration_file
     if options.format == "saved_model" and options.device == "cpu":
         logger.info("Fastest precision on this processor: %s (%s)", *options.fastest)
-        logger.info("Exported: %s", precision)
+        logger.info("This export: %s", precision)
         if calibration_file is not None and precision != INT8:
             logger.warning("calibration_file=%s is not used.", calibration_file)
     has_preprocessing = TF_HUB in (options.signatures or ())

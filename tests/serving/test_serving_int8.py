@@ -79,9 +79,11 @@ def test_what_cannot_be_quantized_is_refused(sentence_model, tmp_path, options, 
     assert not (tmp_path / "1").exists()
 
 
-def test_products_are_named_for_an_int8_saved_model_only():
+@pytest.mark.parametrize("precision", ["float32", "auto"])
+def test_products_are_named_for_an_int8_saved_model_only(precision):
+    given = {"model_dir": "a", "export_dir": "b", "precision": precision}
     with pytest.raises(ValueError, match=r"keep_precision is layer_0/output.*precision=int8"):
-        ExportOptions(model_dir="a", export_dir="b", keep_precision="layer_0/output")
+        ExportOptions(keep_precision="layer_0/output", **given)
 
 
 def test_a_tensorflow_without_the_operation_is_refused(monkeypatch):
