@@ -1,32 +1,66 @@
-"""--calibration_file: texts in the format of predict's --input_file, for the measurement of ranges."""
+"""--calibration_file: texts or training records, for the measurement of ranges."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
+import tensorflow as tf
+
 from bert_tf.data.files import expand_files
+from bert_tf.data.records import naming_damaged_file, read_records
 from bert_tf.model_folder import TrainedModel
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.programs.predict_input import InputLayout, read_inputs
 from bert_tf.registry import TYPES
-from bert_tf.serving.calibration import Ids, calibration_ids
+from bert_tf.serving.calibration import Ids, calibration_ids, ids_of_records
 from bert_tf.serving.served import TEXT, Served
 from bert_tf.tokenization import FullTokenizer
 
+RECORDS_ENDING = ".tf_record"
+
 
 def read_calibration(served: Served, calibration_file: str) -> list[Ids]:
-    """Return the ids of texts, as `calibration_ids` does.
+    """Return the ids of texts or records, as `calibration_ids` does.
 
     Args:
         served: takes text.
-        calibration_file: comma list of files or globs.
+        calibration_file: comma list of files or globs. TFRecords have the ending .tf_record.
 
     Raises:
         ValueError: a line is not an input of the model, or the texts are unsuitable.
     """
-    requests = _requests(served, expand_files(calibration_file))
-    return calibration_ids(served, requests, f"calibration_file={calibration_file}")
+    files, source = expand_files(calibration_file), f"calibration_file={calibration_file}"
+    if all(file.endswith(RECORDS_ENDING) for file in files):
+        return ids_of_records(served, _records(served, files), source)
+    return calibration_ids(served, _requests(served, files), source)
+
+
+def training_records(model_dir: str) -> str | None:
+    """Return the path of the training records in a folder, if they are there."""
+    path = os.path.join(model_dir, f"train{RECORDS_ENDING}")
+    return path if tf.io.gfile.exists(path) else None
+
+
+def _records(served: Served, files: list[str]) -> Iterator[Ids]:
+    """Yield the inputs of the model in each record."""
+    if served.task is None:
+        raise ValueError(
+            f"calibration_file: {files[0]} contains records of a task, but the export has no task. Give "
+            "texts."
+        )
+    names = served.ids_specs()
+    dataset = read_records(
+        files,
+        [spec for spec in served.task.record_features if spec.name in names],
+        batch_size=1,
+        shuffle=False,
+        repeat=False,
+        drop_remainder=False,
+    )
+    with naming_damaged_file(files):
+        yield from dataset.as_numpy_iterator()
 
 
 def _requests(served: Served, files: list[str]) -> Iterator[dict[str, Any]]:

@@ -12,7 +12,7 @@ from typing import Any
 from bert_tf.data.files import check_new_folder
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import EncoderFilesOptions, check_names, option
-from bert_tf.programs.calibration_file import read_calibration
+from bert_tf.programs.calibration_file import read_calibration, training_records
 from bert_tf.programs.export_accuracy import AccuracyCheck
 from bert_tf.programs.model_to_export import load_served
 from bert_tf.registry import TYPES
@@ -87,7 +87,8 @@ class ExportOptions(EncoderFilesOptions):
     )
     calibration_file: str | None = option(
         "For int8 as a SavedModel or for OpenVINO: about 300 texts like those that the model will get, "
-        "in the format of predict's --input_file.",
+        "in the format of predict's --input_file, or records of the training (.tf_record). Default: "
+        "train.tf_record in --model_dir.",
         default=None,
     )
     keep_precision: str | None = option(
@@ -163,23 +164,23 @@ class ExportOptions(EncoderFilesOptions):
                 f"signature is {self.signature}, but format={self.format} takes only ids. Omit it."
             )
         is_calibrated = self.chosen.precision == INT8 and self.format in ("saved_model", "openvino")
-        if (self.calibration_file is not None) != is_calibrated and self.precision != AUTO:
-            found = f"format={self.format} with precision={self.chosen.precision}"
-            if self.calibration_file is None:
-                raise ValueError(
-                    f"{found} needs texts like those that the model will get. Give calibration_file."
-                )
+        found = f"format={self.format} with precision={self.precision}"
+        if is_calibrated and self.texts is None:
+            raise ValueError(
+                f"{found} needs texts like those that the model will get, and model_dir has no "
+                "train.tf_record. Give calibration_file."
+            )
+        if self.calibration_file is not None and not is_calibrated and self.precision != AUTO:
             raise ValueError(
                 f"calibration_file is {self.calibration_file}, but {found} measures no ranges. Omit it, "
                 "or use precision=int8 with format=saved_model or openvino."
             )
-        if self.calibration_file is not None and self.device != "cpu":
+        if self.is_int8_saved_model and self.device != "cpu":
             raise ValueError(
-                f"calibration_file is {self.calibration_file}, but precision={INT8} is for "
-                f"TensorFlow on CPUs, and device is {self.device}. Omit device, or use "
-                "precision=bfloat16."
+                f"precision={INT8} of a SavedModel is for CPUs, but device is {self.device}. Omit "
+                "device, or use precision=bfloat16."
             )
-        may_be_int8 = self.precision == AUTO and self.calibration_file is not None
+        may_be_int8 = self.precision == AUTO and self.texts is not None
         if self.keep_precision is not None and not (self.is_int8_saved_model or may_be_int8):
             raise ValueError(
                 f"keep_precision is {self.keep_precision}, but it is for format=saved_model with "
@@ -216,7 +217,14 @@ class ExportOptions(EncoderFilesOptions):
     @functools.cached_property
     def fastest(self) -> Choice:
         """The fastest precision on this processor, and the reason."""
-        return fastest_precision(has_texts=self.calibration_file is not None)
+        return fastest_precision(has_texts=self.texts is not None and self.device == "cpu")
+
+    @functools.cached_property
+    def texts(self) -> str | None:
+        """The files for calibration: `calibration_file`, or else the records of the training."""
+        has_head = self.head in (None, "task")
+        default = training_records(self.model_dir) if has_head else None
+        return self.calibration_file or default
 
     @property
     def chosen(self) -> Choice:
@@ -239,7 +247,7 @@ class ExportOptions(EncoderFilesOptions):
     @property
     def with_text(self) -> bool:
         if self.format != "saved_model":
-            return self.calibration_file is not None
+            return self.format == "openvino" and self.chosen.precision == INT8
         return self.signatures is None or not set(self.signatures) <= set(IDS_SIGNATURES)
 
     @property
@@ -276,12 +284,12 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 def export_saved_model(options: ExportOptions) -> None:
     """Write the export, and log its signatures."""
     check_new_folder(options.export_dir, "export_dir")  # before the model is loaded
-    precision, calibration_file = options.chosen.precision, options.calibration_file
+    precision = options.chosen.precision
     if options.format == "saved_model" and options.device == "cpu":
         logger.info("Fastest precision on this processor: %s (%s)", *options.fastest)
         logger.info("This export: %s", precision)
-        if calibration_file is not None and precision != INT8:
-            logger.warning("calibration_file=%s is not used.", calibration_file)
+        if options.calibration_file is not None and precision != INT8:
+            logger.warning("calibration_file=%s is not used.", options.calibration_file)
     has_preprocessing = TF_HUB in (options.signatures or ())
     if has_preprocessing:
         check_new_folder(preprocessing_dir(options.export_dir), PREPROCESSING)
@@ -292,9 +300,9 @@ def export_saved_model(options: ExportOptions) -> None:
     served: Served | None = None
     ids: Sequence[Ids] = ()
     check = quantization = None
-    if precision == INT8 and calibration_file is not None:
+    if precision == INT8 and options.format in ("saved_model", "openvino"):
         served = load_served(replace(options, signature=None), "float32")  # takes text
-        ids = read_calibration(served, calibration_file)
+        ids = read_calibration(served, options.texts or "")
     if options.eval_file is not None:
         served = served or load_served(options, "float32")
         check = AccuracyCheck(options, served)

@@ -243,7 +243,9 @@ class Shards:
 def _identity(file: str) -> dict[str, Any]:
     """Return the name, size and time of a file, to detect changes."""
     found = tf.io.gfile.stat(file)
-    return {"name": file, "bytes": found.length, "modified_ns": found.mtime_nsec}
+    # TensorFlow rounds the time to seconds.
+    modified = os.stat(file).st_mtime_ns if os.path.exists(file) else found.mtime_nsec
+    return {"name": file, "bytes": found.length, "modified_ns": modified}
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -23,6 +23,7 @@ FEWEST_TEXTS = 16  # fewer are reported
 MOST_UNKNOWN = 0.5  # fraction of the WordPieces
 
 Ids = dict[str, np.ndarray]
+Item = TypeVar("Item")
 
 
 def calibration_ids(
@@ -44,7 +45,29 @@ def calibration_ids(
         ValueError: the texts have no words, or most of their WordPieces are [UNK].
     """
     texts, count = _sample(requests)
-    rows = [row for inputs in recorded_ids(served, texts) for row in _rows(inputs)]
+    return _checked_rows(served, recorded_ids(served, texts), count, source)
+
+
+def ids_of_records(served: Served, batches: Iterable[Ids], source: str) -> list[Ids]:
+    """Return the ids of at most MOST_TEXTS records, like `calibration_ids`.
+
+    Args:
+        batches: inputs of the model by name, one row each.
+        source: their origin, for messages.
+
+    Raises:
+        ValueError: see `calibration_ids`.
+    """
+    return _checked_rows(served, *_sample(batches), source)
+
+
+def _checked_rows(served: Served, batches: Sequence[Ids], count: int, source: str) -> list[Ids]:
+    """Return the rows of the batches, at most MOST_TEXTS.
+
+    Args:
+        count: texts or records at the source.
+    """
+    rows = [row for inputs in batches for row in _rows(inputs)]
     most = min(len(rows), MOST_TEXTS)
     rows = [rows[place * len(rows) // most] for place in range(most)]
     ids = [row["input_ids"][row["input_mask"] == 1] for row in rows]
@@ -67,7 +90,7 @@ def calibration_ids(
             "better %d.",
             *(source, count, FEWEST_TEXTS, MOST_TEXTS),
         )
-    logger.info("Calibration with %d of %d texts of %s", len(texts), count, source)
+    logger.info("Calibration with %d rows, from %d texts of %s", len(rows), count, source)
     return rows
 
 
@@ -94,10 +117,10 @@ def recorded_ids(served: Served, requests: Sequence[Mapping[str, Any]]) -> list[
     return recorded
 
 
-def _sample(requests: Iterable[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], int]:
+def _sample(requests: Iterable[Item]) -> tuple[Sequence[Item], int]:
     """Return at most MOST_TEXTS of the requests, each with equal probability, and their number."""
     rng = random.Random(0)
-    kept: list[Mapping[str, Any]] = []
+    kept: list[Item] = []
     count = 0
     for count, request in enumerate(requests, start=1):
         if len(kept) < MOST_TEXTS:

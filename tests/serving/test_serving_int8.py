@@ -47,6 +47,24 @@ def test_an_export_answers_nearly_like_the_model_and_describes_each_product(
     assert len(int8) == len(described) - 1
 
 
+def test_without_texts_the_records_of_the_training_are_used(sentence_model, tmp_path, caplog):
+    records = sentence_model / "train.tf_record"
+    assert records.exists()
+    with caplog.at_level(logging.INFO):
+        values = export(sentence_model, tmp_path, calibration_file=None)
+    assert f"texts of calibration_file={records}" in caplog.text
+    assert {product["precision"] for product in values["quantization"].values()} == {"int8"}
+    served = Predictor(str(tmp_path / "1")).predict(TEXTS)
+    for found, expected in zip(served, Predictor(str(sentence_model)).predict(TEXTS), strict=True):
+        assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=0.05)
+
+
+def test_records_of_a_task_are_not_for_an_encoder(sentence_model, tmp_path):
+    records = str(sentence_model / "train.tf_record")
+    with pytest.raises(ValueError, match=r"train\.tf_record.*no task.*Give texts"):
+        export(sentence_model, tmp_path, calibration_file=records, head="encoder")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in INPUTS if kind != "encoder"])
 def test_every_type_of_task_is_exported(tmp_path, kind):
@@ -69,7 +87,7 @@ def test_every_type_of_task_is_exported(tmp_path, kind):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"device": "any"}, "CPUs, and device is any.*bfloat16"),
+        ({"device": "any"}, "CPUs, but device is any.*bfloat16"),
         ({"keep_precision": "layer_9/output"}, "layer_9/output.*layer_0/query_key_value"),
     ],
 )

@@ -268,7 +268,7 @@ def test_few_texts_are_reported_and_many_are_drawn(monkeypatch, caplog):
     assert lengths[0] == lengths[1]  # always the same ones
     assert len(lengths[0]) == 5
     assert len(set(lengths[0])) > 2
-    assert "Calibration with 5 of 200 texts of many.txt" in caplog.text
+    assert "Calibration with 5 rows, from 200 texts of many.txt" in caplog.text
     assert "only" not in caplog.text
 
 
