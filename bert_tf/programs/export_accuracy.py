@@ -41,13 +41,14 @@ class AccuracyCheck:
     """
 
     def __init__(self, options: ExportOptions, served: Served):
-        if served.task is None:
+        program = None if served.task is None else TYPES[served.task.name].load("finetuning")
+        if program is None:
             raise ValueError(
-                f"eval_file is {options.eval_file}, but {options.model_dir} is exported without a task, "
-                "so it has no metric. Omit it."
+                f"eval_file is {options.eval_file}, but {options.model_dir} is exported without a task "
+                "that a program evaluates, so it has no metric. Omit it."
             )
         self._options, self._task = options, served.task
-        self._program: Program = TYPES[served.task.name].load("finetuning")()
+        self._program: Program = program()
         self._folder = tempfile.TemporaryDirectory()  # of the records
         settings = self._program.options_for(
             served.task,
