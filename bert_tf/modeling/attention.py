@@ -55,9 +55,8 @@ class SelfAttention(keras.layers.Layer):
     Source: google-research/bert, modeling.py, `attention_layer`.
     """
 
-    affine: Affine | QuantizedAffine | None = (
-        None  # the three projections as one, in inference models
-    )
+    # The three projections as one, in inference models.
+    affine: Affine | QuantizedAffine | None = None
     layout: Layout = "plain"
 
     def __init__(self, config: BertConfig, name: str = "self", **kwargs):

@@ -137,7 +137,11 @@ def by_rows(inputs, few, many):
 
 
 def transpose_in_units(inputs, axes: Sequence[int]):
-    """Transpose [..., D] as 8-byte integers. `axes` keep D last. An odd D is transposed as it is."""
+    """Transpose [..., D] as 8-byte integers, if D values are a whole number of them.
+
+    Args:
+        axes: of the result; D stays last.
+    """
     size, per_unit = inputs.shape[-1], 8 // inputs.dtype.size
     if size % per_unit:
         return tf.transpose(inputs, axes)

@@ -80,8 +80,8 @@ class ExportOptions(EncoderFilesOptions):
     precision: str = option(
         "Type of the weights; outputs are float32. saved_model: float32, bfloat16, int8. tflite: "
         "float32, float16, int8 (dynamic range). onnx: float32, int8. openvino: float32, bfloat16, "
-        "int8. auto, for a SavedModel: the fastest for this processor, int8 only with "
-        "--calibration_file.",
+        "int8. auto, for a SavedModel: the fastest for this processor, int8 only if there "
+        "is a --calibration_file or its default.",
         default="float32",
         choices=(*_PRECISIONS, AUTO),
     )
