@@ -142,7 +142,7 @@ class Predictor:
         )
         usual = vars(AnswerSettings())
         self._answer_settings = {n: v for n, v in vars(settings).items() if v != usual[n]}
-        self._encoders: dict[tuple[str, bool], SentenceEncoder] = {}
+        self._encoders: dict[tuple, SentenceEncoder] = {}
         self._saved = self._trained = None
         if isinstance(model, TrainedModel):
             self._trained = with_settings(model, max_seq_length, doc_stride)
@@ -220,14 +220,20 @@ class Predictor:
         """Pre-trained model that scores texts."""
         return PseudoPerplexity(self._weights(), self._batch_size)
 
-    def encoder(self, pooling: str = "mean", normalize: bool = True) -> EmbeddingModel:
-        """Return the encoder of any model, for embeddings. SavedModels ignore the arguments."""
+    def encoder(
+        self, pooling: str | None = None, normalize: bool | None = None, as_query: bool = False
+    ) -> EmbeddingModel:
+        """Return the encoder of any model, for embeddings; see `SentenceEncoder`.
+
+        Exports ignore the first two arguments.
+        """
         if isinstance(self._saved, EmbeddingModel):
-            return self._saved
-        key = (pooling, normalize)
+            return self._saved.for_queries() if as_query else self._saved
+        key = (pooling, normalize, as_query)
         if key not in self._encoders:
-            weights = self._weights()
-            self._encoders[key] = SentenceEncoder(weights, pooling, normalize, self._batch_size)
+            self._encoders[key] = SentenceEncoder(
+                self._weights(), pooling, normalize, self._batch_size, as_query
+            )
         return self._encoders[key]
 
     def predict(self, items: Sequence[Any]) -> list[dict[str, Any]]:
@@ -254,10 +260,14 @@ class Predictor:
         return self.scorer.predict(texts)
 
     def embed(
-        self, texts: str | Sequence[str], pooling: str = "mean", normalize: bool = True
+        self,
+        texts: str | Sequence[str],
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        as_query: bool = False,
     ) -> np.ndarray:
         """Return one vector per text, float32 [N, E], also for a single text. See `SentenceEncoder`."""
-        return self.encoder(pooling, normalize).encode(texts)
+        return self.encoder(pooling, normalize, as_query).encode(texts)
 
     def _weights(self) -> TrainedModel:
         if self._trained is None:

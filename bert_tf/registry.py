@@ -175,6 +175,19 @@ TYPES = {
             pipeline="multiple-choice",
             usage=_CHOICE,
         ),
+        TaskType(
+            name="embeddings",
+            variables=("cls/embedding/",),
+            uses_pooler=False,  # only with pooling=pooled
+            model="modeling.models:BertForSentenceEmbedding",
+            task="tasks.embeddings:EmbeddingTask",
+            predictor="prediction.encoder:SentenceEncoder",
+            saved="prediction.saved_models:SavedEncoder",
+            served="serving.embeddings:ServedEmbedder",
+            finetuning="finetuning.embeddings:Embeddings",
+            program="run_embeddings",
+            pipeline="sentence-similarity",
+        ),
     )
 }
 BY_ARCHITECTURE = {entry.architecture: entry for entry in TYPES.values() if entry.architecture}

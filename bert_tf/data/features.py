@@ -23,6 +23,8 @@ ROLES = ("input", "label", "weight", "id")
 
 # Features with a value for each token, whose last axis is S. The shape is ambiguous if P equals S.
 SEQUENCE_FEATURES = ("input_ids", "input_mask", "segment_ids")
+# The same of an anchor, a text that is shorter than the texts it is compared with.
+ANCHOR_FEATURES = ("anchor_ids", "anchor_mask")
 
 
 @dataclass(frozen=True)
@@ -211,18 +213,19 @@ def trim_padding(
         multiple: the new length is rounded up to a multiple of this (at most S), for few shapes.
 
     Returns:
-        The same features; those of `SEQUENCE_FEATURES` are [B, ..., S'] with 1 <= S' <= S.
+        The same features; those of `SEQUENCE_FEATURES` are [B, ..., S'] with 1 <= S' <= S, and those of
+        `ANCHOR_FEATURES` too, with their own S'.
     """
-    (mask,) = (spec for spec in specs if spec.name == "input_mask")
-    length = mask.shape[-1]
-    # The position after the last real token. Padding may be anywhere.
-    used = tf.reduce_max(features["input_mask"] * tf.range(1, length + 1))
-    length = tf.minimum(-(-tf.maximum(used, 1) // multiple) * multiple, length)
-    trimmed = {
-        spec.name: features[spec.name][..., :length]
-        for spec in specs
-        if spec.name in SEQUENCE_FEATURES
-    }
+    trimmed = {}
+    for name, names in (("input_mask", SEQUENCE_FEATURES), ("anchor_mask", ANCHOR_FEATURES)):
+        for mask in (spec for spec in specs if spec.name == name):
+            length = mask.shape[-1]
+            # The position after the last real token. Padding may be anywhere.
+            used = tf.reduce_max(features[name] * tf.range(1, length + 1))
+            length = tf.minimum(-(-tf.maximum(used, 1) // multiple) * multiple, length)
+            trimmed |= {
+                spec.name: features[spec.name][..., :length] for spec in specs if spec.name in names
+            }
     return {**features, **trimmed}
 
 

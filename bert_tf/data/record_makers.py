@@ -130,6 +130,40 @@ class ChoiceRecords(RecordMaker):
         return self._encode(columns), int(np.count_nonzero(packed["input_mask"].all(axis=-1)))
 
 
+class TextsRow(NamedTuple):
+    """Texts that are encoded one by one, and their label or score."""
+
+    texts: Sequence[str]
+    numbers: Sequence[int]  # equal for equal texts; from 1
+    label: float
+
+
+@dataclass(frozen=True)
+class TextsRecords(RecordMaker):
+    """Records of K texts, each a sequence of its own."""
+
+    num_texts: int = 2  # K, the most texts of an example
+
+    def __call__(self, rows: Sequence[TextsRow]) -> tuple[list[bytes], int]:
+        """Return the records, and the number of truncated texts."""
+        shape = (len(rows), self.num_texts)
+        numbers = np.zeros(shape, np.int32)
+        for index, row in enumerate(rows):
+            numbers[index, : len(row.numbers)] = row.numbers
+        ids = [self.tokenizer.encode(text) for row in rows for text in row.texts]
+        packed = pack_all([(each, ()) for each in ids], **self._place())
+        columns: dict[str, np.ndarray] = {"text_numbers": numbers}
+        for name, sequences in packed.items():
+            columns[name] = np.zeros((*shape, self.max_seq_length), np.int32)
+            columns[name][numbers > 0] = sequences
+            if self.num_texts == 1:
+                columns[name] = sequences
+        columns["label_ids"] = np.array([row.label for row in rows], np.float32)
+        columns["is_real_example"] = np.ones(len(rows), np.int32)
+        room = self.max_seq_length - NUM_SPECIAL_TOKENS
+        return self._encode(columns), sum(len(each) > room for each in ids)
+
+
 class LabelledWord(NamedTuple):
     """A word before it is packed."""
 

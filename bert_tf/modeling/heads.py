@@ -99,6 +99,24 @@ class ClassificationHead(Head):
         return self.project(self.dropout(hidden, training=training))
 
 
+class ProjectionHead(Head):
+    """pooled vector [B, H] (or of another width) -> embedding [B, E], linear."""
+
+    scope = "cls/embedding"
+
+    def __init__(self, config: BertConfig, width: int, num_outputs: int, dtype: object):
+        self._width = width
+        super().__init__(config, num_outputs, dtype=dtype)
+
+    def build_variables(self):
+        shape = (self.num_outputs, self._width)
+        self.output_weights = self.variable("output_weights", shape, "glorot_uniform")
+        self.output_bias = self.variable("output_bias", (self.num_outputs,), "zeros")
+
+    def call(self, pooled):
+        return self.project(pooled)
+
+
 class MaskedLMHead(Head):
     """Scores over the vocabulary at the masked positions.
 

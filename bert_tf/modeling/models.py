@@ -18,9 +18,11 @@ from bert_tf.modeling.heads import (
     ClassificationHead,
     MaskedLMHead,
     NextSentenceHead,
+    ProjectionHead,
     SpanHead,
 )
 from bert_tf.modeling.inputs import checked_inputs
+from bert_tf.modeling.pooling import POOLINGS, check_pooling, sentence_embedding
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -188,3 +190,67 @@ class BertForQuestionAnswering(ConfiguredModel):
         sequence_output = self.bert(inputs, training=training)["sequence_output"]
         start_logits, end_logits = self.span(sequence_output)
         return {"start_logits": start_logits, "end_logits": end_logits}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class BertForSentenceEmbedding(ConfiguredModel):
+    """A vector for each text.
+
+    Args:
+        pooling: one of `pooling.POOLINGS`.
+        projection_size: E, of a linear layer on the pooled vector. Default: none.
+
+    Inputs: those of `BertModel`, [B, S]; or K texts per example, `input_ids`, `input_mask` [B, K, S].
+        `anchor_ids`, `anchor_mask` [B, S]: one text before these, with its own length.
+    Outputs: `embedding` [B, E], or [B, K, E] (with an anchor [B, 1 + K, E]); not normalized.
+    """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        pooling: str = "mean",
+        projection_size: int | None = None,
+        **kwargs,
+    ):
+        super().__init__(config, **kwargs)
+        check_pooling(pooling, config.num_hidden_layers)
+        self.pooling, self.projection_size = pooling, projection_size
+        self.bert = BertModel(config, dtype=self.dtype_policy)
+        self.projection = None
+        if projection_size is not None:
+            width = config.hidden_size * POOLINGS[pooling]
+            self.projection = ProjectionHead(config, width, projection_size, self.dtype_policy)
+        self.built = True
+
+    @property
+    def width(self) -> int:
+        """E."""
+        return self.projection_size or self.config.hidden_size * POOLINGS[self.pooling]
+
+    def call(self, inputs, training=None) -> dict[str, Any]:
+        inputs = checked_inputs(inputs, optional=("anchor_ids", "anchor_mask"))
+        anchor = {
+            ours: inputs.pop(name)
+            for ours, name in (("input_ids", "anchor_ids"), ("input_mask", "anchor_mask"))
+            if name in inputs
+        }
+        if len(inputs["input_ids"].shape) == 2:
+            return {"embedding": self._embed(inputs, training)}
+        batch, texts, length = ops.shape(inputs["input_ids"])
+        folded = {key: ops.reshape(value, (-1, length)) for key, value in inputs.items()}
+        embedding = ops.reshape(self._embed(folded, training), (batch, texts, self.width))
+        if anchor:
+            first = ops.expand_dims(self._embed(anchor, training), 1)
+            embedding = ops.concatenate([first, embedding], axis=1)
+        return {"embedding": embedding}
+
+    def _embed(self, inputs, training):
+        mask = inputs.get("input_mask")
+        mask = ops.ones_like(inputs["input_ids"]) if mask is None else mask
+        outputs = self.bert(inputs, training=training)
+        pooled = sentence_embedding(outputs, mask, self.pooling)
+        return pooled if self.projection is None else self.projection(pooled)
+
+    def get_config(self) -> dict[str, Any]:
+        own = {"pooling": self.pooling, "projection_size": self.projection_size}
+        return {**super().get_config(), **own}

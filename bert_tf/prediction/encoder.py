@@ -18,10 +18,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.packing import PackedSequence, pack
+from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.pooling import POOLINGS, check_pooling, sentence_embedding
 from bert_tf.prediction.text_model import SequenceRunner, TextModel, checked_text
+from bert_tf.tasks.embeddings import EmbeddingTask
 
 EMBEDDING_POOLINGS = tuple(POOLINGS)
 
@@ -39,6 +41,10 @@ class EmbeddingModel(TextModel):
     @abc.abstractmethod
     def vectors(self, prepared: Sequence[Any]) -> list[np.ndarray]:
         """Return float32 [E] for each prepared input."""
+
+    def for_queries(self) -> EmbeddingModel:
+        """Return the same model with the prefix of queries, if it has one."""
+        return self
 
     def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
         """Return {"embedding": [E numbers]} for each prepared input."""
@@ -66,9 +72,13 @@ class SentenceEncoder(EmbeddingModel):
 
     Args:
         model: any model folder or checkpoint, or the loaded folder.
-        pooling: one of EMBEDDING_POOLINGS.
-        normalize: scale vectors to length 1, so that their product is the cosine.
+        pooling: one of EMBEDDING_POOLINGS. Default: that of a model of run_embeddings (with its
+            projection), else mean.
+        normalize: scale vectors to length 1, so that their product is the cosine. Default: as a model
+            of run_embeddings was trained, else True.
         batch_size: texts per batch.
+        as_query: put the prefix of queries before each text, and not that of documents. Models of
+            run_embeddings have them.
 
     Raises:
         ValueError: the pooling is unknown, or needs four layers and the model has fewer.
@@ -77,30 +87,45 @@ class SentenceEncoder(EmbeddingModel):
     def __init__(
         self,
         model: str | TrainedModel,
-        pooling: str = "mean",
-        normalize: bool = True,
+        pooling: str | None = None,
+        normalize: bool | None = None,
         batch_size: int = 32,
+        as_query: bool = False,
     ):
         trained = load_model(model) if isinstance(model, str) else model
+        task = trained.task if isinstance(trained.task, EmbeddingTask) else None
+        if normalize is None:
+            normalize = True if task is None else task.normalize
+        if task is not None:
+            self._prefix = task.query_prefix if as_query else task.document_prefix
         bert = trained.model if isinstance(trained.model, BertModel) else trained.model.bert
-        check_pooling(pooling, bert.config.num_hidden_layers)
         self._tokenizer = trained.tokenizer
         self._max_seq_length = trained.max_seq_length
-        self._width = bert.config.hidden_size * POOLINGS[pooling]
+        if task is not None and pooling in (None, task.pooling):
+            network, self._width = trained.model, task.width(bert.config)
+        else:
+            check_pooling(pooling or "mean", bert.config.num_hidden_layers)
+            self._width = bert.config.hidden_size * POOLINGS[pooling or "mean"]
+
+            def network(inputs, training=False):
+                outputs = bert(inputs, training=training)
+                mask = inputs["input_mask"]
+                return {"embedding": sentence_embedding(outputs, mask, pooling or "mean")}
 
         def embed(inputs):
-            outputs = bert(inputs, training=False)
-            vectors = sentence_embedding(outputs, inputs["input_mask"], pooling)
+            vectors = network(inputs, training=False)["embedding"]
             return {"embedding": tf.math.l2_normalize(vectors, axis=-1) if normalize else vectors}
 
         self._run = SequenceRunner(embed, self._max_seq_length, batch_size)
+
+    _prefix = ""
 
     @property
     def width(self) -> int:
         return self._width
 
     def prepare(self, item: str) -> PackedSequence:
-        ids = self._tokenizer.encode(checked_text(item))
+        ids = self._tokenizer.encode(self._prefix + checked_text(item))
         cls_id, sep_id = self._tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
         self.num_cut += len(ids) + 2 > self._max_seq_length
         length = min(len(ids) + 2, self._max_seq_length)
@@ -116,9 +141,4 @@ def cosine_similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     >>> cosine_similarity(np.array([[3.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 2.0], [-2.0, 0.0]]))
     array([[ 1.,  0., -1.]])
     """
-    return _unit(np.asarray(first)) @ _unit(np.asarray(second)).T
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1.0)
+    return unit(np.asarray(first)) @ unit(np.asarray(second)).T

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import os
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
@@ -22,7 +23,8 @@ from bert_tf.prediction.token_classification import EntityModel
 from bert_tf.registry import TYPES
 from bert_tf.tasks.classification import ClassificationTask
 
-_TEXT = "serving_default"  # the signature that takes text
+_TEXT, _QUERY = "serving_default", "query"
+_QUERY = "query"  # of models of run_embeddings with prefixes  # the signature that takes text
 
 
 class _Saved(TextModel):
@@ -50,8 +52,10 @@ class _Saved(TextModel):
     def _answer_batch(self, items: Sequence[Any]) -> list[dict[str, Any]]:
         """Return `answer` for one batch."""
 
+    _signature = _TEXT
+
     def _ask(self, **inputs: Any) -> dict[str, np.ndarray]:
-        return self._runtime.ask(_TEXT, inputs)
+        return self._runtime.ask(self._signature, inputs)
 
     def _in_batches(self, items: Sequence[Any], function: Callable) -> list[Any]:
         """Call a function on batches of similar length; return the results in the original order."""
@@ -224,6 +228,11 @@ class SavedEncoder(_Saved, EmbeddingModel):
     @property
     def width(self) -> int:
         return self._gives["embedding"]["shape"][-1]
+
+    def for_queries(self) -> SavedEncoder:
+        found = copy.copy(self)
+        found._signature = _QUERY if _QUERY in self._runtime.signatures else _TEXT
+        return found
 
     def prepare(self, item: str) -> str:
         return checked_text(item)

@@ -291,7 +291,7 @@ def _text_model(trained: TrainedModel, name: str, options: CertifyOptions) -> Te
     answers = ("null_score_diff_threshold", "n_best_size", "max_answer_length")
     predictor = Predictor(trained, **{each: getattr(options, each) for each in answers})
     if name == "encoder":
-        return predictor.encoder(options.pooling, options.normalize)
+        return predictor.encoder(options.pooling, options.normalize, options.as_query)
     return predictor.mask_filler if name in ("masked_lm", "pretraining") else predictor.text_model
 
 

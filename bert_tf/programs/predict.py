@@ -18,6 +18,7 @@ from bert_tf.beam import BeamOptions, make_pipeline
 from bert_tf.data.files import open_whole
 from bert_tf.data.readers import STANDARD_INPUT, count_lines
 from bert_tf.options import PRECISIONS, option
+from bert_tf.prediction.encoder import EmbeddingModel
 from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity
 from bert_tf.programs.predict_input import AnswerOptions, Input, read_inputs
 from bert_tf.training.progress import Progress
@@ -132,12 +133,14 @@ def make_predictor(options: PredictionOptions) -> Predictor:
 
 def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
     if options.task == "embeddings":
-        return predictor.encoder(options.pooling, options.normalize)
+        return predictor.encoder(options.pooling, options.normalize, options.as_query)
     if options.task == "pseudo_perplexity":
         return predictor.scorer
     model = predictor.mask_filler if options.task == "fill_mask" else predictor.text_model
     if model is vars(predictor).get("mask_filler"):
         model.top_k = options.top_k
+    if isinstance(model, EmbeddingModel):
+        return predictor.encoder(options.pooling, options.normalize, options.as_query)
     return model
 
 

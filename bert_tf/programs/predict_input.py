@@ -90,14 +90,22 @@ class AnswerOptions(TableOptions):
     max_seq_length: int | None = option(
         "Longest input in tokens. Default: that of the model.", default=None
     )
-    pooling: str = option(
+    pooling: str | None = option(
         "Pooling of embeddings. mean: mean of the last layer over the tokens. cls: [CLS] of the last "
         "layer. pooled: the tanh layer on it. concat_last_four: means of the last four layers, "
-        "concatenated.",
-        default="mean",
+        "concatenated. Default: that of a model of run_embeddings, else mean.",
+        default=None,
         choices=EMBEDDING_POOLINGS,
     )
-    normalize: bool = option("Scale embeddings to length 1.", default=True)
+    normalize: bool | None = option(
+        "Scale embeddings to length 1. Default: as a model of run_embeddings was trained, else true.",
+        default=None,
+    )
+    as_query: bool = option(
+        "Put the prefix of queries before each text, for a model of run_embeddings with prefixes. "
+        "Default: the prefix of documents.",
+        default=False,
+    )
     null_score_diff_threshold: float = option(
         "SQuAD 2.0: the answer is empty if the odds of no answer exceed this.",
         default=0.0,

@@ -31,6 +31,8 @@ class Loss:
             it is known for the global batch before any gradient is computed.
         epsilon: added to the sum of the weights.
         accuracy: name of the accuracy in logs; None to log no accuracy.
+        whole_batch: outputs that `total` needs of the global batch at once, because it compares
+            examples with each other; () if it is a sum over the examples. See gradient_cache.py.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Loss:
     weight: Callable[[Tensors], tf.Tensor]
     epsilon: float = 0.0
     accuracy: str | None = None
+    whole_batch: tuple[str, ...] = ()
 
 
 def cross_entropy(logits, labels):

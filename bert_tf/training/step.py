@@ -11,7 +11,7 @@ the rule is that of `keras.optimizers.LossScaleOptimizer`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.modeling.fused import fused_parts
+from bert_tf.training.gradient_cache import gradients_of_outputs, outputs_in_parts
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AdamByPath
 from bert_tf.training.schedules import WarmupDecay
@@ -134,26 +135,79 @@ class TrainingStep:
 
     def _accumulate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
         """Return `_gradients` of all examples of a replica, in `gradient_accumulation_steps` parts."""
-        parts = self._parts
+        parts, loss = self._parts, self._losses[0]
+
+        def piece_of(values, index):
+            return {name: _part_of(value, index, parts) for name, value in values.items()}
+
+        if loss.whole_batch:
+            return self._over_whole_batch(loss, features, weights[loss.name], seed, piece_of)
         if parts == 1:
             return self._gradients(features, weights, seed)
+        return self._sum_of_parts(
+            lambda index: self._gradients(piece_of(features, index), weights, fold_in(seed, index))
+        )
 
-        def part(index):
-            piece = {name: _part_of(value, index, parts) for name, value in features.items()}
-            return self._gradients(piece, weights, fold_in(seed, index))
-
+    def _sum_of_parts(self, part: Callable[[tf.Tensor], tuple[list, dict, list]]):
+        """Return the sums of the gradients and terms of all parts, and the variables used."""
         gradients, terms, used = part(tf.constant(0))
 
         def add_part(index, sums):
             return index + 1, tf.nest.map_structure(tf.add, sums, part(index)[:2])
 
         _, (gradients, terms) = tf.while_loop(
-            lambda index, _: index < parts,
+            lambda index, _: index < self._parts,
             add_part,
             (tf.constant(1), (gradients, terms)),
             parallel_iterations=1,  # one part in memory at a time
         )
         return gradients, terms, used
+
+    def _over_whole_batch(self, loss: Loss, features: Tensors, weight, seed, piece_of: Callable):
+        """Do `_accumulate` for a loss that compares examples with each other; see gradient_cache.py."""
+
+        def forward(inputs, seed):
+            with dropout_seed(seed), fused_parts(self._fused):
+                outputs = self._model(inputs, training=True)
+            return {name: outputs[name] for name in loss.whole_batch}
+
+        if self._whole:
+            forward = tf.function(forward, jit_compile=True, autograph=False)
+        inputs = {name: features[name] for name in self._input_names if name in features}
+        others = {name: value for name, value in features.items() if name not in inputs}
+        if self._parts == 1:
+            with tf.GradientTape() as tape:
+                outputs = forward(inputs, seed)
+            upstream, term = gradients_of_outputs(outputs, others, loss, weight)
+            gradients, used = self._backward(tape, outputs, upstream)
+            return gradients, {loss.name: term}, used
+
+        def forward_part(index):
+            return forward(piece_of(inputs, index), fold_in(seed, index))
+
+        outputs = outputs_in_parts(forward_part, self._parts)
+        upstream, term = gradients_of_outputs(outputs, others, loss, weight)
+
+        def part(index):
+            with tf.GradientTape() as tape:
+                outputs = forward_part(index)
+            gradients, used = self._backward(tape, outputs, piece_of(upstream, index))
+            return gradients, {}, used
+
+        gradients, _, used = self._sum_of_parts(part)
+        return gradients, {loss.name: term}, used
+
+    def _backward(self, tape: tf.GradientTape, target: Any, upstream: Any) -> tuple[list, list]:
+        """Return the gradients of the variables that the target depends on, and those variables."""
+        variables = self._model.trainable_variables
+        if self.loss_scale is not None:
+            scale = self.loss_scale.value
+            upstream = tf.nest.map_structure(lambda gradient: gradient * scale, upstream)
+        values = [variable.value for variable in variables]
+        gradients = tape.gradient(target, values, output_gradients=upstream)
+        found = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
+        # Sums the rows of word embeddings that several tokens use, before they are squared.
+        return [tf.convert_to_tensor(g) for g, _ in found], [v for _, v in found]
 
     def _gradients(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
         """Return the gradients of these examples, their loss terms, and the variables used.
@@ -175,18 +229,13 @@ class TrainingStep:
         return gradients, terms, used
 
     def _differentiate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
-        variables = self._model.trainable_variables
         inputs = {name: features[name] for name in self._input_names if name in features}
         with tf.GradientTape() as tape, dropout_seed(seed), fused_parts(self._fused):
             outputs = self._model(inputs, training=True)
             terms = self._terms(outputs, features, weights)
             objective = tf.add_n([terms[loss.name] for loss in self._losses])
-            if self.loss_scale is not None:
-                objective = objective * self.loss_scale.value
-        gradients = tape.gradient(objective, [variable.value for variable in variables])
-        found = [(g, v) for g, v in zip(gradients, variables, strict=True) if g is not None]
-        # Sums the rows of word embeddings that several tokens use, before they are squared.
-        return [tf.convert_to_tensor(g) for g, _ in found], terms, [v for _, v in found]
+        gradients, used = self._backward(tape, objective, tf.ones(()))
+        return gradients, terms, used
 
     def _terms(self, outputs: Tensors, features: Tensors, weights: Tensors) -> dict[str, Any]:
         """Return these examples' contribution to each loss and accuracy of the global batch."""

@@ -1,0 +1,306 @@
+"""run_embeddings: fine-tune and evaluate embeddings of texts.
+
+Source: Reimers and Gurevych 2019, arXiv 1908.10084. The reference has no such program.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bert_tf.data.files import open_whole
+from bert_tf.finetuning import loop
+from bert_tf.finetuning.embeddings_data import CLASSES, PAIRS, SCORES, read_examples, unique_texts
+from bert_tf.finetuning.embeddings_options import EmbeddingOptions
+from bert_tf.finetuning.run import Program, Run, fine_tune, renamed
+from bert_tf.finetuning.setup import Setup
+from bert_tf.metrics.retrieval import pair_metrics, retrieval_metrics, search, unit
+from bert_tf.report.embeddings import pair_sections, query_sections
+from bert_tf.report.page import Command, Section, write_report
+from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
+
+logger = logging.getLogger(__name__)
+
+EmbeddingRun = Run[EmbeddingTask, EmbeddingOptions]
+
+_DEPTH = 100  # documents of a query that are ranked
+_SHOWN = 10  # of them, in test_predictions.jsonl
+_BEST_METRIC = {PAIRS: "eval_ndcg@10", SCORES: "eval_spearman", CLASSES: "eval_map@100"}
+
+
+def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
+    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
+
+    Write `train.tf_record`, `model.ckpt-N`, `metrics.jsonl`, the files that model_folder.py lists, and
+
+        eval_results.txt          "key = value" lines. Anchors with positives: MRR@10, nDCG@10, MAP@100,
+                                  Recall@1, 10 and 100 of the positives among all texts that are not
+                                  anchors. Scores: Spearman and Pearson of the cosines. Classes: as for
+                                  anchors; relevant are the other texts of the class
+        report.html               the hardest queries or pairs
+        test_predictions.jsonl    of --predict_file: the ten best documents of each query, or the cosine
+                                  of each pair
+        test_results.txt          its metrics
+    """
+    return fine_tune(Embeddings(), options)
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Documents of each query.
+
+    Args:
+        scores, indexes: of the documents, [Q, k], the best first.
+        relevant: of each query, the indexes of its relevant documents.
+    """
+
+    queries: Sequence[str]
+    documents: Sequence[str]
+    scores: np.ndarray
+    indexes: np.ndarray
+    relevant: Sequence[Sequence[int]]
+
+
+class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
+    """Anchors with positives, pairs with scores, or texts with classes."""
+
+    task_type = "embeddings"
+
+    def __init__(self) -> None:
+        self.kind = PAIRS
+        self._single: dict[str, EmbeddingTask] = {}  # by prefix; the trainer compiles each once
+
+    def options_for(
+        self, task: EmbeddingTask, eval_file: str, output_dir: str, **settings: Any
+    ) -> EmbeddingOptions:
+        return EmbeddingOptions(
+            output_dir=output_dir, do_eval=True, eval_file=eval_file, **settings
+        )
+
+    def read(self, options: EmbeddingOptions, setup: Setup):
+        self.kind, splits = read_examples(options)
+        return make_task(options, self.kind, splits, setup), splits
+
+    def metrics(self, run: EmbeddingRun) -> Mapping[str, float]:
+        return self._answers(run, "dev", "eval")[0]
+
+    def evaluate(self, run: EmbeddingRun) -> dict[str, float]:
+        return self._write(run, "dev", "eval")
+
+    def predict(self, run: EmbeddingRun) -> None:
+        self._write(run, "test", "test")
+
+    def _write(self, run: EmbeddingRun, split: str, name: str) -> dict[str, float]:
+        examples, options = run.splits[split], run.options
+        logger.info("***** Running %s *****", "evaluation" if name == "eval" else "prediction")
+        logger.info("  Num examples = %d", len(examples))
+        metrics, found = self._answers(run, split, name)
+        results = {"global_step": run.trainer.step, **renamed(metrics, name)}
+        title = f"{name.capitalize()} results"
+        loop.write_results(run.path(f"{name}_results.txt"), results, title)
+        if name == "test":
+            _write_predictions(run.path("test_predictions.jsonl"), examples, found)
+        elif options.report:
+            source = options.task_name or os.path.basename(options.eval_file or "")
+            shown = {**results, "examples": len(examples)}
+            command = Command("run_embeddings", options)
+            sections = _sections(examples, found)
+            write_report(
+                run.path("report.html"), f"Embeddings of {source}", shown, sections, command
+            )
+        return results
+
+    def _answers(
+        self, run: EmbeddingRun, split: str, name: str
+    ) -> tuple[dict[str, float], Ranking | np.ndarray]:
+        """Return the metrics of a split, and the documents of each query or the cosines of the pairs."""
+        examples = run.splits[split]
+        if self.kind == SCORES:
+            first, second = ([e.texts[side] for e in examples] for side in (0, 1))
+            sides = (self._encode(run, first, f"{name}_queries", run.task.query_prefix),)
+            sides += (self._encode(run, second, f"{name}_documents", run.task.document_prefix),)
+            scores = np.array([e.label for e in examples])
+            return pair_metrics(*sides, scores), (sides[0] * sides[1]).sum(-1)
+        if self.kind == PAIRS:
+            ranking = self._ranking(run, examples, name)
+        else:
+            ranking = self._neighbours(run, examples, name)
+        return retrieval_metrics(ranking.indexes, ranking.relevant), ranking
+
+    def _ranking(
+        self, run: EmbeddingRun, examples: Sequence[EmbeddingExample], name: str
+    ) -> Ranking:
+        queries = unique_texts(e.texts[0] for e in examples)
+        documents = unique_texts(text for e in examples for text in e.texts[1:])
+        relevant: list[list[int]] = [[] for _ in queries]
+        for example in examples:
+            relevant[queries[example.texts[0]]].append(documents[example.texts[1]])
+        task = run.task
+        found = search(
+            self._encode(run, list(queries), f"{name}_queries", task.query_prefix),
+            self._encode(run, list(documents), f"{name}_documents", task.document_prefix),
+            _DEPTH,
+        )
+        return Ranking(list(queries), list(documents), *found, relevant)
+
+    def _neighbours(
+        self, run: EmbeddingRun, examples: Sequence[EmbeddingExample], name: str
+    ) -> Ranking:
+        """Return the nearest other texts of each text; relevant are those of its class."""
+        texts, classes = [e.texts[0] for e in examples], np.array([e.label for e in examples])
+        vectors = self._encode(run, texts, name, run.task.query_prefix)
+        scores, indexes = search(vectors, vectors, _DEPTH + 1)
+        others = indexes != np.arange(len(texts))[:, None]
+        others[others.all(axis=1), -1] = False  # equal texts hide the text itself
+        scores, indexes = (each[others].reshape(len(texts), -1) for each in (scores, indexes))
+        members = [np.flatnonzero(classes == value).tolist() for value in classes]
+        relevant = [[i for i in row if i != own] for own, row in enumerate(members)]
+        kept = [index for index, row in enumerate(relevant) if row]
+        if not kept:
+            raise ValueError(
+                "Every class of the evaluation has one text only, so none is relevant."
+            )
+        queries = [texts[index] for index in kept]
+        return Ranking(queries, texts, scores[kept], indexes[kept], [relevant[i] for i in kept])
+
+    def _encode(
+        self, run: EmbeddingRun, texts: Sequence[str], name: str, prefix: str
+    ) -> np.ndarray:
+        """Return unit vectors [texts, E]; equal texts are computed once."""
+        numbers = unique_texts(iter(texts))
+        task = self._single.setdefault(prefix, run.task.of_single_texts(prefix))
+        examples = [EmbeddingExample((text,)) for text in numbers]
+        kept = run.outputs(examples, name, run.options.eval_batch_size, task)
+        return unit(kept["embedding"])[[numbers[text] for text in texts]]
+
+
+def make_task(
+    options: EmbeddingOptions,
+    kind: str,
+    splits: Mapping[str, Sequence[EmbeddingExample]],
+    setup: Setup,
+) -> EmbeddingTask:
+    """Return the task that the options and the examples set; of a trained model, its own settings.
+
+    Raises:
+        ValueError: the loss does not fit the examples, or a width the vectors.
+    """
+    trained: EmbeddingTask | None = setup.trained
+    known = {} if trained is None else trained.arguments()
+    given = {
+        name: getattr(options, name)
+        for name in ("pooling", "projection_size", "query_prefix", "document_prefix")
+        if getattr(options, name) is not None
+    }
+    counts = [len(example.texts) for examples in splits.values() for example in examples]
+    labels = {example.label for example in splits.get("train", ())}
+    loss = options.loss or known.get("loss") or _default_loss(kind, labels)
+    settings = {
+        **{name: known[name] for name in ("pooling", "projection_size") if name in known},
+        **{name: known[name] for name in ("query_prefix", "document_prefix") if name in known},
+        **given,
+        "loss": loss,
+        "temperature": options.temperature,
+        "margin": options.margin,
+        "matryoshka_dims": options.widths or known.get("matryoshka_dims", ()),
+        "normalize": options.normalize,
+        "best_metric": _BEST_METRIC[kind],
+    }
+    if "train" in splits:
+        _check_loss(loss, kind, labels, splits["train"], options)
+    task = EmbeddingTask(setup.max_seq_length, max(counts), **settings)
+    width = task.width(setup.config)
+    for part in task.matryoshka_dims:
+        if part >= width:
+            raise ValueError(
+                f"matryoshka_dims has {part}, but must be below the width of the vectors, {width}."
+            )
+    return task
+
+
+def _default_loss(kind: str, labels: set[float]) -> str:
+    if kind == PAIRS:
+        return "multiple_negatives_ranking"
+    if kind == CLASSES:
+        return "batch_all_triplet"
+    return "contrastive" if labels <= {0.0, 1.0} and labels else "cosent"
+
+
+# Loss -> the kind of examples it is for.
+_KIND_OF = {
+    "multiple_negatives_ranking": PAIRS,
+    "multiple_negatives_symmetric_ranking": PAIRS,
+    "triplet": PAIRS,
+    "cosine_similarity": SCORES,
+    "cosent": SCORES,
+    "contrastive": SCORES,
+    "batch_all_triplet": CLASSES,
+}
+_NAMES = {
+    PAIRS: "anchors with positives",
+    SCORES: "two texts with a score",
+    CLASSES: "texts with classes",
+}
+
+
+def _check_loss(
+    loss: str,
+    kind: str,
+    labels: set[float],
+    examples: Sequence[EmbeddingExample],
+    options: EmbeddingOptions,
+) -> None:
+    if _KIND_OF[loss] != kind:
+        fitting = ", ".join(name for name, of in _KIND_OF.items() if of == kind)
+        raise ValueError(
+            f"loss={loss} is for {_NAMES[_KIND_OF[loss]]}, but the examples are {_NAMES[kind]}. Use one "
+            f"of {fitting}."
+        )
+    if loss == "contrastive" and not labels <= {0.0, 1.0}:
+        raise ValueError(
+            f"loss=contrastive needs scores of 0 and 1, but found {sorted(labels - {0.0, 1.0})[0]}. Use "
+            "loss=cosent."
+        )
+    if loss == "triplet":
+        for example in examples:
+            if len(example.texts) < 3:
+                raise ValueError(
+                    f"{example.origin}: loss=triplet needs a negative in every example, but this one "
+                    "has none."
+                )
+    has_negatives = any(len(example.texts) > 2 for example in examples)
+    if kind == PAIRS and options.train_batch_size == 1 and not has_negatives:
+        raise ValueError(
+            "train_batch_size is 1, so an anchor has no negatives: these are the positives of the other "
+            "examples of the batch. Use train_batch_size=32, or give negatives."
+        )
+
+
+def _sections(examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray) -> list[Section]:
+    if isinstance(found, Ranking):
+        return query_sections(found.queries, found.documents, found.indexes, found.relevant)
+    labels = np.array([example.label for example in examples])
+    return pair_sections([example.texts for example in examples], found, labels)
+
+
+def _write_predictions(
+    path: str, examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray
+) -> None:
+    with open_whole(path) as file:
+        if isinstance(found, Ranking):
+            for query, scores, row in zip(found.queries, found.scores, found.indexes, strict=True):
+                best = zip(scores[:_SHOWN], row[:_SHOWN], strict=True)
+                documents = [{"text": found.documents[i], "score": float(s)} for s, i in best]
+                line: dict[str, Any] = {"query": query, "documents": documents}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        else:
+            for example, cosine in zip(examples, found, strict=True):
+                line = {"texts": example.texts, "score": float(cosine)}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    logger.info("Wrote %s", path)

@@ -1,0 +1,227 @@
+"""The examples of run_embeddings, from tables, SQuAD files and GLUE data sets."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bert_tf.data.question_answering import read_squad
+from bert_tf.data.readers import TableRow, ending_of, read_table
+from bert_tf.finetuning.embeddings_options import EmbeddingOptions
+from bert_tf.finetuning.options import SPLITS
+from bert_tf.tasks.embeddings import EmbeddingExample
+from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
+
+logger = logging.getLogger(__name__)
+
+# Kinds of examples.
+PAIRS, SCORES, CLASSES = "pairs", "scores", "classes"
+
+# Usual names of columns, as in the data sets of sentence-transformers.
+ANCHORS = ("anchor", "query", "question", "sentence1", "sentence_A", "text_a", "text")
+POSITIVES = ("positive", "answer", "sentence2", "sentence_B", "text_b", "passage", "document")
+LABELS = ("score", "label", "similarity_score", "similarity")
+NEGATIVE = "negative"  # and negative_1, negative_2, ...
+
+_NLI = ("mnli", "snli")
+_MOST_SCORE = 5.0  # of STS-B
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a table: names, or numbers from 0 without a header."""
+
+    anchor: str
+    positive: str | None
+    negatives: tuple[str, ...]
+    label: str | None
+
+    @property
+    def kind(self) -> str:
+        if self.positive is None:
+            return CLASSES
+        return PAIRS if self.label is None else SCORES
+
+
+def read_examples(options: EmbeddingOptions) -> tuple[str, dict[str, list[EmbeddingExample]]]:
+    """Return the kind of the examples, and those of the splits that the run needs.
+
+    Raises:
+        ValueError: a file cannot be read, has no examples, lacks a column, or has an empty text or an
+            invalid score; or the files are of different kinds.
+    """
+    splits, kinds = {}, {}
+    for split, wanted, flag in SPLITS:
+        if not getattr(options, wanted):
+            continue
+        if options.task_name:
+            kind, examples = _of_data_set(options, split)
+            source = f"{options.data_dir} (task_name={options.task_name})"
+        else:
+            source = getattr(options, flag)
+            kind, examples = _of_file(source, options)
+        if not examples:
+            raise ValueError(f"{source} has no examples.")
+        splits[split], kinds[source] = examples, kind
+    if len(set(kinds.values())) > 1:
+        found = ", ".join(f"{source}: {kind}" for source, kind in kinds.items())
+        raise ValueError(
+            f"The files contain different kinds of examples ({found}). Give files with the same columns, "
+            "or name them with anchor_column, positive_column and label_column."
+        )
+    _warn_of_repetitions(kind, splits.get("train", []))
+    return kind, splits
+
+
+def _of_file(path: str, options: EmbeddingOptions) -> tuple[str, list[EmbeddingExample]]:
+    if ending_of(path) == "json":
+        return PAIRS, [
+            EmbeddingExample((each.question_text, each.passage.text), origin=each.place)
+            for each in read_squad(path)
+        ]
+    rows = read_table(
+        path,
+        quoted=options.quoted,
+        header=options.header,
+        separator=options.column_separator,
+    )
+    columns: Columns | None = None
+    classes: dict[str, int] = {}
+    examples = []
+    for row in rows:
+        columns = columns or _columns(row, options)
+        examples.append(_example(row, columns, classes))
+    kind = PAIRS if columns is None else columns.kind
+    if kind == CLASSES and len(classes) == 1:
+        raise ValueError(f"{path}: every text has the class {next(iter(classes))!r}.")
+    return kind, examples
+
+
+def _columns(row: TableRow, options: EmbeddingOptions) -> Columns:
+    """Return the columns that the options name, else those with usual names."""
+
+    def find(given: str | None, usual: Sequence[str]) -> str | None:
+        if given is not None:
+            row[given]  # raises if there is none
+            return given
+        return next((name for name in usual if name in row), None)
+
+    anchor = find(options.anchor_column, ANCHORS)
+    if anchor is None:
+        raise ValueError(
+            f"{row.place}: the columns are {', '.join(row)}, and none has the name of an anchor "
+            f"({', '.join(ANCHORS)}). Name it with anchor_column."
+        )
+    positive = find(options.positive_column, [n for n in POSITIVES if n != anchor])
+    label = find(options.label_column, LABELS)
+    if options.negative_columns is not None:
+        negatives = tuple(name.strip() for name in options.negative_columns.split(","))
+        for name in negatives:
+            row[name]
+    else:
+        negatives = tuple(n for n in row if n == NEGATIVE or n.startswith(f"{NEGATIVE}_"))
+    if negatives:
+        label = options.label_column
+    if positive is None and label is None:
+        raise ValueError(
+            f"{row.place}: the columns are {', '.join(row)}. The anchor in {anchor!r} needs a positive "
+            "or a class. Name its column with positive_column or label_column."
+        )
+    if negatives and (positive is None or label is not None):
+        raise ValueError(
+            f"{row.place}: the negatives in {', '.join(negatives)} need a positive, and no label. Omit "
+            "label_column, or name the positive with positive_column."
+        )
+    return Columns(anchor, positive, negatives, label)
+
+
+def _example(row: TableRow, columns: Columns, classes: dict[str, int]) -> EmbeddingExample:
+    texts = [_text(row, columns.anchor)]
+    if columns.positive is not None:
+        texts.append(_text(row, columns.positive))
+    texts += [_text(row, name) for name in columns.negatives if row[name] not in ("", None)]
+    label = 0.0
+    if columns.kind == CLASSES:
+        label = float(classes.setdefault(str(row[columns.label]), len(classes)))
+    elif columns.kind == SCORES:
+        label = _score(row, str(columns.label))
+    return EmbeddingExample(tuple(texts), label, row.place)
+
+
+def _text(row: TableRow, column: str) -> str:
+    value = row[column]
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{row.place}: {column} is {value!r}, but must be a text.")
+    return value.strip()
+
+
+def _score(row: TableRow, column: str) -> float:
+    value = row[column]
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number <= 1:
+        raise ValueError(
+            f"{row.place}: {column} is {value!r}, but a score must be a number from 0 to 1: the "
+            "similarity of the two texts. Divide larger scores by their maximum."
+        )
+    return number
+
+
+def _of_data_set(options: EmbeddingOptions, split: str) -> tuple[str, list[EmbeddingExample]]:
+    name, data_dir = str(options.task_name), str(options.data_dir)
+    task = find_glue_task(name)
+    rows = [
+        row
+        for part in splits_of(task, data_dir, split)
+        for row in read_glue(task, data_dir, part)
+        if row.label is not None
+    ]
+    if name in _NLI:
+        return PAIRS, _of_inference(rows)
+    most = _MOST_SCORE if name == "sts-b" else 1.0
+    return SCORES, [
+        EmbeddingExample((row.text_a, str(row.text_b)), float(row.label) / most, row.origin)
+        for row in rows
+    ]
+
+
+def _of_inference(rows) -> list[EmbeddingExample]:
+    """Return premises with their entailed hypotheses, and contradictions as negatives."""
+    by_premise: dict[str, dict[str, list]] = {}
+    for row in rows:
+        labels = by_premise.setdefault(row.text_a, {})
+        labels.setdefault(row.label, []).append(row)
+    examples = []
+    for premise, labels in by_premise.items():
+        against = [row.text_b for row in labels.get("contradiction", [])]
+        for row in labels.get("entailment", []):
+            examples.append(EmbeddingExample((premise, row.text_b, *against[:1]), 0.0, row.origin))
+    return examples
+
+
+def _warn_of_repetitions(kind: str, examples: Sequence[EmbeddingExample]) -> None:
+    """Log how many examples share a text, because they are no negatives of each other."""
+    if kind != PAIRS or not examples:
+        return
+    for index, what in enumerate(("anchor", "positive")):
+        counts = Counter(example.texts[index] for example in examples)
+        repeated = sum(count for count in counts.values() if count > 1)
+        if repeated:
+            logger.info(
+                "%d of %d examples share their %s with another one; these are no negatives of each "
+                "other in a batch",
+                *(repeated, len(examples), what),
+            )
+
+
+def unique_texts(texts: Iterator[str]) -> dict[str, int]:
+    """Return the texts in the order of their first occurrence: text -> index."""
+    found: dict[str, int] = {}
+    for text in texts:
+        found.setdefault(text, len(found))
+    return found

@@ -1,0 +1,119 @@
+"""The flags of run_embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
+from bert_tf.modeling.pooling import POOLINGS
+from bert_tf.options import TableOptions, option
+from bert_tf.training.embedding_losses import EMBEDDING_LOSSES
+
+TASK_NAMES = ("sts-b", "mrpc", "qqp", "mnli")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions(TableOptions, ThreeFilesOptions):
+    """The flags of run_embeddings. Files: .tsv, .csv, .jsonl, or SQuAD's .json."""
+
+    data_dir: str | None = option("Folder of a data set, for --task_name.", default=None)
+    task_name: str | None = option(
+        "Name of a data set of GLUE. For your own data give --train_file instead. mnli: premises with "
+        "their entailed sentences, and contradictions as negatives.",
+        default=None,
+        choices=TASK_NAMES,
+    )
+    anchor_column: str | None = option(
+        "Column of the anchor, the query, or the first text. Default: one with a usual name: anchor, "
+        "query, question, sentence1, text_a, text.",
+        default=None,
+    )
+    positive_column: str | None = option(
+        "Column of the text that belongs to the anchor, or of the second text. Default: positive, "
+        "answer, sentence2, text_b, passage or document.",
+        default=None,
+    )
+    negative_columns: str | None = option(
+        "Comma list of columns of texts that do not belong to the anchor. Default: negative, and those "
+        "that begin with negative_.",
+        default=None,
+    )
+    label_column: str | None = option(
+        "Column of the score of two texts, from 0 to 1, or of the class of one. Default: score, label "
+        "or similarity.",
+        default=None,
+    )
+    loss: str | None = option(
+        "Loss. Default: multiple_negatives_ranking for anchors with positives, cosent for scores, "
+        "contrastive for scores of 0 and 1, batch_all_triplet for classes.",
+        default=None,
+        choices=tuple(EMBEDDING_LOSSES),
+    )
+    temperature: float = option(
+        "Divisor of the cosines, in the ranking losses and cosent.", default=0.05, above=0
+    )
+    margin: float = option(
+        "Margin between cosines, in contrastive and the triplet losses.",
+        default=0.5,
+        above=0,
+        max=2,
+    )
+    matryoshka_dims: str | None = option(
+        "Comma list of smaller widths: the loss is added for the first numbers of each vector, so that "
+        "cut vectors are useful too.",
+        default=None,
+    )
+    pooling: str | None = option(
+        "Vector of a text, from those of its tokens. Default: that of the model, else mean.",
+        default=None,
+        choices=tuple(POOLINGS),
+    )
+    projection_size: int | None = option(
+        "Width of a linear layer on the pooled vector. Default: no layer.", default=None, min=1
+    )
+    normalize: bool = option("Vectors that the model answers have length 1.", default=True)
+    query_prefix: str | None = option(
+        'Put before every anchor, such as "query: ". Default: that of the model.', default=None
+    )
+    document_prefix: str | None = option(
+        'Put before every other text, such as "passage: ". Default: that of the model.',
+        default=None,
+    )
+    train_batch_size: int = option(
+        "Examples per step, over all devices. The other texts of the batch are the negatives, so more "
+        "are better; --gradient_accumulation_steps saves memory and keeps all of them.",
+        default=32,
+        min=1,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.task_name) == any(getattr(self, name) for _, _, name in SPLITS):
+            raise ValueError(
+                "Give either task_name with data_dir, for a data set of GLUE, or train_file, eval_file "
+                "and predict_file, for your own data."
+            )
+        if self.task_name and not self.data_dir:
+            raise ValueError("task_name needs data_dir, the folder of its train.tsv.")
+        if not self.task_name:
+            self.require_files((wanted, file) for _, wanted, file in SPLITS)
+        if self.pack_sequences:
+            raise ValueError(
+                "pack_sequences is for examples of one sequence, but here an example has several. Omit "
+                "it."
+            )
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """`matryoshka_dims` as numbers.
+
+        Raises:
+            ValueError: a part is not a whole number of 1 or more.
+        """
+        parts = [part.strip() for part in (self.matryoshka_dims or "").split(",") if part.strip()]
+        if not all(part.isdecimal() and int(part) > 0 for part in parts):
+            raise ValueError(
+                f"matryoshka_dims is {self.matryoshka_dims!r}, but must be whole numbers with commas, "
+                "such as 256,128."
+            )
+        return tuple(int(part) for part in parts)

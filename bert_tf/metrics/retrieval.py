@@ -1,0 +1,115 @@
+"""Exact nearest neighbours of vectors, and the metrics of retrieval and of similarity.
+
+Shapes: Q queries, D documents, E embedding, k results, N pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from bert_tf.metrics.basic import pearson, spearman
+
+RECALLS = (1, 10, 100)
+_DEPTH = 10  # of MRR and nDCG, as in BEIR and MTEB
+_BLOCK = 1024  # queries whose scores are in memory at once
+
+
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors of length 1; zeros stay zeros."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1.0)
+
+
+def search(
+    queries: np.ndarray, documents: np.ndarray, k: int, block: int = _BLOCK
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k largest products of each query with the documents: scores and indexes [Q, k].
+
+    Every document is compared. The best is first; of equal scores, the document with the lower index.
+
+    Args:
+        queries: float [Q, E].
+        documents: float [D, E].
+        k: results; at most D.
+        block: queries at once.
+
+    >>> search(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.6, 0.8], [1.0, 0.0]]), k=2)
+    (array([[1. , 0.6]]), array([[2, 1]]))
+    """
+    k = min(k, len(documents))
+    scores, indexes = [np.zeros((0, k))], [np.zeros((0, k), int)]
+    for start in range(0, len(queries), block):
+        found = queries[start : start + block] @ documents.T
+        best = np.sort(np.argpartition(-found, k - 1, axis=1)[:, :k], axis=1)
+        values = np.take_along_axis(found, best, axis=1)
+        order = np.argsort(-values, axis=1, kind="stable")
+        scores.append(np.take_along_axis(values, order, axis=1))
+        indexes.append(np.take_along_axis(best, order, axis=1))
+    return np.concatenate(scores), np.concatenate(indexes)
+
+
+def retrieval_metrics(ranked: np.ndarray, relevant: Sequence[Sequence[int]]) -> dict[str, float]:
+    """Return MRR@10, nDCG@10, MAP@100 and Recall@1, 10 and 100, means over the queries.
+
+    A document is relevant or not. Recall is the share of a query's relevant documents that are found.
+
+    Args:
+        ranked: int [Q, k], indexes of documents, the best first.
+        relevant: of each query, the indexes of its relevant documents, at least one.
+
+    Source: Järvelin and Kekäläinen 2002 (nDCG); the depths are those of BEIR (arXiv 2104.08663).
+    """
+    found = [np.isin(row, wanted) for row, wanted in zip(ranked, relevant, strict=True)]
+    counts = [len(set(wanted)) for wanted in relevant]
+    metrics = {
+        f"eval_mrr@{_DEPTH}": _mean(_reciprocal_rank(hits[:_DEPTH]) for hits in found),
+        f"eval_ndcg@{_DEPTH}": _mean(
+            _dcg(hits[:_DEPTH]) / _dcg(np.ones(min(n, _DEPTH)))
+            for hits, n in zip(found, counts, strict=True)
+        ),
+        "eval_map@100": _mean(
+            _sum_of_precisions(hits[:100]) / min(n, 100)
+            for hits, n in zip(found, counts, strict=True)
+        ),
+    }
+    for k in RECALLS:
+        shares = (hits[:k].sum() / n for hits, n in zip(found, counts, strict=True))
+        metrics[f"eval_recall@{k}"] = _mean(shares)
+    return metrics
+
+
+def pair_metrics(first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+    """Return the correlations of the cosines of N pairs with their scores; for 0 and 1 also AP.
+
+    Args:
+        first, second: float [N, E].
+        scores: [N].
+    """
+    cosines = (unit(first) * unit(second)).sum(-1)
+    found = {
+        "eval_spearman": spearman(cosines, scores),
+        "eval_pearson": pearson(cosines, scores),
+    }
+    if set(np.unique(scores)) == {0, 1}:
+        order = np.argsort(-cosines, kind="stable")
+        hits = scores[order] == 1
+        found["eval_average_precision"] = float(_sum_of_precisions(hits) / hits.sum())
+    return found
+
+
+def _mean(values: Iterator[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+def _reciprocal_rank(hits: np.ndarray) -> float:
+    return float(1.0 / (np.argmax(hits) + 1)) if hits.any() else 0.0
+
+
+def _dcg(hits: np.ndarray) -> float:
+    return float((hits / np.log2(np.arange(2, len(hits) + 2))).sum())
+
+
+def _sum_of_precisions(hits: np.ndarray) -> float:
+    return float((np.cumsum(hits) / np.arange(1, len(hits) + 1))[hits].sum())

@@ -1,0 +1,60 @@
+"""Sections of report.html for embeddings: the hardest queries or pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bert_tf.report.page import Section
+from bert_tf.report.sections import MOST_ERRORS, hardest_errors, shortened
+
+
+def query_sections(
+    queries: Sequence[str],
+    documents: Sequence[str],
+    ranked: np.ndarray,
+    relevant: Sequence[Sequence[int]],
+) -> list[Section]:
+    """Return the queries whose first relevant document has the lowest place.
+
+    Args:
+        ranked: int [Q, k], indexes of documents, the best first.
+        relevant: of each query, the indexes of its relevant documents.
+    """
+    k = ranked.shape[1]
+    places = np.array(
+        [
+            next((i for i, index in enumerate(row) if index in wanted), k)
+            for row, wanted in zip(ranked, map(set, relevant), strict=True)
+        ]
+    )
+    wrong = [index for index in np.argsort(-places, kind="stable") if places[index]]
+    rows = [
+        [
+            shortened(queries[index]),
+            shortened(documents[relevant[index][0]]),
+            shortened(documents[ranked[index][0]]),
+            f"beyond {k}" if places[index] == k else str(places[index] + 1),
+        ]
+        for index in wrong[:MOST_ERRORS]
+    ]
+    header = ["query", "relevant", "found first", "place of the relevant one"]
+    return [hardest_errors(header, rows, len(wrong), "the lowest place first")]
+
+
+def pair_sections(
+    pairs: Sequence[Sequence[str]], cosines: np.ndarray, scores: np.ndarray
+) -> list[Section]:
+    """Return the pairs whose place by cosine differs most from their place by score."""
+    count = len(pairs)
+    places = [np.argsort(np.argsort(values, kind="stable")) for values in (cosines, scores)]
+    gaps = np.abs(places[0] - places[1])
+    wrong = [index for index in np.argsort(-gaps, kind="stable") if gaps[index]]
+    rows = [
+        [*map(shortened, pairs[i]), f"{scores[i]:.3g}", f"{cosines[i]:.3f}"]
+        for i in wrong[:MOST_ERRORS]
+    ]
+    header = ["first text", "second text", "score", "cosine"]
+    order = f"the largest difference of the places among {count} pairs first"
+    return [hardest_errors(header, rows, len(wrong), order)]

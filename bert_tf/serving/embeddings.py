@@ -1,0 +1,63 @@
+"""Served model of run_embeddings: texts -> vectors.
+
+    serving_default   text_a: string [B]                                   -> the outputs
+    query             the same, with the prefix of queries; absent if queries and documents have the
+                      same prefix
+    tokens            input_ids, input_mask, segment_ids: int32 [B, S]     -> the same
+
+Outputs:
+
+    embedding         float32 [B, E]; its length is 1 if the model was trained so
+
+Shapes: B batch, S the batch's longest sequence, E embedding.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import tensorflow as tf
+
+from bert_tf.model_folder import TrainedModel
+from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
+from bert_tf.tasks.embeddings import EmbeddingTask
+
+QUERY = "query"
+
+
+class ServedEmbedder(Served):
+    """Texts -> vectors."""
+
+    task: EmbeddingTask
+
+    def __init__(self, trained: TrainedModel, max_seq_length: int, with_text: bool = True):
+        super().__init__(trained.model, trained.tokenizer, max_seq_length, with_text)
+        self.task = cast(EmbeddingTask, trained.task)
+        prefixes = {self.task.query_prefix, self.task.document_prefix}
+        self._has_queries = len(prefixes) > 1
+        self.packed_signatures = (TEXT,) if prefixes == {""} else ()
+
+    def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
+        found = self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
+        vectors = found["embedding"]
+        return {"embedding": tf.math.l2_normalize(vectors, -1) if self.task.normalize else vectors}
+
+    def single(self, text_a) -> Outputs:
+        return self._embed(text_a, self.task.document_prefix)
+
+    def query(self, text_a) -> Outputs:
+        return self._embed(text_a, self.task.query_prefix)
+
+    def _embed(self, texts, prefix: str) -> Outputs:
+        texts = tf.strings.join([prefix, texts]) if prefix else texts
+        return self.tokens(**self.pack(self.tokenizer(texts), None))
+
+    def text_functions(self):
+        functions = {TEXT: (self.single, [texts_spec("text_a")])}
+        if self._has_queries:
+            functions[QUERY] = (self.query, [texts_spec("text_a")])
+        return functions
+
+    def examples(self):
+        requests = [{"text_a": [text]} for text in ("A short text.", self.long_text())]
+        return {signature: requests for signature in self.text_functions()}

@@ -1,0 +1,198 @@
+"""Embeddings: texts with the same meaning get vectors with a high cosine.
+
+Three shapes of examples: an anchor with its positive and perhaps negatives; two texts with a score; a
+text with a class.
+
+Shapes: B batch, K texts of an example, S sequence, E embedding.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.features import ANCHOR_FEATURES, FeatureSpec, sequence_specs
+from bert_tf.data.record_cache import chunks_of, content_key, write_parts
+from bert_tf.data.record_makers import TextsRecords, TextsRow
+from bert_tf.metrics.retrieval import pair_metrics
+from bert_tf.modeling.models import BertForSentenceEmbedding
+from bert_tf.modeling.pooling import POOLINGS
+from bert_tf.tasks.base import ExampleTask, Tensors
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.embedding_losses import embedding_loss
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EmbeddingExample:
+    """An example.
+
+    Args:
+        texts: anchor, positive and negatives; two texts; or one.
+        label: score of two texts, or class of one, as a number; 0.0 for an anchor with a positive.
+        origin: "file:line", for messages.
+    """
+
+    texts: tuple[str, ...]
+    label: float = 0.0
+    origin: str = ""
+
+
+class EmbeddingTask(ExampleTask):
+    """Vectors of texts.
+
+    Args:
+        max_seq_length: S, of each text.
+        num_texts: K, the most texts of an example.
+        pooling: key of `modeling.pooling.POOLINGS`.
+        normalize: the vectors that a model answers have length 1.
+        projection_size: E, of a linear layer on the pooled vector; None for no layer.
+        query_prefix: put before anchors and queries, such as "query: ".
+        document_prefix: put before all other texts.
+        loss, temperature, margin: see `training.embedding_losses.embedding_loss`.
+        matryoshka_dims: its `widths`.
+        best_metric: of the evaluation.
+
+    Raises:
+        ValueError: the loss is unknown, or does not fit the number of texts.
+    """
+
+    name = "embeddings"
+    labels = ()
+
+    def __init__(
+        self,
+        max_seq_length: int,
+        num_texts: int = 2,
+        pooling: str = "mean",
+        normalize: bool = True,
+        projection_size: int | None = None,
+        query_prefix: str = "",
+        document_prefix: str = "",
+        loss: str = "multiple_negatives_ranking",
+        temperature: float = 0.05,
+        margin: float = 0.5,
+        matryoshka_dims: Sequence[int] = (),
+        best_metric: str = "eval_spearman",
+    ):
+        self.max_seq_length, self.num_texts = max_seq_length, num_texts
+        self.pooling, self.normalize, self.projection_size = pooling, normalize, projection_size
+        self.query_prefix, self.document_prefix = query_prefix, document_prefix
+        self.loss, self.temperature, self.margin = loss, temperature, margin
+        self.matryoshka_dims = tuple(matryoshka_dims)
+        self.best_metric = best_metric
+        self.losses = (
+            embedding_loss(
+                loss, temperature=temperature, margin=margin, widths=self.matryoshka_dims
+            ),
+        )
+        rest = (
+            FeatureSpec("label_ids", dtype="float32", role="id"),
+            FeatureSpec("is_real_example", role="weight"),
+        )
+        if num_texts == 1:
+            self.features = self._record_features = (*sequence_specs((max_seq_length,)), *rest)
+            return
+        rest = (FeatureSpec("text_numbers", (num_texts,), role="id"), *rest)
+
+        def sequences(number: int) -> tuple[FeatureSpec, ...]:
+            shape = (number, max_seq_length)
+            return (FeatureSpec("input_ids", shape), FeatureSpec("input_mask", shape))
+
+        self._record_features = (*sequences(num_texts), *rest)
+        anchor = (FeatureSpec(name, (max_seq_length,)) for name in ANCHOR_FEATURES)
+        self.features = (*anchor, *sequences(num_texts - 1), *rest)
+
+    @property
+    def record_features(self) -> Sequence[FeatureSpec]:
+        return self._record_features
+
+    def complete(self, dataset: tf.data.Dataset, seed: int, first_batch: int = 0):
+        """Separate the anchors, which are padded to their own longest."""
+        if self.num_texts == 1:
+            return dataset
+
+        def separate(features):
+            ids, mask = features["input_ids"], features["input_mask"]
+            anchor = {"anchor_ids": ids[:, 0], "anchor_mask": mask[:, 0]}
+            return {**features, **anchor, "input_ids": ids[:, 1:], "input_mask": mask[:, 1:]}
+
+        return dataset.map(separate, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "max_seq_length": self.max_seq_length,
+            "num_texts": self.num_texts,
+            "pooling": self.pooling,
+            "normalize": self.normalize,
+            "projection_size": self.projection_size,
+            "query_prefix": self.query_prefix,
+            "document_prefix": self.document_prefix,
+            "loss": self.loss,
+            "temperature": self.temperature,
+            "margin": self.margin,
+            "matryoshka_dims": list(self.matryoshka_dims),
+            "best_metric": self.best_metric,
+        }
+
+    def of_single_texts(self, prefix: str) -> EmbeddingTask:
+        """Return the task of the same vectors for examples of one text with this prefix."""
+        return EmbeddingTask(**self.arguments() | {"num_texts": 1, "query_prefix": prefix})
+
+    def build_model(self, config: BertConfig, dtype: str | None = None):
+        return BertForSentenceEmbedding(config, self.pooling, self.projection_size, dtype=dtype)
+
+    def width(self, config: BertConfig) -> int:
+        """Return E."""
+        return self.projection_size or config.hidden_size * POOLINGS[self.pooling]
+
+    def write_records(
+        self,
+        examples: Sequence[EmbeddingExample],
+        tokenizer: FullTokenizer,
+        path: str,
+        num_workers: int = 1,
+    ) -> int:
+        names = tuple(spec.name for spec in self.record_features)
+        make = TextsRecords(tokenizer, self.max_seq_length, names, self.num_texts)
+        rows = self._rows(examples)
+        count, num_cut = write_parts(path, self.record_features, make, chunks_of(rows), num_workers)
+        if num_cut:
+            logger.info(
+                "%d of %d texts are longer than --max_seq_length=%d and truncated",
+                *(num_cut, self.num_sequences(examples), self.max_seq_length),
+            )
+        return count
+
+    def _rows(self, examples: Sequence[EmbeddingExample]) -> list[TextsRow]:
+        numbers: dict[str, int] = {}
+        rows = []
+        for example in examples:
+            anchor, *others = example.texts
+            texts = [self.query_prefix + anchor, *(self.document_prefix + text for text in others)]
+            found = [numbers.setdefault(text, len(numbers) + 1) for text in example.texts]
+            rows.append(TextsRow(texts, found, example.label))
+        return rows
+
+    def num_sequences(self, examples: Sequence[EmbeddingExample]) -> int:
+        return sum(len(example.texts) for example in examples)
+
+    def records_key(self, examples: Iterable[EmbeddingExample], tokenizer: FullTokenizer) -> str:
+        settings = [self.num_texts, self.max_seq_length, self.query_prefix, self.document_prefix]
+        return content_key(tokenizer, settings, ((e.texts, e.label) for e in examples))
+
+    def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
+        """Keep `embedding` [B, K, E], and the labels."""
+        return {"embedding": outputs["embedding"], "label_ids": features["label_ids"]}
+
+    def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Return the metrics of pairs with scores."""
+        vectors = kept["embedding"]
+        return pair_metrics(vectors[:, 0], vectors[:, 1], kept["label_ids"])

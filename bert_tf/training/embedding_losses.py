@@ -1,0 +1,180 @@
+"""Losses of embeddings. Most compare the texts of an example with those of the whole batch.
+
+A batch has N examples of K texts: an anchor, its positive and perhaps negatives; or two texts and a
+score; or one text and a class. All similarities are cosines.
+
+Outputs: `embedding` float32 [N, K, E], or [N, E] of one text.
+Features: `text_numbers` int32 [N, K], equal for equal texts, 0 = no text; `label_ids` float32 [N], a
+score or class; `is_real_example` int32 [N], 0 = padding.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.training.losses import Loss
+
+Tensors = Mapping[str, Any]
+# (unit vectors [N, K, E], features) -> the loss of each example [N], or of the batch, a scalar.
+_Rule = Callable[[Any, Tensors], tf.Tensor]
+
+_NEVER = -1e30  # a logit, for float32
+
+
+def embedding_loss(
+    name: str, *, temperature: float = 0.05, margin: float = 0.5, widths: Sequence[int] = ()
+) -> Loss:
+    """Return a loss by its name, one of `EMBEDDING_LOSSES`.
+
+    Args:
+        temperature: divides the cosines, in the losses with a softmax.
+        margin: between cosines, in the losses with a margin.
+        widths: also compute the loss of the first `width` numbers of each vector, and add all
+            (Matryoshka; Kusupati et al. 2022, arXiv 2205.13147).
+
+    Raises:
+        ValueError: the name is unknown.
+    """
+    if name not in EMBEDDING_LOSSES:
+        raise ValueError(f"`loss` is {name!r}, but must be one of {', '.join(EMBEDDING_LOSSES)}.")
+    rule, settings = EMBEDDING_LOSSES[name]
+    given = {"temperature": temperature, "margin": margin}
+    compute = functools.partial(rule, **{setting: given[setting] for setting in settings})
+
+    def total(outputs: Tensors, features: Tensors):
+        vectors = outputs["embedding"]
+        whole = vectors.shape[-1]
+        terms = []
+        for width in dict.fromkeys((whole, *widths)):
+            unit = tf.math.l2_normalize(vectors[..., :width], axis=-1)
+            terms.append(tf.reduce_mean(compute(unit, features)))
+        return tf.add_n(terms) * number_of_real(features)
+
+    return Loss("loss", total, number_of_real, whole_batch=("embedding",))
+
+
+def number_of_real(features: Tensors):
+    return tf.reduce_sum(tf.cast(features["is_real_example"], tf.float32))
+
+
+def multiple_negatives_ranking(unit, features: Tensors, *, temperature: float):
+    """Return the cross-entropy of the own positive among all positives and negatives of the batch.
+
+    A text of another example is left out if it equals the anchor or its positive, or if its example has
+    the same anchor.
+
+    Source: Henderson et al. 2017, arXiv 1705.00652, section 4; van den Oord et al. 2018 (InfoNCE).
+    """
+    anchors, positives = unit[:, 0], unit[:, 1]
+    numbers = features["text_numbers"]
+    count = tf.shape(unit)[0]
+    negatives = tf.reshape(unit[:, 2:], [-1, unit.shape[-1]])
+    logits = tf.matmul(anchors, tf.concat([positives, negatives], 0), transpose_b=True)
+    own = tf.eye(count, dtype=tf.bool)
+    left_out = _same(numbers[:, 0], numbers[:, 0]) | _same(numbers[:, 1], numbers[:, 1])
+    left_out |= _same(numbers[:, 0], numbers[:, 1])
+    left_out = left_out & ~own
+    given = tf.reshape(numbers[:, 2:], [-1])
+    is_no_negative = _same(numbers[:, 1], given) | _same(numbers[:, 0], given) | (given == 0)
+    left_out = tf.concat([left_out, is_no_negative], 1)
+    logits = tf.where(left_out, _NEVER, logits / temperature)
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.range(count), logits=logits)
+
+
+def multiple_negatives_symmetric_ranking(unit, features: Tensors, *, temperature: float):
+    """Return the mean of `multiple_negatives_ranking` in both directions.
+
+    The other direction finds the anchor of a positive among the anchors of the batch.
+    """
+    numbers = features["text_numbers"]
+    other = {"text_numbers": tf.stack([numbers[:, 1], numbers[:, 0]], 1)}
+    swapped = tf.stack([unit[:, 1], unit[:, 0]], 1)
+    forward = multiple_negatives_ranking(unit, features, temperature=temperature)
+    backward = multiple_negatives_ranking(swapped, other, temperature=temperature)
+    return (forward + backward) / 2.0
+
+
+def cosine_similarity(unit, features: Tensors):
+    """Return the squared difference between the cosine of two texts and their score."""
+    return (_cosines(unit) - features["label_ids"]) ** 2
+
+
+def cosent(unit, features: Tensors, *, temperature: float):
+    """Return log(1 + sum of exp((c_i - c_j) / temperature)) over the pairs with score i < score j.
+
+    Its value is that of the whole batch: it depends on the order of the cosines only.
+
+    Source: Su, "CoSENT", kexue.fm/archives/8847, 2022.
+    """
+    cosines, scores = _cosines(unit) / temperature, features["label_ids"]
+    differences = cosines[:, None] - cosines[None, :]
+    is_wrong_order = scores[:, None] < scores[None, :]
+    terms = tf.reshape(tf.where(is_wrong_order, differences, _NEVER), [-1])
+    return tf.reduce_logsumexp(tf.concat([[0.0], terms], 0))
+
+
+def contrastive(unit, features: Tensors, *, margin: float):
+    """Return half the squared distance of a pair with label 1, or of what is missing to the margin.
+
+    The distance is 1 - cosine. Source: Hadsell, Chopra and LeCun 2006, equation 4.
+    """
+    distances, labels = 1.0 - _cosines(unit), features["label_ids"]
+    missing = tf.nn.relu(margin - distances)
+    return 0.5 * (labels * distances**2 + (1.0 - labels) * missing**2)
+
+
+def triplet(unit, features: Tensors, *, margin: float):
+    """Return how far the positive is from being nearer than each negative by the margin, on average.
+
+    Source: Reimers and Gurevych 2019, arXiv 1908.10084, section 3, with cosine distances.
+    """
+    near = tf.reduce_sum(unit[:, 0] * unit[:, 1], -1)[:, None]
+    far = tf.einsum("ne,nke->nk", unit[:, 0], unit[:, 2:])
+    exists = tf.cast(features["text_numbers"][:, 2:] > 0, tf.float32)
+    missing = tf.nn.relu(far - near + margin) * exists
+    return tf.reduce_sum(missing, 1) / tf.reduce_sum(exists, 1)
+
+
+def batch_all_triplet(unit, features: Tensors, *, margin: float):
+    """Return the mean of `triplet` over the triplets of the batch that violate the margin.
+
+    A triplet is any two texts of one class and one of another.
+
+    Source: Hermans, Beyer and Leibe 2017, arXiv 1703.07737, "Batch All", with cosine distances.
+    """
+    classes = features["label_ids"]
+    cosines = tf.matmul(unit, unit, transpose_b=True)
+    same = _same(classes, classes)
+    is_pair = same & ~tf.eye(tf.shape(classes)[0], dtype=tf.bool)
+    is_triplet = is_pair[:, :, None] & ~same[:, None, :]
+    missing = tf.nn.relu(cosines[:, None, :] - cosines[:, :, None] + margin)
+    missing = tf.where(is_triplet, missing, 0.0)
+    violating = tf.math.count_nonzero(missing > 1e-16, dtype=tf.float32)
+    return tf.math.divide_no_nan(tf.reduce_sum(missing), violating)
+
+
+def _cosines(unit):
+    return tf.reduce_sum(unit[:, 0] * unit[:, 1], axis=-1)
+
+
+def _same(rows, columns):
+    return rows[:, None] == columns[None, :]
+
+
+# Name -> rule, and the settings it has.
+EMBEDDING_LOSSES: dict[str, tuple[Callable, tuple[str, ...]]] = {
+    "multiple_negatives_ranking": (multiple_negatives_ranking, ("temperature",)),
+    "multiple_negatives_symmetric_ranking": (
+        multiple_negatives_symmetric_ranking,
+        ("temperature",),
+    ),
+    "cosine_similarity": (cosine_similarity, ()),
+    "cosent": (cosent, ("temperature",)),
+    "contrastive": (contrastive, ("margin",)),
+    "triplet": (triplet, ("margin",)),
+    "batch_all_triplet": (batch_all_triplet, ("margin",)),
+}

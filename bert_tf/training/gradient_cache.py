@@ -1,0 +1,81 @@
+"""Gradients of a loss over the whole batch, with the memory of a part of it.
+
+A loss that compares the examples of a batch with each other is no sum over its parts. But its gradient
+with respect to the outputs is small: it is computed from the outputs of all parts and replicas at once,
+and then each part goes forward again and backward from it.
+
+Source: Gao et al. 2021, arXiv 2101.06983 ("GradCache").
+
+Shapes: B examples of a replica, N of the global batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.training.losses import Loss
+
+Tensors = Mapping[str, Any]
+
+
+def gradients_of_outputs(
+    outputs: Tensors, features: Tensors, loss: Loss, weight: tf.Tensor
+) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
+    """Return the gradient of the loss with respect to this replica's outputs, and its share of the loss.
+
+    Args:
+        outputs: those that `loss.whole_batch` names, [B, ...].
+        features: of this replica, without the inputs of the model.
+        weight: sum of the weights over the global batch.
+    """
+    replica = tf.distribute.get_replica_context()
+    first, count = 0, tf.shape(next(iter(outputs.values())))[0]
+    share = 1.0
+    num_replicas = replica.num_replicas_in_sync
+    if num_replicas > 1:
+        own = replica.replica_id_in_sync_group
+        sizes = replica.all_gather(count[None], axis=0)
+        first = tf.reduce_sum(sizes[:own])
+        outputs, features = (
+            {name: _gathered(replica, value) for name, value in each.items()}
+            for each in (outputs, features)
+        )
+        share = 1.0 / num_replicas  # every replica computes the same loss
+    with tf.GradientTape() as tape:
+        tape.watch(outputs)
+        total = loss.total(outputs, features) / (weight + loss.epsilon)
+    gradients = tape.gradient(total, dict(outputs))
+    return {name: g[first : first + count] for name, g in gradients.items()}, total * share
+
+
+def _gathered(replica: tf.distribute.ReplicaContext, value: tf.Tensor) -> tf.Tensor:
+    """Return the rows of all replicas, in the order of the replicas."""
+    rows = replica.all_gather(tf.identity(value), axis=0)
+    return tf.ensure_shape(rows, [None, *value.shape[1:]])
+
+
+def outputs_in_parts(part: Callable[[tf.Tensor], Tensors], num_parts: int) -> dict[str, tf.Tensor]:
+    """Return the outputs of all parts, one after the other: `part(index)` -> name -> [b, ...]."""
+    first = part(tf.constant(0))
+    names = list(first)
+    arrays = [
+        tf.TensorArray(
+            value.dtype,
+            size=num_parts,
+            infer_shape=False,
+            element_shape=[None, *value.shape[1:]],
+        ).write(0, value)
+        for value in first.values()
+    ]
+
+    def add(index, *arrays):
+        values = part(index)
+        return index + 1, *(a.write(index, values[n]) for a, n in zip(arrays, names, strict=True))
+
+    _, *arrays = tf.while_loop(
+        lambda index, *_: index < num_parts, add, (tf.constant(1), *arrays), parallel_iterations=1
+    )
+    return {name: array.concat() for name, array in zip(names, arrays, strict=True)}

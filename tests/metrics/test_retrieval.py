@@ -1,0 +1,83 @@
+"""Metrics of retrieval by hand, against scikit-learn, and exact search."""
+
+import numpy as np
+import pytest
+
+from bert_tf.metrics.retrieval import pair_metrics, retrieval_metrics, search
+
+RNG = np.random.default_rng(2)
+
+
+def test_metrics_of_two_queries_by_hand():
+    ranked = np.array([[3, 1, 2, 0], [0, 2, 1, 3]])
+    found = retrieval_metrics(ranked, [[1], [0, 3]])
+    assert found["eval_mrr@10"] == pytest.approx((1 / 2 + 1) / 2)
+    first, second = 1 / np.log2(3), (1 + 1 / np.log2(5)) / (1 + 1 / np.log2(3))
+    assert found["eval_ndcg@10"] == pytest.approx((first + second) / 2)
+    assert found["eval_map@100"] == pytest.approx((1 / 2 + (1 + 2 / 4) / 2) / 2)
+    assert found["eval_recall@1"] == pytest.approx((0 + 1 / 2) / 2)
+    assert found["eval_recall@10"] == 1
+
+
+def test_a_document_that_is_not_found_counts_as_zero():
+    found = retrieval_metrics(np.array([[0, 1]]), [[5]])
+    assert set(found.values()) == {0.0}
+
+
+def test_a_relevant_document_that_is_named_twice_counts_once():
+    ranked = np.array([[4, 0]])
+    assert retrieval_metrics(ranked, [[4, 4]]) == retrieval_metrics(ranked, [[4]])
+
+
+@pytest.mark.parametrize("block", [1, 7, 100])
+def test_search_equals_a_sort_of_all_products(block):
+    queries, documents = RNG.normal(size=(20, 5)), RNG.normal(size=(33, 5))
+    scores, indexes = search(queries, documents, k=9, block=block)
+    products = queries @ documents.T
+    np.testing.assert_array_equal(indexes, np.argsort(-products, axis=1, kind="stable")[:, :9])
+    np.testing.assert_allclose(scores, -np.sort(-products, axis=1)[:, :9])
+
+
+def test_search_gives_all_documents_if_there_are_fewer_than_k():
+    _, indexes = search(np.eye(2), np.eye(2), k=10)
+    np.testing.assert_array_equal(indexes, [[0, 1], [1, 0]])
+    scores, _ = search(np.zeros((0, 2)), np.eye(2), k=10)
+    assert scores.shape == (0, 2)
+
+
+def test_pairs_with_labels_have_an_average_precision():
+    metrics = pytest.importorskip("sklearn.metrics")
+    first, second = RNG.normal(size=(30, 4)), RNG.normal(size=(30, 4))
+    labels = RNG.integers(0, 2, 30)
+    found = pair_metrics(first, second, labels)
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    cosines = (first * second).sum(1) / lengths
+    expected = metrics.average_precision_score(labels, cosines)
+    assert found["eval_average_precision"] == pytest.approx(expected, abs=1e-12)
+    assert "eval_average_precision" not in pair_metrics(first, second, labels / 2)
+
+
+@pytest.mark.slow
+def test_the_metrics_equal_those_of_sentence_transformers():
+    """Its evaluator computes them from the same ranking of every query."""
+    module = pytest.importorskip("sentence_transformers.evaluation")
+    queries, documents = RNG.normal(size=(40, 6)), RNG.normal(size=(150, 6))
+    relevant = [RNG.choice(150, RNG.integers(1, 5), replace=False).tolist() for _ in queries]
+    _, ranked = search(queries, documents, k=100)
+    evaluator = module.InformationRetrievalEvaluator(
+        {str(q): "" for q in range(40)},
+        {str(d): "" for d in range(150)},
+        {str(q): set(map(str, row)) for q, row in enumerate(relevant)},
+        precision_recall_at_k=[1, 10, 100],
+    )
+    scores = queries @ documents.T
+    results = [
+        [{"corpus_id": str(d), "score": float(scores[q, d])} for d in ranked[q]] for q in range(40)
+    ]
+    expected = evaluator.compute_metrics(results)
+    found = retrieval_metrics(ranked, relevant)
+    assert found["eval_mrr@10"] == pytest.approx(expected["mrr@k"][10], abs=1e-9)
+    assert found["eval_ndcg@10"] == pytest.approx(expected["ndcg@k"][10], abs=1e-9)
+    assert found["eval_map@100"] == pytest.approx(expected["map@k"][100], abs=1e-9)
+    for k in (1, 10, 100):
+        assert found[f"eval_recall@{k}"] == pytest.approx(expected["recall@k"][k], abs=1e-9)

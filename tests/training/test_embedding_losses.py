@@ -1,0 +1,195 @@
+"""Losses of embeddings against loops over single texts, and against sentence-transformers."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.training.embedding_losses import EMBEDDING_LOSSES, embedding_loss
+
+RNG = np.random.default_rng(5)
+VECTORS = RNG.normal(size=(6, 3, 8)).astype("float32")
+NUMBERS = np.arange(1, 19).reshape(6, 3)
+SCORES = np.array([0.1, 0.9, 0.4, 0.4, 1.0, 0.0], "float32")
+
+
+def features(vectors=VECTORS, numbers=NUMBERS, labels=SCORES):
+    count = len(vectors)
+    numbers = np.asarray(numbers)[:, : vectors.shape[1]] if vectors.ndim == 3 else numbers
+    return {
+        "text_numbers": tf.constant(numbers, tf.int32),
+        "label_ids": tf.constant(labels[:count], tf.float32),
+        "is_real_example": tf.ones([count], tf.int32),
+    }
+
+
+def value(name, vectors=VECTORS, *, numbers=NUMBERS, labels=SCORES, **settings):
+    given = features(vectors, numbers, labels)
+    loss = embedding_loss(name, **settings)
+    total = loss.total({"embedding": tf.constant(vectors)}, given)
+    return float(total / loss.weight(given))
+
+
+def cosine(a, b):
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+def ranking_by_hand(anchors, candidates, own, allowed):
+    losses = []
+    for i, anchor in enumerate(anchors):
+        scores = [cosine(anchor, c) / 0.05 for c in candidates]
+        kept = [s for j, s in enumerate(scores) if allowed(i, j)]
+        losses.append(math.log(sum(map(math.exp, kept))) - scores[own(i)])
+    return float(np.mean(losses))
+
+
+def test_ranking_is_the_cross_entropy_of_the_own_positive():
+    candidates = [*VECTORS[:, 1], *VECTORS[:, 2]]
+    expected = ranking_by_hand(VECTORS[:, 0], candidates, lambda i: i, lambda i, j: True)
+    assert value("multiple_negatives_ranking") == pytest.approx(expected, rel=1e-5)
+
+
+def test_equal_texts_are_no_negatives_of_each_other():
+    numbers = NUMBERS.copy()
+    numbers[3, 1] = numbers[0, 1]  # two anchors with one positive
+    numbers[4, 0] = numbers[2, 0]  # one anchor with two positives
+    numbers[5, 2] = numbers[1, 1]  # a negative that is another anchor's positive
+    numbers[0, 2] = 0  # no negative
+
+    def allowed(i, j):
+        if j >= 6:
+            return (j != 6) and (i, j) != (1, 11)
+        pairs = {(0, 3), (3, 0), (2, 4), (4, 2)}
+        return (i, j) not in pairs
+
+    candidates = [*VECTORS[:, 1], *VECTORS[:, 2]]
+    expected = ranking_by_hand(VECTORS[:, 0], candidates, lambda i: i, allowed)
+    found = value("multiple_negatives_ranking", numbers=numbers)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_symmetric_ranking_is_the_mean_of_both_directions():
+    first, second = VECTORS[:, 0], VECTORS[:, 1]
+    own, every = (lambda i: i), (lambda i, j: True)
+    forward = ranking_by_hand(first, [*second, *VECTORS[:, 2]], own, every)
+    backward = ranking_by_hand(second, first, own, every)
+    found = value("multiple_negatives_symmetric_ranking")
+    assert found == pytest.approx((forward + backward) / 2, rel=1e-5)
+
+
+def test_cosent_counts_pairs_in_the_wrong_order():
+    cosines = [cosine(a, b) for a, b in VECTORS[:, :2]]
+    total = 1 + sum(
+        math.exp(20 * (cosines[i] - cosines[j]))
+        for i in range(6)
+        for j in range(6)
+        if SCORES[i] < SCORES[j]
+    )
+    assert value("cosent", VECTORS[:, :2]) == pytest.approx(math.log(total), rel=1e-5)
+
+
+def test_cosine_similarity_and_contrastive_are_means_over_the_pairs():
+    cosines = np.array([cosine(a, b) for a, b in VECTORS[:, :2]])
+    expected = np.mean((cosines - SCORES) ** 2)
+    assert value("cosine_similarity", VECTORS[:, :2]) == pytest.approx(expected, rel=1e-5)
+    labels = np.array([1, 0, 0, 1, 0, 1], "float32")
+    distances = 1 - cosines
+    expected = np.mean(
+        0.5 * (labels * distances**2 + (1 - labels) * np.maximum(0.5 - distances, 0) ** 2)
+    )
+    found = value("contrastive", VECTORS[:, :2], labels=labels)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_triplets_want_the_positive_nearer_by_the_margin():
+    terms = [max(cosine(a, n) - cosine(a, p) + 0.5, 0) for a, p, n in VECTORS]
+    assert value("triplet") == pytest.approx(np.mean(terms), rel=1e-5)
+
+
+def test_batch_all_is_the_mean_over_violating_triplets():
+    vectors, classes = VECTORS[:, 0], np.array([0, 0, 1, 1, 2, 0], "float32")
+    terms = [
+        cosine(vectors[a], vectors[n]) - cosine(vectors[a], vectors[p]) + 0.5
+        for a in range(6)
+        for p in range(6)
+        for n in range(6)
+        if a != p and classes[a] == classes[p] != classes[n]
+    ]
+    violating = [term for term in terms if term > 0]
+    found = value("batch_all_triplet", vectors, labels=classes)
+    assert found == pytest.approx(np.mean(violating), rel=1e-5)
+    one_class = np.zeros(6, "float32")
+    assert value("batch_all_triplet", vectors, labels=one_class) == 0
+
+
+def test_matryoshka_adds_the_loss_of_the_first_numbers():
+    name = "multiple_negatives_ranking"
+    parts = [value(name, VECTORS[..., :width]) for width in (8, 4, 2)]
+    assert value(name, widths=(4, 2)) == pytest.approx(sum(parts), rel=1e-5)
+
+
+def test_an_unknown_loss_is_named():
+    with pytest.raises(ValueError, match="`loss` is 'mnr', but must be one of multiple_neg"):
+        embedding_loss("mnr")
+
+
+PEERS = {
+    "multiple_negatives_ranking": ("MultipleNegativesRankingLoss", {"scale": 20.0}),
+    "multiple_negatives_symmetric_ranking": (
+        "MultipleNegativesSymmetricRankingLoss",
+        {"scale": 20.0},
+    ),
+    "cosine_similarity": ("CosineSimilarityLoss", {}),
+    "cosent": ("CoSENTLoss", {"scale": 20.0}),
+    "contrastive": ("ContrastiveLoss", {"margin": 0.5}),
+    "triplet": ("TripletLoss", {"triplet_margin": 0.5}),
+    "batch_all_triplet": ("BatchAllTripletLoss", {"margin": 0.5}),
+}
+
+
+def test_every_loss_has_a_peer():
+    assert set(PEERS) == set(EMBEDDING_LOSSES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PEERS)
+def test_value_and_gradient_equal_those_of_sentence_transformers(name):
+    torch = pytest.importorskip("torch")
+    losses = pytest.importorskip("sentence_transformers.losses")
+    peer, settings = PEERS[name]
+    vectors = VECTORS.astype("float64")
+    labels = np.array([1, 0, 0, 1, 0, 1.0])
+    if name == "batch_all_triplet":
+        vectors = vectors[:, 0]
+    elif name in ("cosine_similarity", "cosent", "contrastive"):
+        vectors = vectors[:, :2]
+        labels = labels if name == "contrastive" else SCORES.astype("float64")
+    elif name == "multiple_negatives_symmetric_ranking":
+        vectors = vectors[:, :2]
+    given = torch.tensor(vectors, requires_grad=True)
+
+    class Vectors(torch.nn.Module):
+        """Gives the vectors themselves."""
+
+        def forward(self, features):
+            return {"sentence_embedding": features["vectors"]}
+
+    if name == "triplet":
+        metric = losses.TripletDistanceMetric.COSINE
+        settings = {**settings, "distance_metric": metric}
+    elif name == "batch_all_triplet":
+        distance = losses.BatchHardTripletLossDistanceFunction.cosine_distance
+        settings = {**settings, "distance_metric": distance}
+    columns = [given] if vectors.ndim == 2 else [given[:, k] for k in range(vectors.shape[1])]
+    module = getattr(losses, peer)(Vectors(), **settings)
+    expected = module([{"vectors": column} for column in columns], torch.tensor(labels))
+    expected.backward()
+    variable = tf.Variable(vectors.astype("float32"))
+    loss = embedding_loss(name)
+    with tf.GradientTape() as tape:
+        wanted = features(vectors, labels=labels)
+        total = loss.total({"embedding": variable}, wanted) / loss.weight(wanted)
+    assert float(total) == pytest.approx(float(expected), rel=1e-6, abs=1e-6)
+    gradient = tape.gradient(total, variable)
+    np.testing.assert_allclose(gradient, given.grad.numpy(), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,126 @@
+"""Losses over the whole batch: the same gradient however the batch is split."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_training import ONE, TWO, B, S, V, bert_config, endless, strategy_on
+
+from bert_tf.tasks.embeddings import EmbeddingTask
+from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.optimization import AdamWeightDecay
+
+N = 2 * B  # examples
+
+
+def batches(num_texts):
+    rng = np.random.default_rng(7)
+    shape = (3, N, num_texts, S)
+    mask = np.arange(S) < rng.integers(3, S + 1, size=(*shape[:-1], 1))
+    ids = rng.integers(1, V, size=shape) * mask
+    found = {"input_ids": ids, "input_mask": mask}
+    if num_texts == 1:
+        found = {name: value[:, :, 0] for name, value in found.items()}
+        found["segment_ids"] = np.zeros_like(found["input_ids"])
+    else:
+        found = {
+            "anchor_ids": ids[:, :, 0, :5],
+            "anchor_mask": mask[:, :, 0, :5],
+            "input_ids": ids[:, :, 1:],
+            "input_mask": mask[:, :, 1:],
+            "text_numbers": rng.integers(1, 20, size=shape[:-1]),
+        }
+    found["is_real_example"] = np.ones((3, N))
+    found = {name: value.astype("int32") for name, value in found.items()}
+    return {**found, "label_ids": rng.integers(0, 3, size=(3, N)).astype("float32")}
+
+
+def trained(folder, devices=ONE, parts=1, num_texts=3, jit_compile="false", **settings):
+    task = EmbeddingTask(S, num_texts, projection_size=6, **settings)
+    keras.utils.set_random_seed(1)
+    strategy = strategy_on(devices)
+    with strategy.scope():
+        model = task.build_model(bert_config())
+        optimizer = AdamWeightDecay(1e-3)
+    trainer = BatchTrainer(
+        model,
+        task.losses,
+        strategy=strategy,
+        input_names=task.input_names,
+        optimizer=optimizer,
+        gradient_accumulation_steps=parts,
+        jit_compile=jit_compile,
+    )
+    trainer.train(endless(batches(num_texts)), 3, output_dir=str(folder), max_steps_per_loop=1)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    values = {variable.path: variable.numpy() for variable in trainer.model.weights}
+    return [(line["loss"], line["gradient_norm"]) for line in lines], values
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize(
+    ("devices", "parts", "jit_compile"),
+    [
+        (ONE, 3, "false"),  # of 4, 3 and 3 examples
+        (TWO, 1, "false"),
+        pytest.param(TWO, 2, "false", marks=pytest.mark.slow),
+        pytest.param(ONE, 1, "auto", marks=pytest.mark.slow),
+        pytest.param(ONE, 5, "auto", marks=pytest.mark.slow),
+        pytest.param(ONE, 2, "true", marks=pytest.mark.slow),
+    ],
+)
+def test_parts_and_devices_do_not_change_the_gradient(tmp_path, whole, devices, parts, jit_compile):
+    expected, expected_values = whole
+    found, values = trained(tmp_path, devices, parts, jit_compile=jit_compile)
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
+    for name, value in expected_values.items():
+        np.testing.assert_allclose(values[name], value, atol=2e-5, err_msg=name)
+
+
+def test_the_gradient_is_that_of_the_loss_of_all_examples():
+    """Against one tape over everything, without the trainer."""
+    task = EmbeddingTask(S, 3, loss="multiple_negatives_ranking")
+    keras.utils.set_random_seed(1)
+    model = task.build_model(bert_config())
+    features = {name: tf.constant(value[0]) for name, value in batches(3).items()}
+    (loss,) = task.losses
+    inputs = {name: features[name] for name in task.input_names}
+    with tf.GradientTape() as tape:
+        total = loss.total(model(inputs, training=True), features) / loss.weight(features)
+    values = [v.value for v in model.trainable_variables]
+    expected = [g for g in tape.gradient(total, values) if g is not None]
+    keras.utils.set_random_seed(1)
+    strategy = strategy_on(ONE)
+    with strategy.scope():
+        other = task.build_model(bert_config())
+        trainer = BatchTrainer(
+            other,
+            task.losses,
+            strategy=strategy,
+            input_names=task.input_names,
+            optimizer=AdamWeightDecay(1e-3),
+            gradient_accumulation_steps=4,
+            jit_compile="false",
+        )
+    step = trainer._step
+    seed = tf.constant([1, 2], tf.uint32)
+    gradients, terms, _ = tf.function(
+        lambda: step._accumulate(features, {"loss": loss.weight(features)}, seed), autograph=False
+    )()
+    assert float(terms["loss"]) == pytest.approx(float(total), rel=1e-6)
+    for found, wanted in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(found, tf.convert_to_tensor(wanted), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("devices", [ONE, pytest.param(TWO, marks=pytest.mark.slow)])
+def test_classes_are_compared_over_the_whole_batch_too(tmp_path, devices):
+    settings = {"num_texts": 1, "loss": "batch_all_triplet"}
+    expected, _ = trained(tmp_path / "a", **settings)
+    found, _ = trained(tmp_path / "b", devices, parts=2, **settings)
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
