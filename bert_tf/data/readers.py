@@ -108,6 +108,10 @@ def read_lines(
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
+                if b"\0" in line:
+                    raise ValueError(
+                        f"{file}:{_line_number(file, offset)}: this is not text: there is a byte 0x00."
+                    ) from error
                 encoding = "utf-16" if line.startswith(codecs.BOM_UTF16_LE) else "latin1"
                 raise ValueError(
                     f"{file}:{_line_number(file, offset)}: not UTF-8: byte "
@@ -385,8 +389,8 @@ def _table_format(file: str) -> str:
         raise workbook_error(file)
     if suffix not in TABLE_FORMATS:
         raise ValueError(
-            f"{file}: unknown format. The name should end in .{', .'.join(TABLE_FORMATS)}. Rename the "
-            "file or pass its format (of run_classifier `table_format`)."
+            f"{file}: unknown format of a table. The name should end in .{', .'.join(TABLE_FORMATS)}. "
+            "Rename the file, or give its format with table_format of run_classifier."
         )
     return suffix
 

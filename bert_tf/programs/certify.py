@@ -173,8 +173,9 @@ def certify(options: CertifyOptions) -> None:
         )
         raise CertificateError(
             f"{len(failed)} of {len(results)} exports differ from {options.model_dir}. {reasons}. "
-            "Export the model again, or name the model that was exported. max_difference and "
-            f"max_flipped are the limits; {options.output_file} has the details."
+            "If the model is the one that was exported, its precision may be too low for these inputs: "
+            "export it in another one, or set the limits, max_difference and max_flipped. "
+            f"{options.output_file} has the details."
         )
 
 
@@ -391,5 +392,5 @@ def _log(result: Mapping[str, Any]) -> None:
             f"of at most {result['max_difference']:g}"
         )
     runtime = " ".join(filter(None, (result["runtime"], result["environment"])))
-    verdict = "failed" if result["faults"] else "passed"
+    verdict = f"failed ({'; '.join(result['faults'])})" if result["faults"] else "passed"
     logger.info("%s, %s: %s, %s", result["export_dir"], runtime, verdict, difference)

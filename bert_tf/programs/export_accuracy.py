@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 Ask = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 MAX_LOSS = 1.0  # points
+FEWEST_EXAMPLES = 100  # fewer are reported
 
 
 class AccuracyCheck:
@@ -80,14 +81,21 @@ class AccuracyCheck:
         runtime = runtimes.load(options.format, path)
         found = self._metric(lambda ids: runtime.ask(TOKENS, dict(ids)))
         name = name.removeprefix("eval_")
+        count = len(self._set[3]["dev"])
         logger.info(
-            "%s on %s: %.4f in float32, %.4f in %s",
-            *(name, options.eval_file, self._expected, found, precision),
+            "%s on the %d examples of %s: %.4f in float32, %.4f in %s",
+            *(name, count, options.eval_file, self._expected, found, precision),
         )
         worse = score(name, self._expected) - score(name, found)
         is_fraction = self._task.name != "question_answering" and "error" not in name
         points = 100 * worse if is_fraction else worse
         most = MAX_LOSS if options.max_accuracy_loss is None else options.max_accuracy_loss
+        if count < FEWEST_EXAMPLES:
+            logger.warning(
+                "eval_file=%s has %d examples, so that one more or less right answer can be %.1f points. "
+                "Give %d or more.",
+                *(options.eval_file, count, 100 / count, FEWEST_EXAMPLES),
+            )
         if points > most:
             remedy = "Use precision=float32"
             if precision == INT8:

@@ -215,7 +215,7 @@ def _columns(
     raise ValueError(
         f"{row.place}: no column is called {' or '.join(_USUAL_NAMES[field][:-1] or ['choices'])}, so "
         f"the column of the {field} of the model's input ({', '.join(model_fields)}) is unknown. "
-        f"Name it with {flag}, or rename it. The columns are {', '.join(row)}."
+        f"Rename it, or name it with {flag} of `predict`. The columns are {', '.join(row)}."
     )
 
 

@@ -37,9 +37,8 @@ def calibration_ids(
         source: their origin, for messages.
 
     Returns:
-        Inputs of the model by name: int32 [1, S] or [1, K, S], trimmed to the
-            (longest) text. Long texts have a row
-        for each window, and at most MOST_TEXTS rows are returned.
+        Inputs of the model by name: int32 [1, S] or [1, K, S], trimmed to the (longest) text. Long
+        texts have a row for each window, and at most MOST_TEXTS rows are returned.
 
     Raises:
         ValueError: the texts have no words, or most of their WordPieces are [UNK].
@@ -106,11 +105,16 @@ def recorded_ids(served: Served, requests: Sequence[Mapping[str, Any]]) -> list[
     """
     function, specs = served.text_functions()[TEXT]
     recorded: list[Ids] = []
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def prepare(*texts: tf.Tensor) -> None:
+        function(*texts)  # the model itself is not computed, because its outputs are not used
+
     served.record = recorded.append
     progress = Progress("tokenize", len(requests), unit="texts")
     try:
         for number, request in enumerate(requests, start=1):
-            function(*(tf.constant(request[spec.name], spec.dtype) for spec in specs))
+            prepare(*(tf.constant(request[spec.name], spec.dtype) for spec in specs))
             progress.update(number)
     finally:
         served.record = None

@@ -52,7 +52,7 @@ class Served(tf.Module, abc.ABC):
     Attributes:
         task: the task of the model; None for an encoder.
         packed_signatures: signatures on text that are `pack` and then `tokens`.
-        record: gets the inputs of the model in eager calls, if set (calibration.py).
+        record: gets the inputs of the model in every call, if set (calibration.py).
     """
 
     task: Task | None = None
@@ -212,8 +212,14 @@ class Served(tf.Module, abc.ABC):
 
     def call_model(self, **inputs: tf.Tensor) -> dict[str, Any]:
         """Return the model's outputs for a few rows."""
-        if self.record is not None and tf.executing_eagerly():  # else shapes are traced
-            self.record({name: value.numpy() for name, value in inputs.items()})
+        record = self.record
+        if record is not None:
+            names = list(inputs)
+            tf.numpy_function(
+                lambda *values: record(dict(zip(names, values, strict=True))),
+                list(inputs.values()),
+                [],
+            )
         return self.model(inputs, training=False)
 
     def call_in_parts(

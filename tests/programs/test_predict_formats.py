@@ -225,7 +225,7 @@ def test_a_text_of_a_hundred_thousand_characters_is_answered(run):
         (
             "in.csv",
             "a,b\nx,y\n",
-            r"in.csv:2: no column is called text_a or text or .* Name it with",
+            r"in.csv:2: no column is called text_a or text or .* name it with",
         ),
         ("in.txt", b"cat\nd\xe9j\xe0\n", r"in.txt:2: .*UTF-8"),
     ],
