@@ -26,6 +26,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -36,11 +37,13 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json, shape_of
 from bert_tf.interop.heads import find_head
 from bert_tf.interop.hub import SCHEME
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
+from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.sidecar import check_vocabulary, find_config, load_tokenizer
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.registry import BY_ARCHITECTURE, TASK_NAMES, TYPES
 from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
+from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tokenization import FullTokenizer
@@ -144,9 +147,15 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
     Raises:
         ValueError: `task.json` is damaged, or the variables fit several heads.
     """
-    task = read_task(folder_of(checkpoint.source))
+    folder = folder_of(checkpoint.source)
+    task = read_task(folder)
     if task is not None or checkpoint.config is None:
         return task
+    embeddings = embedding_settings(folder)
+    # The mean of an encoder is what `SentenceEncoder` gives without a task.
+    if embeddings is not None and not _is_usual(embeddings):
+        length = max_seq_length or checkpoint.config.max_position_embeddings
+        return EmbeddingTask(**{"max_seq_length": length, **embeddings})
     head = find_head(checkpoint.arrays, None, checkpoint.architecture, checkpoint.source)
     labels = checkpoint.labels
     if head.has_labels and labels is None:
@@ -158,6 +167,11 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
                 "Name them with convert_checkpoint --labels."
             )
     return make_task(head, checkpoint.config, labels or (), max_seq_length=max_seq_length)
+
+
+def _is_usual(embeddings: Mapping[str, Any]) -> bool:
+    others = ("projection_size", "query_prefix", "document_prefix")
+    return embeddings.get("pooling", "mean") == "mean" and not any(n in embeddings for n in others)
 
 
 def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:

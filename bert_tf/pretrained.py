@@ -18,13 +18,15 @@ from bert_tf.interop.huggingface import (
     tokenizer_values,
 )
 from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.sentence_transformers import write_modules
 from bert_tf.interop.sidecar import find_config
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.interop.tf1 import write_tf1
 from bert_tf.model_folder import known_task, model_files, write_files
-from bert_tf.registry import BY_ARCHITECTURE, TaskType
+from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import (
     label_order,
     make_task,
@@ -145,13 +147,18 @@ def write_folder(
         write_tf1(os.path.join(folder, "bert_model.ckpt"), checkpoint.arrays)
         write_files(folder, model_files(config, task, vocab, do_lower_case))
         return
+    arrays = checkpoint.arrays
+    if isinstance(task, EmbeddingTask):
+        write_modules(folder, task.arguments(), config, arrays)
+        arrays = {name: arrays[name] for name in arrays if not head.owns(name)}
+        head = TYPES["encoder"]
     problem_type = None
     if head.name == "classification":
         stated = problem_type_of(config, checkpoint.labels or ())
         problem_type = (task.kind if isinstance(task, ClassificationTask) else stated).huggingface
     values = config_values(config, head, checkpoint.labels, vocab, problem_type)
     files = {"config.json": values}
-    tensors, beside = huggingface_tensors(checkpoint.arrays, config, head)
+    tensors, beside = huggingface_tensors(arrays, config, head)
     write_safetensors(os.path.join(folder, "model.safetensors"), tensors)
     if beside:
         write_safetensors(os.path.join(folder, POOLER_FILE), beside)

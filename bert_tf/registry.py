@@ -26,6 +26,7 @@ class TaskType:
         name: in task.json and `--head`.
         architecture: Hugging Face's class, or "".
         variables: prefixes of the names of the head's variables; whole names at the root.
+        optional: the same of variables that only some models of this type have.
         uses_pooler: True if Hugging Face's class has a pooler. Our models and the reference's always
             do.
         has_labels: True if the outputs have names.
@@ -41,6 +42,7 @@ class TaskType:
     name: str
     architecture: str = ""
     variables: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     uses_pooler: bool = True
     has_labels: bool = False
     model: str
@@ -61,8 +63,9 @@ class TaskType:
 
     def owns(self, variable: str) -> bool:
         """Return True if a variable belongs to this head."""
-        return variable in self.variables or variable.startswith(
-            tuple(start for start in self.variables if "/" in start)
+        starts = (*self.variables, *self.optional)
+        return variable in starts or variable.startswith(
+            tuple(start for start in starts if "/" in start)
         )
 
 
@@ -177,7 +180,7 @@ TYPES = {
         ),
         TaskType(
             name="embeddings",
-            variables=("cls/embedding/",),
+            optional=("cls/embedding/",),
             uses_pooler=False,  # only with pooling=pooled
             model="modeling.models:BertForSentenceEmbedding",
             task="tasks.embeddings:EmbeddingTask",

@@ -21,6 +21,7 @@ from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune, renamed
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.retrieval import pair_metrics, retrieval_metrics, search, unit
+from bert_tf.model_folder import known_task
 from bert_tf.report.embeddings import pair_sections, query_sections
 from bert_tf.report.page import Command, Section, write_report
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
@@ -191,8 +192,8 @@ def make_task(
     Raises:
         ValueError: the loss does not fit the examples, or a width the vectors.
     """
-    trained: EmbeddingTask | None = setup.trained
-    known = {} if trained is None else trained.arguments()
+    trained = setup.trained or (known_task(setup.checkpoint) if setup.checkpoint else None)
+    known = trained.arguments() if isinstance(trained, EmbeddingTask) else {}
     given = {
         name: getattr(options, name)
         for name in ("pooling", "projection_size", "query_prefix", "document_prefix")

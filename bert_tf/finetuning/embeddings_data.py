@@ -69,8 +69,8 @@ def read_examples(options: EmbeddingOptions) -> tuple[str, dict[str, list[Embedd
     if len(set(kinds.values())) > 1:
         found = ", ".join(f"{source}: {kind}" for source, kind in kinds.items())
         raise ValueError(
-            f"The files contain different kinds of examples ({found}). Give files with the same columns, "
-            "or name them with anchor_column, positive_column and label_column."
+            f"The files contain different kinds of examples ({found}). Give files with the same "
+            "columns, or name them with anchor_column, positive_column and label_column."
         )
     _warn_of_repetitions(kind, splits.get("train", []))
     return kind, splits

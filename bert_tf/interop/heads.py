@@ -41,6 +41,7 @@ def find_head(
     fitting = [
         head
         for head in TYPES.values()
+        if head.architecture
         if set(present) == {start for start in head.variables if start in starts}
     ]
     if len(fitting) == 1:

@@ -24,6 +24,7 @@ from bert_tf.interop.checkpoint import (
     file_beside,
     read_json,
 )
+from bert_tf.interop.sentence_transformers import read_projection
 from bert_tf.interop.sidecar import (
     check_one_vocabulary,
     stated_lower_case,
@@ -39,8 +40,8 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
 
     Args:
         path: a folder with `config.json` and one of `model.safetensors`, `pytorch_model.bin` or their
-            sharded forms (`*.index.json`); or one such weights file. With a `modules.json`, only its
-            transformer is read.
+            sharded forms (`*.index.json`); or one such weights file. With a `modules.json`, its
+            transformer and its projection are read.
 
     Returns:
         The checkpoint with the reference's names, layout and dialect (`hidden_act: "gelu"` there is
@@ -77,6 +78,7 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     if pooler_file:
         tensors = _joined(tensors, open_tensors(pooler_file))
     arrays, notes = _in_reference_terms(tensors, config)
+    arrays = _joined(arrays, read_projection(folder))
     head = BY_ARCHITECTURE.get(architecture or "")
     is_labeled = architecture is None or (head is not None and head.has_labels)
     labels = _labels(values, arrays, config_file) if is_labeled else None

@@ -11,7 +11,7 @@ from typing import Any
 from keras import ops
 
 # Name -> number of last layers that it uses.
-POOLINGS = {"mean": 1, "cls": 1, "pooled": 1, "concat_last_four": 4}
+POOLINGS = {"mean": 1, "max": 1, "cls": 1, "pooled": 1, "concat_last_four": 4}
 
 
 def check_pooling(pooling: str, num_hidden_layers: int) -> None:
@@ -33,7 +33,8 @@ def sentence_embedding(outputs: Mapping[str, Any], input_mask, pooling: str):
         input_mask: int32 [B, S], 1 = real.
         pooling: "cls": the last layer at [CLS]. "pooled": the tanh layer on it. "mean": the mean of
             the last layer over real tokens with [CLS] and [SEP], as in sentence-transformers.
-            "concat_last_four": the concatenated means of the last four layers.
+            "max": the largest of each number over the same. "concat_last_four": the concatenated
+            means of the last four layers.
 
     Returns:
         float32 [B, H], or [B, 4 * H] for "concat_last_four".
@@ -44,6 +45,9 @@ def sentence_embedding(outputs: Mapping[str, Any], input_mask, pooling: str):
         return ops.cast(outputs["sequence_output"][:, 0], "float32")
     layers = outputs["all_encoder_layers"][-POOLINGS[pooling] :]
     weights = ops.expand_dims(ops.cast(input_mask, "float32"), 2)  # as a slice TFLite has no op
+    if pooling == "max":
+        vectors = ops.cast(layers[0], "float32")
+        return ops.max(ops.where(weights > 0, vectors, -1e9), axis=1)
     count = ops.maximum(ops.sum(weights, axis=1), 1.0)
     means = [ops.sum(ops.cast(layer, "float32") * weights, axis=1) / count for layer in layers]
     return ops.concatenate(means, axis=-1)

@@ -64,7 +64,11 @@ def text_model(trained: TrainedModel, **settings: Any) -> TextModel:
         settings: of the class of its type of task, such as `batch_size`.
     """
     head = cast(ExportedNetwork, trained.model).head
-    kind = {"encoder": ExportedEncoder, "embeddings": ExportedEncoder, "masked_lm": ExportedMaskFiller}.get(head.name)
+    kind = {
+        "encoder": ExportedEncoder,
+        "embeddings": ExportedEncoder,
+        "masked_lm": ExportedMaskFiller,
+    }.get(head.name)
     return (kind or head.load("predictor"))(trained, **settings)
 
 

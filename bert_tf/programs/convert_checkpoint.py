@@ -169,7 +169,8 @@ def _describe(
     task = read_task(folder_of(source.source))
     stated = options.head or (task.name if task else None)
     head = find_head(source.arrays, stated, source.architecture, source.source)
-    known = (row.ours for row in name_table(config.num_hidden_layers))
+    known = [row.ours for row in name_table(config.num_hidden_layers)]
+    known += [name for name in source.arrays if head.optional and head.owns(name)]
     arrays, left_out = select(source.arrays, head, known, options.head is not None)
     if task is not None and task.name != head.name:
         task = None

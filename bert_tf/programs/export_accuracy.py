@@ -92,8 +92,8 @@ class AccuracyCheck:
         most = MAX_LOSS if options.max_accuracy_loss is None else options.max_accuracy_loss
         if count < FEWEST_EXAMPLES:
             logger.warning(
-                "eval_file=%s has %d examples, so that one more or less right answer can be %.1f points. "
-                "Give %d or more.",
+                "eval_file=%s has %d examples, so that one right answer more can be %.1f points. Give %d "
+                "or more.",
                 *(options.eval_file, count, 100 / count, FEWEST_EXAMPLES),
             )
         if points > most:

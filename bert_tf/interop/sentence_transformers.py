@@ -1,0 +1,198 @@
+"""Folders of sentence-transformers: the modules after the transformer.
+
+    modules.json                        the modules in order: Transformer, Pooling, Dense, Normalize
+    1_Pooling/config.json               pooling
+    2_Dense/                            projection
+    config_sentence_transformers.json   prompts, the prefixes of queries and documents
+    sentence_bert_config.json           {"max_seq_length": 256}
+
+Source: the files that sentence-transformers 2.0 to 6.0 save.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from bert_tf.config import BertConfig
+from bert_tf.data.files import write_text
+from bert_tf.interop.checkpoint import LazyArrays, read_json
+from bert_tf.interop.tensor_files import open_tensors, weights_file, write_safetensors
+
+MODULES_FILE = "modules.json"
+_POOLINGS = ("mean", "cls", "max")  # names of both
+_OLD_NAMES = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
+_PROJECTION = {
+    "cls/embedding/output_weights": "linear.weight",
+    "cls/embedding/output_bias": "linear.bias",
+}
+_IDENTITY = "torch.nn.modules.linear.Identity"
+
+
+def embedding_settings(folder: str) -> dict[str, Any] | None:
+    """Return the settings of an embedding model, as arguments of `EmbeddingTask`; None for others.
+
+    Args:
+        folder: of the transformer, or of the whole model.
+
+    Raises:
+        ValueError: there is a module that this package does not have.
+    """
+    root = _root(folder)
+    if root is None:
+        return None
+    found: dict[str, Any] = {"normalize": False}
+    for kind, path in _modules(root):
+        if kind == "Pooling":
+            found["pooling"] = _pooling(os.path.join(path, "config.json"))
+        elif kind == "Dense":
+            found["projection_size"] = _dense_size(path)
+        elif kind == "Normalize":
+            found["normalize"] = True
+        elif kind != "Transformer":
+            raise ValueError(
+                f"{root}: a module of type {kind} is not supported. The modules may be Transformer, "
+                "Pooling, Dense and Normalize."
+            )
+    prompts = _optional(os.path.join(root, "config_sentence_transformers.json")).get("prompts", {})
+    for name, prompt in (("query_prefix", "query"), ("document_prefix", "document")):
+        if prompts.get(prompt):
+            found[name] = prompts[prompt]
+    length = _optional(os.path.join(folder, "sentence_bert_config.json")).get("max_seq_length")
+    return found if length is None else {**found, "max_seq_length": length}
+
+
+def read_projection(folder: str) -> LazyArrays:
+    """Return the projection of the model whose transformer is in a folder, by our names; or nothing."""
+    root = _root(folder)
+    paths = [path for kind, path in _modules(root) if kind == "Dense"] if root else []
+    file = weights_file(paths[0]) if len(paths) == 1 else None
+    if file is None:
+        return LazyArrays({}, {}.__getitem__)
+    tensors = open_tensors(file)
+    size = tensors.shape("linear.weight")[0]
+
+    def read(name: str) -> np.ndarray:
+        theirs = _PROJECTION[name]
+        return tensors[theirs] if theirs in tensors else np.zeros(size, np.float32)
+
+    shapes = {name: (size,) for name in _PROJECTION}
+    return LazyArrays({**shapes, next(iter(_PROJECTION)): tensors.shape("linear.weight")}, read)
+
+
+def write_modules(
+    folder: str, settings: Mapping[str, Any], config: BertConfig, arrays: Mapping[str, np.ndarray]
+) -> None:
+    """Write the modules after the transformer, whose files are in the folder itself.
+
+    Args:
+        settings: arguments of `EmbeddingTask`.
+        arrays: variables of the model.
+
+    Raises:
+        ValueError: sentence-transformers has no such pooling.
+    """
+    pooling = settings["pooling"]
+    if pooling not in _POOLINGS:
+        raise ValueError(
+            f"pooling is {pooling}, but sentence-transformers has {', '.join(_POOLINGS)} only. Train "
+            "with one of these, or export a SavedModel."
+        )
+    size = config.hidden_size
+    files: dict[str, Any] = {
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": size,
+            **{f"pooling_mode_{old}": name == pooling for old, name in _OLD_NAMES.items()},
+            "pooling_mode_mean_sqrt_len_tokens": False,
+            "include_prompt": True,
+        },
+        "sentence_bert_config.json": {
+            "max_seq_length": settings["max_seq_length"],
+            "do_lower_case": False,
+        },
+        "config_sentence_transformers.json": {
+            "prompts": {
+                "query": settings["query_prefix"],
+                "document": settings["document_prefix"],
+            },
+            "default_prompt_name": None,
+            "similarity_fn_name": "cosine",
+        },
+    }
+    kinds = ["Transformer", "Pooling"]
+    projection = {theirs: arrays[ours] for ours, theirs in _PROJECTION.items() if ours in arrays}
+    if projection:
+        kinds.append("Dense")
+        files["2_Dense/config.json"] = {
+            "in_features": size,
+            "out_features": settings["projection_size"],
+            "bias": True,
+            "activation_function": _IDENTITY,
+        }
+        os.makedirs(os.path.join(folder, "2_Dense"))
+        write_safetensors(os.path.join(folder, "2_Dense", "model.safetensors"), projection)
+    if settings["normalize"]:
+        kinds.append("Normalize")
+        files[f"{len(kinds) - 1}_Normalize/config.json"] = {}
+    files[MODULES_FILE] = [
+        {
+            "idx": index,
+            "name": str(index),
+            "path": f"{index}_{kind}" if index else "",
+            "type": f"sentence_transformers.models.{kind}",
+        }
+        for index, kind in enumerate(kinds)
+    ]
+    for name, values in files.items():
+        os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
+        write_text(os.path.join(folder, name), json.dumps(values, indent=2) + "\n")
+
+
+def _root(folder: str) -> str | None:
+    """Return the folder of modules.json: the transformer's own, or the one above it."""
+    for root in (folder, os.path.dirname(folder.rstrip(os.sep))):
+        if os.path.isfile(os.path.join(root, MODULES_FILE)):
+            return root
+    return None
+
+
+def _modules(root: str) -> list[tuple[str, str]]:
+    """Return the class and the folder of each module."""
+    with open(os.path.join(root, MODULES_FILE), encoding="utf-8") as file:
+        modules = json.load(file)
+    return [(m["type"].rpartition(".")[2], os.path.join(root, m["path"])) for m in modules]
+
+
+def _pooling(file: str) -> str:
+    values = read_json(file)
+    found = values.get("pooling_mode")
+    if found is None:
+        used = [n for n, used in values.items() if n.startswith("pooling_mode_") and used]
+        names = [name.removeprefix("pooling_mode_") for name in used]
+        found = "+".join(_OLD_NAMES.get(name, name) for name in names)
+    if found not in _POOLINGS:
+        raise ValueError(
+            f"{file}: the pooling {found!r} is not supported; it must be one of "
+            f"{', '.join(_POOLINGS)}."
+        )
+    return found
+
+
+def _dense_size(path: str) -> int:
+    file = os.path.join(path, "config.json")
+    values = read_json(file)
+    activation = str(values.get("activation_function", ""))
+    if activation.rpartition(".")[2] != "Identity":
+        raise ValueError(
+            f"{file}: `activation_function` is {activation}, but only a linear layer (Identity) is "
+            "supported."
+        )
+    return int(values["out_features"])
+
+
+def _optional(file: str) -> dict[str, Any]:
+    return read_json(file) if os.path.isfile(file) else {}
