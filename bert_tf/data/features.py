@@ -216,7 +216,7 @@ def trim_padding(
         The same features; those of `SEQUENCE_FEATURES` are [B, ..., S'] with 1 <= S' <= S, and those of
         `ANCHOR_FEATURES` too, with their own S'.
     """
-    trimmed = {}
+    trimmed: dict[str, tf.Tensor] = {}
     for name, names in (("input_mask", SEQUENCE_FEATURES), ("anchor_mask", ANCHOR_FEATURES)):
         for mask in (spec for spec in specs if spec.name == name):
             length = mask.shape[-1]

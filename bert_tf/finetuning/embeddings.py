@@ -124,10 +124,10 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
         examples = run.splits[split]
         if self.kind == SCORES:
             first, second = ([e.texts[side] for e in examples] for side in (0, 1))
-            sides = (self._encode(run, first, f"{name}_queries", run.task.query_prefix),)
-            sides += (self._encode(run, second, f"{name}_documents", run.task.document_prefix),)
+            queries = self._encode(run, first, f"{name}_queries", run.task.query_prefix)
+            documents = self._encode(run, second, f"{name}_documents", run.task.document_prefix)
             scores = np.array([e.label for e in examples])
-            return pair_metrics(*sides, scores), (sides[0] * sides[1]).sum(-1)
+            return pair_metrics(queries, documents, scores), (queries * documents).sum(-1)
         if self.kind == PAIRS:
             ranking = self._ranking(run, examples, name)
         else:
@@ -202,7 +202,7 @@ def make_task(
     counts = [len(example.texts) for examples in splits.values() for example in examples]
     labels = {example.label for example in splits.get("train", ())}
     loss = options.loss or known.get("loss") or _default_loss(kind, labels)
-    settings = {
+    settings: dict[str, Any] = {
         **{name: known[name] for name in ("pooling", "projection_size") if name in known},
         **{name: known[name] for name in ("query_prefix", "document_prefix") if name in known},
         **given,

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.readers import TableRow, ending_of, read_table
@@ -185,7 +186,9 @@ def _of_data_set(options: EmbeddingOptions, split: str) -> tuple[str, list[Embed
         return PAIRS, _of_inference(rows)
     most = _MOST_SCORE if name == "sts-b" else 1.0
     return SCORES, [
-        EmbeddingExample((row.text_a, str(row.text_b)), float(row.label) / most, row.origin)
+        EmbeddingExample(
+            (row.text_a, str(row.text_b)), float(cast(str, row.label)) / most, row.origin
+        )
         for row in rows
     ]
 

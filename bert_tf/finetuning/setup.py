@@ -141,6 +141,8 @@ def trained_task(
         task = known_task(checkpoint, default_length)
     if task is None or task.name == task_type:
         return task
+    if not resumes and not TYPES[task_type].variables:
+        return None  # it needs no head, so any encoder will do
     raise ValueError(
         f"{folder} contains a model for {task.name}, but this program is for {task_type}. Use "
         + ("another output_dir." if resumes else "do_train, to train it for this first.")

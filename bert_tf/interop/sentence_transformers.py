@@ -72,7 +72,7 @@ def read_projection(folder: str) -> LazyArrays:
     paths = [path for kind, path in _modules(root) if kind == "Dense"] if root else []
     file = weights_file(paths[0]) if len(paths) == 1 else None
     if file is None:
-        return LazyArrays({}, {}.__getitem__)
+        return LazyArrays({}, dict[str, np.ndarray]().__getitem__)
     tensors = open_tensors(file)
     size = tensors.shape("linear.weight")[0]
 

@@ -23,6 +23,7 @@ from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.pooling import POOLINGS, check_pooling, sentence_embedding
 from bert_tf.prediction.text_model import SequenceRunner, TextModel, checked_text
+from bert_tf.tasks.base import Task
 from bert_tf.tasks.embeddings import EmbeddingTask
 
 EMBEDDING_POOLINGS = tuple(POOLINGS)
@@ -96,8 +97,7 @@ class SentenceEncoder(EmbeddingModel):
         task = trained.task if isinstance(trained.task, EmbeddingTask) else None
         if normalize is None:
             normalize = True if task is None else task.normalize
-        if task is not None:
-            self._prefix = task.query_prefix if as_query else task.document_prefix
+        self._prefix = prefix_of(task, as_query)
         bert = trained.model if isinstance(trained.model, BertModel) else trained.model.bert
         self._tokenizer = trained.tokenizer
         self._max_seq_length = trained.max_seq_length
@@ -118,8 +118,6 @@ class SentenceEncoder(EmbeddingModel):
 
         self._run = SequenceRunner(embed, self._max_seq_length, batch_size)
 
-    _prefix = ""
-
     @property
     def width(self) -> int:
         return self._width
@@ -133,6 +131,13 @@ class SentenceEncoder(EmbeddingModel):
 
     def vectors(self, prepared: Sequence[PackedSequence]) -> list[np.ndarray]:
         return [row["embedding"] for row in self._run(prepared)]
+
+
+def prefix_of(task: Task | None, as_query: bool = False) -> str:
+    """Return what a model of run_embeddings puts before each text; "" for other models."""
+    if not isinstance(task, EmbeddingTask):
+        return ""
+    return task.query_prefix if as_query else task.document_prefix
 
 
 def cosine_similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:

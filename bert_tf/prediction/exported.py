@@ -8,6 +8,7 @@ The classes are those of models with weights. They call the file instead of the 
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping
 from typing import Any, cast
@@ -17,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.model_folder import TrainedModel, read_task, with_settings, with_special_tokens
-from bert_tf.prediction.encoder import SentenceEncoder
+from bert_tf.prediction.encoder import SentenceEncoder, prefix_of
 from bert_tf.prediction.exports import METADATA_FILE, Export, find_exports
 from bert_tf.prediction.masked_lm import MaskFiller
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
@@ -102,6 +103,13 @@ class ExportedEncoder(SentenceEncoder):
         self._tokenizer, self._max_seq_length = trained.tokenizer, trained.max_seq_length
         self._width = cast(ExportedNetwork, trained.model).gives["embedding"]["shape"][-1]
         self._run = SequenceRunner(trained.model, self._max_seq_length, batch_size)
+        self._task = trained.task
+        self._prefix = prefix_of(self._task)
+
+    def for_queries(self) -> ExportedEncoder:
+        found = copy.copy(self)
+        found._prefix = prefix_of(self._task, as_query=True)
+        return found
 
 
 class ExportedMaskFiller(MaskFiller):

@@ -93,12 +93,13 @@ class EmbeddingTask(ExampleTask):
                 loss, temperature=temperature, margin=margin, widths=self.matryoshka_dims
             ),
         )
-        rest = (
+        rest: tuple[FeatureSpec, ...] = (
             FeatureSpec("label_ids", dtype="float32", role="id"),
             FeatureSpec("is_real_example", role="weight"),
         )
         if num_texts == 1:
-            self.features = self._record_features = (*sequence_specs((max_seq_length,)), *rest)
+            self.features = (*sequence_specs((max_seq_length,)), *rest)
+            self._record_features: Sequence[FeatureSpec] = self.features
             return
         rest = (FeatureSpec("text_numbers", (num_texts,), role="id"), *rest)
 

@@ -1,0 +1,300 @@
+"""run_embeddings: train, evaluate, resume, predict; and the model in other formats."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from pages import figures_of
+from tiny_runs import (
+    ANIMALS,
+    PLACES,
+    Interruption,
+    assert_bit_equal,
+    checkpoint_arrays,
+    interrupt_at,
+    moods,
+    read_results,
+)
+from tiny_words_and_choices import write_json_lines
+
+from bert_tf.finetuning.embeddings import run_embeddings
+from bert_tf.finetuning.embeddings_data import read_examples
+from bert_tf.finetuning.embeddings_options import EmbeddingOptions
+from bert_tf.predictor import load
+from bert_tf.training.checkpoints import latest_checkpoint
+
+TEXTS = ["the owl", "a calm dog in the barn"]
+
+
+def pairs(num_rows, seed):
+    """Anchors with an animal, and a positive with the same one."""
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(num_rows):
+        animal = rng.choice(ANIMALS)
+        positive = f"the {animal} is in the {rng.choice(PLACES)}"
+        rows.append({"anchor": f"a {animal}", "positive": positive})
+    return rows
+
+
+def scored(num_rows, seed):
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(num_rows):
+        first, second = rng.choices(ANIMALS, k=2)
+        rows.append({"text_a": f"a {first}", "text_b": f"the {second}", "score": first == second})
+    return [{**row, "score": float(row["score"]) * 0.8 + 0.1} for row in rows]
+
+
+def classes(num_rows, seed):
+    return [{"text": text, "label": label} for text, label in moods(num_rows, seed)]
+
+
+def options(output_dir, **changes):
+    values = {
+        "output_dir": str(output_dir),
+        "max_seq_length": 15,
+        "train_batch_size": 16,
+        "learning_rate": 5e-3,
+        "jit_compile": "false",
+        "seed": 3,
+    }
+    return EmbeddingOptions(**{**values, **changes})
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """File of each kind of examples: name -> training file, evaluation file."""
+    folder = tmp_path_factory.mktemp("data")
+    makers = {"pairs": pairs, "scores": scored, "classes": classes}
+    return {
+        name: [
+            write_json_lines(folder / f"{name}{seed}.jsonl", make(rows, seed))
+            for seed, rows in ((1, 64), (2, 24))
+        ]
+        for name, make in makers.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def embedder(pretrained, data, tmp_path_factory):
+    """A model with everything: projection, prefixes, smaller widths, parts of the batch."""
+    folder = tmp_path_factory.mktemp("embedder")
+    train, dev = data["pairs"]
+    run_embeddings(
+        options(
+            folder,
+            init_checkpoint=str(pretrained),
+            do_train=True,
+            do_eval=True,
+            do_predict=True,
+            train_file=train,
+            eval_file=dev,
+            predict_file=dev,
+            num_train_epochs=6.0,
+            gradient_accumulation_steps=2,
+            projection_size=8,
+            matryoshka_dims="4",
+            query_prefix="the ",
+            document_prefix="a ",
+        )
+    )
+    return folder
+
+
+def test_what_can_be_learned_is_learned(embedder):
+    results = read_results(embedder)
+    assert results["eval_ndcg@10"] > 0.9
+    assert {"eval_mrr@10", "eval_map@100", "eval_recall@1", "global_step"} <= set(results)
+    task = json.loads((embedder / "task.json").read_text())
+    assert task["task"] == "embeddings" and task["matryoshka_dims"] == [4]
+
+
+def test_predictions_are_the_best_documents_of_each_query(embedder, data):
+    lines = (embedder / "test_predictions.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    rows = [json.loads(line) for line in open(data["pairs"][1])]
+    assert [line["query"] for line in found] == list(dict.fromkeys(r["anchor"] for r in rows))
+    model = load(str(embedder))
+    documents = list(dict.fromkeys(row["positive"] for row in rows))
+    cosines = model.embed([found[0]["query"]], as_query=True) @ model.embed(documents).T
+    assert found[0]["documents"][0]["text"] == documents[int(cosines.argmax())]
+    assert found[0]["documents"][0]["score"] == pytest.approx(float(cosines.max()), abs=1e-5)
+    mrr = read_results(embedder)["eval_mrr@10"]
+    assert f"test_mrr@10 = {mrr}\n" in (embedder / "test_results.txt").read_text()
+
+
+def test_the_report_has_the_metrics(embedder):
+    report = (embedder / "report.html").read_text()
+    assert {"ndcg@10", "examples"} <= set(figures_of(report))
+    assert "bert_tf run_embeddings" in report
+
+
+def test_prefixes_are_those_of_the_training(embedder):
+    model = load(str(embedder))
+    as_query, as_document = model.embed(TEXTS, as_query=True), model.embed(TEXTS)
+    assert np.abs(as_query - as_document).max() > 1e-3
+    np.testing.assert_allclose(np.linalg.norm(as_query, axis=1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric", "least"),
+    [
+        ("scores", "eval_spearman", 0.6),
+        ("classes", "eval_map@100", 0.8),
+    ],
+)
+@pytest.mark.slow
+def test_scores_and_classes_are_learned(pretrained, data, tmp_path, kind, metric, least, changes):
+    train, dev = data[kind]
+    given = {"train_file": train, "eval_file": dev, "do_train": True, "do_eval": True}
+    found = run_embeddings(
+        options(tmp_path, init_checkpoint=str(pretrained), num_train_epochs=8.0, **given)
+    )
+    assert found[metric] > least
+
+
+@pytest.mark.slow
+def test_a_resumed_run_equals_an_uninterrupted_one(pretrained, data, tmp_path, monkeypatch):
+    found = []
+    for name in ("straight", "resumed"):
+        given = options(
+            tmp_path / name,
+            init_checkpoint=str(pretrained),
+            do_train=True,
+            train_file=data["pairs"][0],
+            num_train_epochs=2.0,
+            gradient_accumulation_steps=2,
+            save_checkpoints_steps=2,
+            iterations_per_loop=1,
+        )
+        if name == "resumed":
+            with monkeypatch.context() as patch, pytest.raises(Interruption):
+                interrupt_at(patch, 5)
+                run_embeddings(given)
+        run_embeddings(given)
+        found.append(checkpoint_arrays(latest_checkpoint(str(tmp_path / name))))
+    assert_bit_equal(*found)
+
+
+def test_evaluation_of_an_encoder_needs_no_training(pretrained, data, tmp_path):
+    given = options(
+        tmp_path, init_checkpoint=str(pretrained), do_eval=True, eval_file=data["scores"][1]
+    )
+    assert -1 <= run_embeddings(given)["eval_spearman"] <= 1
+
+
+def write(path, text):
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tb\nx\ty\n", r"t.tsv:2: the columns are a, b, and none has the name of an anchor"),
+        ("anchor\nx\n", "The anchor in 'anchor' needs a positive or a class"),
+        ("anchor\tpositive\nx\t\n", r"t.tsv:2: positive is '', but must be a text"),
+        ("text_a\ttext_b\tscore\nx\ty\t3\n", r"score is '3', but a score must be a number from 0"),
+        ("text_a\ttext_b\tscore\nx\ty\tnan\n", "score is 'nan'"),
+        ("text\tlabel\nx\tA\ny\tA\n", "every text has the class 'A'"),
+        ("anchor\tnegative\tlabel\nx\ty\tA\n", "needs a positive"),
+        ("anchor\tpositive\n", "t.tsv has no examples"),
+    ],
+)
+def test_wrong_tables_are_refused(tmp_path, text, message):
+    file = write(tmp_path / "t.tsv", text)
+    with pytest.raises(ValueError, match=message):
+        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+
+
+def test_files_of_different_kinds_are_refused(data, tmp_path):
+    given = {"train_file": data["pairs"][0], "eval_file": data["classes"][1]}
+    with pytest.raises(ValueError, match=r"different kinds of examples .*pairs.*classes"):
+        read_examples(options(tmp_path, do_train=True, do_eval=True, **given))
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("pairs", {"train_batch_size": 1}, "an anchor has no negatives"),
+        ("pairs", {"loss": "triplet"}, r"jsonl:1: loss=triplet needs a negative in every example"),
+        (
+            "pairs",
+            {"loss": "cosent"},
+            "loss=cosent is for two texts with a score, but the examples",
+        ),
+        (
+            "scores",
+            {"loss": "contrastive"},
+            "loss=contrastive needs scores of 0 and 1, but found 0.1",
+        ),
+        ("pairs", {"matryoshka_dims": "99999"}, "must be below the width of the vectors"),
+        (
+            "pairs",
+            {"matryoshka_dims": "8,x"},
+            "matryoshka_dims is '8,x', but must be whole numbers",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_the_examples_are_refused(
+    pretrained, data, tmp_path, kind, changes, message
+):
+    given = {"do_train": True, "train_file": data[kind][0], "init_checkpoint": str(pretrained)}
+    with pytest.raises(ValueError, match=message):
+        run_embeddings(options(tmp_path, **given, **changes))
+
+
+def test_columns_may_be_named_and_have_several_negatives(tmp_path):
+    text = "q,good,bad1,bad2\nwho,me,you,\nwhat,this,that,it\n"
+    file = write(tmp_path / "t.csv", text)
+    given = {"anchor_column": "q", "positive_column": "good", "negative_columns": "bad1,bad2"}
+    _, splits = read_examples(options(tmp_path, do_train=True, train_file=file, **given))
+    texts = [example.texts for example in splits["train"]]
+    assert texts == [("who", "me", "you"), ("what", "this", "that", "it")]
+
+
+def test_questions_of_squad_have_their_passages_as_positives(tmp_path):
+    answers = [{"text": "me", "answer_start": 0}]
+    paragraphs = [
+        {"context": "me .", "qas": [{"id": "1", "question": "who ?", "answers": answers}]}
+    ]
+    values = {"data": [{"title": "t", "paragraphs": paragraphs}]}
+    file = write(tmp_path / "s.json", json.dumps(values))
+    kind, splits = read_examples(options(tmp_path, do_eval=True, eval_file=file))
+    assert kind == "pairs" and splits["dev"][0].texts == ("who ?", "me .")
+
+
+def test_a_data_set_of_glue_has_scores_from_0_to_1(tmp_path):
+    header = "\t".join(f"c{index}" for index in range(10))
+    row = "\t".join([*map(str, range(7)), "a man", "a woman", "2.5"])
+    write(tmp_path / "dev.tsv", f"{header}\n{row}\n")
+    given = options(tmp_path / "out", do_eval=True, task_name="sts-b", data_dir=str(tmp_path))
+    kind, splits = read_examples(given)
+    assert kind == "scores"
+    assert splits["dev"][0].texts == ("a man", "a woman") and splits["dev"][0].label == 0.5
+
+
+@pytest.mark.slow
+def test_exports_and_folders_of_sentence_transformers_give_the_same_vectors(embedder, tmp_path):
+    from bert_tf.programs.convert_checkpoint import convert
+    from bert_tf.programs.export_saved_model import export
+
+    model = load(str(embedder))
+    expected = model.embed(TEXTS), model.embed(TEXTS, as_query=True)
+    export(embedder, tmp_path / "saved")
+    export(embedder, tmp_path / "lite", format="tflite")
+    convert(embedder, tmp_path / "folder")
+    (tmp_path / "folder" / "task.json").unlink()
+    for name in ("saved", "lite", "folder"):
+        other = load(str(tmp_path / name))
+        for found, wanted in zip(
+            (other.embed(TEXTS), other.embed(TEXTS, as_query=True)), expected, strict=True
+        ):
+            np.testing.assert_allclose(found, wanted, atol=1e-5, err_msg=name)
+    theirs = pytest.importorskip("sentence_transformers").SentenceTransformer(
+        str(tmp_path / "folder")
+    )
+    np.testing.assert_allclose(theirs.encode_document(TEXTS), expected[0], atol=1e-5)
+    np.testing.assert_allclose(theirs.encode_query(TEXTS), expected[1], atol=1e-5)
