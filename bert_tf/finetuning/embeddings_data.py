@@ -106,7 +106,7 @@ def _columns(row: TableRow, options: EmbeddingOptions) -> Columns:
 
     def find(given: str | None, usual: Sequence[str]) -> str | None:
         if given is not None:
-            row[given]  # raises if there is none
+            row[given]  # raises if it is missing
             return given
         return next((name for name in usual if name in row), None)
 

@@ -1,8 +1,8 @@
 """Gradients of a loss over the whole batch, with the memory of a part of it.
 
-A loss that compares the examples of a batch with each other is no sum over its parts. But its gradient
-with respect to the outputs is small: it is computed from the outputs of all parts and replicas at once,
-and then each part goes forward again and backward from it.
+A loss that compares the examples of a batch with each other cannot be computed part by part. But its
+gradient with respect to the outputs is small: it is computed from the outputs of all parts and replicas
+at once. Then each part goes forward again, and backward from that gradient.
 
 Source: Gao et al. 2021, arXiv 2101.06983 ("GradCache").
 
