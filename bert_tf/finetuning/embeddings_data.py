@@ -11,7 +11,7 @@ from typing import cast
 
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.readers import TableRow, ending_of, read_table
-from bert_tf.finetuning.embeddings_options import EmbeddingOptions
+from bert_tf.finetuning.embeddings_options import EmbeddingOptions, TextColumnsOptions
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
@@ -61,11 +61,10 @@ def read_examples(options: EmbeddingOptions) -> tuple[str, dict[str, list[Embedd
         if options.task_name:
             kind, examples = _of_data_set(options, split)
             source = f"{options.data_dir} (task_name={options.task_name})"
+            _check_some(examples, source)
         else:
             source = getattr(options, flag)
-            kind, examples = _of_file(source, options)
-        if not examples:
-            raise ValueError(f"{source} has no examples.")
+            kind, examples = read_file(source, options)
         splits[split], kinds[source] = examples, kind
     if len(set(kinds.values())) > 1:
         found = ", ".join(f"{source}: {kind}" for source, kind in kinds.items())
@@ -77,7 +76,12 @@ def read_examples(options: EmbeddingOptions) -> tuple[str, dict[str, list[Embedd
     return kind, splits
 
 
-def _of_file(path: str, options: EmbeddingOptions) -> tuple[str, list[EmbeddingExample]]:
+def read_file(path: str, options: TextColumnsOptions) -> tuple[str, list[EmbeddingExample]]:
+    """Return the kind of the examples of a table or a SQuAD file, and the examples.
+
+    Raises:
+        ValueError: see `read_examples`.
+    """
     if ending_of(path) == "json":
         return PAIRS, [
             EmbeddingExample((each.question_text, each.passage.text), origin=each.place)
@@ -95,13 +99,19 @@ def _of_file(path: str, options: EmbeddingOptions) -> tuple[str, list[EmbeddingE
     for row in rows:
         columns = columns or _columns(row, options)
         examples.append(_example(row, columns, classes))
+    _check_some(examples, path)
     kind = PAIRS if columns is None else columns.kind
     if kind == CLASSES and len(classes) == 1:
         raise ValueError(f"{path}: every text has the class {next(iter(classes))!r}.")
     return kind, examples
 
 
-def _columns(row: TableRow, options: EmbeddingOptions) -> Columns:
+def _check_some(examples: Sequence[EmbeddingExample], source: str) -> None:
+    if not examples:
+        raise ValueError(f"{source} has no examples.")
+
+
+def _columns(row: TableRow, options: TextColumnsOptions) -> Columns:
     """Return the columns that the options name, else those with usual names."""
 
     def find(given: str | None, usual: Sequence[str]) -> str | None:

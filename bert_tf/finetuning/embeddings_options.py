@@ -13,16 +13,9 @@ TASK_NAMES = ("sts-b", "mrpc", "qqp", "mnli")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingOptions(TableOptions, ThreeFilesOptions):
-    """The flags of run_embeddings. Files: .tsv, .csv, .jsonl, or SQuAD's .json."""
+class TextColumnsOptions(TableOptions):
+    """Columns of the examples of embeddings."""
 
-    data_dir: str | None = option("Folder of a data set, for --task_name.", default=None)
-    task_name: str | None = option(
-        "Name of a data set of GLUE. For your own data give --train_file instead. mnli: premises with "
-        "their entailed sentences, and contradictions as negatives.",
-        default=None,
-        choices=TASK_NAMES,
-    )
     anchor_column: str | None = option(
         "Column of the anchor, the query, or the first text. Default: one with a usual name: anchor, "
         "query, question, sentence1, text_a, text.",
@@ -42,6 +35,19 @@ class EmbeddingOptions(TableOptions, ThreeFilesOptions):
         "Column of the score of two texts, from 0 to 1, or of the class of one. Default: score, label "
         "or similarity.",
         default=None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions(TextColumnsOptions, ThreeFilesOptions):
+    """The flags of run_embeddings. Files: .tsv, .csv, .jsonl, or SQuAD's .json."""
+
+    data_dir: str | None = option("Folder of a data set, for --task_name.", default=None)
+    task_name: str | None = option(
+        "Name of a data set of GLUE. For your own data give --train_file instead. mnli: premises with "
+        "their entailed sentences, and contradictions as negatives.",
+        default=None,
+        choices=TASK_NAMES,
     )
     loss: str | None = option(
         "Loss. Default: multiple_negatives_ranking for anchors with positives, cosent for scores, "

@@ -2,6 +2,7 @@
 
 import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,7 +115,7 @@ def test_what_can_be_learned_is_learned(embedder):
 def test_predictions_are_the_best_documents_of_each_query(embedder, data):
     lines = (embedder / "test_predictions.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
-    rows = [json.loads(line) for line in open(data["pairs"][1])]
+    rows = [json.loads(line) for line in Path(data["pairs"][1]).read_text().splitlines()]
     assert [line["query"] for line in found] == list(dict.fromkeys(r["anchor"] for r in rows))
     model = load(str(embedder))
     documents = list(dict.fromkeys(row["positive"] for row in rows))

@@ -1,0 +1,120 @@
+"""mine_negatives: texts that a model takes for the positive of an anchor, and that are not it.
+
+Source: Karpukhin et al. 2020, arXiv 2004.04906, section 3.2; the margin as in Moreira et al. 2024, arXiv
+2407.15831.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from bert_tf.data.files import open_whole
+from bert_tf.finetuning.embeddings_data import PAIRS, read_file, unique_texts
+from bert_tf.finetuning.embeddings_options import TextColumnsOptions
+from bert_tf.metrics.retrieval import search, unit
+from bert_tf.options import option
+from bert_tf.predictor import Predictor
+from bert_tf.training.progress import Progress
+
+logger = logging.getLogger(__name__)
+
+
+_CHUNK = 1024  # texts between updates of the progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class MiningOptions(TextColumnsOptions):
+    """The flags of mine_negatives."""
+
+    only_answers: ClassVar[bool] = True
+
+    model_dir: str = option(
+        "Model that ranks the texts: any folder for embeddings, also one of sentence-transformers."
+    )
+    input_file: str = option(
+        "Anchors with positives: .tsv, .csv, .jsonl, or SQuAD's .json. Its own negatives are not kept."
+    )
+    output_file: str = option("New file, .jsonl, for --train_file of run_embeddings.")
+    num_negatives: int = option("Negatives of each anchor, at most.", default=1, min=1)
+    margin: float = option(
+        "A text is left out, as a probable positive, if its cosine is above that of the positive minus "
+        "this.",
+        default=0.05,
+        between=(0, 2),
+    )
+    depth: int = option("Texts of each anchor that are ranked.", default=100, min=1)
+    batch_size: int = option("Texts per batch of the model.", default=32, min=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.output_file.endswith(".jsonl"):
+            raise ValueError(f"output_file is {self.output_file}, but must end in .jsonl.")
+
+
+def mine_negatives(options: MiningOptions) -> None:
+    """Write the anchors and positives of a file with negatives, as JSON lines.
+
+    The candidates are the positives of all other anchors. A text that is a positive of the anchor in any
+    example is left out, and one that is nearer than the own positive minus the margin.
+
+    Raises:
+        ValueError: the file cannot be read, or does not contain anchors with positives.
+    """
+    kind, examples = read_file(options.input_file, options)
+    if kind != PAIRS:
+        raise ValueError(
+            f"input_file={options.input_file} contains {kind}, but must contain anchors with positives. "
+            "Name the columns with anchor_column and positive_column."
+        )
+    model = Predictor(options.model_dir, batch_size=options.batch_size)
+    anchors = unique_texts(example.texts[0] for example in examples)
+    documents = unique_texts(example.texts[1] for example in examples)
+    logger.info("%d anchors and %d documents", len(anchors), len(documents))
+    queries = _vectors(model, list(anchors), "anchors", as_query=True)
+    vectors = _vectors(model, list(documents), "documents")
+    scores, indexes = search(queries, vectors, options.depth)
+    positives: list[set[int]] = [set() for _ in anchors]
+    for example in examples:
+        positives[anchors[example.texts[0]]].add(documents[example.texts[1]])
+    texts = list(documents)
+    names = [f"negative_{number}" for number in range(1, options.num_negatives + 1)]
+    without = too_near = 0
+    with open_whole(options.output_file) as file:
+        for example in examples:
+            anchor, positive = anchors[example.texts[0]], documents[example.texts[1]]
+            most = float(queries[anchor] @ vectors[positive]) - options.margin
+            others = [
+                (index, score)
+                for index, score in zip(indexes[anchor], scores[anchor], strict=True)
+                if index not in positives[anchor]
+            ]
+            found = [texts[index] for index, score in others if score <= most]
+            too_near += len(others) - len(found)
+            found = found[: options.num_negatives]
+            without += not found
+            found += [""] * (len(names) - len(found))
+            row = {"anchor": example.texts[0], "positive": example.texts[1]}
+            row |= dict(zip(names, found, strict=True))
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    logger.info(
+        "%d texts were left out as probable positives (margin=%g); %d of %d examples have no negative",
+        *(too_near, options.margin, without, len(examples)),
+    )
+    logger.info("Wrote %s", options.output_file)
+
+
+def _vectors(
+    model: Predictor, texts: Sequence[str], label: str, as_query: bool = False
+) -> np.ndarray:
+    """Return unit vectors [texts, E]. Show the progress."""
+    progress, parts = Progress(label, len(texts), unit="texts"), []
+    for start in range(0, len(texts), _CHUNK):
+        parts.append(unit(model.embed(texts[start : start + _CHUNK], as_query=as_query)))
+        progress.update(min(start + _CHUNK, len(texts)))
+    return np.concatenate(parts)

@@ -1,0 +1,66 @@
+"""mine_negatives: which texts become negatives, with vectors that are set by hand."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_tf.programs import mine_negatives as module
+from bert_tf.programs.mine_negatives import MiningOptions, mine_negatives
+
+# Cosines with the anchor "q": 1.0, 0.98, 0.9, 0.6, 0.0 in this order.
+ANGLES = {"p": 0.0, "near": 0.2, "other": 0.45, "far": 0.927, "never": np.pi / 2}
+
+
+class Vectors:
+    """A model whose vectors are those of `ANGLES`; every anchor has the angle 0."""
+
+    def __init__(self, folder, batch_size):
+        pass
+
+    def embed(self, texts, as_query):
+        angles = [0.0 if as_query else ANGLES[text] for text in texts]
+        return np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def mined(tmp_path, monkeypatch, rows, **changes):
+    monkeypatch.setattr(module, "Predictor", Vectors)
+    source, target = tmp_path / "in.tsv", tmp_path / "out.jsonl"
+    lines = ["anchor\tpositive", *("\t".join(row) for row in rows)]
+    source.write_text("\n".join(lines) + "\n")
+    files = {"model_dir": "m", "input_file": str(source), "output_file": str(target)}
+    mine_negatives(MiningOptions(**files, **changes))
+    return [json.loads(line) for line in target.read_text().splitlines()]
+
+
+ROWS = [("q", "p"), ("q1", "near"), ("q2", "other"), ("q3", "far"), ("q4", "never")]
+
+
+def test_the_nearest_texts_beyond_the_margin_become_negatives(tmp_path, monkeypatch):
+    first, *_ = mined(tmp_path, monkeypatch, ROWS, num_negatives=2)
+    expected = {"negative_1": "other", "negative_2": "far"}  # "near" is within 0.05 of the positive
+    assert first == {"anchor": "q", "positive": "p", **expected}
+    first, *_ = mined(tmp_path, monkeypatch, ROWS, num_negatives=2, margin=0.0)
+    assert (first["negative_1"], first["negative_2"]) == ("near", "other")
+
+
+def test_no_positive_of_the_anchor_is_a_negative(tmp_path, monkeypatch):
+    rows = [*ROWS, ("q", "other")]
+    first, *_, last = mined(tmp_path, monkeypatch, rows, num_negatives=1)
+    assert first["negative_1"] == "far"
+    assert last["positive"] == "other" and last["negative_1"] == "far"
+
+
+def test_an_anchor_without_negatives_keeps_an_empty_column(tmp_path, monkeypatch):
+    *_, last = mined(tmp_path, monkeypatch, ROWS)
+    assert last == {"anchor": "q4", "positive": "never", "negative_1": ""}
+
+
+def test_only_anchors_with_positives_are_taken(tmp_path):
+    source = tmp_path / "in.tsv"
+    source.write_text("text\tlabel\nx\tA\ny\tB\n")
+    files = {"model_dir": "m", "input_file": str(source), "output_file": "out.jsonl"}
+    with pytest.raises(ValueError, match="contains classes, but must contain anchors"):
+        mine_negatives(MiningOptions(**files))
+    with pytest.raises(ValueError, match=r"output_file is out.tsv, but must end in .jsonl"):
+        MiningOptions(**{**files, "output_file": "out.tsv"})
