@@ -9,8 +9,8 @@
 squad: questions with their passages, of a part of SQuAD 1.1's training set; evaluated on the whole dev
 set, 10,570 questions over about 2,070 passages. sts-b: pairs of sentences with a score, CoSENT.
 
-Both sides have the same number of steps, batch size, peak rate, 10 % warm-up, linear decay, weight
-decay 0.01 and clipping to norm 1, and the same texts cut at --max_seq_length. bert_tf makes batches by
+Both sides have the same steps, batch size, peak rate and longest text. Warm-up takes 10 % of the steps,
+weight decay is 0.01, gradients are clipped to norm 1. bert_tf makes batches by
 length, and leaves equal passages of a batch out of the negatives; sentence-transformers shuffles, with
 its sampler without duplicates for squad. Prints a JSON line per seed: the metrics on the dev set, and
 seconds and processor seconds of the training and the evaluation.
