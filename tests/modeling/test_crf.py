@@ -1,0 +1,235 @@
+"""The CRF against brute force over all sequences of labels."""
+
+import itertools
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.data.label_schemes import allowed_transitions, breaks, complete_labels
+from bert_tf.modeling.crf import (
+    NEVER,
+    Crf,
+    best_labels,
+    best_path,
+    log_likelihood,
+    make_chains,
+    marginals,
+    sentence_chains,
+)
+
+L = 5
+LENGTHS = range(1, 7)
+IOB2 = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+
+
+def random_scores(seed, rows=1, words=6, allowed=None):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(scale=2.0, size=(rows, words, L)).astype(np.float32)
+    scores = rng.normal(scale=2.0, size=(L + 1, L + 1)).astype(np.float32)
+    scores = scores if allowed is None else np.where(allowed, scores, NEVER).astype(np.float32)
+    return logits, scores
+
+
+def paths(logits, scores, starts=True, ends=True):
+    """Sequence of labels -> exp(score), in float64."""
+    border = len(scores) - 1
+    found = {}
+    for labels in itertools.product(range(border), repeat=len(logits)):
+        total = sum(float(word[label]) for word, label in zip(logits, labels, strict=True))
+        total += sum(float(scores[pair]) for pair in itertools.pairwise(labels))
+        total += float(scores[border, labels[0]]) * starts
+        total += float(scores[labels[-1], border]) * ends
+        found[labels] = math.exp(total)
+    return found
+
+
+def rows_of(scores, rows):
+    return np.broadcast_to(scores, (rows, *scores.shape))
+
+
+def check(chains, row, place, logits, scores, **ends):
+    """Compare a part of a row, a whole chain, with brute force. Return the best path."""
+    found = paths(logits, scores, **ends)
+    total = sum(found.values())
+    expected = np.zeros((len(logits), len(scores) - 1))
+    for labels, value in found.items():
+        expected[range(len(labels)), labels] += value / total
+    np.testing.assert_allclose(marginals(chains)[row, place], expected, atol=2e-5)
+    best = max(found, key=found.get)
+    assert tuple(best_path(chains)[row, place].numpy()) == best
+    return found, total
+
+
+@pytest.mark.parametrize("scheme", [None, "iob2"])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_likelihood_marginals_and_best_path_are_those_of_all_sequences(length, scheme):
+    allowed = None if scheme is None else np.array(allowed_transitions(IOB2, scheme))
+    logits, scores = random_scores(length, words=length, allowed=allowed)
+    chains = sentence_chains(logits, scores[None], [length])
+    found, total = check(chains, 0, slice(None), logits[0], scores)
+    for labels in itertools.islice(found, 0, None, 97):
+        value = log_likelihood(chains, np.array([labels]), np.ones((1, length)))
+        if found[labels]:
+            np.testing.assert_allclose(value, [math.log(found[labels] / total)], atol=1e-4)
+        else:  # forbidden
+            assert value < -1e29
+    labels, probabilities = best_labels(chains)
+    picked = np.take_along_axis(marginals(chains).numpy(), labels.numpy()[..., None], axis=-1)
+    np.testing.assert_array_equal(probabilities, picked[..., 0])
+
+
+def test_rows_of_other_lengths_and_padding_do_not_matter():
+    logits, scores = random_scores(7, rows=len(LENGTHS))
+    counts = np.array(LENGTHS)
+    logits[np.arange(6) >= counts[:, None]] = 1e9  # padding
+    chains = sentence_chains(logits, rows_of(scores, len(counts)), counts)
+    ids = np.random.default_rng(1).integers(L, size=(len(counts), 6))
+    values = log_likelihood(chains, ids, np.ones_like(ids)).numpy()
+    for row, count in enumerate(counts):
+        found, total = check(chains, row, slice(count), logits[row, :count], scores)
+        expected = math.log(found[tuple(ids[row, :count])] / total)
+        np.testing.assert_allclose(
+            log_likelihood(
+                sentence_chains(logits[row : row + 1, :count], scores[None], [count]),
+                ids[row : row + 1, :count],
+                np.ones((1, count)),
+            ),
+            [expected],
+            atol=1e-4,
+        )
+        assert not best_path(chains)[row, count:].numpy().any()
+        if not ids[row, count:].any():
+            np.testing.assert_allclose(values[row], expected, atol=1e-4)
+
+
+def test_several_sentences_in_a_row_are_chains_of_their_own():
+    """A window of a document: the end of a sentence, a whole one, and the beginning of the next."""
+    logits, scores = random_scores(3, words=8)
+    starts, ends = np.zeros((2, 1, 8))
+    starts[0, [2, 5]] = ends[0, [1, 4]] = 1
+    is_word = np.float32([[1] * 7 + [0]])
+    chains = make_chains(logits, scores[None], is_word, starts, ends)
+    known, ids = np.ones((1, 8)), np.array([[4, 1, 0, 2, 2, 3, 1, 0]])
+    expected = 0.0
+    for place, cut in (
+        (slice(0, 2), {"starts": False}),
+        (slice(2, 5), {}),
+        (slice(5, 7), {"ends": False}),
+    ):
+        found, total = check(chains, 0, place, logits[0, place], scores, **cut)
+        expected += math.log(found[tuple(ids[0, place])] / total)
+    np.testing.assert_allclose(log_likelihood(chains, ids, known), [expected], atol=1e-4)
+
+
+def test_unknown_labels_of_context_are_summed_over():
+    logits, scores = random_scores(4, words=5)
+    chains = sentence_chains(logits, scores[None], [5])
+    ids, known = np.array([[0, 3, 1, 2, 0]]), np.array([[0, 1, 1, 0, 0]])
+    found = paths(logits[0], scores)
+    fitting = sum(value for labels, value in found.items() if labels[1:3] == (3, 1))
+    expected = math.log(fitting / sum(found.values()))
+    np.testing.assert_allclose(log_likelihood(chains, ids, known), [expected], atol=1e-4)
+    nothing = log_likelihood(chains, ids, np.zeros_like(known))
+    np.testing.assert_allclose(nothing, [0.0], atol=1e-5)
+
+
+def test_gradients_are_finite_differences():
+    allowed = np.array(allowed_transitions(IOB2, "iob2"))
+    logits, _ = random_scores(5, rows=2, words=4)
+    layer = Crf(allowed)
+    layer.transitions.assign(np.random.default_rng(6).normal(size=(L + 1, L + 1)))
+    ids, counts = np.array([[3, 4, 0, 1], [1, 2, 0, 0]]), np.array([4, 2])
+
+    def loss(logits):
+        chains = sentence_chains(logits, layer(logits), counts)
+        known = np.arange(4) < counts[:, None]
+        return -tf.reduce_sum(log_likelihood(chains, ids, known.astype(np.float32)))
+
+    with tf.GradientTape() as tape:
+        inputs = tf.constant(logits)
+        tape.watch(inputs)
+        value = loss(inputs)
+    by_logits, by_transitions = tape.gradient(value, [inputs, layer.transitions.value])
+    step = 1e-2
+    for index in np.ndindex(logits.shape):
+        change = np.zeros_like(logits)
+        change[index] = step
+        slope = float(loss(logits + change) - loss(logits - change)) / (2 * step)
+        np.testing.assert_allclose(by_logits[index], slope, atol=2e-3)
+    values = layer.transitions.numpy()
+    for index in np.ndindex(values.shape):
+        slopes = []
+        for sign in (1, -1):
+            changed = values.copy()
+            changed[index] += sign * step
+            layer.transitions.assign(changed)
+            slopes.append(sign * float(loss(logits)))
+        layer.transitions.assign(values)
+        np.testing.assert_allclose(by_transitions[index], sum(slopes) / (2 * step), atol=2e-3)
+        if not allowed[index]:
+            assert by_transitions[index] == 0
+
+
+@pytest.mark.parametrize("scheme", ["iob1", "iob2", "bioes"])
+def test_10_000_sentences_have_no_forbidden_transition(scheme):
+    labels = complete_labels(["B-LOC", "B-PER", "B-ORG"], scheme)
+    layer = Crf(allowed_transitions(labels, scheme))
+    rng = np.random.default_rng(0)
+    layer.transitions.assign(rng.normal(scale=3.0, size=layer.transitions.shape))
+    scale = 10.0 ** rng.integers(-3, 4, size=(10_000, 1, 1))  # from ties to 1,000
+    logits = (rng.normal(size=(10_000, 7, len(labels))) * scale).astype(np.float32)
+    logits[:1000] = np.round(logits[:1000])  # many equal scores
+    counts = rng.integers(1, 8, size=10_000)
+    found = tf.function(best_path)(sentence_chains(logits, layer(logits), counts)).numpy()
+    invalid = sum(
+        1
+        for row, count in zip(found, counts, strict=True)
+        for _ in breaks([labels[label] for label in row[:count]], scheme)
+    )
+    assert invalid == 0
+    assert len({tuple(row) for row in found}) > 1000
+
+
+def test_without_a_scheme_every_transition_is_allowed():
+    assert np.all(allowed_transitions(("NN", "VB", "O"), "words"))
+
+
+@pytest.mark.parametrize(
+    "labels, scheme, length",
+    [(("I-LOC", "I-PER"), "iob2", 1), (("B-LOC", "E-LOC"), "bioes", 1)],
+)
+def test_labels_without_a_legal_sequence_are_refused(labels, scheme, length):
+    with pytest.raises(ValueError, match=rf"forbids every sequence of {length} labels.*with O"):
+        Crf(allowed_transitions(labels, scheme))
+
+
+def test_a_dead_end_further_on_is_found():
+    allowed = np.ones((3, 3), bool)
+    allowed[0, :2] = allowed[1, :2] = False  # no label may follow another
+    with pytest.raises(ValueError, match="every sequence of 2 labels"):
+        Crf(allowed)
+
+
+def test_xla_compiles_the_gradient():
+    logits, _ = random_scores(8, rows=2)
+    layer = Crf(np.ones((L + 1, L + 1), bool))
+
+    def gradients(logits):
+        with tf.GradientTape() as tape:
+            chains = sentence_chains(logits, layer(logits), [6, 3])
+            loss = tf.reduce_sum(log_likelihood(chains, np.ones((2, 6), int), np.ones((2, 6))))
+        return tape.gradient(loss, layer.transitions.value), best_path(chains)
+
+    plain, compiled = (tf.function(gradients, jit_compile=jit)(logits) for jit in (False, True))
+    np.testing.assert_allclose(plain[0], compiled[0], atol=1e-5)
+    np.testing.assert_array_equal(plain[1], compiled[1])
+
+
+def test_the_layer_is_float32_and_comes_back_from_its_configuration():
+    layer = Crf(allowed_transitions(IOB2, "iob2"), dtype="bfloat16")
+    assert layer.transitions.dtype == "float32" and layer.transitions.path == "crf/transitions"
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    np.testing.assert_array_equal(again.allowed, layer.allowed)
