@@ -160,7 +160,7 @@ def marginals(chains: Chains):
     def before(scores, word, pairs):
         return ops.logsumexp(pairs + (word + scores)[:, None], axis=-1)
 
-    _, rest = _scan(before, ops.zeros_like(chains.words[:, 0]), chains, reverse=True)
+    _, rest = _scan(before, _zeros(chains), chains, reverse=True)
     return ops.softmax(_by_row(until + rest))
 
 
@@ -184,9 +184,9 @@ def best_path(chains: Chains):
         is_best = ops.equal(scores, ops.max(scores, axis=-1, keepdims=True))
         return ops.min(ops.where(is_best, numbers, count), axis=-1)
 
-    nothing = ops.zeros_like(chains.words[:, 0])
+    nothing = _zeros(chains)
     _, rest = _scan(before, nothing, chains, reverse=True)
-    first = ops.zeros_like(chains.words[:, 0, 0], dtype="int32")
+    first = ops.cast(nothing[:, 0], "int32")
     _, labels = _scan(following, first, chains, rest)
     return _by_row(labels)
 
@@ -201,7 +201,12 @@ def best_labels(chains: Chains) -> tuple[Any, Any]:
 def _nothing_before(chains: Chains):
     """Return the logarithms of the sums before the first word, [B, L]: one path, of score 0."""
     is_first = ops.equal(ops.arange(ops.shape(chains.words)[-1]), 0)
-    return ops.where(is_first, ops.zeros_like(chains.words[:, 0]), NEVER)
+    return ops.where(is_first, _zeros(chains), NEVER)
+
+
+def _zeros(chains: Chains):
+    """Return zeros [B, L], also if there are no words."""
+    return ops.zeros_like(chains.pairs[:, 0])
 
 
 def _after(scores, word, pairs):
