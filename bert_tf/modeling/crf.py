@@ -239,9 +239,7 @@ def _scan(
 
     def at_word(number, state, *kept):
         place = count - 1 - number if reverse else number
-        word, joined, *others = (
-            ops.take(each, place, axis=0) for each in (words, is_joined, *more)
-        )
+        word, joined, *others = (each[place] for each in (words, is_joined, *more))
         new = step(state, word, ops.where(ops.expand_dims(joined, 2), chains.pairs, 0.0), *others)
         updates = (state if reverse else new)[None]
         index = ops.reshape(place, (1, 1))
@@ -249,7 +247,7 @@ def _scan(
 
     kept = (ops.broadcast_to(state, (count, *ops.shape(state))),) if keep else ()
     _, state, *kept = ops.while_loop(
-        lambda number, *_: number < count, at_word, (0, state, *kept), maximum_iterations=count
+        lambda *_: True, at_word, (0, state, *kept), maximum_iterations=count
     )
     return state, kept[0] if keep else None
 
