@@ -1,7 +1,6 @@
 """The CRF against brute force over all sequences of labels."""
 
 import itertools
-import math
 
 import keras
 import numpy as np
@@ -11,6 +10,7 @@ import tensorflow as tf
 from bert_tf.data.label_schemes import allowed_transitions, breaks, complete_labels
 from bert_tf.modeling.crf import (
     NEVER,
+    Chains,
     Crf,
     best_labels,
     best_path,
@@ -34,16 +34,14 @@ def random_scores(seed, rows=1, words=6, allowed=None):
 
 
 def paths(logits, scores, starts=True, ends=True):
-    """Sequence of labels -> exp(score), in float64."""
-    border = len(scores) - 1
-    found = {}
-    for labels in itertools.product(range(border), repeat=len(logits)):
-        total = sum(float(word[label]) for word, label in zip(logits, labels, strict=True))
-        total += sum(float(scores[pair]) for pair in itertools.pairwise(labels))
-        total += float(scores[border, labels[0]]) * starts
-        total += float(scores[labels[-1], border]) * ends
-        found[labels] = math.exp(total)
-    return found
+    """All sequences of labels, int [P, W], and their scores, float64 [P]."""
+    border, words = len(scores) - 1, len(logits)
+    found = np.array(list(itertools.product(range(border), repeat=words)))
+    logits, scores = logits.astype(np.float64), scores.astype(np.float64)
+    total = logits[range(words), found].sum(axis=1)
+    total += scores[found[:, :-1], found[:, 1:]].sum(axis=1)
+    total += scores[border, found[:, 0]] * starts + scores[found[:, -1], border] * ends
+    return found, total
 
 
 def rows_of(scores, rows):
@@ -51,16 +49,15 @@ def rows_of(scores, rows):
 
 
 def check(chains, row, place, logits, scores, **ends):
-    """Compare a part of a row, a whole chain, with brute force. Return the best path."""
-    found = paths(logits, scores, **ends)
-    total = sum(found.values())
+    """Compare a part of a row, a whole chain, with brute force. Return sequence -> log p."""
+    found, total = paths(logits, scores, **ends)
+    log_p = total - np.logaddexp.reduce(total)
     expected = np.zeros((len(logits), len(scores) - 1))
-    for labels, value in found.items():
-        expected[range(len(labels)), labels] += value / total
+    for word, label in np.ndindex(expected.shape):
+        expected[word, label] = np.exp(log_p[found[:, word] == label]).sum()
     np.testing.assert_allclose(marginals(chains)[row, place], expected, atol=2e-5)
-    best = max(found, key=found.get)
-    assert tuple(best_path(chains)[row, place].numpy()) == best
-    return found, total
+    np.testing.assert_array_equal(best_path(chains)[row, place], found[np.argmax(total)])
+    return dict(zip(map(tuple, found.tolist()), log_p, strict=True))
 
 
 @pytest.mark.parametrize("scheme", [None, "iob2"])
@@ -69,13 +66,15 @@ def test_likelihood_marginals_and_best_path_are_those_of_all_sequences(length, s
     allowed = None if scheme is None else np.array(allowed_transitions(IOB2, scheme))
     logits, scores = random_scores(length, words=length, allowed=allowed)
     chains = sentence_chains(logits, scores[None], [length])
-    found, total = check(chains, 0, slice(None), logits[0], scores)
-    for labels in itertools.islice(found, 0, None, 97):
-        value = log_likelihood(chains, np.array([labels]), np.ones((1, length)))
-        if found[labels]:
-            np.testing.assert_allclose(value, [math.log(found[labels] / total)], atol=1e-4)
-        else:  # forbidden
-            assert value < -1e29
+    log_p = check(chains, 0, slice(None), logits[0], scores)
+    ids = np.array(list(log_p))
+    all_of_it = Chains(*(np.repeat(part, len(ids), axis=0) for part in chains))
+    values = log_likelihood(all_of_it, ids, np.ones_like(ids)).numpy()
+    expected = np.array(list(log_p.values()))
+    is_allowed = expected > -1e29
+    assert is_allowed.all() == (scheme is None)
+    np.testing.assert_allclose(values[is_allowed], expected[is_allowed], atol=1e-4)
+    assert (values[~is_allowed] < -1e29).all()
     labels, probabilities = best_labels(chains)
     picked = np.take_along_axis(marginals(chains).numpy(), labels.numpy()[..., None], axis=-1)
     np.testing.assert_array_equal(probabilities, picked[..., 0])
@@ -90,9 +89,8 @@ def test_rows_of_other_lengths_and_padding_do_not_matter():
     ids = np.random.default_rng(1).integers(L, size=is_word.shape)
     values = log_likelihood(chains, ids, is_word.astype(np.int32)).numpy()
     for row, count in enumerate(counts):
-        found, total = check(chains, row, slice(count), logits[row, :count], scores)
-        expected = math.log(found[tuple(ids[row, :count])] / total)
-        np.testing.assert_allclose(values[row], expected, atol=1e-4)
+        log_p = check(chains, row, slice(count), logits[row, :count], scores)
+        np.testing.assert_allclose(values[row], log_p[tuple(ids[row, :count])], atol=1e-4)
         assert not best_path(chains)[row, count:].numpy().any()
 
 
@@ -110,8 +108,8 @@ def test_several_sentences_in_a_row_are_chains_of_their_own():
         (slice(2, 5), {}),
         (slice(5, 7), {"ends": False}),
     ):
-        found, total = check(chains, 0, place, logits[0, place], scores, **cut)
-        expected += math.log(found[tuple(ids[0, place])] / total)
+        log_p = check(chains, 0, place, logits[0, place], scores, **cut)
+        expected += log_p[tuple(ids[0, place])]
     np.testing.assert_allclose(log_likelihood(chains, ids, known), [expected], atol=1e-4)
 
 
@@ -119,9 +117,9 @@ def test_unknown_labels_of_context_are_summed_over():
     logits, scores = random_scores(4, words=5)
     chains = sentence_chains(logits, scores[None], [5])
     ids, known = np.array([[0, 3, 1, 2, 0]]), np.array([[0, 1, 1, 0, 0]])
-    found = paths(logits[0], scores)
-    fitting = sum(value for labels, value in found.items() if labels[1:3] == (3, 1))
-    expected = math.log(fitting / sum(found.values()))
+    found, total = paths(logits[0], scores)
+    fits = (found[:, 1] == 3) & (found[:, 2] == 1)
+    expected = np.logaddexp.reduce(total[fits]) - np.logaddexp.reduce(total)
     np.testing.assert_allclose(log_likelihood(chains, ids, known), [expected], atol=1e-4)
     nothing = log_likelihood(chains, ids, np.zeros_like(known))
     np.testing.assert_allclose(nothing, [0.0], atol=1e-5)
@@ -129,39 +127,34 @@ def test_unknown_labels_of_context_are_summed_over():
 
 def test_gradients_are_finite_differences():
     allowed = np.array(allowed_transitions(IOB2, "iob2"))
-    logits, _ = random_scores(5, rows=2, words=4)
+    logits, _ = random_scores(5, words=4)
     layer = Crf(allowed)
     layer.transitions.assign(np.random.default_rng(6).normal(size=(L + 1, L + 1)))
-    ids, counts = np.array([[3, 4, 0, 1], [1, 2, 0, 0]]), np.array([4, 2])
+    ids, step = np.array([[3, 4, 0, 1]]), 1e-2
 
-    def loss(logits):
-        chains = sentence_chains(logits, layer(logits), counts)
-        known = np.arange(4) < counts[:, None]
-        return -tf.reduce_sum(log_likelihood(chains, ids, known.astype(np.float32)))
+    def losses(logits, transitions):
+        rows = len(logits)
+        chains = sentence_chains(logits, transitions, [4] * rows)
+        return -log_likelihood(chains, np.repeat(ids, rows, axis=0), np.ones((rows, 4)))
+
+    def slopes(values, allowed=True):
+        """Both sides of each value, one value a row; (values, slope of their losses)."""
+        changes = step * np.eye(values.size, dtype=np.float32).reshape(-1, *values.shape[1:])
+        both = values + np.concatenate([changes, -changes])
+        return np.where(allowed, both, NEVER), lambda f: np.subtract(*np.split(f, 2)) / (2 * step)
 
     with tf.GradientTape() as tape:
         inputs = tf.constant(logits)
         tape.watch(inputs)
-        value = loss(inputs)
+        value = tf.reduce_sum(losses(inputs, layer(inputs)))
     by_logits, by_transitions = tape.gradient(value, [inputs, layer.transitions.value])
-    step = 1e-2
-    for index in np.ndindex(logits.shape):
-        change = np.zeros_like(logits)
-        change[index] = step
-        slope = float(loss(logits + change) - loss(logits - change)) / (2 * step)
-        np.testing.assert_allclose(by_logits[index], slope, atol=2e-3)
-    values = layer.transitions.numpy()
-    for index in np.ndindex(values.shape):
-        slopes = []
-        for sign in (1, -1):
-            changed = values.copy()
-            changed[index] += sign * step
-            layer.transitions.assign(changed)
-            slopes.append(sign * float(loss(logits)))
-        layer.transitions.assign(values)
-        np.testing.assert_allclose(by_transitions[index], sum(slopes) / (2 * step), atol=2e-3)
-        if not allowed[index]:
-            assert by_transitions[index] == 0
+    rows, slope = slopes(logits)
+    expected = slope(losses(rows, rows_of(layer(logits)[0], len(rows))).numpy())
+    np.testing.assert_allclose(np.ravel(by_logits), expected, atol=2e-3)
+    rows, slope = slopes(layer.transitions.numpy()[None], allowed)
+    expected = slope(losses(np.repeat(logits, len(rows), axis=0), rows).numpy())
+    np.testing.assert_allclose(np.ravel(by_transitions), expected, atol=2e-3)
+    assert not by_transitions.numpy()[~allowed].any() and by_transitions.numpy().any()
 
 
 @pytest.mark.parametrize("scheme", ["iob1", "iob2", "bioes"])
@@ -204,6 +197,7 @@ def test_a_dead_end_further_on_is_found():
         Crf(allowed)
 
 
+@pytest.mark.slow
 def test_xla_compiles_the_gradient():
     logits, _ = random_scores(8, rows=2)
     layer = Crf(np.ones((L + 1, L + 1), bool))
