@@ -17,6 +17,7 @@ _MODULES = {
     "modeling.bert": "BertModel",
     "modeling.dropout": "Dropout",
     "modeling.embeddings": "Embeddings",
+    "modeling.crf": "Crf",
     "modeling.feature_based": "LayerFeatures BertBiLstmForTokenClassification",
     "modeling.models": "BertForPreTraining BertForMaskedLM BertForSequenceClassification "
     "BertForTokenClassification BertForMultipleChoice BertForQuestionAnswering "

@@ -384,6 +384,11 @@ class TrainingOptions(DeviceOptions):
         return self.learning_rate
 
     @property
+    def own_learning_rates(self) -> dict[str, float]:
+        """Regular expression of paths -> `base_learning_rate` of those variables."""
+        return {}
+
+    @property
     def peak_learning_rate(self) -> float:
         """`base_learning_rate`, scaled to the batch size if `lr_batch_size` is set."""
         if self.lr_batch_size is None:

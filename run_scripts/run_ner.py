@@ -14,6 +14,8 @@ The feature-based method of the paper trains a BiLSTM on the layers of a frozen 
         --feature_based --feature_layers=concat_last_four_hidden \
         --do_train --do_eval --output_dir=bilstm_output
 
+With --crf a CRF labels each sentence as a whole, without transitions that the scheme forbids.
+
 A file has one line per word and an empty line after each sentence. It has 2 or more columns, with the
 word first and its label (IOB1, IOB2 or BIOES) last. docs/ner.md has the details.
 """

@@ -29,6 +29,7 @@ from tiny_squad import squad2_model, squad_model, squad_sets  # noqa: E402, F401
 from tiny_words_and_choices import (  # noqa: E402, F401
     choice_files,
     conll_folder,
+    crf_model,
     ner_model,
     swag_model,
 )

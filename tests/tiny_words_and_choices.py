@@ -3,6 +3,7 @@ by the tests.
 
     conll_folder    train.txt, valid.txt, test.txt in CoNLL columns
     ner_model       run_ner from `pretrained` on them
+    crf_model       the same with --crf
     choice_files    flag -> JSON-lines file with questions
     swag_model      run_swag from `pretrained` on them
 
@@ -68,6 +69,17 @@ def ner_model(pretrained, conll_folder, once):
     steps = {"do_eval": True, "do_predict": True}
     return once(
         "ner_model",
+        lambda folder: run_ner(ner_training(pretrained, conll_folder, folder, **steps)),
+    )
+
+
+@pytest.fixture(scope="session")
+def crf_model(pretrained, conll_folder, once):
+    from bert_tf.finetuning.token_classification import run_ner
+
+    steps = {"do_eval": True, "do_predict": True, "crf": True}
+    return once(
+        "crf_model",
         lambda folder: run_ner(ner_training(pretrained, conll_folder, folder, **steps)),
     )
 

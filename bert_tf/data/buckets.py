@@ -137,3 +137,13 @@ def in_buckets(
         .map(sort, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
         .unbatch()
     )
+
+
+def batches_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
+    """Return the indexes of all items in batches of similar length, the shortest first.
+
+    >>> batches_by_length([5, 1, 9, 2], batch_size=2)
+    [[1, 3], [0, 2]]
+    """
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]

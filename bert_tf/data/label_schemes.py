@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from bert_tf.metrics.conlleval import entities
+
 # Scheme -> its prefixes, in the order of the model's outputs.
 PREFIXES = {"iob2": "BI", "iob1": "IB", "bioes": "BIES"}
 SCHEMES = tuple(PREFIXES)
@@ -52,22 +54,67 @@ def breaks(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:
     >>> list(breaks(["O", "I-PER"], "iob2"))
     [(1, 'I-PER after O')]
     """
-    if scheme == WORDS:
-        return
     pairs = zip([OUTSIDE, *labels], [*labels, OUTSIDE], strict=True)  # before, after each border
     for index, (before, label) in enumerate(pairs):
-        start, end = label[0], before[0]
-        same_type = entity_type(before) == entity_type(label)
-        if start not in PREFIXES[scheme] + OUTSIDE:
+        if may_follow(label, before, scheme):
+            continue
+        if label[0] not in PREFIXES[scheme] + OUTSIDE:
             yield index, f"{label} is not a label of {scheme}"
-        elif start == _ONLY_INSIDE.get(scheme) and not same_type:
-            yield index, f"{label} after {before}"
-        elif scheme == "bioes":
-            is_open, goes_on = end in "BI", start in "IE"
-            if is_open != goes_on or (is_open and not same_type):
-                at_end = index == len(labels)
-                what = "the end of the sentence" if at_end else label
-                yield index - at_end, f"{what} after {before}"
+        else:
+            at_end = index == len(labels)
+            what = "the end of the sentence" if at_end else label
+            yield index - at_end, f"{what} after {before}"
+
+
+def may_follow(label: str, before: str, scheme: str) -> bool:
+    """Return True if the scheme allows a label after another. The border of a sentence is like O.
+
+    >>> [may_follow("I-PER", before, "iob2") for before in ("B-PER", "B-LOC", "O")]
+    [True, False, False]
+    """
+    if scheme == WORDS:
+        return True
+    start, end = label[0], before[0]
+    same_type = entity_type(before) == entity_type(label)
+    if start not in PREFIXES[scheme] + OUTSIDE:
+        return False
+    if start == _ONLY_INSIDE.get(scheme) and not same_type:
+        return False
+    is_open, goes_on = end in "BI", start in "IE"
+    return scheme != "bioes" or (is_open == goes_on and (same_type or not is_open))
+
+
+def allowed_transitions(labels: Sequence[str], scheme: str) -> list[list[bool]]:
+    """Return `may_follow` of all pairs of labels, and of the border of a sentence: [L + 1][L + 1].
+
+    Row i is for the label before, column j for the label after. The last row is for the first word of a
+    sentence, the last column for its last word.
+
+    >>> allowed_transitions(["O", "B-PER", "I-PER"], "iob2")[0]
+    [True, True, False, True]
+    """
+    names = [*labels, OUTSIDE]
+    return [[may_follow(label, before, scheme) for label in names] for before in names]
+
+
+def in_scheme(labels: Sequence[str], scheme: str) -> tuple[str, ...]:
+    """Return labels of the scheme for the same entities, as conlleval finds them.
+
+    >>> in_scheme(["O", "I-PER", "I-PER"], "iob2")
+    ('O', 'B-PER', 'I-PER')
+    """
+    if scheme == WORDS:
+        return tuple(labels)
+    found = [OUTSIDE] * len(labels)
+    for kind, start, end in entities(labels):
+        inside = ["I"] * (end - start)
+        follows = start > 0 and entity_type(found[start - 1]) == kind
+        if scheme != "iob1" or follows:
+            inside[0] = "B"
+        if scheme == "bioes":
+            inside[-1] = "E" if len(inside) > 1 else "S"
+        found[start:end] = [f"{prefix}-{kind}" for prefix in inside]
+    return tuple(found)
 
 
 def find_scheme(sentences: Iterable[Sequence[str]]) -> str:

@@ -170,6 +170,7 @@ class LabelledWord(NamedTuple):
     ids: list[int]
     label_id: int
     starts_sentence: bool
+    ends_sentence: bool
 
 
 LabelledSentence = tuple[Sequence[str], Sequence[int]]  # words, and the label of each
@@ -205,6 +206,7 @@ class WordRecords(RecordMaker):
                 "label_ids": [word.label_id for word in seen],
                 "label_weights": [float(window.first <= n < window.last) for n in numbers],
                 "sentence_starts": [int(word.starts_sentence) for word in seen],
+                "sentence_ends": [int(word.ends_sentence) for word in seen],
             }
             padded = {name: pad(values, room) for name, values in columns.items()}
             yield {**packed.sequence._asdict(), **padded}
@@ -212,7 +214,7 @@ class WordRecords(RecordMaker):
     def _words(self, document: Document) -> list[LabelledWord]:
         most = self.max_seq_length - NUM_SPECIAL_TOKENS
         return [
-            LabelledWord(ids, label_id, starts_sentence=index == 0)
+            LabelledWord(ids, label_id, index == 0, index == len(words) - 1)
             for words, label_ids in document
             for index, (ids, label_id) in enumerate(
                 zip(encode_words(self.tokenizer, words, most), label_ids, strict=True)

@@ -245,14 +245,15 @@ def run_model(
     max_batches: int | None = None,
     lengths: str = "trimmed",
 ) -> dict[str, np.ndarray]:
-    """Return the outputs that `task.eval_outputs` keeps, in the order of the examples.
+    """Return the outputs for `task.metrics`, in the order of the examples.
 
     Args:
         max_batches: most batches to read; with "bucketed" the shortest examples.
     """
     if isinstance(files, tf.data.Dataset):
         dataset = task.complete(files, seed=0)
-        return trainer.predict(dataset, task.eval_outputs, batch_size, label=label)
+        kept = trainer.predict(dataset, task.eval_outputs, batch_size, label=label)
+        return task.decode(kept)
     lengths = _possible_lengths(lengths, trainer)
     by_length = lengths == "bucketed"
     dataset = read_records(
@@ -271,10 +272,10 @@ def run_model(
         kept = trainer.predict(
             dataset, outputs_of, batch_size, label=label, max_batches=max_batches
         )
-    if not by_length:
-        return kept
-    order = np.argsort(kept.pop(RECORD_NUMBER))
-    return {name: values[order] for name, values in kept.items()}
+    if by_length:
+        order = np.argsort(kept.pop(RECORD_NUMBER))
+        kept = {name: values[order] for name, values in kept.items()}
+    return task.decode(kept)
 
 
 @functools.lru_cache(maxsize=8)  # the trainer compiles a step for each function it is given

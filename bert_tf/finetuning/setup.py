@@ -264,9 +264,10 @@ def make_optimizer(
         decay_from_warmup=options.lr_decay_from_warmup,
         **({"power": options.lr_power} if options.lr_schedule == "polynomial" else {}),
     )
-    factors = {}
+    own = options.own_learning_rates.items()
+    factors = {path: own_rate / options.base_learning_rate for path, own_rate in own}
     if options.layer_lr_decay < 1:
-        factors = layer_learning_rate_factors(num_hidden_layers, options.layer_lr_decay)
+        factors |= layer_learning_rate_factors(num_hidden_layers, options.layer_lr_decay)
     return OPTIMIZERS[options.optimizer](
         schedule,
         weight_decay_rate=options.weight_decay_rate,

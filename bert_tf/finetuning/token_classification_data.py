@@ -5,10 +5,18 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import tensorflow as tf
 
-from bert_tf.data.label_schemes import SCHEMES, WORDS, breaks, complete_labels, find_scheme
+from bert_tf.data.label_schemes import (
+    SCHEMES,
+    WORDS,
+    breaks,
+    complete_labels,
+    find_scheme,
+    in_scheme,
+)
 from bert_tf.data.token_classification import Columns, Sentence, read_conll
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.finetuning.token_classification_options import NerOptions
@@ -96,6 +104,7 @@ def read_data(
             options.feature_layers if options.feature_based else None,
             options.bilstm_units,
             scheme == WORDS,
+            scheme if options.crf else None,
         )
     if task.word_labels:
         logger.info(
@@ -106,7 +115,9 @@ def read_data(
         _check_same_task(task, trained)
     for split, sentences in splits.items():
         _check_labels(sentences, labels, split)
-        _check_scheme(sentences, scheme, strict=stated != "auto")
+        _check_scheme(sentences, task.crf or scheme, strict=stated != "auto")
+        if task.crf is not None:
+            sentences = splits[split] = [_in_scheme(sentence, task.crf) for sentence in sentences]
         if task.document_context and not any(sentence.document for sentence in sentences):
             logger.warning(
                 "%s has no -DOCSTART- line, so with --document_context the whole file is one document.",
@@ -165,6 +176,13 @@ def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> N
     )
 
 
+def _in_scheme(sentence: Sentence, scheme: str) -> Sentence:
+    """Return the sentence with the same entities in labels of the scheme, which a CRF needs."""
+    if sentence.labels is None or not any(breaks(sentence.labels, scheme)):
+        return sentence
+    return replace(sentence, labels=in_scheme(sentence.labels, scheme))
+
+
 def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str], split: str) -> None:
     known = set(labels)
     for sentence in sentences:
@@ -189,6 +207,11 @@ def _adjusted(
     stated: str,
 ) -> TokenClassificationTask:
     """Return the task of a trained model with this run's length and spelling of labels."""
+    if options.crf and trained.crf is None:
+        raise ValueError(
+            "`crf` is set, but the model was trained without a CRF. Omit it, or train with do_train "
+            "into another output_dir."
+        )
     arguments = trained.arguments() | {"max_seq_length": max_seq_length, "labels": labels}
     if options.document_context:
         arguments["document_context"] = True
@@ -206,10 +229,14 @@ def _check_same_task(task: TokenClassificationTask, trained: TokenClassification
             f"The labels of the data are {', '.join(task.labels)}, but the model was trained for "
             f"{', '.join(trained.labels)}. Use the data it was trained on, or another output_dir."
         )
-    for name in ("feature_layers", "bilstm_units"):
+    for name, none in (
+        ("feature_layers", "fine-tuning"),
+        ("bilstm_units", "fine-tuning"),
+        ("crf", "no CRF"),
+    ):
         now, there = getattr(task, name), getattr(trained, name)
         if now != there:
             raise ValueError(
                 f"output_dir contains a model with `{name}` {there}, but this run sets {now} (None: "
-                "fine-tuning). Use another output_dir."
+                f"{none}). Use another output_dir."
             )

@@ -64,6 +64,17 @@ class NerOptions(ThreeFilesOptions):
         above=0,
     )
 
+    crf: bool = option(
+        "Train a linear-chain CRF on the scores of the labels, which never takes a transition that the "
+        "label scheme forbids. The model in --output_dir keeps it.",
+        default=False,
+    )
+    crf_learning_rate: float = option(
+        "With --crf: learning rate of the transitions, with the schedule of the other variables.",
+        default=1e-2,
+        above=0,
+    )
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.data_dir is None:
@@ -76,3 +87,7 @@ class NerOptions(ThreeFilesOptions):
     @property
     def base_learning_rate(self) -> float:
         return self.bilstm_learning_rate if self.feature_based else self.learning_rate
+
+    @property
+    def own_learning_rates(self) -> dict[str, float]:
+        return {"^crf/": self.crf_learning_rate} if self.crf else {}

@@ -7,7 +7,7 @@ Source: Devlin et al. 2019, section 5.3 and table 7.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -16,6 +16,7 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.modeling.bert import BertModel, ConfiguredModel
 from bert_tf.modeling.bilstm import bidirectional_lstm
+from bert_tf.modeling.crf import Crf
 from bert_tf.modeling.dropout import Dropout
 from bert_tf.modeling.inputs import checked_inputs
 
@@ -96,8 +97,9 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         feature_layers: one of `FEATURE_LAYERS`.
         units: of each direction of the BiLSTM.
         dropout: fraction of the BiLSTM's outputs dropped in training; 0.1 as in the other heads.
+        allowed_transitions: of the labels, for a CRF (`modeling.crf.Crf`); None for a model without one.
 
-    Outputs: `logits` [B, S, L].
+    Outputs: `logits` [B, S, L]; with a CRF `transitions` [B, L + 1, L + 1], the same for each row.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         feature_layers: str,
         units: int = BILSTM_UNITS,
         dropout: float = 0.1,
+        allowed_transitions: Sequence[Sequence[bool]] | None = None,
         **kwargs,
     ):
         super().__init__(config, **kwargs)
@@ -122,6 +125,7 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         self.dropout = Dropout(dropout, name="bilstm_dropout", dtype=policy)
         self.classifier = keras.layers.Dense(num_labels, name="classifier", dtype=policy)
         self._build_parts()
+        self.crf = None if allowed_transitions is None else Crf(allowed_transitions)
         self.built = True
 
     def _build_parts(self) -> None:
@@ -149,11 +153,14 @@ class BertBiLstmForTokenClassification(ConfiguredModel):
         for layer in self.bilstm:
             hidden = layer(hidden, mask=mask, training=training)
         logits = self.classifier(self.dropout(hidden, training=training))
-        return {"logits": ops.cast(logits, "float32")}
+        logits = ops.cast(logits, "float32")
+        return {"logits": logits} | ({} if self.crf is None else {"transitions": self.crf(logits)})
 
     def get_config(self) -> dict[str, Any]:
+        crf = {} if self.crf is None else {"allowed_transitions": self.crf.allowed.tolist()}
         return {
             **super().get_config(),
+            **crf,
             "num_labels": self.num_labels,
             "feature_layers": self.features.feature_layers,
             "units": self.units,

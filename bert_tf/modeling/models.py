@@ -14,6 +14,7 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 from bert_tf.modeling.bert import BertModel, ConfiguredModel
+from bert_tf.modeling.crf import Crf
 from bert_tf.modeling.heads import (
     ClassificationHead,
     MaskedLMHead,
@@ -139,12 +140,31 @@ class BertForSequenceClassification(_LabeledModel):
 class BertForTokenClassification(_LabeledModel):
     """A label for each token.
 
-    Outputs: `logits` [B, S, L].
+    Args:
+        allowed_transitions: of the labels, for a CRF (`modeling.crf.Crf`); None for a model without one.
+
+    Outputs: `logits` [B, S, L]; with a CRF `transitions` [B, L + 1, L + 1], the same for each row.
     """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        num_labels: int | None = None,
+        labels: Sequence[str] | None = None,
+        allowed_transitions: Sequence[Sequence[bool]] | None = None,
+        **kwargs,
+    ):
+        super().__init__(config, num_labels, labels, **kwargs)
+        self.crf = None if allowed_transitions is None else Crf(allowed_transitions)
 
     def call(self, inputs, training=None) -> dict[str, Any]:
         sequence_output = self.bert(inputs, training=training)["sequence_output"]
-        return {"logits": self.classifier(sequence_output, training=training)}
+        logits = self.classifier(sequence_output, training=training)
+        return {"logits": logits} | ({} if self.crf is None else {"transitions": self.crf(logits)})
+
+    def get_config(self) -> dict[str, Any]:
+        crf = {} if self.crf is None else {"allowed_transitions": self.crf.allowed.tolist()}
+        return {**super().get_config(), **crf}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

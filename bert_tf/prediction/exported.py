@@ -19,11 +19,13 @@ import tensorflow as tf
 
 from bert_tf.model_folder import TrainedModel, read_task, with_settings, with_special_tokens
 from bert_tf.prediction.encoder import SentenceEncoder, prefix_of
-from bert_tf.prediction.exports import METADATA_FILE, Export, find_exports
+from bert_tf.prediction.exports import METADATA_FILE, POSITIONS, Export, find_exports
 from bert_tf.prediction.masked_lm import MaskFiller
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.prediction.text_model import SequenceRunner, TextModel
 from bert_tf.tokenization import FullTokenizer
+
+_, _WORDS = POSITIONS
 
 
 def is_exported(folder: str) -> bool:
@@ -91,6 +93,9 @@ class ExportedNetwork:
             outputs = self._runtime.ask(TOKENS, dict(zip(inputs, arrays, strict=True)))
             return [outputs[name] for name in self.gives]
 
+        if _WORDS in self._runtime.signatures[TOKENS]["inputs"]:
+            # A CRF labels whole texts here, from the scores of all windows.
+            inputs = {**inputs, _WORDS: tf.zeros_like(inputs["input_ids"][:, :1])}
         dtypes = [spec["dtype"] for spec in self.gives.values()]
         found = tf.numpy_function(ask, list(inputs.values()), dtypes)
         return dict(zip(self.gives, found, strict=True))

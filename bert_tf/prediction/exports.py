@@ -55,6 +55,7 @@ _OUTPUTS = {
     "prediction_logits": "masked_lm_logits",
 }
 _IDS = ("input_ids", "input_mask", "segment_ids")
+POSITIONS = ("masked_lm_positions", "word_positions")  # another input of some models
 _SERVED = {
     entry.served.partition(":Served")[2].lower(): entry for entry in TYPES.values() if entry.served
 }
@@ -292,7 +293,7 @@ def ids_signatures(runtime: runtimes.Runtime) -> list[str]:
     found = []
     for name, signature in runtime.signatures.items():
         ours = {_INPUTS.get(given, given) for given in signature["inputs"]}
-        if ours - {"masked_lm_positions"} == set(_IDS):
+        if ours - set(POSITIONS) == set(_IDS):
             found.append(name)
     return found
 

@@ -190,7 +190,11 @@ class OpenVino(Runtime):
         with logging_kept():
             import openvino
 
-        model = openvino.Core().read_model(path)
+        source: Any = path
+        if path.endswith(".onnx"):  # OpenVINO 2026.4 reads the loops of a CRF from bytes only
+            with open(path, "rb") as file:
+                source = file.read()
+        model = openvino.Core().read_model(source)
         settings: dict[str, Any] = {}
         # Without the hint, OpenVINO computes in bfloat16 if the processor can.
         hint = "INFERENCE_PRECISION_HINT"

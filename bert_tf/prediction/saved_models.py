@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.buckets import batches_by_length
 from bert_tf.model_folder import read_task
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
@@ -18,7 +19,7 @@ from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.prediction.multiple_choice import ChoiceModel
 from bert_tf.prediction.question_answering import QuestionModel
 from bert_tf.prediction.runtimes import Runtime, SavedModel
-from bert_tf.prediction.text_model import TextModel, batches_by_length, beginning, checked_text
+from bert_tf.prediction.text_model import TextModel, beginning, checked_text
 from bert_tf.prediction.token_classification import EntityModel
 from bert_tf.registry import TYPES
 from bert_tf.tasks.classification import ClassificationTask

@@ -18,6 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.buckets import batches_by_length
 from bert_tf.data.features import trim_padding
 from bert_tf.data.packing import PackedSequence
 from bert_tf.tasks.base import Task
@@ -137,16 +138,6 @@ class SequenceRunner:
             yield {name: values[index] for name, values in outputs.items()}
 
 
-def batches_by_length(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
-    """Return the indexes of all items in batches of similar length, the shortest first.
-
-    >>> batches_by_length([5, 1, 9, 2], batch_size=2)
-    [[1, 3], [0, 2]]
-    """
-    order = sorted(range(len(lengths)), key=lengths.__getitem__)
-    return [order[first : first + batch_size] for first in range(0, len(order), batch_size)]
-
-
 def padded(columns: Mapping[str, Sequence[Sequence[int]]], length: int) -> dict[str, np.ndarray]:
     """Pad the lists of integers of each example with zeros, int32 [B, length]."""
     arrays = {}
@@ -237,7 +228,7 @@ class RecordRunner:
         )
 
     def __call__(self, task: Task, records: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-        """Return `task.eval_outputs` of one or more records, in their order."""
+        """Return the outputs of one or more records for `task.metrics`, in their order."""
         parts: list[dict[str, np.ndarray]] = []
         batches = batches_by_length([sum(r["input_mask"]) for r in records], self._batch_size)
         for rows in batches:
@@ -251,4 +242,5 @@ class RecordRunner:
             kept = task.eval_outputs(outputs, features)
             parts.append({name: value.numpy() for name, value in kept.items()})
         place = np.argsort(np.concatenate(batches))
-        return {name: np.concatenate([part[name] for part in parts])[place] for name in parts[0]}
+        kept = {name: np.concatenate([part[name] for part in parts])[place] for name in parts[0]}
+        return task.decode(kept)

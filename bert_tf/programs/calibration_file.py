@@ -53,7 +53,7 @@ def _records(served: Served, files: list[str]) -> Iterator[Ids]:
     names = served.ids_specs()
     dataset = read_records(
         files,
-        [spec for spec in served.task.record_features if spec.name in names],
+        [s for s in served.task.record_features if s.name in names and s.role == "input"],
         batch_size=1,
         shuffle=False,
         repeat=False,

@@ -16,11 +16,18 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.packing import pack_texts
+from bert_tf.data.word_windows import split_words, word_pieces
 from bert_tf.metrics.basic import sigmoid, softmax
 from bert_tf.model_folder import TrainedModel, with_special_tokens
 from bert_tf.prediction.classification import LabelModel
 from bert_tf.prediction.encoder import EmbeddingModel
-from bert_tf.prediction.exports import Export, ask_ids, ids_signatures, largest_difference
+from bert_tf.prediction.exports import (
+    POSITIONS,
+    Export,
+    ask_ids,
+    ids_signatures,
+    largest_difference,
+)
 from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.prediction.multiple_choice import ChoiceModel
 from bert_tf.prediction.question_answering import QuestionAnswerer
@@ -36,9 +43,10 @@ from bert_tf.programs.certificate_answers import (
     texts_of,
 )
 from bert_tf.serving.served import INPUT_NAMES, TEXT
+from bert_tf.tasks.token_classification import decoded_sentences
 
 _MOST_TIMED = 50  # inputs
-_POSITIONS = "masked_lm_positions"
+_MASKS, _WORDS = POSITIONS
 
 
 @dataclass
@@ -122,6 +130,7 @@ class Expected:
         self.texts = list(dict.fromkeys(text for item in self.items for text in texts_of(item)))
         self._tokenizer, self.max_seq_length = trained.tokenizer, trained.max_seq_length
         is_masked = isinstance(model, MaskModel)  # a [MASK] in a text is a token
+        self._has_crf = getattr(trained.task, "crf", None) is not None
         self._packed_by = with_special_tokens(self._tokenizer) if is_masked else self._tokenizer
         self._num_tokens = len(self._tokenizer.vocab)
         self._omit = {*omit, "all_encoder_layers", "embedding_output"}
@@ -143,7 +152,12 @@ class Expected:
         return [tokenizer.encode(text) for text in self.texts]
 
     def ids(self, number: int, every_position: bool) -> dict[str, np.ndarray]:
-        """Return the ids of an item: int32 [S] or [K, S], and [P] or every position if masked."""
+        """Return the ids of an item: int32 [S] or [K, S], and positions of an additional input.
+
+        Args:
+            every_position: True for a signature without such an input. A masked LM then predicts every
+                position.
+        """
         item = self.items[number]
         tokenizer = self._packed_by
         if isinstance(self.model, ChoiceModel):
@@ -157,7 +171,12 @@ class Expected:
         if isinstance(self.model, MaskModel):
             is_mask = inputs["input_ids"] == tokenizer.vocab["[MASK]"]
             positions = np.arange(len(is_mask)) if every_position else np.flatnonzero(is_mask)
-            inputs[_POSITIONS] = positions.astype(np.int32)
+            inputs[_MASKS] = positions.astype(np.int32)
+        if self._has_crf and not every_position:
+            words = [item[start:end] for start, end in split_words(item)]
+            found = np.unique(word_pieces(tokenizer, words).first_piece) + 1  # after [CLS]
+            positions = found[found < len(inputs["input_ids"]) - 1]
+            inputs[_WORDS] = positions.astype(np.int32)
         return inputs
 
     def outputs(self, number: int, every_position: bool) -> dict[str, np.ndarray]:
@@ -169,6 +188,7 @@ class Expected:
 
     def _outputs_for(self, number: int, every_position: bool) -> dict[str, np.ndarray]:
         inputs = self.ids(number, every_position)
+        words = inputs.pop(_WORDS, None)
         found = self._run({name: tf.constant(value[None]) for name, value in inputs.items()})
         outputs = {n: value.numpy()[0] for n, value in found.items() if n not in self._omit}
         if isinstance(self.model, EmbeddingModel):
@@ -180,6 +200,11 @@ class Expected:
             known = softmax(outputs["masked_lm_logits"][:, : self._num_tokens])
             outputs["token_id"] = np.argsort(-known, axis=-1, kind="stable")
             outputs["probability"] = np.take_along_axis(known, outputs["token_id"], axis=-1)
+        if words is not None and len(words):
+            sentence = outputs["logits"][words], np.zeros(len(words), np.int32)
+            decoded = decoded_sentences([sentence], outputs["transitions"])
+            outputs["label_id"] = decoded["predictions"]
+            outputs["probability"] = decoded["probabilities"]
         return outputs
 
     def chosen(self, outputs: Numbers, labels: Sequence[str]) -> dict[Any, Any]:
@@ -190,6 +215,8 @@ class Expected:
 
         if "token_id" in outputs:
             return dict(enumerate(outputs["token_id"][:, 0].tolist()))
+        if "label_id" in outputs:
+            return dict(enumerate(map(named, outputs["label_id"].tolist())))
         if "masked_lm_logits" in outputs:
             known = outputs["masked_lm_logits"][:, : self._num_tokens]
             return dict(enumerate(known.argmax(axis=-1).tolist()))
@@ -272,7 +299,7 @@ def _compare_texts(runtime: Runtime, export: Export, expected: Expected, batch_s
 def _compare_ids(
     runtime: Runtime, name: str, export: Export, expected: Expected, batch_size: int
 ) -> Tally:
-    every = _POSITIONS not in runtime.signatures[name]["inputs"]
+    every = not runtime.signatures[name]["inputs"].keys() & set(POSITIONS)
     tally = Tally()
     inputs = [expected.ids(number, every) for number in range(len(expected.items))]
     single = [{name: value[None] for name, value in row.items()} for row in inputs]

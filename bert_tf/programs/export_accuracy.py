@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class AccuracyCheck:
                 f"eval_file is {options.eval_file}, but {options.model_dir} is exported without a task "
                 "that a program evaluates, so it has no metric. Omit it."
             )
-        self._options, self._task = options, served.task
+        self._options, self._task, self._names = options, served.task, list(served.ids_specs())
         self._program: Program = program()
         self._folder = tempfile.TemporaryDirectory()  # of the records
         settings = self._program.options_for(
@@ -118,7 +118,7 @@ class AccuracyCheck:
 
     def _metric(self, ask: Ask) -> float:
         settings, setup, task, splits = self._set
-        model: Any = _Answering(ask, setup.devices)
+        model: Any = _Answering(ask, setup.devices, self._names)
         run = Run(settings, setup, model, task, splits, self._folder.name)
         return float(self._program.metrics(run)[task.best_metric])
 
@@ -128,8 +128,8 @@ class _Answering:
 
     is_chief = True
 
-    def __init__(self, ask: Ask, strategy: tf.distribute.Strategy):
-        self._ask, self.strategy = ask, strategy
+    def __init__(self, ask: Ask, strategy: tf.distribute.Strategy, names: Sequence[str]):
+        self._ask, self.strategy, self._names = ask, strategy, names
 
     def predict(
         self, dataset: tf.data.Dataset, outputs_of: Callable, batch_size: int, **_: Any
@@ -137,7 +137,7 @@ class _Answering:
         """Return the outputs that `outputs_of` keeps: name -> array [examples, ...]."""
         kept = []
         for features in dataset:
-            ids = {name: features[name] for name in ("input_ids", "input_mask", "segment_ids")}
+            ids = {name: features[name] for name in self._names}
             outputs = {name: tf.constant(value) for name, value in self._ask(ids).items()}
             kept.append(outputs_of(outputs, features))
         return {name: np.concatenate([batch[name] for batch in kept]) for name in kept[0]}

@@ -71,7 +71,8 @@ def write_openvino(
 
         model = openvino.convert_model(function)
     if precision == "int8":
-        model = _quantized(model, calibration)
+        nothing = {name: np.zeros((1, 1), np.int32) for name in served.ids_specs()}
+        model = _quantized(model, [{**nothing, **batch} for batch in calibration])
     elif precision == "float32":
         model.set_rt_info("f32", list(_HINT))
     for port in (*model.inputs, *model.outputs):  # servers use any of several names

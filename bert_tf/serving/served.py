@@ -239,7 +239,8 @@ class Served(tf.Module, abc.ABC):
             name: tf.reshape(tf.pad(value, [[0, missing], [0, 0]]), [-1, together, length])
             for name, value in inputs.items()
         }
-        specs = _graph(function).get_concrete_function(**self.ids_specs()).structured_outputs
+        inputs_specs = {name: self.ids_specs()[name] for name in inputs}
+        specs = _graph(function).get_concrete_function(**inputs_specs).structured_outputs
         outputs = tf.map_fn(
             lambda part: function(**part),
             parts,

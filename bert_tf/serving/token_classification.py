@@ -10,11 +10,15 @@
     words             words: string [B, W], rows padded with ""
                       -> label string [B, W] ("" for padding), probability float32 [B, W]
     tokens            input_ids, input_mask, segment_ids: int32 [B, S] -> logits float32 [B, S, L]
+                      With a CRF also word_positions: int32 [B, W], the first piece of each word, rows
+                      padded with 0 -> label_id int32 [B, W] and probability float32 [B, W] of the row as
+                      one sentence (-1 and 0 for padding), transitions float32 [B, L + 1, L + 1]
 
 Texts and rows of words may be of any length. Long ones are read in windows. Each word is labelled in the
-window with the most context for it, as in the evaluation of run_ner.
+window with the most context for it, as in the evaluation of run_ner. A CRF labels each text or row as
+one sentence, from the scores of its windows.
 
-Shapes: B batch, N words of all texts, L labels, E entities.
+Shapes: B batch, S sequence, W words, N words of all texts, L labels, E entities.
 """
 
 from __future__ import annotations
@@ -28,10 +32,14 @@ import tensorflow as tf
 
 from bert_tf.metrics.conlleval import entities
 from bert_tf.model_folder import TrainedModel
+from bert_tf.modeling.crf import best_labels, sentence_chains
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec, valid_utf8
 from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
 from bert_tf.text_ops.packing import first_values
 from bert_tf.text_ops.words import graph_word_windows, split_words
+from bert_tf.training.losses import word_logits
+
+WORDS = "word_positions"
 
 
 class ServedTagger(Served):
@@ -45,10 +53,47 @@ class ServedTagger(Served):
         self._label_names = list(self.task.labels)
         self._rules = _EntityRules.of(self.task.entity_label_names)
 
-    def tokens(self, input_ids, input_mask, segment_ids) -> Outputs:
-        return self.call_model(input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids)
+    def ids_specs(self) -> dict[str, tf.TensorSpec]:
+        if self.task.crf is None:
+            return super().ids_specs()
+        return {**super().ids_specs(), WORDS: tf.TensorSpec([None, None], tf.int32, WORDS)}
 
-    def _probabilities(self, words: tf.RaggedTensor) -> tf.Tensor:
+    def tokens(  # `ids_specs` names the fourth
+        self, input_ids, input_mask, segment_ids, word_positions=None
+    ) -> Outputs:
+        outputs = self.call_model(
+            input_ids=input_ids, input_mask=input_mask, segment_ids=segment_ids
+        )
+        if word_positions is None:
+            return outputs
+        is_word = word_positions > 0
+        counts = tf.reduce_sum(tf.cast(is_word, tf.int32), axis=1)
+        logits = word_logits(outputs["logits"], word_positions)
+        labels, certain = best_labels(sentence_chains(logits, outputs["transitions"], counts))
+        return {
+            **outputs,
+            "label_id": tf.where(is_word, labels, -1),
+            "probability": tf.where(is_word, certain, 0.0),
+        }
+
+    def _labelled(self, words: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return the labels of words without empty ones, int64 [N], and their probabilities.
+
+        Args:
+            words: string ragged [B, None].
+        """
+        logits = self._logits(words)
+        if self.task.crf is None:
+            probabilities = tf.nn.softmax(logits)
+            return tf.argmax(probabilities, axis=-1), tf.reduce_max(probabilities, axis=-1)
+        counts = tf.cast(words.row_lengths(), tf.int32)
+        rows = words.with_values(logits).to_tensor()  # [B, W, L]
+        found = best_labels(sentence_chains(rows, self.model.crf(rows), counts))
+        is_word = tf.sequence_mask(counts)
+        labels, certain = (tf.boolean_mask(each, is_word) for each in found)
+        return tf.cast(labels, tf.int64), certain
+
+    def _logits(self, words: tf.RaggedTensor) -> tf.Tensor:
         """Return float32 [N, L] for words, string ragged [B, None], without empty ones."""
         pieces = self.tokenizer(words.values)  # ragged [N, None]
         # A word without word pieces becomes [UNK], as in word_windows.encode_words.
@@ -63,29 +108,31 @@ class ServedTagger(Served):
             room,
             None if stride is None else min(stride, room),
         )
-        logits = self.call_in_parts(self.tokens, self.pack(windows.pieces, None))["logits"]
+        logits = self.call_in_parts(self._emissions, self.pack(windows.pieces, None))["logits"]
         places = tf.stack([windows.window, windows.position + 1], axis=1)  # after [CLS]
-        return tf.nn.softmax(tf.gather_nd(logits, places))
+        return tf.gather_nd(logits, places)
+
+    def _emissions(self, input_ids, input_mask, segment_ids) -> Outputs:
+        return {"logits": self.tokens(input_ids, input_mask, segment_ids)["logits"]}
 
     def words(self, words) -> Outputs:
         is_word = tf.strings.length(words) > 0
         given = tf.RaggedTensor.from_row_lengths(
             tf.boolean_mask(words, is_word), tf.reduce_sum(tf.cast(is_word, tf.int64), axis=1)
         )
-        probabilities = self._probabilities(given)
+        labels, certain = self._labelled(given)
         where, shape = tf.where(is_word), tf.shape(words, tf.int64)
-        best = tf.gather(self._label_names, tf.argmax(probabilities, axis=-1))
+        names = tf.gather(self._label_names, labels)
         empty = tf.fill(shape, "")
         return {
-            "label": tf.tensor_scatter_nd_update(empty, where, best),
-            "probability": tf.scatter_nd(where, tf.reduce_max(probabilities, axis=-1), shape),
+            "label": tf.tensor_scatter_nd_update(empty, where, names),
+            "probability": tf.scatter_nd(where, certain, shape),
         }
 
     def text(self, text) -> Outputs:
         text = valid_utf8(text)
         placed = split_words(text)
-        probabilities = self._probabilities(placed.words)
-        labels = tf.argmax(probabilities, axis=-1)
+        labels, certain = self._labelled(placed.words)
         found = self._rules.find(labels, placed.words.row_splits)
         start = tf.gather(placed.starts, found.first)
         end = tf.gather(placed.ends, found.last)
@@ -95,7 +142,6 @@ class ServedTagger(Served):
             tf.cast(end - start, tf.int32),
             unit="UTF8_CHAR",
         )
-        certain = tf.reduce_max(probabilities, axis=-1)
         least = tf.math.unsorted_segment_min(
             tf.boolean_mask(certain, found.entity >= 0),
             tf.boolean_mask(found.entity, found.entity >= 0),

@@ -96,9 +96,16 @@ class Task(abc.ABC):
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         """Return the tensors [B, ...] of a batch that evaluation keeps."""
 
+    def decode(self, kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the outputs of an evaluation set, from the `eval_outputs` of all its examples.
+
+        Makes the decisions that depend on several records.
+        """
+        return kept
+
     @abc.abstractmethod
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the metrics of an evaluation set, from the `eval_outputs` of all its examples."""
+        """Return the metrics of an evaluation set, from the result of `decode`."""
 
 
 class ExampleTask(Task):

@@ -1,12 +1,15 @@
 """Token classification: one label for each word, as in named entity recognition.
 
-A word's label is predicted at its first piece (Devlin et al. 2019, section 5.3), without a CRF.
+A word's label is predicted at its first piece (Devlin et al. 2019, section 5.3), without a CRF or with
+one. A CRF labels a sentence as a whole, also one that several windows contain: each word's scores are
+those of the window in which it is predicted.
 
 Shapes: B batch, S sequence, W words, L labels.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from typing import Any
@@ -16,8 +19,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.data.buckets import batches_by_length
 from bert_tf.data.features import FeatureSpec, sequence_specs
-from bert_tf.data.label_schemes import marks_entities
+from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions, marks_entities
 from bert_tf.data.record_cache import CHUNK_SIZE, content_key, write_parts
 from bert_tf.data.record_makers import (
     NUM_SPECIAL_TOKENS,
@@ -27,11 +31,17 @@ from bert_tf.data.record_makers import (
 )
 from bert_tf.data.token_classification import Sentence
 from bert_tf.metrics.conlleval import Scores, as_entities, conlleval
+from bert_tf.modeling.crf import best_labels, log_likelihood, sentence_chains
 from bert_tf.modeling.feature_based import BILSTM_UNITS, BertBiLstmForTokenClassification
 from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.losses import cross_entropy, token_classification_loss, word_logits
+from bert_tf.training.losses import (
+    crf_loss,
+    cross_entropy,
+    token_classification_loss,
+    word_logits,
+)
 
 
 class TokenClassificationTask(ExampleTask):
@@ -47,6 +57,8 @@ class TokenClassificationTask(ExampleTask):
         bilstm_units: of each direction of that BiLSTM.
         word_labels: True if labels are of words, such as parts of speech, instead of entities. Default:
             True if no label marks an entity.
+        crf: scheme of the labels (a key of `data.label_schemes.PREFIXES`, or "words") for a CRF, which
+            never takes a transition that the scheme forbids. None for no CRF.
     """
 
     name = "token_classification"
@@ -61,6 +73,7 @@ class TokenClassificationTask(ExampleTask):
         feature_layers: str | None = None,
         bilstm_units: int = BILSTM_UNITS,
         word_labels: bool | None = None,
+        crf: str | None = None,
     ):
         if len(set(labels)) != len(labels) or len(labels) < 2:
             raise ValueError(
@@ -86,8 +99,13 @@ class TokenClassificationTask(ExampleTask):
         self.word_labels = not marks_entities(labels) if word_labels is None else word_labels
         if self.word_labels:
             self.best_metric = "eval_accuracy"
-        self.features = token_classification_features(max_seq_length)
-        self.losses = (token_classification_loss(),)
+        if crf not in (None, *SCHEMES, WORDS):
+            raise ValueError(
+                f"`crf` is {crf!r}, but must be one of {', '.join((*SCHEMES, WORDS))}."
+            )
+        self.crf = crf
+        self.features = token_classification_features(max_seq_length, with_ends=crf is not None)
+        self.losses = (token_classification_loss() if crf is None else crf_loss(),)
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -98,6 +116,7 @@ class TokenClassificationTask(ExampleTask):
             "feature_layers": self.feature_layers,
             "bilstm_units": self.bilstm_units,
             "word_labels": self.word_labels,
+            **({} if self.crf is None else {"crf": self.crf}),
         }
 
     @classmethod
@@ -105,10 +124,12 @@ class TokenClassificationTask(ExampleTask):
         return cls(labels, max_seq_length)
 
     def build_model(self, config: BertConfig, dtype: str | None = None) -> keras.Model:
+        allowed = None if self.crf is None else allowed_transitions(self.labels, self.crf)
+        settings: dict[str, Any] = {"allowed_transitions": allowed, "dtype": dtype}
         if self.feature_layers is None:
-            return BertForTokenClassification(config, len(self.labels), dtype=dtype)
+            return BertForTokenClassification(config, len(self.labels), **settings)
         return BertBiLstmForTokenClassification(
-            config, len(self.labels), self.feature_layers, self.bilstm_units, dtype=dtype
+            config, len(self.labels), self.feature_layers, self.bilstm_units, **settings
         )
 
     def count_windows(self, sentences: Iterable[Sentence], tokenizer: FullTokenizer) -> int:
@@ -139,6 +160,7 @@ class TokenClassificationTask(ExampleTask):
 
     def records_key(self, sentences: Iterable[Sentence], tokenizer: FullTokenizer) -> str:
         settings = [self.labels, self.max_seq_length, self.document_context, self.doc_stride]
+        settings += [] if self.crf is None else ["sentence_ends"]
         rows = ((sentence.words, sentence.labels, sentence.document) for sentence in sentences)
         return content_key(tokenizer, settings, rows)
 
@@ -175,13 +197,30 @@ class TokenClassificationTask(ExampleTask):
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         logits = word_logits(outputs["logits"], features["word_positions"])
-        names = ("label_ids", "label_weights", "sentence_starts")
+        kept = {n: features[n] for n in ("label_ids", "label_weights", "sentence_starts")}
+        if self.crf is not None:
+            return {"logits": logits, "transitions": outputs["transitions"], **kept}
         return {
             "predictions": tf.argmax(logits, axis=-1, output_type=tf.int32),
             "probabilities": tf.reduce_max(tf.nn.softmax(logits), axis=-1),
             "losses": cross_entropy(logits, features["label_ids"]),
-            **{name: features[name] for name in names},
+            **kept,
         }
+
+    def decode(self, kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the predictions of the CRF for each whole sentence."""
+        if self.crf is None:
+            return kept
+        found = {
+            name: value for name, value in kept.items() if name not in ("logits", "transitions")
+        }
+        is_predicted = kept["label_weights"] > 0
+        sentences = zip(by_sentence(kept, "logits"), by_sentence(kept, "label_ids"), strict=True)
+        decoded = decoded_sentences(list(sentences), kept["transitions"][0])
+        for name, values in decoded.items():
+            found[name] = np.zeros(is_predicted.shape, values.dtype)
+            found[name][is_predicted] = values
+        return found
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Return `eval_loss` in nats per word, and fractions from 0 to 1.
@@ -231,11 +270,59 @@ def by_sentence(kept: Mapping[str, np.ndarray], name: str) -> list[np.ndarray]:
     return np.split(kept[name][is_predicted], starts[1:])
 
 
-def token_classification_features(max_seq_length: int) -> tuple[FeatureSpec, ...]:
+_DECODED_TOGETHER = 64  # sentences
+
+
+def decoded_sentences(
+    sentences: Sequence[tuple[np.ndarray, np.ndarray]], transitions: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return the best labels of whole sentences by a CRF.
+
+    Args:
+        sentences: logits float32 [W, L] and actual labels int32 [W] of each.
+        transitions: float32 [L + 1, L + 1].
+
+    Returns:
+        Arrays over the words of all sentences in order: `predictions` int32, `probabilities` of these
+            labels, `losses`, whose sum over a sentence is -log p(actual labels).
+    """
+    lengths = [len(labels) for _, labels in sentences]
+    found: list[dict[str, np.ndarray]] = [{}] * len(sentences)
+    for rows in batches_by_length(lengths, _DECODED_TOGETHER):
+        shape = (len(rows), lengths[rows[-1]])
+        logits = np.zeros((*shape, len(transitions) - 1), np.float32)
+        labels = np.zeros(shape, np.int32)
+        for place, row in enumerate(rows):
+            logits[place, : lengths[row]], labels[place, : lengths[row]] = sentences[row]
+        counts = np.array([lengths[row] for row in rows])
+        outputs = _decode(logits, transitions, labels, counts)
+        for place, row in enumerate(rows):
+            found[row] = {n: value[place, : lengths[row]].numpy() for n, value in outputs.items()}
+    return {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+
+
+@functools.partial(tf.function, reduce_retracing=True, autograph=False)
+def _decode(logits, transitions, labels, counts) -> dict[str, tf.Tensor]:
+    """Return `best_labels` of sentences with `counts` words, and `losses` [B, W]."""
+    rows = tf.broadcast_to(transitions, tf.concat([[tf.size(counts)], tf.shape(transitions)], 0))
+    chains = sentence_chains(logits, rows, counts)
+    loss = -log_likelihood(chains, labels, tf.ones_like(labels)) / tf.cast(counts, tf.float32)
+    predictions, probabilities = best_labels(chains)
+    return {
+        "predictions": predictions,
+        "probabilities": probabilities,
+        "losses": tf.broadcast_to(loss[:, None], tf.shape(labels)),
+    }
+
+
+def token_classification_features(
+    max_seq_length: int, with_ends: bool = False
+) -> tuple[FeatureSpec, ...]:
     """Return the features of a window of words.
 
-    `word_positions`: positions of the first piece of each word. `label_weights`: 1 for words predicted
-    in this window. `sentence_starts`: 1 for the first word of a sentence.
+    `word_positions`: positions of the first piece of each word, 0 for padding. `label_weights`: 1 for
+    words predicted in this window. `sentence_starts`: 1 for the first word of a sentence.
+    `sentence_ends`, `with_ends` only: 1 for the last word.
     """
     num_words = max_seq_length - NUM_SPECIAL_TOKENS
     return (
@@ -244,6 +331,7 @@ def token_classification_features(max_seq_length: int) -> tuple[FeatureSpec, ...
         FeatureSpec("label_ids", (num_words,), role="label", output="logits"),
         FeatureSpec("label_weights", (num_words,), "float32", role="weight", output="logits"),
         FeatureSpec("sentence_starts", (num_words,), role="id"),
+        *([FeatureSpec("sentence_ends", (num_words,), role="id")] if with_ends else []),
     )
 
 

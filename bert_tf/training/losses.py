@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.modeling import fused
+from bert_tf.modeling.crf import log_likelihood, make_chains
 
 Tensors = Mapping[str, Any]
 
@@ -212,6 +213,32 @@ def token_classification_loss() -> Loss:
         ),
         weight=lambda features: tf.reduce_sum(features["label_weights"]),
         accuracy="accuracy",
+    )
+
+
+def crf_loss() -> Loss:
+    """Return -log p(labels of the predicted words | sentences) of a CRF, per predicted word.
+
+    The labels of the other words of a window, its context, are summed over.
+    """
+    return Loss(
+        name="loss",
+        total=lambda outputs, features: (
+            -tf.reduce_sum(
+                log_likelihood(
+                    make_chains(
+                        word_logits(outputs["logits"], features["word_positions"]),
+                        outputs["transitions"],
+                        features["word_positions"],  # 0, [CLS], is padding
+                        features["sentence_starts"],
+                        features["sentence_ends"],
+                    ),
+                    features["label_ids"],
+                    features["label_weights"],
+                )
+            )
+        ),
+        weight=lambda features: tf.reduce_sum(features["label_weights"]),
     )
 
 

@@ -1,15 +1,20 @@
 """IOB1, IOB2, BIOES: which labels break them, and which scheme some labels are in."""
 
+import itertools
+
 import pytest
 
 from bert_tf.data.label_schemes import (
     SCHEMES,
     WORDS,
+    allowed_transitions,
     breaks,
     complete_labels,
     find_scheme,
+    in_scheme,
     is_label,
 )
+from bert_tf.metrics.conlleval import entities
 
 # John Smith, Ann (two persons in a row), New York
 EXAMPLES = {
@@ -68,3 +73,26 @@ def test_labels_that_mark_no_entity_are_of_words_and_no_order_of_them_breaks_any
 @pytest.mark.parametrize("text", ["", "PER", "b-PER", "B-", "NN", "-X-", "BI-PER", "OO", "-PER"])
 def test_what_is_no_label(text):
     assert not is_label(text)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_allowed_transitions_are_those_of_sentences_without_violations(scheme):
+    labels = complete_labels(["B-X", "B-Y"], scheme)
+    allowed = allowed_transitions(labels, scheme)
+    border = len(labels)
+    for length in (1, 2, 3):
+        for path in itertools.product(range(border), repeat=length):
+            pairs = itertools.pairwise([border, *path, border])
+            is_allowed = all(allowed[before][after] for before, after in pairs)
+            assert is_allowed == (not any(breaks([labels[n] for n in path], scheme)))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_labels_in_a_scheme_mark_the_same_entities(scheme):
+    labels = complete_labels(["B-X", "B-Y"], scheme)
+    for sentence in itertools.product(labels, repeat=4):
+        found = in_scheme(sentence, scheme)
+        assert not any(breaks(found, scheme)) and set(found) <= set(labels)
+        assert entities(found) == entities(sentence)
+        if not any(breaks(sentence, scheme)):
+            assert found == sentence

@@ -1,0 +1,256 @@
+"""A linear-chain conditional random field (CRF) over the labels of a sentence's words.
+
+    p(y | x) = exp(sum_t emission[t, y_t] + sum_t transition[y_t-1, y_t]) / Z
+
+The sums run over the words and over the borders between words, the two ends of the sentence included. Z
+is the sum over all sequences of labels.
+
+A row may contain several sentences, and a part of one. Each sentence is a chain of its own. A window
+that begins or ends within a sentence has no score for that end.
+
+All numbers are float32, whatever the precision of the model. The loops have no arrays of TensorFlow, so
+XLA compiles them, and they convert to ONNX, OpenVINO and TFLite.
+
+Shapes: B rows, W words, L labels.
+
+Source: Lafferty et al. 2001; Lample et al. 2016, arXiv 1603.01360, section 2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+NEVER = -1e30  # score of a forbidden transition, and of a label that a word cannot have
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Crf(keras.layers.Layer):
+    """The scores of the transitions between labels.
+
+    Args:
+        allowed: bool [L + 1, L + 1]; allowed[i][j] is True if label j may follow label i. The last row
+            is for the first word of a sentence, the last column for its last word
+            (`data.label_schemes.allowed_transitions`).
+
+    Raises:
+        ValueError: sentences of some length have no allowed sequence of labels.
+    """
+
+    def __init__(self, allowed: Sequence[Sequence[bool]], **kwargs):
+        super().__init__(**{"name": "crf", **kwargs, "dtype": "float32"})
+        self.allowed = np.array(allowed, bool)
+        _check_allowed(self.allowed)
+        self.transitions = self.add_weight(
+            name="transitions", shape=self.allowed.shape, initializer="zeros"
+        )
+        self.built = True
+
+    def call(self, logits):
+        """Return the transitions for each row of `logits` [B, ...]: float32 [B, L + 1, L + 1]."""
+        scores = ops.where(self.allowed, ops.convert_to_tensor(self.transitions), NEVER)
+        return ops.broadcast_to(scores, (ops.shape(logits)[0], *self.allowed.shape))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "allowed": self.allowed.tolist()}
+
+
+def _check_allowed(allowed: np.ndarray) -> None:
+    """Raise unless sentences of every length have an allowed sequence."""
+    reached = allowed[-1, :-1]  # labels of word number len(seen) + 1
+    seen: set[bytes] = set()
+    while reached.tobytes() not in seen:
+        if not (reached & allowed[:-1, -1]).any():
+            raise ValueError(
+                f"`allowed` forbids every sequence of {len(seen) + 1} labels, so such a sentence could "
+                "not be labelled. Complete the labels of the scheme, with O and all prefixes of each "
+                "type."
+            )
+        seen.add(reached.tobytes())
+        reached = allowed[:-1, :-1][reached].any(axis=0)
+
+
+class Chains(NamedTuple):
+    """Scores of the sentences in B rows.
+
+    words: float32 [B, W, L], of each label of a word.
+    pairs: float32 [B, L, L], of a label after another in the same sentence.
+    is_joined: bool [B, W, 1], True if a word follows another of its sentence.
+    """
+
+    words: Any
+    pairs: Any
+    is_joined: Any
+
+
+def make_chains(logits, transitions, is_word, starts, ends) -> Chains:
+    """Return the chains of rows of words.
+
+    Args:
+        logits: float [B, W, L], the emissions.
+        transitions: float32 [B, L + 1, L + 1], from `Crf`.
+        is_word: [B, W], 1 = word, 0 = padding.
+        starts, ends: [B, W], 1 at the first and the last word of a sentence.
+    """
+    is_word, starts, ends = (
+        ops.greater(ops.expand_dims(flags, 2), 0) for flags in (is_word, starts, ends)
+    )
+    # Equal for all labels of a word, so without effect; sums over long sentences stay near zero.
+    words = ops.log_softmax(ops.cast(logits, "float32"))
+    words += ops.where(starts, transitions[:, -1:, :-1], 0.0)
+    words += ops.where(ends, ops.expand_dims(transitions[:, :-1, -1], 1), 0.0)
+    first_label = ops.equal(ops.arange(ops.shape(words)[-1]), 0)
+    nothing = ops.where(first_label, 0.0, NEVER)  # padding: a word that has only the first label
+    words = ops.where(is_word, words, nothing)
+    is_first = ops.equal(ops.arange(ops.shape(words)[1]), 0)[:, None]
+    is_joined = ops.logical_and(is_word, ops.logical_not(ops.logical_or(starts, is_first)))
+    return Chains(words, transitions[:, :-1, :-1], is_joined)
+
+
+def sentence_chains(logits, transitions, counts) -> Chains:
+    """Return the chains of rows that are one whole sentence each.
+
+    Args:
+        logits, transitions: as in `make_chains`.
+        counts: int [B], number of words of each sentence.
+    """
+    number = ops.arange(ops.shape(logits)[1], dtype="int32")[None]
+    counts = ops.cast(counts, "int32")[:, None]
+    is_word = ops.cast(number < counts, "int32")
+    starts = ops.cast(ops.logical_and(ops.equal(number, 0), number < counts), "int32")
+    return make_chains(
+        logits, transitions, is_word, starts, ops.cast(ops.equal(number, counts - 1), "int32")
+    )
+
+
+def log_likelihood(chains: Chains, label_ids, is_known):
+    """Return log p(labels of the known words | x) of each row, float32 [B].
+
+    The sum over the labels of other words, such as context, is part of the probability.
+
+    Args:
+        label_ids: int [B, W].
+        is_known: [B, W], 1 = the word has the label in `label_ids`, 0 = any label.
+    """
+    labels = ops.arange(ops.shape(chains.words)[-1], dtype="int32")
+    is_label = ops.equal(ops.cast(label_ids, "int32")[:, :, None], labels)
+    is_possible = ops.logical_or(is_label, ops.equal(is_known, 0)[:, :, None])
+    both = Chains(
+        ops.concatenate([ops.where(is_possible, chains.words, NEVER), chains.words], axis=0),
+        *(ops.concatenate([part, part], axis=0) for part in chains[1:]),
+    )
+    with_labels, of_all = ops.split(_log_sums(both), 2, axis=0)
+    return with_labels - of_all
+
+
+def _log_sums(chains: Chains):
+    """Return the logarithm of the sum over all paths of each row, float32 [B]."""
+    scores, _ = _scan(_after, _nothing_before(chains), chains, keep=False)
+    return ops.logsumexp(scores, axis=-1)
+
+
+def marginals(chains: Chains):
+    """Return the probability of each label of each word, float32 [B, W, L]."""
+    _, until = _scan(_after, _nothing_before(chains), chains)
+
+    def before(scores, word, pairs):
+        return ops.logsumexp(pairs + (word + scores)[:, None], axis=-1)
+
+    _, rest = _scan(before, _zeros(chains), chains, reverse=True)
+    return ops.softmax(_by_row(until + rest))
+
+
+def best_path(chains: Chains):
+    """Return the labels with the highest score, int32 [B, W]; 0 for padding.
+
+    The scores of the words after a word are computed first. So the path is found from its beginning,
+    and a label that may not follow is never taken, also if two paths are equally good.
+    """
+
+    def before(scores, word, pairs):
+        return ops.max(pairs + (word + scores)[:, None], axis=-1)
+
+    count = ops.shape(chains.words)[-1]
+    numbers = ops.arange(count, dtype="int32")
+
+    def following(label, word, pairs, rest):
+        is_label = ops.equal(label[:, None], numbers)
+        scores = ops.sum(ops.where(is_label[:, :, None], pairs, 0.0), axis=1)
+        scores += word + rest
+        is_best = ops.equal(scores, ops.max(scores, axis=-1, keepdims=True))
+        return ops.min(ops.where(is_best, numbers, count), axis=-1)
+
+    nothing = _zeros(chains)
+    _, rest = _scan(before, nothing, chains, reverse=True)
+    first = ops.cast(nothing[:, 0], "int32")
+    _, labels = _scan(following, first, chains, rest)
+    return _by_row(labels)
+
+
+def best_labels(chains: Chains) -> tuple[Any, Any]:
+    """Return `best_path`, and the probability of each of its labels, float32 [B, W]; 1 for padding."""
+    labels, numbers = best_path(chains), ops.arange(ops.shape(chains.words)[-1], dtype="int32")
+    is_label = ops.equal(ops.expand_dims(labels, 2), numbers)
+    return labels, ops.sum(ops.where(is_label, marginals(chains), 0.0), axis=-1)
+
+
+def _nothing_before(chains: Chains):
+    """Return the logarithms of the sums before the first word, [B, L]: one path, of score 0."""
+    is_first = ops.equal(ops.arange(ops.shape(chains.words)[-1]), 0)
+    return ops.where(is_first, _zeros(chains), NEVER)
+
+
+def _zeros(chains: Chains):
+    """Return zeros [B, L], also if there are no words."""
+    return ops.zeros_like(chains.pairs[:, 0])
+
+
+def _after(scores, word, pairs):
+    """Return the logarithms of the sums over the paths up to a word, from those before it."""
+    return ops.logsumexp(scores[:, :, None] + pairs, axis=1) + word
+
+
+def _scan(
+    step: Callable[..., Any],
+    state: Any,
+    chains: Chains,
+    *more: Any,
+    reverse: bool = False,
+    keep: bool = True,
+) -> tuple[Any, Any]:
+    """Go through the words of all rows.
+
+    Args:
+        step: (state [B, ...], scores of a word [B, L], pairs [B, L, L], `more` at the word) -> new
+            state.
+        more: [W, B, ...].
+        reverse: from the last word to the first.
+        keep: False returns the last state only, which has a gradient.
+
+    Returns:
+        The last state, and that at each word, [W, B, ...]; with `reverse` before the step at that word.
+    """
+    words, is_joined = ops.swapaxes(chains.words, 0, 1), ops.swapaxes(chains.is_joined, 0, 1)
+    count = ops.shape(words)[0]
+
+    def at_word(number, state, *kept):
+        place = count - 1 - number if reverse else number
+        word, joined, *others = (each[place] for each in (words, is_joined, *more))
+        new = step(state, word, ops.where(ops.expand_dims(joined, 2), chains.pairs, 0.0), *others)
+        updates = (state if reverse else new)[None]
+        index = ops.reshape(place, (1, 1))
+        return number + 1, new, *(ops.scatter_update(each, index, updates) for each in kept)
+
+    kept = (ops.broadcast_to(state, (count, *ops.shape(state))),) if keep else ()
+    _, state, *kept = ops.while_loop(
+        lambda *_: True, at_word, (0, state, *kept), maximum_iterations=count
+    )
+    return state, kept[0] if keep else None
+
+
+def _by_row(values):
+    return ops.swapaxes(values, 0, 1)

@@ -1,0 +1,139 @@
+"""run_ner --crf: what it learns and leaves, what the folder keeps, and bad input."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from tiny_runs import checkpoint_arrays, read_results
+from tiny_words_and_choices import ner_options, ner_training
+
+from bert_tf.data.label_schemes import breaks
+from bert_tf.data.token_classification import read_conll
+from bert_tf.finetuning.setup import make_optimizer
+from bert_tf.finetuning.token_classification import run_ner
+from bert_tf.finetuning.token_classification_data import read_data
+from bert_tf.predictor import EntityRecognizer
+
+
+def changed(folder, copy, **files):
+    for name in ("train", "valid", "test"):
+        text = files.get(name, (folder / f"{name}.txt").read_text())
+        (copy / f"{name}.txt").write_text(text)
+    return copy
+
+
+def test_it_learns_and_predicts_valid_sentences_only(crf_model):
+    results = read_results(crf_model)
+    assert results["eval_f1"] > 0.9 and 0 < results["eval_loss"] < 0.5
+    for sentence in read_conll(str(crf_model / "test_predictions.txt")):
+        assert not list(breaks(sentence.labels, "iob2"))
+    transitions = checkpoint_arrays(crf_model)["crf/transitions"]
+    assert transitions.shape == (6, 6) and np.abs(transitions).max() > 0.1
+
+
+def test_the_folder_keeps_it(crf_model, conll_folder, tmp_path):
+    assert json.loads((crf_model / "task.json").read_text())["crf"] == "iob2"
+    options = ner_options(
+        tmp_path / "again",
+        init_checkpoint=str(crf_model),
+        eval_file=str(conll_folder / "valid.txt"),
+        do_eval=True,
+    )
+    expected = read_results(crf_model) | {"global_step": 0}
+    run_ner(options)
+    assert read_results(tmp_path / "again") == expected
+    run_ner(dataclasses.replace(options, crf=True, output_dir=str(tmp_path / "with_flag")))
+    assert read_results(tmp_path / "with_flag") == expected
+
+
+def test_raw_text_is_one_sentence_however_long(crf_model):
+    recognizer = EntityRecognizer(str(crf_model))
+    short, long = recognizer.predict(["a owl is in the barn", "a owl is in the barn " * 20])
+    assert [(each["type"], each["text"]) for each in short] == [("A", "owl"), ("B", "the barn")]
+    assert long[-1]["start"] > 300 and all(0 < each["probability"] <= 1 for each in long)
+
+
+@pytest.mark.parametrize("settings", [{}, {"feature_based": True, "bilstm_learning_rate": 2e-3}])
+def test_the_transitions_have_a_rate_of_their_own(settings):
+    options = ner_options(
+        "output",
+        data_dir="data",
+        do_eval=True,
+        crf=True,
+        crf_learning_rate=0.03,
+        learning_rate=1e-3,
+        **settings,
+    )
+    optimizer = make_optimizer(options, 2, 100, 0)
+    base = settings.get("bilstm_learning_rate", 1e-3)
+    assert optimizer.learning_rate_factor("crf/transitions") == pytest.approx(0.03 / base)
+    assert optimizer.learning_rate_factor("bert/embeddings/word_embeddings") == 1.0
+    plain = make_optimizer(dataclasses.replace(options, crf=False), 2, 100, 0)
+    assert plain.learning_rate_factor("crf/transitions") == 1.0
+
+
+def test_labels_that_break_the_scheme_are_read_as_conlleval_reads_them(tmp_path, caplog):
+    broken = "a x O\ncat x I-A\n\nthe x I-B\nbarn x I-B\ndog x B-A\n\nowl x B-A\na x O\n\n"
+    good = "owl x B-A\nbarn x I-A\n\n" * 4
+    (tmp_path / "train.txt").write_text(good + broken)
+    options = ner_options(
+        tmp_path / "output", train_file=str(tmp_path / "train.txt"), do_train=True, crf=True
+    )
+    task, splits = read_data(options)
+    assert task.crf == "iob2"
+    labels = [sentence.labels for sentence in splits["train"]]
+    assert labels[4:] == [("O", "B-A"), ("B-B", "I-B", "B-A"), ("B-A", "O")]
+    assert "2 labels break the scheme iob2" in caplog.text
+    plain, splits = read_data(dataclasses.replace(options, crf=False))
+    assert plain.crf is None and splits["train"][4].labels == ("O", "I-A")
+
+
+def test_labels_of_words_may_follow_each_other_in_any_order(tmp_path):
+    (tmp_path / "train.txt").write_text("the x DET\ndog x NOUN\nbarks x VERB\n\n")
+    options = ner_options(
+        tmp_path / "output", train_file=str(tmp_path / "train.txt"), do_train=True, crf=True
+    )
+    task, _ = read_data(options)
+    assert task.crf == "words" and task.word_labels
+
+
+def test_a_folder_without_a_crf_gets_none(ner_model, crf_model, conll_folder, tmp_path):
+    options = ner_options(
+        tmp_path / "output",
+        init_checkpoint=str(ner_model),
+        eval_file=str(conll_folder / "valid.txt"),
+        do_eval=True,
+        crf=True,
+    )
+    with pytest.raises(ValueError, match="`crf` is set, but the model was trained without a CRF"):
+        run_ner(options)
+    for folder, crf, there in ((ner_model, True, "None"), (crf_model, False, "iob2")):
+        resumed = ner_training(ner_model, conll_folder, folder, crf=crf)
+        with pytest.raises(ValueError, match=rf"a model with `crf` {there}, but .* another output"):
+            run_ner(resumed)
+
+
+def test_the_bilstm_way_and_document_context_take_it_too(pretrained, conll_folder, tmp_path):
+    output = tmp_path / "output"
+    options = ner_training(
+        pretrained,
+        conll_folder,
+        output,
+        do_eval=True,
+        crf=True,
+        feature_based=True,
+        feature_layers="last_hidden",
+        bilstm_units=8,
+        document_context=True,
+        num_train_epochs=1.0,
+    )
+    run_ner(options)
+    task = json.loads((output / "task.json").read_text())
+    assert (task["crf"], task["feature_layers"]) == ("iob2", "last_hidden")
+    before = read_results(output)
+    again = dataclasses.replace(
+        options, do_train=False, crf=False, feature_based=False, document_context=False
+    )
+    run_ner(again)
+    assert read_results(output) == before

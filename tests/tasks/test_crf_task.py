@@ -1,0 +1,177 @@
+"""Token classification with a CRF: its records, its loss, and whole sentences in several windows."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_token_classification import LABELS, sentence, written
+
+from bert_tf.config import BertConfig
+from bert_tf.data.label_schemes import breaks
+from bert_tf.data.sequence_packing import pack_batch
+from bert_tf.tasks.token_classification import TokenClassificationTask, by_sentence
+
+CONFIG = BertConfig(
+    vocab_size=7,
+    hidden_size=8,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=12,
+    max_position_embeddings=12,
+    type_vocab_size=2,
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+)
+LONG = sentence("a c ab c a a c", "B-X I-X O B-X I-X I-X O")  # three windows of 6 tokens
+
+
+def crf_task(max_seq_length=6, **settings):
+    return TokenClassificationTask(LABELS, max_seq_length, crf="iob2", **settings)
+
+
+def random_outputs(batch, seed=0, scale=2.0):
+    """Logits and transitions as of a model. I-X is forbidden after O and at the beginning."""
+    rng = np.random.default_rng(seed)
+    count, length = batch["input_ids"].shape
+    logits = rng.normal(scale=scale, size=(count, length, 3)).astype(np.float32)
+    transitions = rng.normal(size=(4, 4)).astype(np.float32)
+    transitions[[0, 3], 2] = -1e30
+    return logits, transitions
+
+
+def outputs_of(logits, transitions):
+    rows = np.broadcast_to(transitions, (len(logits), *transitions.shape))
+    return {"logits": tf.constant(logits), "transitions": tf.constant(rows)}
+
+
+def all_paths(logits, transitions, starts=True, ends=True):
+    """Sequence of labels -> exp(score)."""
+    found = {}
+    for labels in itertools.product(range(3), repeat=len(logits)):
+        score = sum(float(row[label]) for row, label in zip(logits, labels, strict=True))
+        score += sum(float(transitions[pair]) for pair in itertools.pairwise(labels))
+        score += float(transitions[3, labels[0]]) * starts
+        found[labels] = math.exp(score + float(transitions[labels[-1], 3]) * ends)
+    return found
+
+
+def test_records_also_mark_the_end_of_a_sentence(tmp_path):
+    batch = written(crf_task(), [LONG, sentence("c a", "O O")], tmp_path / "r")
+    assert batch["sentence_starts"].sum() == batch["label_weights"].sum() - 7 == 2
+    ends = [row["sentence_ends"].tolist() for row in map(dict, rows_of(batch))]
+    lengths = [int((row["word_positions"] > 0).sum()) for row in rows_of(batch)]
+    assert [sum(row) for row in ends] == [0, 0, 1, 1]
+    assert all(row[n - 1] for row, n in zip(ends[2:], lengths[2:], strict=True))
+    plain = TokenClassificationTask(LABELS, 6)
+    assert "sentence_ends" not in [spec.name for spec in plain.features]
+
+
+def rows_of(batch):
+    return [{n: value[row] for n, value in batch.items()} for row in range(len(batch["input_ids"]))]
+
+
+def test_the_loss_is_the_likelihood_of_the_predicted_words_in_their_windows(tmp_path):
+    task = crf_task()
+    batch = written(task, [LONG, sentence("c a", "B-X O")], tmp_path / "r")
+    logits, transitions = random_outputs(batch)
+    expected = 0.0
+    for row, own in zip(rows_of(batch), logits, strict=True):
+        words = row["word_positions"] > 0
+        known, labels = row["label_weights"][words] > 0, row["label_ids"][words]
+
+        found = all_paths(
+            own[row["word_positions"][words]],
+            transitions,
+            starts=row["sentence_starts"][0],
+            ends=row["sentence_ends"].any(),
+        )
+        fitting = sum(v for path, v in found.items() if (np.array(path) == labels)[known].all())
+        expected -= math.log(fitting / sum(found.values()))
+    (loss,) = task.losses
+    features = {name: tf.constant(value) for name, value in batch.items()}
+    assert float(loss.weight(features)) == 9
+    value = float(loss.total(outputs_of(logits, transitions), features))
+    assert value == pytest.approx(expected, rel=1e-4)
+    parts = 0.0  # micro-batches and replicas
+    for rows in (slice(0, 3), slice(3, 4)):
+        part = {name: value[rows] for name, value in features.items()}
+        parts += float(loss.total(outputs_of(logits[rows], transitions), part))
+    assert parts == pytest.approx(value, rel=1e-5)
+
+
+@pytest.mark.parametrize("document_context", [False, True])
+def test_a_sentence_in_several_windows_is_labelled_as_a_whole(tmp_path, document_context):
+    task = crf_task(document_context=document_context)
+    sentences = [LONG, sentence("c a", "B-X O"), sentence("a", "O")]
+    batch = written(task, sentences, tmp_path / "r")
+    logits, transitions = random_outputs(batch, seed=3, scale=0.5)
+    features = {name: tf.constant(value) for name, value in batch.items()}
+    outputs = task.eval_outputs(outputs_of(logits, transitions), features)
+    windows = {name: np.asarray(value) for name, value in outputs.items()}
+    kept = task.decode(dict(windows))
+    assert "logits" not in kept and "transitions" not in kept
+    total = 0.0
+    for own, actual, found, certain in zip(
+        *(by_sentence(windows, name) for name in ("logits", "label_ids")),
+        *(by_sentence(kept, name) for name in ("predictions", "probabilities")),
+        strict=True,
+    ):
+        assert not list(breaks([LABELS[label] for label in found], "iob2"))
+        paths = all_paths(own, transitions)
+        everything = sum(paths.values())
+        assert tuple(found) == max(paths, key=paths.get)
+        for place, label in enumerate(found):
+            marginal = sum(value for path, value in paths.items() if path[place] == label)
+            assert certain[place] == pytest.approx(marginal / everything, abs=1e-4)
+        total -= math.log(paths[tuple(actual)] / everything)
+    assert task.metrics(kept)["eval_loss"] == pytest.approx(total / 10, rel=1e-4)
+
+
+def test_packed_rows_give_the_loss_and_the_gradients_of_single_sentences(tmp_path):
+    task = crf_task(12)
+    sentences = [LONG, sentence("c a", "B-X O"), sentence("a", "O"), sentence("ab c", "B-X I-X")]
+    batch = written(task, sentences, tmp_path / "r")
+    features = {name: tf.constant(value) for name, value in batch.items()}
+    model = task.build_model(CONFIG)
+    model.crf.transitions.assign(np.random.default_rng(0).normal(size=(4, 4)))
+    (loss,) = task.losses
+    packed = pack_batch(features, 12)
+    assert len(packed["input_ids"]) < len(batch["input_ids"])
+    found = []
+    for given in (features, packed):
+        names = (*task.input_names, "position_ids", "sequence_ids", "packed_positions")
+        inputs = {name: given[name] for name in names if name in given}
+        with tf.GradientTape() as tape:
+            value = loss.total(model(inputs), given)
+        variables = [model.crf.transitions.value, model.classifier.output_weights.value]
+        found.append([value, *tape.gradient(value, variables)])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+@pytest.mark.parametrize("feature_layers", [None, "last_hidden"])
+def test_the_task_and_the_model_keep_the_crf(feature_layers):
+    task = crf_task(8, feature_layers=feature_layers, bilstm_units=4)
+    again = TokenClassificationTask(**json.loads(json.dumps(task.arguments())))
+    assert again.crf == "iob2"
+    model = again.build_model(CONFIG, dtype="mixed_bfloat16")
+    assert model.crf.transitions.path == "crf/transitions"
+    inputs = {"input_ids": np.int32([[2, 4, 3], [2, 6, 3]])}
+    outputs = model(inputs)
+    assert outputs["logits"].dtype == outputs["transitions"].dtype == tf.float32
+    assert outputs["transitions"].shape == (2, 4, 4)
+    copy = type(model).from_config(model.get_config())
+    copy.set_weights(model.get_weights())
+    np.testing.assert_array_equal(copy(inputs)["logits"], outputs["logits"])
+    assert "crf" not in TokenClassificationTask(LABELS, 8).arguments()
+
+
+def test_labels_without_a_legal_sequence_are_refused():
+    task = TokenClassificationTask(("I-X", "I-Y"), 8, crf="iob2")
+    with pytest.raises(ValueError, match="forbids every sequence of 1 labels"):
+        task.build_model(CONFIG)
+    with pytest.raises(ValueError, match="`crf` is 'bilou', but must be one of iob2, iob1"):
+        TokenClassificationTask(LABELS, 8, crf="bilou")
