@@ -11,7 +11,8 @@ the rule is that of `keras.optimizers.LossScaleOptimizer`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -34,7 +35,8 @@ class TrainingStep:
     """The training step of one replica; call `take` within `strategy.run`.
 
     Args:
-        model, losses, input_names, max_gradient_norm, gradient_accumulation_steps: see `BatchTrainer`.
+        model, losses, input_names, forward, max_gradient_norm, gradient_accumulation_steps: see
+            `BatchTrainer`.
         optimizer: built.
         seed: of dropout.
         jit_compile: one of `COMPILATIONS`. "true": forward and backward are one XLA function.
@@ -48,6 +50,7 @@ class TrainingStep:
         strategy: tf.distribute.Strategy,
         *,
         input_names: Sequence[str],
+        forward: Callable[[Tensors], Tensors] | None = None,
         max_gradient_norm: float,
         gradient_accumulation_steps: int,
         seed: int,
@@ -67,6 +70,7 @@ class TrainingStep:
         self._optimizer = optimizer
         self._strategy = strategy
         self._input_names = tuple(input_names)
+        self._forward = forward or functools.partial(model, training=True)
         self._max_norm = max_gradient_norm
         self._parts = gradient_accumulation_steps
         self._seed = seed % 2**32
@@ -178,7 +182,7 @@ class TrainingStep:
         variables = self._model.trainable_variables
         inputs = {name: features[name] for name in self._input_names if name in features}
         with tf.GradientTape() as tape, dropout_seed(seed), fused_parts(self._fused):
-            outputs = self._model(inputs, training=True)
+            outputs = self._forward(inputs)
             terms = self._terms(outputs, features, weights)
             objective = tf.add_n([terms[loss.name] for loss in self._losses])
             if self.loss_scale is not None:
