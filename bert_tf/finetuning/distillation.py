@@ -26,6 +26,8 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.setup import Setup
 from bert_tf.model_folder import TrainedModel, load_model
+from bert_tf.prediction.exported import is_exported
+from bert_tf.prediction.saved_models import is_saved_model
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.distillation import (
@@ -85,8 +87,7 @@ class Teacher:
             ValueError: the teacher is for another type of task or for other labels, or has another
                 tokenizer where the student learns tokens.
         """
-        with setup.devices.scope():
-            trained = load_model(options.teacher, dtype=options.policy)
+        trained = _load(str(options.teacher), options.policy, setup.devices)
         _check_same_kind(trained, task)
         same = _same_tokenizer(trained.tokenizer, setup.tokenizer)
         if same:
@@ -186,6 +187,16 @@ class Teacher:
         if self.reads_same:
             return {name: kept[name] for name in names}
         return {name: aligned(makes_records, kept, of_student) for name in names}
+
+
+def _load(path: str, policy: str, devices: tf.distribute.Strategy) -> TrainedModel:
+    if is_saved_model(path) or is_exported(path):
+        raise ValueError(
+            f"The teacher {path} is an export, which gives no logits of tokens and no states. Name the "
+            "folder that was exported."
+        )
+    with devices.scope():
+        return load_model(path, dtype=policy)
 
 
 def _columns(task: ExampleTask, path: str) -> dict[str, np.ndarray]:

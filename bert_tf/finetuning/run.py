@@ -213,6 +213,7 @@ def fine_tune(
         else:
             teacher.check_size(trainer.model)
             paths = [teacher.records(run, splits[name], name) for name in names]
+            teacher = None  # its weights are freed, unless the student learns its states
         total = sum(len(splits[name]) for name in names)
         shown = f"{total} {program.examples}"
         if num_examples != total:
