@@ -2,8 +2,8 @@
 
     python benchmarks/distillation.py --data_dir=data --output_dir=distilled -- --precision=auto
 
-`data` has glue/SST-2, glue/MRPC and squad/ (train-v1.1.json or --squad_train_file, dev-v1.1.json). The same command resumes:
-finished runs are read, others are trained. Students:
+`data` has glue/SST-2, glue/MRPC and squad/ with train-v1.1.json (or --squad_train_file) and
+dev-v1.1.json. The same command resumes: finished runs are read, others are trained. Students:
 
     L3   layers 0, 2 and 4 of the checkpoint
     L2   2 layers of 128, with random weights

@@ -23,21 +23,26 @@ from bert_tf.data.example_bytes import encode_columns
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.records import RecordWriter, count_records, read_records
 from bert_tf.finetuning import loop
+from bert_tf.finetuning.distillation_options import TeacherOptions
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.setup import Setup
 from bert_tf.model_folder import TrainedModel, load_model
+from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.exported import is_exported
 from bert_tf.prediction.saved_models import is_saved_model
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.distillation import (
+    MASKED_WORDS,
     DistilledTask,
-    StatesOfLayers,
+    TeacherInStep,
     TeacherTask,
     aligned,
+    masked_words,
     soft_targets,
 )
 from bert_tf.tasks.of_checkpoint import are_unnamed, label_order
+from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.distillation import IS_LABELLED, distillation_losses, states_loss
@@ -105,21 +110,13 @@ class Teacher:
         features = [*targets.features]
         if not all_labelled:
             features.append(FeatureSpec(IS_LABELLED, role="id"))
-        states, states_losses = _states(options, trained, setup)
-        learned = DistilledTask(task, features, (*losses, *states_losses), states)
+        in_step, states_losses = _in_step(options, trained, setup)
+        learned = DistilledTask(task, features, (*losses, *states_losses), in_step)
         return cls(trained, _order_of_labels(trained, task, other_names), same, learned)
 
     def check_size(self, student: keras.Model) -> None:
         """Warn if the student has more parameters than the teacher."""
-        ours, theirs = (loop.num_parameters(model) for model in (student, self.trained.model))
-        if ours > theirs:
-            logger.warning(
-                "The model has %s parameters, but %s, its teacher, only %s. Distillation is for models "
-                "that are smaller than their teacher.",
-                f"{ours:,}",
-                self.trained.source,
-                f"{theirs:,}",
-            )
+        warn_of_larger_student(student, self.trained)
 
     def records(self, run: Run, examples: Sequence[Any], name: str) -> str:
         """Return the path of `<name>_taught.tf_record`. Write it unless it exists.
@@ -187,6 +184,60 @@ class Teacher:
         if self.reads_same:
             return {name: kept[name] for name in names}
         return {name: aligned(makes_records, kept, of_student) for name in names}
+
+
+def pretraining_student(
+    options: TeacherOptions,
+    setup: Setup,
+    task: PretrainingTask,
+    vocab: Sequence[str] | None,
+) -> tuple[DistilledTask, TrainedModel]:
+    """Return the task of a student of pre-training, and its teacher, which runs in every step.
+
+    The student learns the distributions of masked words, unless `hard_labels` is 1, and the states of
+    `teacher_states`. Other losses stay as they are.
+
+    Args:
+        vocab: WordPieces of the records, None if unknown.
+
+    Raises:
+        ValueError: the teacher has no masked-LM head, or another vocabulary than the records.
+    """
+    trained = _load(str(options.teacher), setup.options.policy, setup.devices)
+    there = list(trained.tokenizer.vocab)
+    if there != list(vocab or there) or trained.model.config.vocab_size != setup.config.vocab_size:
+        raise ValueError(
+            f"The teacher {trained.source} has another vocabulary than the records or the model. Use a "
+            "teacher of the same vocabulary."
+        )
+    trained.model.config.check_sequence_length(task.max_seq_length)
+    learns_words = options.hard_labels < 1
+    if learns_words and not isinstance(trained.model, BertForPreTraining):
+        raise ValueError(
+            f"The teacher {trained.source} has no masked-LM head. Use a pre-trained model, or learn "
+            "only its states: hard_labels=1 with teacher_states."
+        )
+    hard, *others = task.losses
+    in_step, losses = _in_step(options, trained, setup, MASKED_WORDS if learns_words else "")
+    if learns_words:
+        words = masked_words()
+        losses += distillation_losses(hard, words, options.temperature, options.hard_labels)
+    else:
+        losses += (hard,)
+    return DistilledTask(task, (), (*losses, *others), in_step), trained
+
+
+def warn_of_larger_student(student: keras.Model, trained: TrainedModel) -> None:
+    """Warn if a student has more parameters than its teacher."""
+    ours, theirs = (loop.num_parameters(model) for model in (student, trained.model))
+    if ours > theirs:
+        logger.warning(
+            "The model has %s parameters, but %s, its teacher, only %s. Distillation is for models "
+            "that are smaller than their teacher.",
+            f"{ours:,}",
+            trained.source,
+            f"{theirs:,}",
+        )
 
 
 def _load(path: str, policy: str, devices: tf.distribute.Strategy) -> TrainedModel:
@@ -284,13 +335,17 @@ def _same_tokenizer(theirs: FullTokenizer, ours: FullTokenizer) -> bool:
     return theirs.vocab == ours.vocab and theirs.do_lower_case == ours.do_lower_case
 
 
-def _states(
-    options: FineTuningOptions, trained: TrainedModel, setup: Setup
-) -> tuple[StatesOfLayers | None, tuple[Loss, ...]]:
-    """Return the states that the student learns and their loss, if any."""
+def _in_step(
+    options: TeacherOptions, trained: TrainedModel, setup: Setup, logits: str = ""
+) -> tuple[TeacherInStep | None, tuple[Loss, ...]]:
+    """Return the teacher that runs in every step, if any, and the loss of its states.
+
+    Args:
+        logits: output of the teacher that the student learns, or "".
+    """
     kind, config = options.teacher_states, trained.model.config
     if kind == "none":
-        return None, ()
+        return (TeacherInStep(trained.model, kind, logits=logits) if logits else None), ()
     layer = options.teacher_layer
     layer = config.num_hidden_layers - 1 if layer is None else layer
     if layer >= config.num_hidden_layers:
@@ -306,4 +361,4 @@ def _states(
                 "Give a common divisor of both hidden sizes."
             )
     loss = states_loss(kind, options.states_weight, heads)
-    return StatesOfLayers(trained.model, kind, layer), (loss,)
+    return TeacherInStep(trained.model, kind, layer, logits), (loss,)

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
+from bert_tf.modeling import fused
 from bert_tf.modeling.bert import encoder_outputs
 from bert_tf.tasks.base import ExampleTask, Task, Tensors
 from bert_tf.tasks.classification import ClassificationTask
@@ -30,6 +31,7 @@ from bert_tf.training.distillation import (
 from bert_tf.training.losses import Loss, masked_choices, without_padding, word_logits
 
 TEACHER_LOGITS = "teacher_logits"
+MASKED_WORDS = "masked_lm_logits"
 
 
 def soft_targets(task: ExampleTask) -> SoftTargets:
@@ -104,6 +106,18 @@ def _of_question_answering(task: QuestionAnsweringTask) -> SoftTargets:
     return SoftTargets(specs, "is_real_example", of_teacher, losses)
 
 
+def masked_words() -> SoftTargets:
+    """Return the teacher's distributions of masked words, which `TeacherInStep` computes."""
+
+    def losses(outputs: Tensors, features: Tensors, temperature: float):
+        student = outputs[MASKED_WORDS]
+        if isinstance(student, fused.Logits):
+            student = tf.cast(student.product, tf.float32) + student.bias
+        return divergence(outputs[f"teacher_{MASKED_WORDS}"], student, temperature)
+
+    return SoftTargets((), "masked_lm_weights", lambda outputs, features: {}, losses)
+
+
 _TARGETS: Mapping[str, Callable[[Any], SoftTargets]] = {
     "classification": _of_classification,
     "multiple_choice": _of_multiple_choice,
@@ -139,32 +153,39 @@ def aligned(
     return logits
 
 
-class StatesOfLayers:
-    """Hidden states, or queries, keys and values, of a layer of the teacher and the student's last.
+class TeacherInStep:
+    """A teacher that runs in every training step, for outputs that are too large to store.
 
-    The teacher computes them in every training step, because they are too large to store.
+    They are logits over a vocabulary; hidden states, or queries, keys and values, of one of its layers
+    and the last layer of the student.
 
     Args:
         teacher: the model.
-        kind: "hidden" or "relations".
+        states: "none", "hidden" or "relations".
         layer: of the teacher, from 0.
+        logits: name of an output; the student gets it as `teacher_<name>`. Empty for none.
     """
 
-    def __init__(self, teacher: keras.Model, kind: str, layer: int):
-        self._teacher, self._kind, self._layer = teacher, kind, layer
+    def __init__(self, teacher: keras.Model, states: str, layer: int = 0, logits: str = ""):
+        self._teacher, self._kind, self._layer, self._logits = teacher, states, layer, logits
 
     def outputs(self, student: keras.Model, inputs: Tensors) -> Tensors:
-        """Return the outputs of the student in training, and the states of both."""
+        """Return the outputs of the student in training, and those of the teacher to learn."""
         with encoder_outputs() as of_student:
-            outputs = student(inputs, training=True)
+            outputs = dict(student(inputs, training=True))
         with encoder_outputs() as of_teacher:
-            self._teacher(inputs, training=False)
-        last = len(student.bert.encoder_layers) - 1
-        states = self._states(student.bert, of_student[0], last)
-        if self._kind == "hidden" and hasattr(student, PROJECTION):
-            states = getattr(student, PROJECTION)(states)
-        wanted = self._states(self._teacher.bert, of_teacher[0], self._layer)
-        return {**outputs, STUDENT_STATES: states, TEACHER_STATES: tf.stop_gradient(wanted)}
+            found = self._teacher(inputs, training=False)
+        if self._logits:
+            outputs[f"teacher_{self._logits}"] = tf.stop_gradient(found[self._logits])
+        if self._kind != "none":
+            last = len(student.bert.encoder_layers) - 1
+            states = self._states(student.bert, of_student[0], last)
+            if self._kind == "hidden" and hasattr(student, PROJECTION):
+                states = getattr(student, PROJECTION)(states)
+            encoder = getattr(self._teacher, "bert", self._teacher)
+            wanted = self._states(encoder, of_teacher[0], self._layer)
+            outputs |= {STUDENT_STATES: states, TEACHER_STATES: tf.stop_gradient(wanted)}
+        return outputs
 
     def _states(self, bert, outputs: Mapping[str, Any], layer: int):
         if self._kind == "hidden":
@@ -192,7 +213,7 @@ class DistilledTask(Task):
         task: of the student.
         features: additional features of the records.
         losses: instead of those of `task`.
-        states: states that the student learns, or None.
+        in_step: teacher that runs in every step, or None.
     """
 
     def __init__(
@@ -200,9 +221,9 @@ class DistilledTask(Task):
         task: Task,
         features: Sequence[FeatureSpec],
         losses: Sequence[Loss],
-        states: StatesOfLayers | None = None,
+        in_step: TeacherInStep | None = None,
     ):
-        self._task, self._states = task, states
+        self._task, self._in_step = task, in_step
         self._added = tuple(features)
         self.name, self.best_metric = task.name, task.best_metric
         self.max_seq_length = task.max_seq_length
@@ -224,14 +245,14 @@ class DistilledTask(Task):
 
     def build_model(self, config: BertConfig, dtype: str | None = None) -> keras.Model:
         model = self._task.build_model(config, dtype=dtype)
-        if self._states is not None:
-            self._states.prepare(model)
+        if self._in_step is not None:
+            self._in_step.prepare(model)
         return model
 
     def training_outputs(self, model: keras.Model, inputs: Tensors) -> Tensors:
-        if self._states is None:
+        if self._in_step is None:
             return super().training_outputs(model, inputs)
-        return self._states.outputs(model, inputs)
+        return self._in_step.outputs(model, inputs)
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         return self._task.eval_outputs(outputs, features)

@@ -38,7 +38,7 @@ class SoftTargets:
     """The outputs of a teacher as features of the records.
 
     Args:
-        features: one or more, of role "id".
+        features: of role "id"; () if the teacher runs in the step.
         weight: name of the feature with the weights of the predictions, [B] or [B, W]. Without such a
             feature each example has weight 1.
         of_teacher: (model outputs, features) -> tensors [B, ...] by the names of `features`.
@@ -118,7 +118,12 @@ def distillation_losses(
     accuracy = hard.accuracy if all_labelled else None
     return (
         replace(hard, name="hard_loss", total=hard_total, weight=hard_weight, accuracy=accuracy),
-        Loss("soft_loss", soft_total, lambda features: tf.reduce_sum(soft.weights(features))),
+        Loss(
+            "soft_loss",
+            soft_total,
+            lambda features: tf.reduce_sum(soft.weights(features)),
+            epsilon=hard.epsilon,
+        ),
     )
 
 
