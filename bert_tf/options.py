@@ -207,6 +207,11 @@ class TrainingOptions(DeviceOptions):
         "run resumes from the checkpoints in --output_dir.",
         default=None,
     )
+    init_layers: str | None = option(
+        "Comma list of the layers of --init_checkpoint to start from, counted from 0, such as 0,2,4 for "
+        "a model of three layers. Default: all.",
+        default=None,
+    )
     init_optimizer: bool = option(
         "Also read the optimizer's moments and the step from --init_checkpoint, the --output_dir of a "
         "run. For a second phase, such as longer sequences, that continues the first one.",
@@ -352,6 +357,12 @@ class TrainingOptions(DeviceOptions):
                 )
         if self.init_optimizer and (self.init_checkpoint or SCHEME).startswith(SCHEME):
             raise ValueError("init_optimizer needs init_checkpoint, the output_dir of a run.")
+        if self.init_layers is not None and (self.init_optimizer or not self.init_checkpoint):
+            raise ValueError(
+                "init_layers chooses layers of init_checkpoint, whose weights alone are read. Give "
+                "init_checkpoint, without init_optimizer."
+            )
+        parse_layers(self.init_layers or "0")
         check_license(self.license)
         parse_frozen(self.freeze or "")
         self._check_learning_rate()
@@ -396,6 +407,22 @@ class TrainingOptions(DeviceOptions):
         ratio = self.train_batch_size / self.lr_batch_size
         ratio = math.sqrt(ratio) if self.lr_batch_scaling == "sqrt" else ratio
         return self.base_learning_rate * ratio
+
+
+def parse_layers(text: str) -> list[int]:
+    """Return the numbers of a comma list of layers.
+
+    Raises:
+        ValueError: a part is not a whole number of 0 or more.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    for part in parts:
+        if not part.isdecimal():
+            raise ValueError(
+                f"init_layers is {text!r}, but {part!r} is not the number of a layer. Give a comma list "
+                "of numbers from 0, such as 0,2,4."
+            )
+    return [int(part) for part in parts]
 
 
 def require_one_of(options: Any, names: Sequence[str]) -> None:

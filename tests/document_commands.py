@@ -44,6 +44,7 @@ SHORTER = {
     "--num_warmup_steps=800": "--num_warmup_steps=1",
     "--train_batch_size=256": "--train_batch_size=8",
     "--vocab_size=30522": "--vocab_size=150 --model_size=tiny",
+    "--init_layers=0,2,4,6,8,10": "--init_layers=0",  # checkpoints of one layer
     "--feature_based": "--feature_based --bilstm_units=8",
     "--layers=-1,-2,-3,-4": "--layers=-1",  # so that checkpoints of one layer will do
     "--examples_per_shard=10000": "--examples_per_shard=2",

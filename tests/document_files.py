@@ -77,6 +77,9 @@ def write_texts(folder: Path) -> None:
     (folder / "pairs.txt").write_text("".join(f"{a}\t{b}\n" for a, b, _ in pairs(5, seed=4)))
     labelled = [("text_a", "text_b", "label"), *pairs(9, seed=4)]
     (folder / "labelled.tsv").write_text("".join("\t".join(map(str, r)) + "\n" for r in labelled))
+    (folder / "more_pairs.tsv").write_text(
+        "".join(f"{a}\t{b}\n" for a, b, _ in [("text_a", "text_b", ""), *pairs(9, seed=6)])
+    )
     articles = [text.replace("\n", " ") for text in documents(40, seed=1).split("\n\n")]
     wiki = "".join(
         f'<doc id="{number}" url="https://x.org/{number}" title="T{number}">\n'

@@ -207,7 +207,7 @@ def make_task(
         **{name: known[name] for name in ("query_prefix", "document_prefix") if name in known},
         **given,
         "loss": loss,
-        "temperature": options.temperature,
+        "scale": options.scale,
         "margin": options.margin,
         "matryoshka_dims": options.widths or known.get("matryoshka_dims", ()),
         "normalize": options.normalize,

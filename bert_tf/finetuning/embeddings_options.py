@@ -55,8 +55,10 @@ class EmbeddingOptions(TextColumnsOptions, ThreeFilesOptions):
         default=None,
         choices=tuple(EMBEDDING_LOSSES),
     )
-    temperature: float = option(
-        "Divisor of the cosines, in the ranking losses and cosent.", default=0.05, above=0
+    scale: float = option(
+        "Factor of the cosines in the ranking losses and cosent: 1 / temperature.",
+        default=20.0,
+        above=0,
     )
     margin: float = option(
         "Margin between cosines, in contrastive and the triplet losses.",
@@ -103,6 +105,8 @@ class EmbeddingOptions(TextColumnsOptions, ThreeFilesOptions):
             raise ValueError("task_name needs data_dir, the folder of its train.tsv.")
         if not self.task_name:
             self.require_files((wanted, file) for _, wanted, file in SPLITS)
+        if self.teacher:
+            raise ValueError("teacher is for programs with labels, not for embeddings. Omit it.")
         if self.pack_sequences:
             raise ValueError(
                 "pack_sequences is for examples of one sequence, but here an example has several. Omit "

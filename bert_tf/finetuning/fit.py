@@ -15,8 +15,13 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import expand_files
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.output_folder import check_foreign_files
-from bert_tf.finetuning.setup import TRAINING_FILE, Setup, check_same_architecture, make_trainer
-from bert_tf.interop.initial import read_checkpoint
+from bert_tf.finetuning.setup import (
+    TRAINING_FILE,
+    Setup,
+    check_same_architecture,
+    make_trainer,
+    read_init_checkpoint,
+)
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import model_files, write_files
 from bert_tf.options import TrainingOptions, check_names
@@ -90,7 +95,7 @@ class Trainer:
         )
         self._num_train_steps = num_train_steps
         devices = self._options.make_strategy()
-        checkpoint = None if init_checkpoint is None else read_checkpoint(init_checkpoint)
+        checkpoint = None if init_checkpoint is None else read_init_checkpoint(self._options)
         self._config = find_config(None, checkpoint) if config is None else config
         check_same_architecture(self._options.output_dir, self._config)
         if tokenizer is None and checkpoint is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from bert_tf.data.parallel import usable_cores
+from bert_tf.finetuning.distillation_options import TeacherOptions
 from bert_tf.options import EncoderFilesOptions, TrainingOptions, option, require_one_of
 
 # Name of the split, flag that needs it, flag of its file.
@@ -20,7 +21,7 @@ _SEQUENCES_PER_WORKER = 100_000  # with fewer, starting a process takes longer t
 
 
 @dataclass(frozen=True, kw_only=True)
-class FineTuningOptions(EncoderFilesOptions, TrainingOptions):
+class FineTuningOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions):
     """Flags of every fine-tuning program."""
 
     actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict")
@@ -50,6 +51,11 @@ class FineTuningOptions(EncoderFilesOptions, TrainingOptions):
         "Folder of records to reuse in other runs on the same data. Default: --output_dir.",
         default=None,
     )
+    unlabelled_file: str | None = option(
+        "File like --train_file without labels, for --teacher. Its examples have only the loss of the "
+        "teacher. Labels in it are ignored.",
+        default=None,
+    )
     num_bilstm_layers: int | None = option(
         "BiLSTM layers between the encoder and the head, as in the paper's ablation; stored in the "
         "bert_config.json of --output_dir. Default: the value in --bert_config_file.",
@@ -63,6 +69,7 @@ class FineTuningOptions(EncoderFilesOptions, TrainingOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_one_of(self, self.actions)
+        self._need("teacher", ["unlabelled_file"])
 
     @property
     def config_changes(self) -> dict[str, Any]:

@@ -16,7 +16,10 @@ from bert_tf.tasks.glue import GLUE_TASKS
 
 # Flag -> names of files that a program writes with it, in addition to those of model_folder.py.
 WRITTEN = {
-    "do_train": ("train.tf_record", TRAINING_FILE, "metrics.jsonl", FACTS_FILE),
+    "do_train": (
+        *("train.tf_record", TRAINING_FILE, "metrics.jsonl", FACTS_FILE),
+        *("train_taught.tf_record", "unlabelled.tf_record", "unlabelled_taught.tf_record"),
+    ),
     "do_eval": (
         *("eval.tf_record", "eval_mismatched.tf_record", "eval_results.txt", "eval_report.txt"),
         *("eval_predictions.txt", "eval_predictions.jsonl", "report.html"),

@@ -180,6 +180,8 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
             splits["dev"] = self.asked.questions
         if options.do_train:
             splits["train"] = read_training_set(options, setup.tokenizer, task.answer_spans)
+            if options.unlabelled_file:
+                splits["unlabelled"] = read_unlabelled(options, setup.tokenizer)
         return task, splits
 
     def metrics_while_training(self, run: SquadRun) -> Callable[[], dict[str, float]] | None:
@@ -231,6 +233,31 @@ def read_training_set(
             "above. Fix them, or give another train_file."
         )
     random.Random(_SHUFFLE_SEED).shuffle(questions)
+    return questions
+
+
+def read_unlabelled(options: SquadOptions, tokenizer: FullTokenizer) -> list[LabeledQuestion]:
+    """Return the questions of --unlabelled_file, whose answers are ignored.
+
+    Raises:
+        ValueError: the file cannot be read, or has only empty passages.
+    """
+    passages, findings = TokenizedPassages(tokenizer), Findings()
+    examples = read_squad(str(options.unlabelled_file))
+    asked_of = [example.passage for example in examples]
+    passages.add(asked_of, _workers_for_passages(asked_of, options))
+    questions: list[LabeledQuestion] = []
+    for example in examples:
+        if passages[example.passage].ids:
+            questions.append((example, passages[example.passage], None))
+        else:
+            findings.add("have an empty passage and are left out", example.qas_id)
+    _log_findings(str(options.unlabelled_file), len(examples), findings, options)
+    if not questions:
+        raise ValueError(
+            f"{options.unlabelled_file}: every `context` is empty, so there is nothing to learn. Fix "
+            "them, or omit unlabelled_file."
+        )
     return questions
 
 

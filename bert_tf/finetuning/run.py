@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from bert_tf.data.record_cache import make_once
 from bert_tf.finetuning import loop
+from bert_tf.finetuning.distillation import Teacher
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
@@ -62,19 +63,29 @@ class Run(Generic[AnyTask, AnyOptions]):
     def records(self, examples: Sequence[Any], name: str, task: ExampleTask | None = None) -> str:
         """Return the path of `<name>.tf_record`. Write it unless it exists.
 
-        It is in the folder, or in `feature_cache_dir` under a name with its key.
-
         Args:
             task: writes the records; default: the task of the run.
         """
-        task, options = task or self.task, self.options
+        task = task or self.task
         key = task.records_key(examples, self.tokenizer)
-        path = self.path(f"{name}.tf_record")
-        if options.feature_cache_dir and self.trainer.is_chief:
-            path = os.path.join(options.feature_cache_dir, f"{name}-{key[:16]}.tf_record")
-        workers = options.workers_for(task.num_sequences(examples))
+        workers = self.options.workers_for(task.num_sequences(examples))
         write = functools.partial(task.write_records, examples, self.tokenizer)
-        make_once(path, key, lambda path: write(path=path, num_workers=workers))
+        return self.make_records(name, key, lambda path: write(path=path, num_workers=workers))
+
+    def make_records(self, name: str, key: str, write: Callable[[str], int]) -> str:
+        """Return the path of `<name>.tf_record`. Write it unless it exists with the same key.
+
+        It is in the folder, or in `feature_cache_dir` under a name with its key.
+
+        Args:
+            key: hash of its content.
+            write: path -> number of records written.
+        """
+        path = self.path(f"{name}.tf_record")
+        if self.options.feature_cache_dir and self.trainer.is_chief:
+            cached = f"{name}-{key[:16]}.tf_record"
+            path = os.path.join(self.options.feature_cache_dir, cached)
+        make_once(path, key, write)
         return path
 
     def outputs(
@@ -123,7 +134,10 @@ class Program(abc.ABC, Generic[AnyTask, AnyOptions]):
 
     @abc.abstractmethod
     def read(self, options: AnyOptions, setup: Setup) -> tuple[AnyTask, Splits]:
-        """Return the task and the splits that the options need, "train" only for training."""
+        """Return the task and the splits that the options need.
+
+        "train" only for training, and "unlabelled" only with `unlabelled_file`.
+        """
 
     def count(self, task: AnyTask, examples: Sequence[Any], setup: Setup) -> int:
         """Return the number of examples or windows that make an epoch."""
@@ -170,8 +184,9 @@ def fine_tune(
     task, splits = program.read(options, setup)
     setup.config.check_sequence_length(task.max_seq_length, task.min_seq_length)
     num_train_steps = num_warmup_steps = 0
+    teacher: Teacher | None = None
     if options.do_train:
-        num_examples = program.count(task, splits["train"], setup)
+        num_examples = sum(program.count(task, splits[name], setup) for name in _trained_on(splits))
         num_train_steps, num_warmup_steps = count_steps(num_examples, options)
     files = _files(setup, task)
     if is_chief(setup.devices):
@@ -181,21 +196,33 @@ def fine_tune(
         known, names = known_task(checkpoint), program.label_names(options)
         checkpoint = align_head(checkpoint, known, task, names, will_train=options.do_train)
         setup = replace(setup, checkpoint=checkpoint)
-    trainer = make_trainer(setup, task, num_train_steps, num_warmup_steps)
+    if options.do_train and options.teacher:
+        all_labelled = "unlabelled" not in splits
+        names = program.label_names(options)
+        teacher = Teacher.for_task(options, setup, task, names, all_labelled)
+    learned = task if teacher is None else teacher.learned
+    trainer = make_trainer(setup, learned, num_train_steps, num_warmup_steps)
     logger.info("%s", loop.describe_model(trainer.model))
     folder = loop.folder_to_write(trainer, options.output_dir)
     run = Run(options, setup, trainer, task, splits, folder)
     if options.do_train:
         write_files(folder, files)
-        path = run.records(splits["train"], "train")
-        shown = f"{len(splits['train'])} {program.examples}"
-        if num_examples != len(splits["train"]):
+        names = _trained_on(splits)
+        if teacher is None:
+            paths = [run.records(splits[name], name) for name in names]
+        else:
+            teacher.check_size(trainer.model)
+            paths = [teacher.records(run, splits[name], name) for name in names]
+            teacher = None  # its weights are freed, unless the student learns its states
+        total = sum(len(splits[name]) for name in names)
+        shown = f"{total} {program.examples}"
+        if num_examples != total:
             shown += f" in {num_examples} windows"
         logger.info("%s, %d steps", shown, num_train_steps)
         loop.train(
             trainer,
-            task,
-            [path],
+            learned,
+            paths,
             options,
             num_train_steps,
             program.metrics_while_training(run),
@@ -203,6 +230,10 @@ def fine_tune(
             folder=folder,
         )
     return program.finish(run)
+
+
+def _trained_on(splits: Splits) -> list[str]:
+    return [name for name in ("train", "unlabelled") if name in splits]
 
 
 def count_steps(num_examples: int, options: FineTuningOptions) -> tuple[int, int]:

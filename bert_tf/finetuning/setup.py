@@ -6,6 +6,7 @@ A run resumes from the checkpoints in `output_dir`. Otherwise it starts with the
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
@@ -20,10 +21,10 @@ from bert_tf.data.files import check_writable, write_text
 from bert_tf.data.sequence_packing import PACKED_FEATURES
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
-from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
+from bert_tf.interop.initial import folder_of, initialize, read_checkpoint, with_layers
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import known_task, read_task
-from bert_tf.options import TrainingOptions
+from bert_tf.options import TrainingOptions, parse_layers
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
@@ -182,6 +183,7 @@ def make_trainer(
         task.losses,
         strategy=devices,
         input_names=(*task.input_names, *PACKED_FEATURES),
+        forward=functools.partial(task.training_outputs, model),
         optimizer=optimizer,
         max_gradient_norm=options.max_gradient_norm,
         gradient_accumulation_steps=options.gradient_accumulation_steps,
@@ -295,8 +297,18 @@ def _noted(options: TrainingOptions) -> dict[str, object]:
 
 def _initial_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint | None:
     """Return `init_checkpoint`, else the newest checkpoint in `output_dir`, else None."""
-    path = options.init_checkpoint or latest_checkpoint(options.output_dir)
+    if options.init_checkpoint:
+        return read_init_checkpoint(options)
+    path = latest_checkpoint(options.output_dir)
     return read_checkpoint(path) if path else None
+
+
+def read_init_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint:
+    """Read `init_checkpoint`, with the layers of `init_layers`."""
+    checkpoint = read_checkpoint(str(options.init_checkpoint))
+    if options.init_layers is None:
+        return checkpoint
+    return with_layers(checkpoint, parse_layers(options.init_layers))
 
 
 def _require_weights(options: TrainingOptions) -> None:

@@ -174,6 +174,7 @@ def run_all(
         report=options.report,
         output_dir=options.output_dir,
         init_checkpoint=None,
+        init_layers=None,
     )
     section = Section(
         f"Best of {len(runs)} runs",

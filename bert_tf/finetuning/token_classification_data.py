@@ -92,6 +92,9 @@ def read_data(
         split: read_conll(file, columns_of(options, split), stated)
         for split, file in find_files(options).items()
     }
+    if options.unlabelled_file and options.do_train:
+        columns = Columns(options.word_column, labelled=False)
+        splits["unlabelled"] = read_conll(options.unlabelled_file, columns, stated)
     scheme, labels = _scheme_and_labels(stated, splits, trained)
     if trained is not None and not options.do_train:
         task = _adjusted(trained, labels, options, max_seq_length, stated)

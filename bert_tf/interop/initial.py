@@ -7,7 +7,7 @@ import difflib
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
+from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
 from bert_tf.interop.hub import SCHEME, local_path
 from bert_tf.interop.huggingface import read_huggingface
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
@@ -138,6 +138,45 @@ def initialize(model, checkpoint: str | os.PathLike | PretrainedCheckpoint) -> L
     for name in report.loaded:
         logger.debug("  %s, *INIT_FROM_CKPT*", name)
     return report
+
+
+def with_layers(checkpoint: PretrainedCheckpoint, layers: Sequence[int]) -> PretrainedCheckpoint:
+    """Return a checkpoint with some of its layers, in the given order and numbered from 0.
+
+    Args:
+        layers: numbers of layers, from 0.
+
+    Raises:
+        ValueError: the checkpoint lacks one of the layers.
+    """
+    prefix = "bert/encoder/layer_"
+    there = sorted(
+        {
+            int(name[len(prefix) :].split("/")[0])
+            for name in checkpoint.arrays
+            if name.startswith(prefix)
+        }
+    )
+    missing = [str(layer) for layer in layers if layer not in there]
+    if missing:
+        raise ValueError(
+            f"init_layers has {', '.join(missing)}, but the layers of {checkpoint.source} are 0 to "
+            f"{len(there) - 1}. The first layer is 0."
+        )
+    sources = {name: name for name in checkpoint.arrays if not name.startswith(prefix)}
+    for number, layer in enumerate(layers):
+        start = f"{prefix}{layer}/"
+        for name in checkpoint.arrays:
+            if name.startswith(start):
+                sources[f"{prefix}{number}/{name.removeprefix(start)}"] = name
+    arrays = LazyArrays(
+        {name: shape_of(checkpoint.arrays, source) for name, source in sources.items()},
+        lambda name: checkpoint.arrays[sources[name]],
+    )
+    config = checkpoint.config
+    if config is not None:
+        config = dataclasses.replace(config, num_hidden_layers=len(layers))
+    return dataclasses.replace(checkpoint, arrays=arrays, config=config)
 
 
 def assign(

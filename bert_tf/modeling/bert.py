@@ -5,8 +5,10 @@ Shapes: B batch, S sequence, H hidden.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -21,6 +23,18 @@ from bert_tf.modeling.heads import gather_positions
 from bert_tf.modeling.inputs import checked_inputs
 from bert_tf.modeling.transformer import TransformerBlock
 from bert_tf.tokenization import FullTokenizer
+
+_SCOPE = threading.local()  # the replicas of a step run in separate threads
+
+
+@contextlib.contextmanager
+def encoder_outputs() -> Iterator[list[dict[str, Any]]]:
+    """Yield a list that receives the outputs of each `BertModel` called inside."""
+    _SCOPE.outputs = []
+    try:
+        yield _SCOPE.outputs
+    finally:
+        _SCOPE.outputs = None
 
 
 class ConfiguredModel(keras.Model):
@@ -245,6 +259,8 @@ class BertModel(ConfiguredModel):
         }
         if self.output_attentions:
             outputs["attention_probs"] = attention_probs
+        if getattr(_SCOPE, "outputs", None) is not None:
+            _SCOPE.outputs.append(outputs)
         return outputs
 
     def get_config(self) -> dict[str, Any]:

@@ -16,6 +16,8 @@ import tensorflow as tf
 from bert_tf.config import ATTENTION_DIRECTIONS, BertConfig
 from bert_tf.data.records import check_records
 from bert_tf.finetuning import loop
+from bert_tf.finetuning.distillation import pretraining_student, warn_of_larger_student
+from bert_tf.finetuning.distillation_options import TeacherOptions
 from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.interop import sidecar
@@ -32,7 +34,7 @@ from bert_tf.programs.pretraining_record_sets import (
     choose_objective,
     read_record_set,
 )
-from bert_tf.tasks.base import MIN_SEQ_LENGTH
+from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
 
@@ -42,7 +44,7 @@ _NUM_WARMUP_STEPS = 10_000  # the reference's default
 
 
 @dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(EncoderFilesOptions, TrainingOptions, MaskingOptions):
+class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, MaskingOptions):
     """The flags of run_pretraining.
 
     Records without masks (`create_pretraining_data --masking=none`) are detected and get new masks in
@@ -150,8 +152,14 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         check_record_sets(files, set_limits(config, task, record_sets[name].is_masked))
     task = tasks["train" if options.do_train else "eval"]
     num_train_steps = options.num_train_steps if options.do_train else 0
-    trainer = make_trainer(setup, task, num_train_steps, _num_warmup_steps(options))
+    learned: Task = task
+    if options.do_train and options.teacher:
+        vocab = find_vocabulary(options, checkpoint)
+        learned, teacher = pretraining_student(options, setup, task, vocab)
+    trainer = make_trainer(setup, learned, num_train_steps, _num_warmup_steps(options))
     logger.info("%s", loop.describe_model(trainer.model))
+    if learned is not task:
+        warn_of_larger_student(trainer.model, teacher)
     folder = loop.folder_to_write(trainer, options.output_dir)
 
     def evaluate_now() -> dict[str, float]:
@@ -168,7 +176,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         write_files(folder, texts)
         results = loop.train(
             trainer,
-            task,
+            learned,
             train_files,
             options,
             options.num_train_steps,

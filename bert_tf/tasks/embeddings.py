@@ -56,7 +56,7 @@ class EmbeddingTask(ExampleTask):
         projection_size: E, of a linear layer on the pooled vector; None for no layer.
         query_prefix: put before anchors and queries, such as "query: ".
         document_prefix: put before all other texts.
-        loss, temperature, margin: see `training.embedding_losses.embedding_loss`.
+        loss, scale, margin: see `training.embedding_losses.embedding_loss`.
         matryoshka_dims: its `widths`.
         best_metric: of the evaluation.
 
@@ -77,7 +77,7 @@ class EmbeddingTask(ExampleTask):
         query_prefix: str = "",
         document_prefix: str = "",
         loss: str = "multiple_negatives_ranking",
-        temperature: float = 0.05,
+        scale: float = 20.0,
         margin: float = 0.5,
         matryoshka_dims: Sequence[int] = (),
         best_metric: str = "eval_spearman",
@@ -85,13 +85,11 @@ class EmbeddingTask(ExampleTask):
         self.max_seq_length, self.num_texts = max_seq_length, num_texts
         self.pooling, self.normalize, self.projection_size = pooling, normalize, projection_size
         self.query_prefix, self.document_prefix = query_prefix, document_prefix
-        self.loss, self.temperature, self.margin = loss, temperature, margin
+        self.loss, self.scale, self.margin = loss, scale, margin
         self.matryoshka_dims = tuple(matryoshka_dims)
         self.best_metric = best_metric
         self.losses = (
-            embedding_loss(
-                loss, temperature=temperature, margin=margin, widths=self.matryoshka_dims
-            ),
+            embedding_loss(loss, scale=scale, margin=margin, widths=self.matryoshka_dims),
         )
         rest: tuple[FeatureSpec, ...] = (
             FeatureSpec("label_ids", dtype="float32", role="id"),
@@ -137,7 +135,7 @@ class EmbeddingTask(ExampleTask):
             "query_prefix": self.query_prefix,
             "document_prefix": self.document_prefix,
             "loss": self.loss,
-            "temperature": self.temperature,
+            "scale": self.scale,
             "margin": self.margin,
             "matryoshka_dims": list(self.matryoshka_dims),
             "best_metric": self.best_metric,

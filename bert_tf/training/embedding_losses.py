@@ -26,12 +26,12 @@ _NEVER = -1e30  # a logit, for float32
 
 
 def embedding_loss(
-    name: str, *, temperature: float = 0.05, margin: float = 0.5, widths: Sequence[int] = ()
+    name: str, *, scale: float = 20.0, margin: float = 0.5, widths: Sequence[int] = ()
 ) -> Loss:
     """Return a loss by its name, one of `EMBEDDING_LOSSES`.
 
     Args:
-        temperature: divides the cosines, in the losses with a softmax.
+        scale: multiplies the cosines in the losses with a softmax: 1 / temperature.
         margin: between cosines, in the losses with a margin.
         widths: also compute the loss of the first `width` numbers of each vector, and add all
             (Matryoshka; Kusupati et al. 2022, arXiv 2205.13147).
@@ -42,7 +42,7 @@ def embedding_loss(
     if name not in EMBEDDING_LOSSES:
         raise ValueError(f"`loss` is {name!r}, but must be one of {', '.join(EMBEDDING_LOSSES)}.")
     rule, settings = EMBEDDING_LOSSES[name]
-    given = {"temperature": temperature, "margin": margin}
+    given = {"scale": scale, "margin": margin}
     compute = functools.partial(rule, **{setting: given[setting] for setting in settings})
 
     def total(outputs: Tensors, features: Tensors):
@@ -61,7 +61,7 @@ def number_of_real(features: Tensors):
     return tf.reduce_sum(tf.cast(features["is_real_example"], tf.float32))
 
 
-def multiple_negatives_ranking(unit, features: Tensors, *, temperature: float):
+def multiple_negatives_ranking(unit, features: Tensors, *, scale: float):
     """Return the cross-entropy of the own positive among all positives and negatives of the batch.
 
     A text of another example is left out if it equals the anchor or its positive, or if its example has
@@ -81,11 +81,11 @@ def multiple_negatives_ranking(unit, features: Tensors, *, temperature: float):
     given = tf.reshape(numbers[:, 2:], [-1])
     is_no_negative = _same(numbers[:, 1], given) | _same(numbers[:, 0], given) | (given == 0)
     left_out = tf.concat([left_out, is_no_negative], 1)
-    logits = tf.where(left_out, _NEVER, logits / temperature)
+    logits = tf.where(left_out, _NEVER, logits * scale)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.range(count), logits=logits)
 
 
-def multiple_negatives_symmetric_ranking(unit, features: Tensors, *, temperature: float):
+def multiple_negatives_symmetric_ranking(unit, features: Tensors, *, scale: float):
     """Return the mean of `multiple_negatives_ranking` in both directions.
 
     The other direction finds the anchor of a positive among the anchors of the batch.
@@ -93,8 +93,8 @@ def multiple_negatives_symmetric_ranking(unit, features: Tensors, *, temperature
     numbers = features["text_numbers"]
     other = {"text_numbers": tf.stack([numbers[:, 1], numbers[:, 0]], 1)}
     swapped = tf.stack([unit[:, 1], unit[:, 0]], 1)
-    forward = multiple_negatives_ranking(unit, features, temperature=temperature)
-    backward = multiple_negatives_ranking(swapped, other, temperature=temperature)
+    forward = multiple_negatives_ranking(unit, features, scale=scale)
+    backward = multiple_negatives_ranking(swapped, other, scale=scale)
     return (forward + backward) / 2.0
 
 
@@ -103,14 +103,14 @@ def cosine_similarity(unit, features: Tensors):
     return (_cosines(unit) - features["label_ids"]) ** 2
 
 
-def cosent(unit, features: Tensors, *, temperature: float):
-    """Return log(1 + sum of exp((c_i - c_j) / temperature)) over the pairs with score i < score j.
+def cosent(unit, features: Tensors, *, scale: float):
+    """Return log(1 + sum of exp(scale * (c_i - c_j))) over the pairs with score i < score j.
 
     Its value is that of the whole batch: it depends on the order of the cosines only.
 
     Source: Su, "CoSENT", kexue.fm/archives/8847, 2022.
     """
-    cosines, scores = _cosines(unit) / temperature, features["label_ids"]
+    cosines, scores = _cosines(unit) * scale, features["label_ids"]
     differences = cosines[:, None] - cosines[None, :]
     is_wrong_order = scores[:, None] < scores[None, :]
     terms = tf.reshape(tf.where(is_wrong_order, differences, _NEVER), [-1])
@@ -167,13 +167,13 @@ def _same(rows, columns):
 
 # Name -> rule, and the settings it has.
 EMBEDDING_LOSSES: dict[str, tuple[Callable, tuple[str, ...]]] = {
-    "multiple_negatives_ranking": (multiple_negatives_ranking, ("temperature",)),
+    "multiple_negatives_ranking": (multiple_negatives_ranking, ("scale",)),
     "multiple_negatives_symmetric_ranking": (
         multiple_negatives_symmetric_ranking,
-        ("temperature",),
+        ("scale",),
     ),
     "cosine_similarity": (cosine_similarity, ()),
-    "cosent": (cosent, ("temperature",)),
+    "cosent": (cosent, ("scale",)),
     "contrastive": (contrastive, ("margin",)),
     "triplet": (triplet, ("margin",)),
     "batch_all_triplet": (batch_all_triplet, ("margin",)),

@@ -158,6 +158,8 @@ def regression_loss() -> Loss:
 def span_loss() -> Loss:
     """Return the mean of (cross-entropy of the start + cross-entropy of the end) / 2.
 
+    With the feature `is_real_example`, only real examples count.
+
     Padding cannot be an answer. In the reference it competes with the tokens, so the loss depends on
     the amount of padding.
 
@@ -172,9 +174,17 @@ def span_loss() -> Loss:
             )
             for name in ("start", "end")
         )
-        return tf.reduce_sum((start + end) / 2.0)
+        losses = (start + end) / 2.0
+        if "is_real_example" in features:
+            losses *= _is_real(features)
+        return tf.reduce_sum(losses)
 
-    return Loss("loss", total, weight=lambda features: _batch_size(features["start_positions"]))
+    def weight(features: Tensors):
+        if "is_real_example" in features:
+            return tf.reduce_sum(_is_real(features))
+        return _batch_size(features["start_positions"])
+
+    return Loss("loss", total, weight)
 
 
 def without_padding(logits, input_mask):

@@ -11,6 +11,7 @@ the rule is that of `keras.optimizers.LossScaleOptimizer`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -35,7 +36,8 @@ class TrainingStep:
     """The training step of one replica; call `take` within `strategy.run`.
 
     Args:
-        model, losses, input_names, max_gradient_norm, gradient_accumulation_steps: see `BatchTrainer`.
+        model, losses, input_names, forward, max_gradient_norm, gradient_accumulation_steps: see
+            `BatchTrainer`.
         optimizer: built.
         seed: of dropout.
         jit_compile: one of `COMPILATIONS`. "true": forward and backward are one XLA function.
@@ -49,6 +51,7 @@ class TrainingStep:
         strategy: tf.distribute.Strategy,
         *,
         input_names: Sequence[str],
+        forward: Callable[[Tensors], Tensors] | None = None,
         max_gradient_norm: float,
         gradient_accumulation_steps: int,
         seed: int,
@@ -68,6 +71,7 @@ class TrainingStep:
         self._optimizer = optimizer
         self._strategy = strategy
         self._input_names = tuple(input_names)
+        self._forward = forward or functools.partial(model, training=True)
         self._max_norm = max_gradient_norm
         self._parts = gradient_accumulation_steps
         self._seed = seed % 2**32
@@ -168,7 +172,7 @@ class TrainingStep:
 
         def forward(inputs, seed):
             with dropout_seed(seed), fused_parts(self._fused):
-                outputs = self._model(inputs, training=True)
+                outputs = self._forward(inputs)
             return {name: outputs[name] for name in loss.whole_batch}
 
         if self._whole:
@@ -231,7 +235,7 @@ class TrainingStep:
     def _differentiate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
         inputs = {name: features[name] for name in self._input_names if name in features}
         with tf.GradientTape() as tape, dropout_seed(seed), fused_parts(self._fused):
-            outputs = self._model(inputs, training=True)
+            outputs = self._forward(inputs)
             terms = self._terms(outputs, features, weights)
             objective = tf.add_n([terms[loss.name] for loss in self._losses])
         gradients, used = self._backward(tape, objective, tf.ones(()))

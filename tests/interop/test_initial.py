@@ -16,7 +16,7 @@ from tiny_checkpoints import (
 )
 
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
-from bert_tf.interop.initial import assign, initialize, read_checkpoint
+from bert_tf.interop.initial import assign, initialize, read_checkpoint, with_layers
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import (
     BertForMultipleChoice,
@@ -26,6 +26,7 @@ from bert_tf.modeling.models import (
     BertForTokenClassification,
 )
 from bert_tf.training.checkpoints import save_checkpoint, training_variables
+from reference import numpy_bert
 
 ENCODER = arrays_of()
 EXACT = dataclasses.replace(CONFIG, hidden_act="gelu_erf")
@@ -327,6 +328,25 @@ def test_model_may_be_the_first_layers_of_the_checkpoint():
     assert report.notes == ("The model has only the first 1 of the checkpoint's 2 layers.",)
     assert all("layer_1/" in name for name in report.unexpected)
     assert len(report.unexpected) == 16
+
+
+def test_layers_of_a_checkpoint_are_chosen_and_numbered_anew():
+    config = dataclasses.replace(CONFIG, num_hidden_layers=12)
+    arrays = numpy_bert.random_variables(config, seed=3, heads=("classifier",), num_labels=2)
+    chosen = with_layers(checkpoint_of(arrays, config), [11, 0, 1])
+    assert chosen.config == dataclasses.replace(config, num_hidden_layers=3)
+    expected = {name: value for name, value in arrays.items() if "/layer_" not in name}
+    for number, layer in enumerate((11, 0, 1)):
+        start = f"bert/encoder/layer_{layer}/"
+        for name in (name for name in arrays if name.startswith(start)):
+            expected[name.replace(f"layer_{layer}/", f"layer_{number}/")] = arrays[name]
+    assert_same(chosen.arrays, expected)
+
+
+def test_layers_that_a_checkpoint_lacks_are_an_error():
+    message = "init_layers has 2, 7, but the layers of the fake are 0 to 1. The first layer is 0."
+    with pytest.raises(ValueError, match=message):
+        with_layers(checkpoint_of(ENCODER), [0, 2, 7])
 
 
 # ---- Real checkpoints, where there are any -------------------------------------------------------

@@ -1,0 +1,370 @@
+"""The teacher of a run: its checks, its outputs in the records, and the task of the student's training.
+
+The logits are computed once. `train_taught.tf_record` contains the records of `train.tf_record` with
+them, and is reused as other records are (data/record_cache.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.example_bytes import encode_columns
+from bert_tf.data.features import FeatureSpec
+from bert_tf.data.records import RecordWriter, count_records, read_records
+from bert_tf.finetuning import loop
+from bert_tf.finetuning.distillation_options import TeacherOptions
+from bert_tf.finetuning.options import FineTuningOptions
+from bert_tf.finetuning.setup import Setup
+from bert_tf.model_folder import TrainedModel, load_model
+from bert_tf.modeling.models import BertForPreTraining
+from bert_tf.prediction.exported import is_exported
+from bert_tf.prediction.saved_models import is_saved_model
+from bert_tf.tasks.base import ExampleTask
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.distillation import (
+    MASKED_WORDS,
+    DistilledTask,
+    TeacherInStep,
+    TeacherTask,
+    aligned,
+    masked_words,
+    soft_targets,
+)
+from bert_tf.tasks.of_checkpoint import are_unnamed, label_order
+from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.distillation import IS_LABELLED, distillation_losses, states_loss
+from bert_tf.training.losses import Loss
+from bert_tf.training.strategy import is_multi_worker
+
+if TYPE_CHECKING:
+    from bert_tf.finetuning.run import Run
+
+logger = logging.getLogger(__name__)
+
+_CHUNK = 1000  # records that are encoded at once
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A trained model, and what a student learns from it.
+
+    Args:
+        trained: model and tokenizer.
+        order: the teacher's output for each label of the student; None for outputs without labels.
+        reads_same: True if the teacher reads the records of the student.
+        learned: task of the student's training.
+    """
+
+    trained: TrainedModel
+    order: Sequence[int] | None
+    reads_same: bool
+    learned: DistilledTask
+
+    @classmethod
+    def for_task(
+        cls,
+        options: FineTuningOptions,
+        setup: Setup,
+        task: ExampleTask,
+        other_names: Sequence[str] = (),
+        all_labelled: bool = True,
+    ) -> Teacher:
+        """Load the teacher, and check that a model for `task` can learn from it.
+
+        Args:
+            other_names: second names of the labels of `task`, in their order.
+            all_labelled: False if some training examples have no label.
+
+        Raises:
+            ValueError: the teacher is for another type of task or for other labels, or has another
+                tokenizer where the student learns tokens.
+        """
+        trained = _load(str(options.teacher), options.policy, setup.devices)
+        _check_same_kind(trained, task)
+        same = _same_tokenizer(trained.tokenizer, setup.tokenizer)
+        if same:
+            trained.model.config.check_sequence_length(task.max_seq_length)
+        elif task.name == "question_answering" or options.teacher_states != "none":
+            raise ValueError(
+                f"{trained.source} has another vocabulary or case than the model, but the model learns "
+                "from it token by token. Use a teacher with the same tokenizer"
+                + ("." if task.name == "question_answering" else ", or teacher_states=none.")
+            )
+        targets = soft_targets(task)
+        losses = distillation_losses(
+            task.losses[0], targets, options.temperature, options.hard_labels, all_labelled
+        )
+        features = [*targets.features]
+        if not all_labelled:
+            features.append(FeatureSpec(IS_LABELLED, role="id"))
+        in_step, states_losses = _in_step(options, trained, setup)
+        learned = DistilledTask(task, features, (*losses, *states_losses), in_step)
+        return cls(trained, _order_of_labels(trained, task, other_names), same, learned)
+
+    def check_size(self, student: keras.Model) -> None:
+        """Warn if the student has more parameters than the teacher."""
+        warn_of_larger_student(student, self.trained)
+
+    def records(self, run: Run, examples: Sequence[Any], name: str) -> str:
+        """Return the path of `<name>_taught.tf_record`. Write it unless it exists.
+
+        Args:
+            name: "train" or "unlabelled".
+        """
+        source = run.records(examples, name)
+        about = [run.task.records_key(examples, run.tokenizer), self._key(run), name]
+        key = hashlib.sha256(json.dumps(about).encode()).hexdigest()
+
+        def write(path: str) -> int:
+            columns = dict(self._outputs(run, examples, source))
+            if IS_LABELLED in (spec.name for spec in self.learned.features):
+                is_labelled = np.full(count_records([source]), name == "train", np.int32)
+                columns[IS_LABELLED] = is_labelled
+            return add_columns(source, columns, self.learned.record_features, path)
+
+        return run.make_records(f"{name}_taught", key, write)
+
+    def _key(self, run: Run) -> str:
+        """Return a hash of everything that the logits depend on, except the examples."""
+        trained = self.trained
+        about = [trained.model.config.to_dict(), list(trained.tokenizer.vocab), self.order]
+        about += [trained.tokenizer.do_lower_case, run.options.policy, self._task(run).arguments()]
+        found = hashlib.sha256(json.dumps(about).encode())
+        for variable in trained.model.weights:
+            found.update(variable.path.encode())
+            found.update(np.asarray(variable).tobytes())
+        return found.hexdigest()
+
+    def _task(self, run: Run) -> ExampleTask:
+        """Return the task that makes the teacher's records."""
+        if self.reads_same:
+            return run.task
+        positions = self.trained.model.config.max_position_embeddings
+        longest = max(self.trained.max_seq_length, run.task.max_seq_length)
+        changed = {"max_seq_length": min(longest, positions)}
+        return type(run.task)(**{**run.task.arguments(), **changed})
+
+    def _outputs(self, run: Run, examples: Sequence[Any], source: str) -> Mapping[str, np.ndarray]:
+        """Return the teacher's outputs for the records in `source`, by feature."""
+        makes_records = self._task(run)
+        task = TeacherTask(makes_records)
+        devices = run.trainer.strategy
+        if is_multi_worker(devices):  # each worker computes all outputs, for its own file
+            devices = tf.distribute.get_strategy()
+        runner = BatchTrainer(
+            self.trained.model, (), strategy=devices, input_names=task.input_names
+        )
+        batch_size = run.options.train_batch_size
+        logger.info("***** Running the teacher, %s *****", self.trained.source)
+        with tempfile.TemporaryDirectory() as folder:
+            if not self.reads_same:
+                path = os.path.join(folder, "teacher.tf_record")
+                workers = run.options.workers_for(makes_records.num_sequences(examples))
+                makes_records.write_records(examples, self.trained.tokenizer, path, workers)
+                source, of_student = path, _columns(run.task, source)
+            kept = loop.run_model(
+                runner, task, [source], batch_size, "teacher", lengths=run.options.lengths
+            )
+        names = [spec.name for spec in task.targets.features]
+        if self.order is not None:
+            kept |= {name: kept[name][..., list(self.order)] for name in names}
+        if self.reads_same:
+            return {name: kept[name] for name in names}
+        return {name: aligned(makes_records, kept, of_student) for name in names}
+
+
+def pretraining_student(
+    options: TeacherOptions,
+    setup: Setup,
+    task: PretrainingTask,
+    vocab: Sequence[str] | None,
+) -> tuple[DistilledTask, TrainedModel]:
+    """Return the task of a student of pre-training, and its teacher, which runs in every step.
+
+    The student learns the distributions of masked words, unless `hard_labels` is 1, and the states of
+    `teacher_states`. Other losses stay as they are.
+
+    Args:
+        vocab: WordPieces of the records, None if unknown.
+
+    Raises:
+        ValueError: the teacher has no masked-LM head, or another vocabulary than the records.
+    """
+    trained = _load(str(options.teacher), setup.options.policy, setup.devices)
+    there = list(trained.tokenizer.vocab)
+    if there != list(vocab or there) or trained.model.config.vocab_size != setup.config.vocab_size:
+        raise ValueError(
+            f"The teacher {trained.source} has another vocabulary than the records or the model. Use a "
+            "teacher of the same vocabulary."
+        )
+    trained.model.config.check_sequence_length(task.max_seq_length)
+    learns_words = options.hard_labels < 1
+    if learns_words and not isinstance(trained.model, BertForPreTraining):
+        raise ValueError(
+            f"The teacher {trained.source} has no masked-LM head. Use a pre-trained model, or learn "
+            "only its states: hard_labels=1 with teacher_states."
+        )
+    hard, *others = task.losses
+    in_step, losses = _in_step(options, trained, setup, MASKED_WORDS if learns_words else "")
+    if learns_words:
+        words = masked_words()
+        losses += distillation_losses(hard, words, options.temperature, options.hard_labels)
+    else:
+        losses += (hard,)
+    return DistilledTask(task, (), (*losses, *others), in_step), trained
+
+
+def warn_of_larger_student(student: keras.Model, trained: TrainedModel) -> None:
+    """Warn if a student has more parameters than its teacher."""
+    ours, theirs = (loop.num_parameters(model) for model in (student, trained.model))
+    if ours > theirs:
+        logger.warning(
+            "The model has %s parameters, but %s, its teacher, only %s. Distillation is for models "
+            "that are smaller than their teacher.",
+            f"{ours:,}",
+            trained.source,
+            f"{theirs:,}",
+        )
+
+
+def _load(path: str, policy: str, devices: tf.distribute.Strategy) -> TrainedModel:
+    if is_saved_model(path) or is_exported(path):
+        raise ValueError(
+            f"The teacher {path} is an export, which gives no logits of tokens and no states. Name the "
+            "folder that was exported."
+        )
+    with devices.scope():
+        return load_model(path, dtype=policy)
+
+
+def _columns(task: ExampleTask, path: str) -> dict[str, np.ndarray]:
+    """Return the features of all records that are no inputs of the model, in their order."""
+    specs = [spec for spec in task.features if spec.role != "input"]
+    batches = read_records(
+        [path], specs, batch_size=_CHUNK, shuffle=False, repeat=False, drop_remainder=False
+    )
+    parts = list(batches.as_numpy_iterator())
+    return {spec.name: np.concatenate([part[spec.name] for part in parts]) for spec in specs}
+
+
+def add_columns(
+    source: str, columns: Mapping[str, np.ndarray], specs: Sequence[FeatureSpec], path: str
+) -> int:
+    """Write the records of a file with additional features, and return their number.
+
+    Two serialized messages, one after the other, are the message with the fields of both.
+
+    Args:
+        columns: name -> array [N, ...].
+        specs: all features of the new records.
+    """
+    with RecordWriter(path, specs) as writer:
+        records = tf.data.TFRecordDataset(source).batch(_CHUNK).as_numpy_iterator()
+        for batch in records:
+            rows = slice(writer.count, writer.count + len(batch))
+            added = encode_columns({name: values[rows] for name, values in columns.items()})
+            for record, more in zip(batch, added, strict=True):
+                writer.write_serialized(record + more)
+    return writer.count
+
+
+def _check_same_kind(trained: TrainedModel, task: ExampleTask) -> None:
+    """Raise ValueError if the teacher is not for this type of task and of input."""
+    found, remedy = trained.task, "Use a teacher that was trained for this task."
+    if found is None or found.name != task.name:
+        kind = "no task" if found is None else found.name
+        reason = f" {trained.unused_head}" if trained.unused_head else ""
+        raise ValueError(
+            f"The teacher {trained.source} is for {kind}, but the model is for {task.name}.{reason} "
+            f"{remedy}"
+        )
+    for source, each in ((f"The teacher {trained.source}", found), ("The model", task)):
+        if getattr(each, "crf", None) is not None:
+            raise ValueError(
+                f"{source} has a CRF, whose scores are no probabilities of single words. Distil models "
+                "without crf."
+            )
+    if not (isinstance(found, ClassificationTask) and isinstance(task, ClassificationTask)):
+        return
+    theirs, ours = (each.kind.name for each in (found, task))
+    if theirs != ours:
+        raise ValueError(
+            f"The teacher {trained.source} is for problem_type={theirs}, but the model for {ours}. "
+            f"{remedy}"
+        )
+    if None not in (found.is_pair, task.is_pair) and found.is_pair != task.is_pair:
+        inputs = ("single sentences", "pairs of sentences")
+        raise ValueError(
+            f"The teacher {trained.source} is for {inputs[found.is_pair]}, but the data are "
+            f"{inputs[task.is_pair]}. {remedy}"
+        )
+
+
+def _order_of_labels(
+    trained: TrainedModel, task: ExampleTask, other_names: Sequence[str]
+) -> Sequence[int] | None:
+    """Return the teacher's output for each label of `task`, or None without labels."""
+    theirs, ours = (getattr(each, "labels", ()) for each in (trained.task, task))
+    if not ours:  # a regression, answers or choices
+        return None
+    order = label_order(theirs, ours, other_names)
+    if order is None:
+        raise ValueError(
+            f"The teacher {trained.source} has the {len(theirs)} labels {', '.join(theirs)}, but the "
+            f"data have {len(ours)}: {', '.join(ours)}. Use a teacher with the labels of the data, or "
+            "correct the names in its task.json (Hugging Face: `id2label` in config.json)."
+        )
+    if are_unnamed(theirs) and not are_unnamed(ours):
+        logger.warning(
+            "The teacher %s does not name its labels (%s). They are assumed to be %s, in this order.",
+            trained.source,
+            ", ".join(theirs),
+            ", ".join(ours),
+        )
+    return order
+
+
+def _same_tokenizer(theirs: FullTokenizer, ours: FullTokenizer) -> bool:
+    return theirs.vocab == ours.vocab and theirs.do_lower_case == ours.do_lower_case
+
+
+def _in_step(
+    options: TeacherOptions, trained: TrainedModel, setup: Setup, logits: str = ""
+) -> tuple[TeacherInStep | None, tuple[Loss, ...]]:
+    """Return the teacher that runs in every step, if any, and the loss of its states.
+
+    Args:
+        logits: output of the teacher that the student learns, or "".
+    """
+    kind, config = options.teacher_states, trained.model.config
+    if kind == "none":
+        return (TeacherInStep(trained.model, kind, logits=logits) if logits else None), ()
+    layer = options.teacher_layer
+    layer = config.num_hidden_layers - 1 if layer is None else layer
+    if layer >= config.num_hidden_layers:
+        raise ValueError(
+            f"teacher_layer is {layer}, but the layers of {trained.source} are 0 to "
+            f"{config.num_hidden_layers - 1}."
+        )
+    heads = options.relation_heads or setup.config.num_attention_heads
+    for whose, size in (("teacher", config.hidden_size), ("model", setup.config.hidden_size)):
+        if kind == "relations" and size % heads:
+            raise ValueError(
+                f"relation_heads is {heads}, but must divide the hidden size of the {whose}, {size}. "
+                "Give a common divisor of both hidden sizes."
+            )
+    loss = states_loss(kind, options.states_weight, heads)
+    return TeacherInStep(trained.model, kind, layer, logits), (loss,)

@@ -1,0 +1,65 @@
+"""The flags of distillation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from bert_tf.options import Options, option
+
+STATES = ("none", "hidden", "relations")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherOptions(Options):
+    """Flags of every program that can train with a teacher."""
+
+    teacher: str | None = option(
+        "Trained model whose outputs the model learns: the --output_dir of a run, or any folder or "
+        "checkpoint that bert_tf.load opens with its weights.",
+        default=None,
+    )
+    temperature: float = option(
+        "Divisor of the logits of --teacher and of the model, before the softmax. Higher values give "
+        "the smaller probabilities more influence.",
+        default=2.0,
+        above=0,
+    )
+    hard_labels: float = option(
+        "Share of the labels in the loss, 0 to 1; the rest is for the logits of --teacher.",
+        default=0.5,
+        between=(0, 1),
+    )
+    teacher_states: str = option(
+        "States of --teacher that the last layer of the model also learns. hidden: its hidden states. "
+        "relations: its relations between queries, between keys and between values, as in MiniLMv2. "
+        "They are computed in every step, because they are too large to store: for relations 3 * "
+        "hidden size numbers per token.",
+        default="none",
+        choices=STATES,
+    )
+    teacher_layer: int | None = option(
+        "Layer of --teacher for --teacher_states, from 0. Default: the last.", default=None, min=0
+    )
+    relation_heads: int | None = option(
+        "Heads of --teacher_states=relations. Must divide both hidden sizes. Default: the number of "
+        "attention heads of the model.",
+        default=None,
+        min=1,
+    )
+    states_weight: float = option("Factor of the loss of --teacher_states.", default=1.0, above=0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        of_states = ("teacher_layer", "relation_heads", "states_weight")
+        self._need("teacher", ("temperature", "hard_labels", "teacher_states", *of_states))
+        self._need("teacher_states", of_states)
+
+    def _need(self, needed: str, names: Sequence[str]) -> None:
+        """Raise ValueError if one of the options is set, but the needed one has its default."""
+        default = {each.name: each.default for each in fields(self)}
+        if getattr(self, needed) != default[needed]:
+            return
+        for name in names:
+            if (value := getattr(self, name)) != default[name]:
+                raise ValueError(f"{name}={value} has no effect without `{needed}`. Give {needed}.")

@@ -1,0 +1,182 @@
+"""Losses of distillation: a student learns the outputs of a teacher.
+
+    hard_loss = share * loss of the labels
+    soft_loss = (1 - share) * T^2 * KL(softmax(teacher / T) || softmax(student / T))
+    states_loss = weight * distance of the hidden states, or of the attention relations
+
+T is the temperature. Its square keeps the gradients of both terms in proportion. An example without a
+label has no hard loss and the whole soft loss.
+
+Shapes: B batch, S sequence, H hidden, L labels, W words, R relation heads.
+
+Sources: Hinton et al. 2015, arXiv 1503.02531 (logits); Jiao et al. 2020, arXiv 1909.10351 (hidden
+states); Wang et al. 2021, arXiv 2012.15828 (relations).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tensorflow as tf
+
+from bert_tf.data.features import FeatureSpec
+from bert_tf.training.losses import Loss
+
+Tensors = Mapping[str, Any]
+
+# Feature of records that may have no label; 1 = has a label.
+IS_LABELLED = "is_labelled"
+# Outputs of a training step with states of both models.
+STUDENT_STATES, TEACHER_STATES = "student_states", "teacher_states"
+
+
+@dataclass(frozen=True)
+class SoftTargets:
+    """The outputs of a teacher as features of the records.
+
+    Args:
+        features: of role "id"; () if the teacher runs in the step.
+        weight: name of the feature with the weights of the predictions, [B] or [B, W]. Without such a
+            feature each example has weight 1.
+        of_teacher: (model outputs, features) -> tensors [B, ...] by the names of `features`.
+        losses: (model outputs, features, temperature) -> float32 [B] or [B, W].
+    """
+
+    features: Sequence[FeatureSpec]
+    weight: str
+    of_teacher: Callable[[Tensors, Tensors], Tensors]
+    losses: Callable[[Tensors, Tensors, float], tf.Tensor]
+
+    def weights(self, features: Tensors) -> tf.Tensor:
+        """Return the weights of the predictions, float32."""
+        if self.weight in features:
+            return tf.cast(features[self.weight], tf.float32)
+        return tf.ones(tf.shape(features["input_ids"])[:1])
+
+
+def divergence(teacher, student, temperature: float = 1.0):
+    """Return T^2 KL(softmax(teacher / T) || softmax(student / T)) over the last axis, in float32.
+
+    >>> divergence(tf.constant([[0.0, 1.0]]), tf.constant([[0.0, 1.0]]), 2.0).numpy()
+    array([0.], dtype=float32)
+    """
+    teacher, student = (
+        tf.nn.log_softmax(tf.cast(logits, tf.float32) / temperature)
+        for logits in (teacher, student)
+    )
+    return temperature**2 * tf.reduce_sum(tf.exp(teacher) * (teacher - student), axis=-1)
+
+
+def binary_divergence(teacher, student, temperature: float = 1.0):
+    """Return T^2 times the binary cross-entropy to sigmoid(teacher / T), averaged over the labels."""
+    teacher, student = (tf.cast(logits, tf.float32) / temperature for logits in (teacher, student))
+    terms = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.sigmoid(teacher), logits=student)
+    return temperature**2 * tf.reduce_mean(terms, axis=-1)
+
+
+def distillation_losses(
+    hard: Loss, soft: SoftTargets, temperature: float, hard_labels: float, all_labelled: bool = True
+) -> tuple[Loss, Loss]:
+    """Return the terms "hard_loss" and "soft_loss". Their sum is a mean over the global batch.
+
+    Args:
+        hard: loss of the labels.
+        hard_labels: share of `hard`, 0 to 1.
+        all_labelled: False if the records have `IS_LABELLED`.
+    """
+
+    def labelled(features: Tensors) -> tf.Tensor:
+        """1 for predictions with a label, [B] or [B, W]."""
+        is_labelled = tf.cast(features[IS_LABELLED], tf.float32)
+        return is_labelled if soft.weights(features).shape.rank == 1 else is_labelled[:, None]
+
+    def of_labelled(features: Tensors) -> dict[str, tf.Tensor]:
+        return {**features, soft.weight: soft.weights(features) * labelled(features)}
+
+    def hard_total(outputs: Tensors, features: Tensors):
+        found = hard.total(outputs, features if all_labelled else of_labelled(features))
+        loss, hits = found if hard.accuracy else (found, None)
+        return (
+            (hard_labels * loss, hits) if all_labelled and hits is not None else hard_labels * loss
+        )
+
+    def hard_weight(features: Tensors):
+        if all_labelled:
+            return hard.weight(features)
+        others = soft.weights(features) * (1.0 - labelled(features))
+        return hard.weight(of_labelled(features)) + tf.reduce_sum(others)
+
+    def soft_total(outputs: Tensors, features: Tensors):
+        shares = 1.0 - hard_labels * (1.0 if all_labelled else labelled(features))
+        losses = soft.losses(outputs, features, temperature)
+        return tf.reduce_sum(soft.weights(features) * shares * losses)
+
+    # Among unlabelled examples the accuracy would be of no meaning.
+    accuracy = hard.accuracy if all_labelled else None
+    return (
+        replace(hard, name="hard_loss", total=hard_total, weight=hard_weight, accuracy=accuracy),
+        Loss(
+            "soft_loss",
+            soft_total,
+            lambda features: tf.reduce_sum(soft.weights(features)),
+            epsilon=hard.epsilon,
+        ),
+    )
+
+
+def states_loss(kind: str, weight: float, relation_heads: int = 1) -> Loss:
+    """Return the distance of the teacher's and the student's states, averaged over the real tokens.
+
+    Args:
+        kind: "hidden" for the squared error of hidden states, averaged over H. "relations" for the
+            divergence of the relations of queries, of keys and of values, summed over the three.
+        weight: factor of the loss.
+        relation_heads: R.
+    """
+
+    def total(outputs: Tensors, features: Tensors):
+        mask = token_mask(features)
+        student, teacher = (
+            tf.cast(outputs[name], tf.float32) for name in (STUDENT_STATES, TEACHER_STATES)
+        )
+        if kind == "hidden":
+            losses = tf.reduce_mean((student - teacher) ** 2, axis=-1)
+        else:
+            losses = relation_losses(teacher, student, mask, relation_heads)
+        return weight * tf.reduce_sum(mask * losses)
+
+    return Loss("states_loss", total, lambda features: tf.reduce_sum(token_mask(features)))
+
+
+def relation_losses(teacher, student, mask, num_heads: int):
+    """Return the divergence of the relations of each token, float32 [B, S].
+
+    A relation is softmax(X X^T / sqrt(size)) of one head of X, the queries, keys or values.
+
+    Args:
+        teacher, student: queries, keys and values, float32 [B, S, 3, H]. H may differ.
+        mask: 1 = real token, 0 = padding, float32 [B, S].
+        num_heads: R; must divide both H.
+    """
+    bias = (1.0 - mask[:, None, None, None, :]) * -1e9
+
+    def scores(states):
+        batch, length, _, size = tf.unstack(tf.shape(states))
+        parts = tf.reshape(states, [batch, length, 3, num_heads, size // num_heads])
+        parts = tf.transpose(parts, [0, 2, 3, 1, 4])  # [B, 3, R, S, H / R]
+        return (
+            tf.matmul(parts, parts, transpose_b=True) / math.sqrt(states.shape[-1] / num_heads)
+            + bias
+        )
+
+    losses = divergence(scores(teacher), scores(student))  # [B, 3, R, S]
+    return tf.reduce_sum(tf.reduce_mean(losses, axis=2), axis=1)
+
+
+def token_mask(features: Tensors) -> tf.Tensor:
+    """Return `input_mask` as float32 [B, S]; the choices of multiple choice are separate rows."""
+    mask = features["input_mask"]
+    return tf.cast(tf.reshape(mask, [-1, tf.shape(mask)[-1]]), tf.float32)

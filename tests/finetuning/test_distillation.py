@@ -1,0 +1,549 @@
+"""Runs with a teacher: its logits in the records, what the student learns, and bad teachers."""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_runs import (
+    Interruption,
+    assert_bit_equal,
+    checkpoint_arrays,
+    classifier_options,
+    interrupt_at,
+    moods,
+    read_results,
+    sentence_options,
+    write_table,
+)
+from tiny_squad import squad_options, write_squad
+from tiny_words_and_choices import (
+    conll,
+    ner_training,
+    questions,
+    swag_options,
+    write_json_lines,
+)
+
+from bert_tf import load
+from bert_tf.data.records import read_records
+from bert_tf.finetuning.classification import Classification, run_classifier
+from bert_tf.finetuning.distillation import Teacher, add_columns
+from bert_tf.finetuning.multiple_choice import MultipleChoice, run_swag
+from bert_tf.finetuning.question_answering import QuestionAnswering, run_squad
+from bert_tf.finetuning.run import Run, fine_tune
+from bert_tf.finetuning.setup import Setup
+from bert_tf.finetuning.token_classification import TokenClassification, run_ner
+from bert_tf.model_folder import load_model, model_files, read_task, write_files
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.tasks.distillation import DistilledTask, soft_targets
+from bert_tf.training.checkpoints import latest_checkpoint, save_checkpoint, training_variables
+from bert_tf.training.distillation import IS_LABELLED
+from bert_tf.training.strategy import mirrored_strategy
+
+
+@pytest.fixture
+def student(sentence_model, mood_tables, tmp_path):
+    """Options of a student with the teacher's second layer, with changes."""
+
+    def options(name="student", **changes):
+        values = {
+            "teacher": str(sentence_model),
+            "init_layers": "1",
+            "do_eval": False,
+            "do_predict": False,
+            "eval_file": None,
+            "predict_file": None,
+            "num_train_epochs": 2.0,
+        }
+        return sentence_options(
+            sentence_model, mood_tables, tmp_path / name, **{**values, **changes}
+        )
+
+    return options
+
+
+def weights(folder):
+    """The variables of the newest checkpoint."""
+    return checkpoint_arrays(latest_checkpoint(str(folder)))
+
+
+def teacher_and_run(options, program=None):
+    """What `fine_tune` makes before the training, without a student's model."""
+    program = program or Classification()
+    setup = Setup.for_task(options, program.task_type, default_length=program.default_length)
+    task, splits = program.read(options, setup)
+    teacher = Teacher.for_task(options, setup, task, all_labelled="unlabelled" not in splits)
+    trainer = SimpleNamespace(strategy=setup.devices, is_chief=True)
+    return teacher, Run(options, setup, trainer, task, splits, options.output_dir)
+
+
+def taught(options, program=None):
+    """Name of a split -> the features of its records, in their order."""
+    teacher, run = teacher_and_run(options, program)
+    found = {}
+    for name in ("train", "unlabelled"):
+        if name in run.splits:
+            files = [teacher.records(run, run.splits[name], name)]
+            batches = read_records(
+                files,
+                teacher.learned.record_features,
+                batch_size=500,
+                shuffle=False,
+                repeat=False,
+                drop_remainder=False,
+            )
+            (found[name],) = batches.as_numpy_iterator()
+    return found
+
+
+def logits_of(folder, features):
+    """The outputs of a model for records, without bert_tf's loops."""
+    model = load_model(str(folder)).model
+    inputs = {name: features[name] for name in ("input_ids", "input_mask", "segment_ids")}
+    return {name: value.numpy() for name, value in model(inputs, training=False).items()}
+
+
+def other_vocabulary(folder, copy):
+    """The same model with its WordPieces, and so the rows of its table, in reverse order."""
+    trained = load_model(str(folder))
+    table = trained.model.bert.embeddings.word_embeddings
+    vocab = list(trained.tokenizer.vocab)
+    table.assign(np.concatenate([np.asarray(table)[: len(vocab)][::-1], table[len(vocab) :]]))
+    copy.mkdir()
+    write_files(str(copy), model_files(trained.model.config, trained.task, vocab[::-1], True))
+    save_checkpoint(str(copy), training_variables(trained.model, None), step=1)
+    return copy
+
+
+# ---- records and results -------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_student_is_trained_evaluated_loaded_and_exported_as_any_model(
+    student, mood_tables, tmp_path
+):
+    evaluated = {"do_eval": True, "eval_file": mood_tables.dev, "num_train_epochs": 10.0}
+    run_classifier(student(**evaluated))
+    folder = tmp_path / "student"
+    assert json.loads((folder / "bert_config.json").read_text())["num_hidden_layers"] == 1
+    assert read_results(folder)["eval_accuracy"] > 0.9
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    last = json.loads(lines[-1])
+    assert last["loss"] == pytest.approx(last["hard_loss"] + last["soft_loss"], rel=1e-5)
+    (answer,) = load(folder).predict(["the happy cat in the barn"])
+    assert answer["label"] == "good"
+    export_saved_model(ExportOptions(model_dir=str(folder), export_dir=str(tmp_path / "export")))
+    (served,) = load(tmp_path / "export").predict(["the happy cat in the barn"])
+    assert served["probabilities"] == pytest.approx(answer["probabilities"], rel=1e-4)
+
+
+def test_the_records_contain_the_logits_of_the_teacher(student, sentence_model):
+    features = taught(student())["train"]
+    expected = logits_of(sentence_model, features)["logits"]
+    assert features["teacher_logits"].shape == (90, 2)
+    np.testing.assert_allclose(features["teacher_logits"], expected, atol=1e-5)
+
+
+def test_the_logits_are_computed_once_for_a_teacher_and_its_examples(student, tmp_path, caplog):
+    cache = {"feature_cache_dir": str(tmp_path / "cache")}
+    other = {"precision": "mixed_bfloat16"}
+    counts = []
+    for name, changes in (("a", {}), ("b", {"temperature": 3.0, "seed": 1}), ("c", other)):
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            taught(student(name, **cache, **changes))
+        counts.append(caplog.text.count("Running the teacher"))
+    assert counts == [1, 0, 1]
+
+
+def test_columns_are_added_to_records_without_a_change_of_the_others(
+    student, sentence_model, tmp_path
+):
+    source, task = f"{sentence_model}/train.tf_record", read_task(str(sentence_model))
+    logits = np.arange(180, dtype=np.float32).reshape(90, 2)
+    (spec,) = soft_targets(task).features
+    learned = DistilledTask(task, [spec], task.losses)
+    path = str(tmp_path / "taught.tf_record")
+    assert add_columns(source, {spec.name: logits}, learned.record_features, path) == 90
+    before, after = (
+        [tf.train.Example.FromString(r.numpy()) for r in tf.data.TFRecordDataset(file)]
+        for file in (source, path)
+    )
+    for number, (old, new) in enumerate(zip(before, after, strict=True)):
+        added = new.features.feature.pop(spec.name)
+        assert list(added.float_list.value) == [2 * number, 2 * number + 1]
+        assert old == new
+
+
+# ---- other types of task -------------------------------------------------------------------------
+
+
+def test_unlabelled_texts_have_the_logits_of_the_teacher(student, sentence_model, tmp_path):
+    file = tmp_path / "more.tsv"
+    write_table(file, [(text, "unknown") for text, _ in moods(40, seed=9)])
+    found = taught(student(unlabelled_file=str(file)))
+    for name, size in (("train", 90), ("unlabelled", 40)):
+        features = found[name]
+        assert features[IS_LABELLED].tolist() == [int(name == "train")] * size
+        expected = logits_of(sentence_model, features)["logits"]
+        np.testing.assert_allclose(features["teacher_logits"], expected, atol=1e-5)
+
+
+def test_words_have_the_logits_of_the_teacher(ner_model, conll_folder, tmp_path):
+    more = tmp_path / "more.txt"
+    more.write_text(conll(8, seed=9).replace("B-A", "?"))
+    options = ner_training(
+        ner_model, conll_folder, tmp_path, teacher=str(ner_model), unlabelled_file=str(more)
+    )
+    for name, features in taught(options, TokenClassification()).items():
+        assert (features[IS_LABELLED] == (name == "train")).all()
+        logits = logits_of(ner_model, features)["logits"]
+        expected = np.take_along_axis(logits, features["word_positions"][..., None], axis=1)
+        real = features["label_weights"] > 0
+        assert real.sum() > 40
+        np.testing.assert_allclose(features["teacher_logits"][real], expected[real], atol=1e-5)
+
+
+def test_windows_have_the_logits_of_the_teacher(squad_model, squad_sets, tmp_path, caplog):
+    more = write_squad(tmp_path / "more.json", 12, seed=9, labeled=False)
+    values = json.loads(Path(more).read_text())
+    values["data"].append({"paragraphs": [{"context": " ", "qas": [{"id": "e", "question": "?"}]}]})
+    Path(more).write_text(json.dumps(values))
+    options = squad_options(
+        tmp_path,
+        init_checkpoint=str(squad_model),
+        teacher=str(squad_model),
+        do_train=True,
+        train_file=str(squad_sets / "train.json"),
+        unlabelled_file=more,
+    )
+    found = taught(options, QuestionAnswering())
+    assert "of 13 questions, 1 questions have an empty passage and are left out: e" in caplog.text
+    for features in found.values():
+        real, expected = features["input_mask"] > 0, logits_of(squad_model, features)
+        for name in ("start_logits", "end_logits"):
+            logits = features[f"teacher_{name}"]
+            np.testing.assert_allclose(logits[real], expected[name][real], atol=1e-5)
+            assert (logits[~real] < -1e29).all()
+
+
+def test_choices_have_the_logits_of_the_teacher(swag_model, choice_files, tmp_path):
+    rows = questions(9, seed=8)
+    for row in rows:
+        del row["label"]
+    options = swag_options(
+        tmp_path,
+        init_checkpoint=str(swag_model),
+        teacher=str(swag_model),
+        do_train=True,
+        unlabelled_file=write_json_lines(tmp_path / "more.jsonl", rows),
+        **choice_files,
+    )
+    for features in taught(options, MultipleChoice()).values():
+        expected = logits_of(swag_model, features)["logits"]
+        real = features["choice_mask"] > 0
+        np.testing.assert_allclose(features["teacher_logits"][real], expected[real], atol=1e-5)
+
+
+# ---- whole runs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_student_resumes_exactly_with_states_and_texts_without_labels(
+    student, tmp_path, monkeypatch
+):
+    more = write_table(tmp_path / "more.tsv", [(text, "") for text, _ in moods(40, seed=9)])
+    changes = {"teacher_states": "relations", "unlabelled_file": more}
+    changes |= {"save_checkpoints_steps": 4, "num_train_epochs": 1.0}  # of 130 examples
+    run_classifier(student("whole", **changes))
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 6)
+        with pytest.raises(Interruption):
+            run_classifier(student("parts", **changes))
+    run_classifier(student("parts", **changes))
+    assert_bit_equal(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
+
+
+@pytest.mark.slow
+def test_packed_rows_on_two_replicas_give_the_same_losses(squad_model, squad_sets, tmp_path):
+    config = json.loads((squad_model / "bert_config.json").read_text())
+    config |= {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "num_hidden_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    options = squad_options(
+        tmp_path / "one",
+        bert_config_file=f"{tmp_path}/config.json",
+        init_checkpoint=str(squad_model),
+        teacher=str(squad_model),
+        teacher_states="relations",
+        do_train=True,
+        train_file=str(squad_sets / "train.json"),
+        train_batch_size=160,  # the whole set, so that the order does not matter
+        num_train_epochs=1.0,
+    )
+    fine_tune(QuestionAnswering(), options)
+    packed = dataclasses.replace(options, output_dir=f"{tmp_path}/two", pack_sequences=True)
+    fine_tune(QuestionAnswering(), packed, mirrored_strategy(("CPU:0", "CPU:1")))
+    one, two = (
+        json.loads((tmp_path / name / "metrics.jsonl").read_text()) for name in ("one", "two")
+    )
+    for name in ("loss", "hard_loss", "soft_loss", "states_loss", "gradient_norm"):
+        assert two[name] == pytest.approx(one[name], rel=1e-4), name
+
+
+@pytest.mark.slow
+def test_a_narrower_student_learns_hidden_states_through_a_layer_of_the_training(
+    student, toy_text, tmp_path
+):
+    config = json.loads((toy_text / "bert_config.json").read_text())
+    config |= {"hidden_size": 8, "num_hidden_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    run_classifier(
+        student(
+            bert_config_file=f"{tmp_path}/config.json",
+            init_layers=None,
+            init_checkpoint=None,
+            vocab_file=f"{toy_text}/vocab.txt",
+            teacher_states="hidden",
+            teacher_layer=0,
+            num_train_epochs=6.0,
+        )
+    )
+    assert weights(tmp_path / "student")["distillation/kernel"].shape == (8, 16)
+    lines = (tmp_path / "student" / "metrics.jsonl").read_text().splitlines()
+    values = [json.loads(line)["states_loss"] for line in lines]
+    assert values[-1] < 0.5 * values[0]
+    assert load(tmp_path / "student").predict(["the sad owl"])[0]["label"] in ("bad", "good")
+
+
+@pytest.mark.slow
+def test_choices_learn_states(swag_model, choice_files, tmp_path):
+    options = swag_options(
+        tmp_path,
+        init_checkpoint=str(swag_model),
+        init_layers="0",
+        teacher=str(swag_model),
+        teacher_states="hidden",
+        do_train=True,
+        num_train_epochs=4.0,
+        **choice_files,
+    )
+    run_swag(options)
+    values = [
+        json.loads(line)["states_loss"]
+        for line in (tmp_path / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert values[-1] < 0.5 * values[0]
+
+
+@pytest.mark.slow
+def test_words_learn_from_a_teacher(ner_model, conll_folder, tmp_path):
+    options = ner_training(
+        ner_model,
+        conll_folder,
+        tmp_path,
+        teacher=str(ner_model),
+        init_layers="0",
+        do_eval=True,
+        num_train_epochs=4.0,
+    )
+    assert run_ner(options)["eval_f1"] > 0.5
+
+
+@pytest.mark.slow
+def test_answers_learn_from_a_teacher(squad_model, squad_sets, tmp_path):
+    options = squad_options(
+        tmp_path,
+        init_checkpoint=str(squad_model),
+        init_layers="1",
+        teacher=str(squad_model),
+        hard_labels=0.0,
+        do_train=True,
+        do_predict=True,
+        train_file=str(squad_sets / "train.json"),
+        predict_file=str(squad_sets / "dev.json"),
+        num_train_epochs=6.0,
+    )
+    assert run_squad(options)["f1"] > 30
+
+
+# ---- teachers with other files -------------------------------------------------------------------
+
+
+def test_a_teacher_with_another_vocabulary_gives_the_same_logits(student, sentence_model, tmp_path):
+    teacher = str(other_vocabulary(sentence_model, tmp_path / "teacher"))
+    expected = taught(student())["train"]["teacher_logits"]
+    whole = taught(student("whole", teacher=teacher))["train"]
+    np.testing.assert_allclose(whole["teacher_logits"], expected, atol=1e-5)
+    # The teacher's own length has room for whole texts. Each window of the student gets their logits.
+    windows = {"doc_stride": 2, "max_seq_length": 6}
+    parts = taught(student("windows", teacher=teacher, **windows))["train"]
+    numbers = parts["example_numbers"]
+    assert len(numbers) > 90
+    np.testing.assert_allclose(parts["teacher_logits"], expected[numbers], atol=1e-5)
+
+
+def test_a_tagger_with_another_vocabulary_gives_the_logits_of_the_same_words(
+    ner_model, conll_folder, tmp_path
+):
+    other = other_vocabulary(ner_model, tmp_path / "teacher")
+    same, found = (
+        taught(
+            ner_training(ner_model, conll_folder, tmp_path / folder.name, teacher=str(folder)),
+            TokenClassification(),
+        )["train"]
+        for folder in (ner_model, other)
+    )
+    real = same["label_weights"] > 0
+    expected = same["teacher_logits"][real]
+    np.testing.assert_allclose(found["teacher_logits"][real], expected, atol=1e-5)
+    assert (found["teacher_logits"][~real] == 0).all()
+
+
+def with_task(folder, copy, **changes):
+    """The same model with other values in task.json."""
+    shutil.copytree(folder, copy)
+    task = json.loads((copy / "task.json").read_text())
+    (copy / "task.json").write_text(json.dumps(task | changes))
+    return str(copy)
+
+
+def test_the_labels_of_a_teacher_may_have_another_order(student, sentence_model, tmp_path):
+    assert read_task(str(sentence_model)).labels == ("bad", "good")
+    teacher = with_task(sentence_model, tmp_path / "teacher", labels=["GOOD", "BAD"])
+    features = taught(student(teacher=teacher))["train"]
+    expected = logits_of(sentence_model, features)["logits"][:, ::-1]
+    np.testing.assert_allclose(features["teacher_logits"], expected, atol=1e-5)
+
+
+# ---- bad input -----------------------------------------------------------------------------------
+
+
+def test_a_teacher_with_other_names_of_labels_is_an_error(student, sentence_model, tmp_path):
+    teacher = with_task(sentence_model, tmp_path / "teacher", labels=["happy", "sad"])
+    message = "has the 2 labels happy, sad, but the data have 2: bad, good"
+    with pytest.raises(ValueError, match=message):
+        teacher_and_run(student(teacher=teacher))
+
+
+def test_a_teacher_with_another_number_of_labels_is_an_error(student, sentence_model, tmp_path):
+    text = Path(student().train_file).read_text().replace("bad", "fair", 3)
+    (tmp_path / "three.tsv").write_text(text)
+    message = "has the 2 labels bad, good, but the data have 3: bad, fair, good"
+    with pytest.raises(ValueError, match=message):
+        teacher_and_run(student(train_file=str(tmp_path / "three.tsv")))
+
+
+def test_labels_without_names_are_assumed_to_have_the_order_of_the_data(
+    student, sentence_model, tmp_path, caplog
+):
+    teacher = with_task(sentence_model, tmp_path / "teacher", labels=["LABEL_0", "LABEL_1"])
+    teacher_and_run(student(teacher=teacher))
+    assert "does not name its labels (LABEL_0, LABEL_1)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("ner_model", "is for token_classification, but the model is for classification"),
+        ("pretrained", "is for pretraining, but the model is for classification"),
+        ("pair_model", "is for pairs of sentences, but the data are single sentences"),
+    ],
+)
+def test_a_teacher_of_another_type_of_task_is_an_error(student, request, model, message):
+    with pytest.raises(ValueError, match=message):
+        teacher_and_run(student(teacher=str(request.getfixturevalue(model))))
+
+
+def test_a_teacher_of_another_problem_type_is_an_error(student, sentence_model, tmp_path):
+    changed = {"problem_type": "multi_label", "metric_names": ["f1_micro"]}
+    teacher = with_task(sentence_model, tmp_path / "teacher", **changed)
+    message = "problem_type=multi_label, but the model for single_label"
+    with pytest.raises(ValueError, match=message):
+        teacher_and_run(student(teacher=teacher))
+
+
+def test_an_export_is_no_teacher(student, tmp_path):
+    (tmp_path / "saved_model.pb").touch()
+    with pytest.raises(ValueError, match=r"is an export.* Name the folder that was exported"):
+        teacher_and_run(student(teacher=str(tmp_path)))
+
+
+def test_states_need_the_same_tokenizer_and_fitting_numbers(student, sentence_model, tmp_path):
+    teacher = str(other_vocabulary(sentence_model, tmp_path / "teacher"))
+    for changes, message in (
+        (
+            {"teacher_states": "hidden", "teacher": teacher},
+            r"another vocabulary or case .* or teacher_states=none",
+        ),
+        (
+            {"teacher_states": "hidden", "teacher_layer": 2},
+            r"teacher_layer is 2, but the layers of .* are 0 to 1",
+        ),
+        (
+            {"teacher_states": "relations", "relation_heads": 3},
+            r"relation_heads is 3, but must divide .* teacher, 16",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            teacher_and_run(student(**changes))
+
+
+def test_answers_need_the_same_tokenizer(squad_model, squad_sets, tmp_path):
+    options = squad_options(
+        tmp_path / "student",
+        init_checkpoint=str(squad_model),
+        teacher=str(other_vocabulary(squad_model, tmp_path / "teacher")),
+        do_train=True,
+        train_file=str(squad_sets / "train.json"),
+    )
+    with pytest.raises(ValueError, match="learns from it token by token"):
+        teacher_and_run(options, QuestionAnswering())
+
+
+def test_a_student_larger_than_its_teacher_is_a_warning(student, caplog):
+    teacher, run = teacher_and_run(student())
+    teacher.check_size(run.task.build_model(run.setup.config))
+    assert "larger" not in caplog.text and "smaller" not in caplog.text
+    wide = dataclasses.replace(run.setup.config, hidden_size=32)
+    teacher.check_size(run.task.build_model(wide))
+    assert "Distillation is for models that are smaller than their teacher." in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"temperature": 3.0},
+        {"hard_labels": 0.1},
+        {"teacher_states": "hidden"},
+        {"unlabelled_file": "more.tsv"},
+    ],
+)
+def test_flags_without_their_teacher_are_errors(tmp_path, changes):
+    files = {"train_file": "train.tsv", "do_train": True}
+    with pytest.raises(ValueError, match="has no effect without `teacher`"):
+        classifier_options(tmp_path, **files, **changes)
+
+
+def test_flags_without_states_are_errors(student):
+    for changes in ({"teacher_layer": 1}, {"relation_heads": 2}, {"states_weight": 2.0}):
+        with pytest.raises(ValueError, match="no effect without `teacher_states`"):
+            student(**changes)
+
+
+def test_unlabelled_pairs_are_no_sentences(pair_model, mrpc_folder, tmp_path):
+    options = classifier_options(
+        tmp_path / "student",
+        task_name="mrpc",
+        data_dir=str(mrpc_folder),
+        init_checkpoint=str(pair_model),
+        teacher=str(pair_model),
+        unlabelled_file=write_table(tmp_path / "more.tsv", moods(3, seed=1)),
+        do_train=True,
+    )
+    with pytest.raises(ValueError, match="which are pairs of sentences: give text_b_column"):
+        teacher_and_run(options)

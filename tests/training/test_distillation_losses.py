@@ -1,0 +1,255 @@
+"""Losses of distillation: Keras' Distiller, NumPy and values by hand; parts add up to the whole."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.distillation import soft_targets
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.training.distillation import (
+    IS_LABELLED,
+    STUDENT_STATES,
+    TEACHER_STATES,
+    distillation_losses,
+    divergence,
+    relation_losses,
+    states_loss,
+)
+
+RNG = np.random.default_rng(3)
+
+
+def normal(*shape):
+    return RNG.normal(size=shape).astype("float32")
+
+
+def task_of(problem_type="single_label", **kwargs):
+    labels = () if problem_type == "regression" else ("bad", "fair", "good")
+    return ClassificationTask(labels, 7, problem_type=problem_type, **kwargs)
+
+
+def mean(losses, outputs, features):
+    """The sum of the terms of one batch, each divided by its weight, as the trainer takes it."""
+    outputs, features = (
+        {name: tf.constant(value) for name, value in part.items()} for part in (outputs, features)
+    )
+    found = 0.0
+    for loss in losses:
+        total = loss.total(outputs, features)
+        total = total[0] if loss.accuracy else total
+        found += float(total / loss.weight(features))
+    return found
+
+
+def losses_of(task, temperature=1.0, hard_labels=0.0, **kwargs):
+    return distillation_losses(
+        task.losses[0], soft_targets(task), temperature, hard_labels, **kwargs
+    )
+
+
+def batch(size=5, **features):
+    """Features of a classification with three labels."""
+    return {
+        "label_ids": RNG.integers(3, size=size).astype("int32"),
+        "is_real_example": np.ones(size, np.int32),
+        "teacher_logits": normal(size, 3),
+        **features,
+    }
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+@pytest.mark.parametrize("hard_labels", [0.0, 0.3, 1.0])
+def test_the_loss_is_that_of_keras_distiller(temperature, hard_labels):
+    features, student = batch(), 2 * normal(5, 3)
+    both = keras.Input((6,))  # "models" that give their half of the input
+    # The name "kl_divergence", its default, means a function of Keras that is not given a softmax.
+    kl_divergence = keras.losses.KLDivergence()
+    distiller = keras.distillation.Distiller(
+        keras.Model(both, both[:, :3]),
+        keras.Model(both, both[:, 3:]),
+        keras.distillation.LogitsDistillation(temperature, loss=kl_divergence),
+        student_loss_weight=hard_labels,
+    )
+    distiller.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x = np.concatenate([features["teacher_logits"], student], axis=1)
+    expected = distiller.compute_loss(x, features["label_ids"], tf.constant(student))
+    found = mean(losses_of(task_of(), temperature, hard_labels), {"logits": student}, features)
+    assert found == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_a_student_with_the_logits_of_the_teacher_up_to_a_constant_has_no_soft_loss():
+    features = batch()
+    outputs = {"logits": features["teacher_logits"] + 7}
+    assert mean(losses_of(task_of(), 4.0), outputs, features) == pytest.approx(0, abs=1e-6)
+
+
+def test_the_gradient_is_the_temperature_times_the_difference_of_the_probabilities():
+    def softmax(x):
+        return np.exp(x) / np.exp(x).sum(axis=-1, keepdims=True)
+
+    teacher, student = normal(4, 3), tf.Variable(normal(4, 3))
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(divergence(teacher, student, 5.0))
+    expected = 5 * (softmax(student.numpy() / 5) - softmax(teacher / 5))
+    np.testing.assert_allclose(tape.gradient(loss, student), expected, atol=1e-5)
+
+
+def test_several_labels_have_the_binary_cross_entropy_to_the_probabilities_of_the_teacher():
+    features, student = batch(label_ids=np.zeros((5, 3), np.float32)), normal(5, 3)
+    wanted = tf.sigmoid(features["teacher_logits"] / 2)
+    expected = 4 * keras.losses.BinaryCrossentropy(from_logits=True)(wanted, student / 2)
+    found = mean(losses_of(task_of("multi_label"), 2.0), {"logits": student}, features)
+    assert found == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_a_regression_has_the_squared_error_to_the_number_of_the_teacher_at_any_temperature():
+    features = batch(2, label_ids=np.float32([0, 0]), teacher_logits=np.float32([[1.0], [2.0]]))
+    losses = losses_of(task_of("regression"), temperature=9.0)
+    assert mean(losses, {"logits": np.float32([[4.0], [2.5]])}, features) == (9 + 0.25) / 2
+
+
+@pytest.mark.parametrize("weights", [None, (1.0, 2.0, 5.0)])
+def test_an_example_without_a_label_has_the_whole_soft_loss_and_no_hard_loss(weights):
+    task = task_of(class_weights=weights)
+    features, outputs = batch(3), {"logits": normal(3, 3)}
+    features["label_ids"][2] = 0
+    features |= {IS_LABELLED: np.int32([1, 1, 0])}
+    hard = tf.nn.sparse_softmax_cross_entropy_with_logits(features["label_ids"], **outputs)
+    soft = divergence(features["teacher_logits"], outputs["logits"], 2.0)
+    of_labels = np.ones(3) if weights is None else np.take(weights, features["label_ids"])
+    of_labels[2] = 1  # counts as one example, whatever the weight of label 0
+    expected = 0.4 * np.dot(of_labels[:2], hard[:2]) / of_labels.sum()
+    expected += (0.6 * (soft[0] + soft[1]) + soft[2]) / 3
+    losses = losses_of(task, 2.0, 0.4, all_labelled=False)
+    assert mean(losses, outputs, features) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_parts_of_a_batch_add_up_to_the_whole():
+    features, outputs = batch(), {"logits": normal(5, 3)}
+    features |= {IS_LABELLED: np.int32([1, 0, 1, 1, 0])}
+    features["is_real_example"][3] = 0
+    for loss in losses_of(task_of(), 2.0, 0.5, all_labelled=False):
+        sums = np.zeros(2)
+        for rows in (slice(0, 2), slice(2, 5)):
+            part = [
+                {name: tf.constant(value[rows]) for name, value in each.items()}
+                for each in (outputs, features)
+            ]
+            sums += [float(loss.total(*part)), float(loss.weight(part[1]))]
+        assert sums[0] / sums[1] == pytest.approx(mean([loss], outputs, features), rel=1e-6)
+
+
+def test_the_accuracy_of_the_labels_is_that_without_a_teacher():
+    features, outputs = batch(), {"logits": normal(5, 3)}
+    tensors = [{n: tf.constant(v) for n, v in each.items()} for each in (outputs, features)]
+    hard, _ = losses_of(task_of(), 2.0, 0.25)
+    (loss, hits), (expected, right) = (each.total(*tensors) for each in (hard, task_of().losses[0]))
+    assert (float(loss), float(hits)) == (0.25 * float(expected), float(right))
+    assert hard.accuracy == "accuracy"
+
+
+# ---- other types of task -------------------------------------------------------------------------
+
+
+def test_words_that_a_window_does_not_predict_have_no_loss():
+    task = TokenClassificationTask(("O", "B-A", "I-A"), 6)
+    weights = np.float32([[1, 1, 0, 0], [1, 0, 0, 0]])
+    features = {
+        "word_positions": np.int32([[1, 3, 0, 0], [2, 0, 0, 0]]),
+        "label_ids": np.zeros((2, 4), np.int32),
+        "label_weights": weights,
+        "teacher_logits": normal(2, 4, 3),
+        IS_LABELLED: np.int32([1, 0]),
+    }
+    logits = normal(2, 6, 3)
+    words = np.stack([logits[0, 1], logits[0, 3], logits[1, 2]])
+    soft = divergence(features["teacher_logits"][weights > 0], words, 2.0)
+    hard = tf.nn.sparse_softmax_cross_entropy_with_logits([0, 0], words[:2])
+    expected = (0.5 * sum(soft[:2]) + soft[2] + 0.5 * sum(hard)) / 3
+    losses = losses_of(task, 2.0, 0.5, all_labelled=False)
+    assert mean(losses, {"logits": logits}, features) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_padding_choices_have_no_loss():
+    task = MultipleChoiceTask(3, 6)
+    features = batch(2, choice_mask=np.int32([[1, 1, 0], [1, 1, 1]]))
+    features["teacher_logits"][0, 2] = -1e9  # as `eval_outputs` gives it
+    features["label_ids"][:] = 0
+    logits = normal(2, 3)
+    first = divergence(features["teacher_logits"][:1, :2], logits[:1, :2], 3.0)
+    second = divergence(features["teacher_logits"][1:], logits[1:], 3.0)
+    found = mean(losses_of(task, 3.0), {"logits": logits}, features)
+    assert found == pytest.approx((float(first[0]) + float(second[0])) / 2, rel=1e-5)
+
+
+def test_an_answer_learns_start_and_end_without_padding_in_a_trimmed_batch():
+    task = QuestionAnsweringTask(9, doc_stride=2, max_query_length=2)
+    mask = np.int32([[1, 1, 1, 0], [1, 1, 1, 1]])
+    whole = np.full((2, 9), -1e30, np.float32)  # padding, as `eval_outputs` gives it
+    teacher = {name: np.where(mask, normal(2, 4), -1e30) for name in ("start", "end")}
+    outputs = {f"{name}_logits": normal(2, 4) for name in teacher}
+    features = {
+        "input_ids": mask,
+        "input_mask": mask,
+        "start_positions": np.int32([0, 0]),
+        "end_positions": np.int32([0, 0]),
+        IS_LABELLED: np.int32([0, 1]),
+    }
+    soft, hard = np.zeros(2), np.zeros(2)
+    for name, logits in teacher.items():
+        features[f"teacher_{name}_logits"] = whole.copy()
+        features[f"teacher_{name}_logits"][:, :4] = logits
+        for row, length in enumerate((3, 4)):
+            student = outputs[f"{name}_logits"][row, :length]
+            soft[row] += divergence(np.float32(logits[row, :length]), student, 2.0) / 2
+            hard[row] += tf.nn.sparse_softmax_cross_entropy_with_logits(0, student) / 2
+    losses = losses_of(task, 2.0, 0.25, all_labelled=False)
+    expected = (soft[0] + 0.75 * soft[1] + 0.25 * hard[1]) / 2
+    assert mean(losses, outputs, features) == pytest.approx(expected, rel=1e-5)
+
+
+# ---- states --------------------------------------------------------------------------------------
+
+
+def relations_by_hand(teacher, student, mask, heads):
+    """Formula (3) of MiniLMv2 with loops, averaged over heads and summed over Q, K, V; [B, S]."""
+    found = np.zeros(mask.shape)
+    for row, kind, head in np.ndindex(len(mask), 3, heads):
+        real = mask[row] > 0
+        rows = []
+        for states in (teacher, student):
+            size = states.shape[-1] // heads
+            x = states[row, real, kind, head * size : (head + 1) * size].astype(np.float64)
+            scores = np.exp(x @ x.T / np.sqrt(size))
+            rows.append(scores / scores.sum(axis=-1, keepdims=True))
+        found[row, real] += np.sum(rows[0] * np.log(rows[0] / rows[1]), axis=-1) / heads
+    return found
+
+
+def test_relations_are_those_of_minilm_for_models_of_different_width():
+    mask = np.float32([[1, 1, 1, 1], [1, 1, 0, 0]])
+    teacher, student = normal(2, 4, 3, 12), normal(2, 4, 3, 6)
+    found = relation_losses(teacher, student, mask, num_heads=2) * mask
+    np.testing.assert_allclose(found, relations_by_hand(teacher, student, mask, 2), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["hidden", "relations"])
+def test_the_loss_of_states_is_a_mean_over_real_tokens(kind):
+    mask = np.int32([[1, 1, 1], [1, 0, 0]])
+    shape = (2, 3, 8) if kind == "hidden" else (2, 3, 3, 8)
+    teacher, student = normal(*shape), normal(*shape)
+    states = {STUDENT_STATES: student, TEACHER_STATES: teacher}
+    found = mean([states_loss(kind, 0.5, 4)], states, {"input_mask": mask})
+    if kind == "hidden":
+        real = mask > 0
+        distill = keras.distillation.FeatureDistillation("mse")
+        expected = 0.5 * float(distill.compute_loss(teacher[real], student[real]))
+    else:
+        expected = 0.5 * relations_by_hand(teacher, student, mask, 4).sum() / 4
+    assert found == pytest.approx(expected, rel=1e-4)
+    states[STUDENT_STATES] = teacher
+    assert mean([states_loss(kind, 0.5, 4)], states, {"input_mask": mask}) == pytest.approx(0)
