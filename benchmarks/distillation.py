@@ -89,7 +89,7 @@ def runs(
 ) -> Iterator[tuple[tuple[str, int], float]]:
     """Make the runs of a task and a student that are missing; yield (kind, seed) -> metric."""
     teacher = teacher_of(args, task)
-    yield ("teacher", 0), metric(task, teacher)
+    yield ("teacher", 0), metric(task, evaluated(args, task, teacher))
     flags = {**STUDENTS[student], "num_train_epochs": EPOCHS[task]}
     if student == "L2":
         flags |= new_model(args, args.output_dir / "L2")
@@ -111,6 +111,15 @@ def teacher_of(args: argparse.Namespace, task: str) -> Path:
     folder = Path(given.get(task, args.output_dir / task / "teacher"))
     if task not in given:
         train(args, task, folder, {**TEACHER, "init_checkpoint": init_checkpoint(args), "seed": 1})
+    return folder
+
+
+def evaluated(args: argparse.Namespace, task: str, teacher: Path) -> Path:
+    """Return a folder with the results of a teacher; evaluate it if it has none."""
+    if (teacher / "eval_results.txt").exists():
+        return teacher
+    folder = args.output_dir / task / "teacher-evaluated"
+    train(args, task, folder, {"do_train": "false", "init_checkpoint": teacher})
     return folder
 
 

@@ -125,12 +125,13 @@ class Teacher:
             name: "train" or "unlabelled".
         """
         source = run.records(examples, name)
-        about = [run.task.records_key(examples, run.tokenizer), self._key(run), name]
+        names = [spec.name for spec in self.learned.record_features]
+        about = [run.task.records_key(examples, run.tokenizer), self._key(run), name, names]
         key = hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
         def write(path: str) -> int:
             columns = dict(self._outputs(run, examples, source))
-            if IS_LABELLED in (spec.name for spec in self.learned.features):
+            if IS_LABELLED in names:
                 is_labelled = np.full(count_records([source]), name == "train", np.int32)
                 columns[IS_LABELLED] = is_labelled
             return add_columns(source, columns, self.learned.record_features, path)

@@ -54,6 +54,12 @@ class TeacherOptions(Options):
         of_states = ("teacher_layer", "relation_heads", "states_weight")
         self._need("teacher", ("temperature", "hard_labels", "teacher_states", *of_states))
         self._need("teacher_states", of_states)
+        learns = self.hard_labels < 1 or self.teacher_states != "none"
+        if not (learns or getattr(self, "unlabelled_file", None)):
+            raise ValueError(
+                "hard_labels is 1, so nothing is learned from the teacher. Lower hard_labels, or give "
+                "teacher_states."
+            )
 
     def _need(self, needed: str, names: Sequence[str]) -> None:
         """Raise ValueError if one of the options is set, but the needed one has its default."""

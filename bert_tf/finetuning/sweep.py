@@ -51,6 +51,8 @@ _GRID_FIELDS = {
     "weight_decay_rate": float,
     "layer_lr_decay": float,
     "max_seq_length": int,
+    "temperature": float,
+    "hard_labels": float,
 }
 # Flags that may differ between two commands on the same runs.
 _SWEEP_ONLY = (

@@ -26,6 +26,8 @@ from bert_tf.interop.sidecar import stated_lower_case
 # Optimizer state that belongs to no variable. `global_step` becomes the step.
 _TRAINING_STATE = frozenset(
     {"global_step", "beta1_power", "beta2_power", "loss_scale/value", "loss_scale/good_steps"}
+    # of a student that learned hidden states (tasks/distillation.py)
+    | {"distillation/kernel", "distillation/bias"}
 )
 _AVERAGE = "/ExponentialMovingAverage"
 _SLOTS = ("/adam_m", "/adam_v", _AVERAGE)
@@ -34,7 +36,7 @@ _OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
-    """Read a name-based TensorFlow checkpoint, without optimizer slots and `global_step`.
+    """Read a name-based TensorFlow checkpoint, without variables that only the training uses.
 
     If the checkpoint has moving averages of the weights, they are read instead of the weights.
 

@@ -29,7 +29,7 @@ from tiny_words_and_choices import (
     write_json_lines,
 )
 
-from bert_tf import load
+from bert_tf import convert, load
 from bert_tf.data.records import read_records
 from bert_tf.finetuning.classification import Classification, run_classifier
 from bert_tf.finetuning.distillation import Teacher, add_columns
@@ -38,6 +38,7 @@ from bert_tf.finetuning.question_answering import QuestionAnswering, run_squad
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.finetuning.token_classification import TokenClassification, run_ner
+from bert_tf.interop.initial import read_checkpoint
 from bert_tf.model_folder import load_model, model_files, read_task, write_files
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.tasks.distillation import DistilledTask, soft_targets
@@ -152,13 +153,20 @@ def test_the_records_contain_the_logits_of_the_teacher(student, sentence_model):
 def test_the_logits_are_computed_once_for_a_teacher_and_its_examples(student, tmp_path, caplog):
     cache = {"feature_cache_dir": str(tmp_path / "cache")}
     other = {"precision": "mixed_bfloat16"}
+    more = {"unlabelled_file": write_table(tmp_path / "more.tsv", moods(3, seed=9))}
     counts = []
-    for name, changes in (("a", {}), ("b", {"temperature": 3.0, "seed": 1}), ("c", other)):
+    for name, changes in (
+        ("a", {}),
+        ("b", {"temperature": 3.0, "seed": 1}),
+        ("c", other),
+        ("d", more),  # the records of both files have the feature `is_labelled`
+        ("e", more),
+    ):
         caplog.clear()
         with caplog.at_level("INFO"):
             taught(student(name, **cache, **changes))
         counts.append(caplog.text.count("Running the teacher"))
-    assert counts == [1, 0, 1]
+    assert counts == [1, 0, 1, 2, 0]
 
 
 def test_columns_are_added_to_records_without_a_change_of_the_others(
@@ -318,6 +326,8 @@ def test_a_narrower_student_learns_hidden_states_through_a_layer_of_the_training
     values = [json.loads(line)["states_loss"] for line in lines]
     assert values[-1] < 0.5 * values[0]
     assert load(tmp_path / "student").predict(["the sad owl"])[0]["label"] in ("bad", "good")
+    convert(tmp_path / "student", tmp_path / "converted", format="tf1")
+    assert "distillation/kernel" not in read_checkpoint(str(tmp_path / "converted")).arrays
 
 
 @pytest.mark.slow
@@ -533,6 +543,13 @@ def test_flags_without_states_are_errors(student):
     for changes in ({"teacher_layer": 1}, {"relation_heads": 2}, {"states_weight": 2.0}):
         with pytest.raises(ValueError, match="no effect without `teacher_states`"):
             student(**changes)
+
+
+def test_a_teacher_without_a_share_in_the_loss_is_an_error(student):
+    with pytest.raises(ValueError, match="hard_labels is 1, so nothing is learned"):
+        student(hard_labels=1.0)
+    student(hard_labels=1.0, teacher_states="hidden")
+    student(hard_labels=1.0, unlabelled_file="more.tsv")
 
 
 def test_unlabelled_pairs_are_no_sentences(pair_model, mrpc_folder, tmp_path):
