@@ -108,11 +108,11 @@ def read_lines(
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
-                if b"\0" in line:
+                encoding = "utf-16" if line.startswith(codecs.BOM_UTF16_LE) else "latin1"
+                if b"\0" in line and encoding == "latin1":
                     raise ValueError(
                         f"{file}:{_line_number(file, offset)}: this is not text: there is a byte 0x00."
                     ) from error
-                encoding = "utf-16" if line.startswith(codecs.BOM_UTF16_LE) else "latin1"
                 raise ValueError(
                     f"{file}:{_line_number(file, offset)}: not UTF-8: byte "
                     f"0x{line[error.start]:02x} at offset {offset + error.start} of the file is "

@@ -76,8 +76,8 @@ def test_cosines_are_those_of_all_pairs():
 
 
 def test_poolings_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="`pooling` is 'max', but must be one of mean, cls"):
-        SentenceEncoder(tiny.trained(None), "max")
+    with pytest.raises(ValueError, match="`pooling` is 'sum', but must be one of mean, max"):
+        SentenceEncoder(tiny.trained(None), "sum")
     shallow = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)
     with pytest.raises(ValueError, match="pooling=concat_last_four needs 4 layers"):
         SentenceEncoder(tiny.trained(None, shallow), "concat_last_four")
