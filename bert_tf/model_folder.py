@@ -54,7 +54,7 @@ BESIDE_CHECKPOINTS = ("bert_config.json", "vocab.txt", "tokenizer_config.json", 
 
 
 class UnknownTaskError(ValueError):
-    """A `task.json` with an unknown task, such as a custom task trained by `bert_tf.Trainer`."""
+    """A task that this package does not have, such as a custom task trained by `bert_tf.Trainer`."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,10 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
     task = read_task(folder)
     if task is not None or checkpoint.config is None:
         return task
-    embeddings = embedding_settings(folder)
+    try:
+        embeddings = embedding_settings(folder)
+    except ValueError as error:
+        raise UnknownTaskError(str(error)) from error
     # The mean of an encoder is what `SentenceEncoder` gives without a task.
     if embeddings is not None and not _is_usual(embeddings):
         length = max_seq_length or checkpoint.config.max_position_embeddings

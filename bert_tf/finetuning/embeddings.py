@@ -201,7 +201,8 @@ def make_task(
     }
     counts = [len(example.texts) for examples in splits.values() for example in examples]
     labels = {example.label for example in splits.get("train", ())}
-    loss = options.loss or known.get("loss") or _default_loss(kind, labels)
+    fits = _KIND_OF.get(known.get("loss", "")) == kind
+    loss = options.loss or (known["loss"] if fits else _default_loss(kind, labels))
     settings: dict[str, Any] = {
         **{name: known[name] for name in ("pooling", "projection_size") if name in known},
         **{name: known[name] for name in ("query_prefix", "document_prefix") if name in known},

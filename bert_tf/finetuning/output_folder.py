@@ -23,12 +23,14 @@ WRITTEN = {
     "do_eval": (
         *("eval.tf_record", "eval_mismatched.tf_record", "eval_results.txt", "eval_report.txt"),
         *("eval_predictions.txt", "eval_predictions.jsonl", "report.html"),
+        *("eval_queries.tf_record", "eval_documents.tf_record"),
         *("predictions.json", "nbest_predictions.json", "null_odds.json"),
     ),
     "do_predict": (
         *("eval.tf_record", "predict.tf_record", "predict_mismatched.tf_record", "test.tf_record"),
         *("test_results.tsv", "test_results_mismatched.tsv", "test_results.txt", "test_report.txt"),
         *("test_predictions.txt", "test_predictions.jsonl"),
+        *("test_queries.tf_record", "test_documents.tf_record"),
         *("predictions.json", "nbest_predictions.json", "null_odds.json"),
         *(split.submission for task in GLUE_TASKS.values() for split in task.splits.values()),
     ),

@@ -30,6 +30,14 @@ _PROJECTION = {
     "cls/embedding/output_weights": "linear.weight",
     "cls/embedding/output_bias": "linear.bias",
 }
+_KINDS = ("Transformer", "Pooling", "Dense", "Normalize")  # in their order
+# Setting, and a prompt for it; the first that exists is taken, as in `encode_document`.
+_PREFIXES = (
+    ("query_prefix", "query"),
+    ("document_prefix", "document"),
+    ("document_prefix", "passage"),
+    ("document_prefix", "corpus"),
+)
 _IDENTITY = "torch.nn.modules.linear.Identity"
 
 
@@ -45,23 +53,21 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
     root = _root(folder)
     if root is None:
         return None
-    found: dict[str, Any] = {"normalize": False}
-    for kind, path in _modules(root):
-        if kind == "Pooling":
-            found["pooling"] = _pooling(os.path.join(path, "config.json"))
-        elif kind == "Dense":
-            found["projection_size"] = _dense_size(path)
-        elif kind == "Normalize":
-            found["normalize"] = True
-        elif kind != "Transformer":
-            raise ValueError(
-                f"{root}: a module of type {kind} is not supported. The modules may be Transformer, "
-                "Pooling, Dense and Normalize."
-            )
-    prompts = _optional(os.path.join(root, "config_sentence_transformers.json")).get("prompts", {})
-    for name, prompt in (("query_prefix", "query"), ("document_prefix", "document")):
+    kinds, modules = [kind for kind, _ in _modules(root)], dict(_modules(root))
+    if kinds != [kind for kind in _KINDS if kind in modules] or "Pooling" not in modules:
+        raise ValueError(
+            f"{root}: the modules {', '.join(kinds)} are not supported. "
+            "They must be Transformer and Pooling, then perhaps Dense and Normalize."
+        )
+    found: dict[str, Any] = {"normalize": "Normalize" in modules}
+    found["pooling"] = _pooling(os.path.join(modules["Pooling"], "config.json"))
+    if "Dense" in modules:
+        found["projection_size"] = _dense_size(modules["Dense"])
+    values = _optional(os.path.join(root, "config_sentence_transformers.json"))
+    prompts = values.get("prompts") or {}
+    for name, prompt in _PREFIXES:
         if prompts.get(prompt):
-            found[name] = prompts[prompt]
+            found.setdefault(name, prompts[prompt])
     length = _optional(os.path.join(folder, "sentence_bert_config.json")).get("max_seq_length")
     return found if length is None else {**found, "max_seq_length": length}
 
@@ -168,7 +174,11 @@ def _modules(root: str) -> list[tuple[str, str]]:
 
 
 def _pooling(file: str) -> str:
-    values = read_json(file)
+    values = _optional(file)
+    if not values:
+        raise ValueError(f"{file} is missing, so the pooling is unknown. Copy the whole folder.")
+    if values.get("include_prompt") is False:
+        raise ValueError(f"{file}: `include_prompt` is false, but prompts are always pooled here.")
     found = values.get("pooling_mode")
     if found is None:
         used = [n for n, used in values.items() if n.startswith("pooling_mode_") and used]

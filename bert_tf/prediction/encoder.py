@@ -11,6 +11,7 @@ Shapes: B batch, S sequence, H hidden, E embedding (H, or 4 * H), N texts.
 from __future__ import annotations
 
 import abc
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from bert_tf.modeling.pooling import POOLINGS, check_pooling, sentence_embedding
 from bert_tf.prediction.text_model import SequenceRunner, TextModel, checked_text
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.embeddings import EmbeddingTask
+
+logger = logging.getLogger(__name__)
 
 EMBEDDING_POOLINGS = tuple(POOLINGS)
 
@@ -104,6 +107,8 @@ class SentenceEncoder(EmbeddingModel):
         if task is not None and pooling in (None, task.pooling):
             network, self._width = trained.model, task.width(bert.config)
         else:
+            if pooling is None and trained.unused_head:
+                logger.warning("%s Its embeddings are means over the tokens.", trained.unused_head)
             check_pooling(pooling or "mean", bert.config.num_hidden_layers)
             self._width = bert.config.hidden_size * POOLINGS[pooling or "mean"]
 

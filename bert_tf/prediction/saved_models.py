@@ -24,8 +24,8 @@ from bert_tf.prediction.token_classification import EntityModel
 from bert_tf.registry import TYPES
 from bert_tf.tasks.classification import ClassificationTask
 
-_TEXT, _QUERY = "serving_default", "query"
-_QUERY = "query"  # of models of run_embeddings with prefixes  # the signature that takes text
+_TEXT = "serving_default"  # the signature that takes text
+_QUERY = "query"  # the same with the prefix of queries, of models of run_embeddings
 
 
 class _Saved(TextModel):

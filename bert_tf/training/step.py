@@ -269,7 +269,8 @@ def global_norm(gradients: Sequence[tf.Tensor]) -> tf.Tensor:
 
 def number_of_tokens(features: Tensors) -> tf.Tensor:
     """Count the tokens without padding, float32 scalar; 0 without an `input_mask`."""
-    return tf.cast(tf.reduce_sum(features.get("input_mask", 0)), tf.float32)
+    masks = (features.get(name, 0) for name in ("input_mask", "anchor_mask"))
+    return tf.add_n([tf.cast(tf.reduce_sum(mask), tf.float32) for mask in masks])
 
 
 def _computes_in_float16(model: keras.Model) -> bool:

@@ -147,7 +147,7 @@ def test_prefixes_are_those_of_the_training(embedder):
     ],
 )
 @pytest.mark.slow
-def test_scores_and_classes_are_learned(pretrained, data, tmp_path, kind, metric, least, changes):
+def test_scores_and_classes_are_learned(pretrained, data, tmp_path, kind, metric, least):
     train, dev = data[kind]
     given = {"train_file": train, "eval_file": dev, "do_train": True, "do_eval": True}
     found = run_embeddings(

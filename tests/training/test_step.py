@@ -39,7 +39,8 @@ def test_a_compiled_step_is_that_of_single_operations_dropout_included(
     for kind in ("false", jit_compile):
         trainer = pretrainer(devices, dropout=0.2, jit_compile=kind)
         folder = tmp_path / kind
-        trainer.train(endless(pretraining_batches()), 4, output_dir=str(folder))
+        data = endless(pretraining_batches())
+        trainer.train(data, 4, output_dir=str(folder), max_steps_per_loop=1)
         results.append((values_of(trainer), last_line(folder)))
     (expected, expected_line), (found, found_line) = results
     assert found_line["loss"] == pytest.approx(expected_line["loss"], rel=1e-4)
