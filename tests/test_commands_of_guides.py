@@ -14,6 +14,16 @@ def has_some_to_run(name):
     return any(not command.reason_not_to_run for command in commands_of(text))
 
 
-@pytest.mark.parametrize("name", [n for n in GUIDES if n not in PRETRAINING and has_some_to_run(n)])
+LONG = ("distillation.md",)  # `make test-all` runs them
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name in LONG else [])
+        for name in GUIDES
+        if name not in PRETRAINING and has_some_to_run(name)
+    ],
+)
 def test_the_commands_of_a_guide_do_what_it_says(walks, name):
     assert walks.walk(name)

@@ -43,6 +43,7 @@ def test_export_killed_at_a_random_moment(command, exported, tmp_path, fault_see
     outcome("export: SIGKILL", SAME_END if killed else "it had ended")
 
 
+@pytest.mark.long
 def test_no_room_for_an_export(command, exported, tmp_path, fault_seed, outcome):
     folder = tmp_path / "1"
     limit = random.Random(fault_seed).randint(2_000, 30_000)
@@ -92,6 +93,7 @@ def test_prediction_killed_at_a_random_moment(prediction, predicted, tmp_path, f
     outcome("prediction: SIGKILL", SAME_END if killed else "it had ended")
 
 
+@pytest.mark.long
 def test_no_room_for_predictions(prediction, predicted, tmp_path, fault_seed, outcome):
     file = tmp_path / "answers.jsonl"
     limit = random.Random(fault_seed).randrange(len(predicted))

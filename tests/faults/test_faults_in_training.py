@@ -82,6 +82,7 @@ def test_killed_while_a_checkpoint_is_written(records, toy_text, tmp_path, fault
     outcome("training: SIGKILL at a checkpoint", SAME_END if killed else "it had ended")
 
 
+@pytest.mark.long
 def test_no_room_for_a_checkpoint(records, toy_text, whole, tmp_path, fault_seed, outcome):
     folder = tmp_path / "output"
     command = training_command(records, toy_text, folder)

@@ -278,6 +278,7 @@ def test_a_student_resumes_exactly_with_states_and_texts_without_labels(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_packed_rows_on_two_replicas_give_the_same_losses(squad_model, squad_sets, tmp_path):
     config = json.loads((squad_model / "bert_config.json").read_text())
     config |= {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0, "num_hidden_layers": 1}
