@@ -286,7 +286,11 @@ def _load_checkpoint(
         model_class = BertForPreTraining if _MASKED_LM in checkpoint.arrays else BertModel
         model = model_class(config, dtype=dtype)
     report = initialize(model, checkpoint)
-    missing = [name for name in report.missing if name.startswith(("cls/predictions/", "output_"))]
+    missing = [
+        name
+        for name in report.missing
+        if name.startswith(("cls/predictions/", "cls/embedding/", "output_"))
+    ]
     if missing:
         raise ValueError(
             f"{checkpoint.source} has an incomplete head: it lacks {', '.join(missing)}. Copy it again, "

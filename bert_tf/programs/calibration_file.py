@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import expand_files
@@ -60,7 +61,14 @@ def _records(served: Served, files: list[str]) -> Iterator[Ids]:
         drop_remainder=False,
     )
     with naming_damaged_file(files):
-        yield from dataset.as_numpy_iterator()
+        for inputs in dataset.as_numpy_iterator():
+            if inputs["input_ids"].ndim == len(served.ids_shape):
+                yield inputs
+                continue
+            for text in range(inputs["input_ids"].shape[1]):  # K texts, each a sequence of its own
+                row = {name: value[:, text] for name, value in inputs.items()}
+                if row["input_mask"].any():
+                    yield {**row, "segment_ids": np.zeros_like(row["input_ids"])}
 
 
 def _requests(served: Served, files: list[str]) -> Iterator[dict[str, Any]]:
