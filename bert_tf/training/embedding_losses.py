@@ -65,7 +65,7 @@ def multiple_negatives_ranking(unit, features: Tensors, *, scale: float):
     """Return the cross-entropy of the own positive among all positives and negatives of the batch.
 
     The positive of another example is left out if it equals the anchor or the own positive, or if its
-    example has the same anchor; a negative, if it equals one of the two.
+    example has the same anchor. A negative is left out if it equals the anchor or the own positive.
 
     Source: Henderson et al. 2017, arXiv 1705.00652, section 4; van den Oord et al. 2018 (InfoNCE).
     """
