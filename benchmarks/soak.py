@@ -74,7 +74,7 @@ def main() -> None:
             shown += 0.05
             memory[done] = resident_megabytes()
             about = {"seconds": round(now), "requests": requests, "texts": texts}
-            print(json.dumps(about | {"megabytes": round(memory[now], 1)}), flush=True)
+            print(json.dumps(about | {"megabytes": round(memory[done], 1)}), flush=True)
         if requests == arguments.requests:
             break
         time.sleep((time.monotonic() - began) * (1 / arguments.busy - 1))
