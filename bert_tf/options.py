@@ -14,6 +14,7 @@ import tensorflow as tf
 from bert_tf.config import suggestion
 from bert_tf.data.readers import SEPARATORS
 from bert_tf.interop.hub import NO_LICENSE, SCHEME, check_license
+from bert_tf.modeling.pooling import parse_layers
 from bert_tf.training import strategy
 from bert_tf.training.optimization import OPTIMIZERS, parse_frozen
 from bert_tf.training.schedules import SCHEDULES
@@ -208,8 +209,8 @@ class TrainingOptions(DeviceOptions):
         default=None,
     )
     init_layers: str | None = option(
-        "Comma list of the layers of --init_checkpoint to start from, counted from 0, such as 0,2,4 for "
-        "a model of three layers. Default: all.",
+        "Comma list of the layers of --init_checkpoint to start from, from 0, or -1 for the last: "
+        "0,2,4 makes a model of three layers. Default: all.",
         default=None,
     )
     init_optimizer: bool = option(
@@ -362,7 +363,7 @@ class TrainingOptions(DeviceOptions):
                 "init_layers chooses layers of init_checkpoint, whose weights alone are read. Give "
                 "init_checkpoint, without init_optimizer."
             )
-        parse_layers(self.init_layers or "0")
+        parse_layers(self.init_layers or "0", name="init_layers")
         check_license(self.license)
         parse_frozen(self.freeze or "")
         self._check_learning_rate()
@@ -407,22 +408,6 @@ class TrainingOptions(DeviceOptions):
         ratio = self.train_batch_size / self.lr_batch_size
         ratio = math.sqrt(ratio) if self.lr_batch_scaling == "sqrt" else ratio
         return self.base_learning_rate * ratio
-
-
-def parse_layers(text: str) -> list[int]:
-    """Return the numbers of a comma list of layers.
-
-    Raises:
-        ValueError: a part is not a whole number of 0 or more.
-    """
-    parts = [part.strip() for part in text.split(",")]
-    for part in parts:
-        if not part.isdecimal():
-            raise ValueError(
-                f"init_layers is {text!r}, but {part!r} is not the number of a layer. Give a comma list "
-                "of numbers from 0, such as 0,2,4."
-            )
-    return [int(part) for part in parts]
 
 
 def require_one_of(options: Any, names: Sequence[str]) -> None:

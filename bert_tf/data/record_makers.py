@@ -159,7 +159,6 @@ class TextsRecords(RecordMaker):
             if self.num_texts == 1:
                 columns[name] = sequences
         columns["label_ids"] = np.array([row.label for row in rows], np.float32)
-        columns["is_real_example"] = np.ones(len(rows), np.int32)
         room = self.max_seq_length - NUM_SPECIAL_TOKENS
         return self._encode(columns), sum(len(each) > room for each in ids)
 

@@ -194,29 +194,28 @@ def make_task(
     """
     trained = setup.trained or (known_task(setup.checkpoint) if setup.checkpoint else None)
     known = trained.arguments() if isinstance(trained, EmbeddingTask) else {}
-    given = {
-        name: getattr(options, name)
-        for name in ("pooling", "projection_size", "query_prefix", "document_prefix")
-        if getattr(options, name) is not None
-    }
-    counts = [len(example.texts) for examples in splits.values() for example in examples]
-    labels = {example.label for example in splits.get("train", ())}
+    given = {name: getattr(options, name) for name in _OF_THE_MODEL}
+    given["matryoshka_dims"] = options.widths
+    examples = [each for split in splits.values() for each in split]
+    train = splits.get("train", ())
+    labels = {example.label for example in train}
     fits = _KIND_OF.get(known.get("loss", "")) == kind
     loss = options.loss or (known["loss"] if fits else _default_loss(kind, labels))
     settings: dict[str, Any] = {
-        **{name: known[name] for name in ("pooling", "projection_size") if name in known},
-        **{name: known[name] for name in ("query_prefix", "document_prefix") if name in known},
-        **given,
+        **{name: known[name] for name in given if name in known},
+        **{name: value for name, value in given.items() if value is not None},
         "loss": loss,
-        "scale": options.scale,
-        "margin": options.margin,
-        "matryoshka_dims": options.widths or known.get("matryoshka_dims", ()),
-        "normalize": options.normalize,
         "best_metric": _BEST_METRIC[kind],
     }
-    if "train" in splits:
-        _check_loss(loss, kind, labels, splits["train"], options)
-    task = EmbeddingTask(setup.max_seq_length, max(counts), **settings)
+    if train:
+        _check_loss(loss, kind, labels, train, options)
+    num_texts = max(len(example.texts) for example in train or examples)
+    task = EmbeddingTask(setup.max_seq_length, num_texts, **settings)
+    if kind == CLASSES and task.query_prefix != task.document_prefix:
+        raise ValueError(
+            f"query_prefix is {task.query_prefix!r} and document_prefix {task.document_prefix!r}, but "
+            "texts with classes are all of one kind. Give both the same value."
+        )
     width = task.width(setup.config)
     for part in task.matryoshka_dims:
         if part >= width:
@@ -224,6 +223,21 @@ def make_task(
                 f"matryoshka_dims has {part}, but must be below the width of the vectors, {width}."
             )
     return task
+
+
+# Options whose default is the value of the model.
+_OF_THE_MODEL = (
+    *(
+        "pooling",
+        "projection_size",
+        "normalize",
+        "query_prefix",
+        "document_prefix",
+        "scale",
+        "margin",
+    ),
+    "matryoshka_dims",
+)
 
 
 def _default_loss(kind: str, labels: set[float]) -> str:

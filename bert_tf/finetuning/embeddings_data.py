@@ -27,7 +27,6 @@ POSITIVES = ("positive", "answer", "sentence2", "sentence_B", "text_b", "passage
 LABELS = ("score", "label", "similarity_score", "similarity")
 NEGATIVE = "negative"  # and negative_1, negative_2, ...
 
-_NLI = ("mnli", "snli")
 _MOST_SCORE = 5.0  # of STS-B
 
 
@@ -93,14 +92,24 @@ def read_file(path: str, options: TextColumnsOptions) -> tuple[str, list[Embeddi
         header=options.header,
         separator=options.column_separator,
     )
-    columns: Columns | None = None
+    found: dict[tuple[str, ...], Columns] = {}  # by the names in a row: JSON lines may differ
+    kinds: dict[str, str] = {}  # -> place of the first example
     classes: dict[str, int] = {}
     examples = []
     for row in rows:
-        columns = columns or _columns(row, options)
-        examples.append(_example(row, columns, classes))
+        names = tuple(row)
+        if names not in found:
+            found[names] = _columns(row, options)
+            kinds.setdefault(found[names].kind, row.place)
+        examples.append(_example(row, found[names], classes))
     _check_some(examples, path)
-    kind = PAIRS if columns is None else columns.kind
+    if len(kinds) > 1:
+        places = ", ".join(f"{place}: {kind}" for kind, place in kinds.items())
+        raise ValueError(
+            f"The file contains different kinds of examples ({places}). Split it, or name the columns "
+            "with anchor_column, positive_column and label_column."
+        )
+    kind = next(iter(kinds))
     if kind == CLASSES and len(classes) == 1:
         raise ValueError(f"{path}: every text has the class {next(iter(classes))!r}.")
     return kind, examples
@@ -192,7 +201,7 @@ def _of_data_set(options: EmbeddingOptions, split: str) -> tuple[str, list[Embed
         for row in read_glue(task, data_dir, part)
         if row.label is not None
     ]
-    if name in _NLI:
+    if name == "mnli":
         return PAIRS, _of_inference(rows)
     most = _MOST_SCORE if name == "sts-b" else 1.0
     return SCORES, [

@@ -18,12 +18,12 @@ class TextColumnsOptions(TableOptions):
 
     anchor_column: str | None = option(
         "Column of the anchor, the query, or the first text. Default: one with a usual name: anchor, "
-        "query, question, sentence1, text_a, text.",
+        "query, question, sentence1, sentence_A, text_a, text.",
         default=None,
     )
     positive_column: str | None = option(
         "Column of the text that belongs to the anchor, or of the second text. Default: positive, "
-        "answer, sentence2, text_b, passage or document.",
+        "answer, sentence2, sentence_B, text_b, passage or document.",
         default=None,
     )
     negative_columns: str | None = option(
@@ -32,8 +32,8 @@ class TextColumnsOptions(TableOptions):
         default=None,
     )
     label_column: str | None = option(
-        "Column of the score of two texts, from 0 to 1, or of the class of one. Default: score, label "
-        "or similarity.",
+        "Column of the score of two texts, from 0 to 1, or of the class of one. Default: score, label, "
+        "similarity_score or similarity.",
         default=None,
     )
 
@@ -55,20 +55,22 @@ class EmbeddingOptions(TextColumnsOptions, ThreeFilesOptions):
         default=None,
         choices=tuple(EMBEDDING_LOSSES),
     )
-    scale: float = option(
-        "Factor of the cosines in the ranking losses and cosent: 1 / temperature.",
-        default=20.0,
+    scale: float | None = option(
+        "Factor of the cosines in the ranking losses and cosent: 1 / temperature. Default: that of the "
+        "model, else 20.",
+        default=None,
         above=0,
     )
-    margin: float = option(
-        "Margin between cosines, in contrastive and the triplet losses.",
-        default=0.5,
+    margin: float | None = option(
+        "Margin between cosines, in contrastive and the triplet losses. Default: that of the model, "
+        "else 0.5.",
+        default=None,
         above=0,
         max=2,
     )
     matryoshka_dims: str | None = option(
         "Comma list of smaller widths: the loss is added for the first numbers of each vector, so that "
-        "cut vectors are useful too.",
+        "cut vectors are useful too. Default: those of the model; an empty list: none.",
         default=None,
     )
     pooling: str | None = option(
@@ -79,7 +81,10 @@ class EmbeddingOptions(TextColumnsOptions, ThreeFilesOptions):
     projection_size: int | None = option(
         "Width of a linear layer on the pooled vector. Default: no layer.", default=None, min=1
     )
-    normalize: bool = option("Vectors that the model answers have length 1.", default=True)
+    normalize: bool | None = option(
+        "Vectors that the model answers have length 1. Default: as the model, else true.",
+        default=None,
+    )
     query_prefix: str | None = option(
         'Put before every anchor, such as "query: ". Default: that of the model.', default=None
     )
@@ -114,13 +119,15 @@ class EmbeddingOptions(TextColumnsOptions, ThreeFilesOptions):
             )
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """`matryoshka_dims` as numbers.
+    def widths(self) -> tuple[int, ...] | None:
+        """`matryoshka_dims` as numbers, None if not given.
 
         Raises:
             ValueError: a part is not a whole number of 1 or more.
         """
-        parts = [part.strip() for part in (self.matryoshka_dims or "").split(",") if part.strip()]
+        if self.matryoshka_dims is None:
+            return None
+        parts = [part.strip() for part in self.matryoshka_dims.split(",") if part.strip()]
         if not all(part.isdecimal() and int(part) > 0 for part in parts):
             raise ValueError(
                 f"matryoshka_dims is {self.matryoshka_dims!r}, but must be whole numbers with commas, "

@@ -24,7 +24,8 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint, with_layers
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import known_task, read_task
-from bert_tf.options import TrainingOptions, parse_layers
+from bert_tf.modeling.pooling import parse_layers
+from bert_tf.options import TrainingOptions
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
@@ -224,7 +225,10 @@ def _carry_over(trainer: BatchTrainer, options: TrainingOptions) -> None:
 # Options that define the meaning of the moments in a checkpoint.
 _SAME_TRAINING = ("optimizer", "ema_decay")
 # Options that may change, but usually by mistake.
-_NOTED = ("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze")
+_NOTED = (
+    *("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze"),
+    *("teacher", "temperature", "hard_labels", "loss", "scale", "margin", "crf_learning_rate"),
+)
 TRAINING_FILE = "training.json"
 
 
@@ -290,7 +294,8 @@ def note_training(options: TrainingOptions) -> None:
 
 
 def _noted(options: TrainingOptions) -> dict[str, object]:
-    noted = {name: getattr(options, name) for name in (*_SAME_TRAINING, *_NOTED)}
+    names = (*_SAME_TRAINING, *_NOTED)
+    noted = {name: getattr(options, name) for name in names if hasattr(options, name)}
     noted["learning_rate"] = options.base_learning_rate
     return {**noted, "precision": options.policy}  # auto may differ between machines
 

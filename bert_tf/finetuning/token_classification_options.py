@@ -63,7 +63,6 @@ class NerOptions(ThreeFilesOptions):
         default=1e-3,
         above=0,
     )
-
     crf: bool = option(
         "Train a linear-chain CRF on the scores of the labels, which never takes a transition that the "
         "label scheme forbids. The model in --output_dir keeps it.",
@@ -77,6 +76,7 @@ class NerOptions(ThreeFilesOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._need("crf", ("crf_learning_rate",))
         if self.data_dir is None:
             self.require_files((wanted, file) for _, wanted, file in SPLITS)
         if self.feature_based and self.freeze:

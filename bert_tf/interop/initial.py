@@ -144,7 +144,7 @@ def with_layers(checkpoint: PretrainedCheckpoint, layers: Sequence[int]) -> Pret
     """Return a checkpoint with some of its layers, in the given order and numbered from 0.
 
     Args:
-        layers: numbers of layers, from 0.
+        layers: numbers of layers, from 0; -1 is the last.
 
     Raises:
         ValueError: the checkpoint lacks one of the layers.
@@ -157,15 +157,15 @@ def with_layers(checkpoint: PretrainedCheckpoint, layers: Sequence[int]) -> Pret
             if name.startswith(prefix)
         }
     )
-    missing = [str(layer) for layer in layers if layer not in there]
+    missing = [str(layer) for layer in layers if not -len(there) <= layer < len(there)]
     if missing:
         raise ValueError(
             f"init_layers has {', '.join(missing)}, but the layers of {checkpoint.source} are 0 to "
-            f"{len(there) - 1}. The first layer is 0."
+            f"{len(there) - 1}. The first layer is 0, the last -1."
         )
     sources = {name: name for name in checkpoint.arrays if not name.startswith(prefix)}
     for number, layer in enumerate(layers):
-        start = f"{prefix}{layer}/"
+        start = f"{prefix}{there[layer]}/"
         for name in checkpoint.arrays:
             if name.startswith(start):
                 sources[f"{prefix}{number}/{name.removeprefix(start)}"] = name

@@ -53,8 +53,11 @@ def sentence_embedding(outputs: Mapping[str, Any], input_mask, pooling: str):
     return ops.concatenate(means, axis=-1)
 
 
-def parse_layers(layers: str, num_layers: int | None = None) -> list[int]:
+def parse_layers(layers: str, num_layers: int | None = None, name: str = "layers") -> list[int]:
     """Return the numbers in a comma list of layers; -1 is the last.
+
+    Args:
+        name: of the option, for messages.
 
     >>> parse_layers("-1,-2", num_layers=12)
     [-1, -2]
@@ -66,12 +69,12 @@ def parse_layers(layers: str, num_layers: int | None = None) -> list[int]:
         indexes = [int(part) for part in layers.split(",")]
     except ValueError as error:
         raise ValueError(
-            f"layers is {layers!r}, but must be whole numbers with commas, such as -1,-2."
+            f"{name} is {layers!r}, but must be whole numbers with commas, such as -1,-2."
         ) from error
     for index in indexes:
         if num_layers is not None and not -num_layers <= index < num_layers:
             raise ValueError(
-                f"layers is {layers} and has {index}, but the model's {num_layers} layers are "
-                f"{-num_layers} to {num_layers - 1}. Use layers=-1 for the last."
+                f"{name} is {layers} and has {index}, but the model's {num_layers} layers are "
+                f"{-num_layers} to {num_layers - 1}. Use {name}=-1 for the last."
             )
     return indexes

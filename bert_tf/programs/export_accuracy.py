@@ -92,7 +92,7 @@ class AccuracyCheck:
         most = MAX_LOSS if options.max_accuracy_loss is None else options.max_accuracy_loss
         if count < FEWEST_EXAMPLES:
             logger.warning(
-                "eval_file=%s has only %d examples: one right answer more can be %.1f points. Give %d "
+                "eval_file=%s has only %d examples: one example can be %.1f points. Give %d "
                 "or more.",
                 *(options.eval_file, count, 100 / count, FEWEST_EXAMPLES),
             )

@@ -25,8 +25,8 @@ from bert_tf.training.distillation import (
     STUDENT_STATES,
     TEACHER_STATES,
     SoftTargets,
-    binary_divergence,
     divergence,
+    soft_binary_cross_entropy,
 )
 from bert_tf.training.losses import Loss, masked_choices, without_padding, word_logits
 
@@ -44,7 +44,7 @@ def _of_classification(task: ClassificationTask) -> SoftTargets:
         teacher, student = features[TEACHER_LOGITS], tf.cast(outputs["logits"], tf.float32)
         if task.kind.name == "regression":  # a number has no temperature
             return (student - teacher)[:, 0] ** 2
-        compare = binary_divergence if task.kind.name == "multi_label" else divergence
+        compare = soft_binary_cross_entropy if task.kind.name == "multi_label" else divergence
         return compare(teacher, student, temperature)
 
     return _logits((task.num_outputs,), "is_real_example", task.eval_outputs, losses)
@@ -256,6 +256,9 @@ class DistilledTask(Task):
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         return self._task.eval_outputs(outputs, features)
+
+    def decode(self, kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return self._task.decode(kept)
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
         return self._task.metrics(kept)

@@ -61,7 +61,7 @@ class EmbeddingTask(ExampleTask):
         best_metric: of the evaluation.
 
     Raises:
-        ValueError: the loss is unknown, or does not fit the number of texts.
+        ValueError: the loss is unknown.
     """
 
     name = "embeddings"
@@ -91,10 +91,7 @@ class EmbeddingTask(ExampleTask):
         self.losses = (
             embedding_loss(loss, scale=scale, margin=margin, widths=self.matryoshka_dims),
         )
-        rest: tuple[FeatureSpec, ...] = (
-            FeatureSpec("label_ids", dtype="float32", role="id"),
-            FeatureSpec("is_real_example", role="weight"),
-        )
+        rest: tuple[FeatureSpec, ...] = (FeatureSpec("label_ids", dtype="float32", role="id"),)
         if num_texts == 1:
             self.features = (*sequence_specs((max_seq_length,)), *rest)
             self._record_features: Sequence[FeatureSpec] = self.features

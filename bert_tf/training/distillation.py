@@ -54,7 +54,7 @@ class SoftTargets:
         """Return the weights of the predictions, float32."""
         if self.weight in features:
             return tf.cast(features[self.weight], tf.float32)
-        return tf.ones(tf.shape(features["input_ids"])[:1])
+        return tf.ones(tf.shape(features["input_mask"])[:1])  # of examples, also in packed rows
 
 
 def divergence(teacher, student, temperature: float = 1.0):
@@ -70,7 +70,7 @@ def divergence(teacher, student, temperature: float = 1.0):
     return temperature**2 * tf.reduce_sum(tf.exp(teacher) * (teacher - student), axis=-1)
 
 
-def binary_divergence(teacher, student, temperature: float = 1.0):
+def soft_binary_cross_entropy(teacher, student, temperature: float = 1.0):
     """Return T^2 times the binary cross-entropy to sigmoid(teacher / T), averaged over the labels."""
     teacher, student = (tf.cast(logits, tf.float32) / temperature for logits in (teacher, student))
     terms = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.sigmoid(teacher), logits=student)

@@ -5,7 +5,7 @@ score; or one text and a class. All similarities are cosines.
 
 Outputs: `embedding` float32 [N, K, E], or [N, E] of one text.
 Features: `text_numbers` int32 [N, K], equal for equal texts, 0 = no text; `label_ids` float32 [N], a
-score or class; `is_real_example` int32 [N], 0 = padding.
+score or class.
 """
 
 from __future__ import annotations
@@ -52,20 +52,19 @@ def embedding_loss(
         for width in dict.fromkeys((whole, *widths)):
             unit = tf.math.l2_normalize(vectors[..., :width], axis=-1)
             terms.append(tf.reduce_mean(compute(unit, features)))
-        return tf.add_n(terms) * number_of_real(features)
+        return tf.add_n(terms) * _number_of_examples(features)
 
-    return Loss("loss", total, number_of_real, whole_batch=("embedding",))
+    return Loss("loss", total, _number_of_examples, whole_batch=("embedding",))
 
 
-def number_of_real(features: Tensors):
-    return tf.reduce_sum(tf.cast(features["is_real_example"], tf.float32))
+def _number_of_examples(features: Tensors):
+    return tf.cast(tf.size(features["label_ids"]), tf.float32)
 
 
 def multiple_negatives_ranking(unit, features: Tensors, *, scale: float):
     """Return the cross-entropy of the own positive among all positives and negatives of the batch.
 
-    The positive of another example is left out if it equals the anchor or the own positive, or if its
-    example has the same anchor. A negative is left out if it equals the anchor or the own positive.
+    A text is left out if it equals the anchor, or a positive of the same anchor in any example.
 
     Source: Henderson et al. 2017, arXiv 1705.00652, section 4; van den Oord et al. 2018 (InfoNCE).
     """
@@ -74,13 +73,15 @@ def multiple_negatives_ranking(unit, features: Tensors, *, scale: float):
     count = tf.shape(unit)[0]
     negatives = tf.reshape(unit[:, 2:], [-1, unit.shape[-1]])
     logits = tf.matmul(anchors, tf.concat([positives, negatives], 0), transpose_b=True)
-    own = tf.eye(count, dtype=tf.bool)
-    left_out = _same(numbers[:, 0], numbers[:, 0]) | _same(numbers[:, 1], numbers[:, 1])
-    left_out |= _same(numbers[:, 0], numbers[:, 1])
-    left_out = left_out & ~own
-    given = tf.reshape(numbers[:, 2:], [-1])
-    is_no_negative = _same(numbers[:, 1], given) | _same(numbers[:, 0], given) | (given == 0)
-    left_out = tf.concat([left_out, is_no_negative], 1)
+    has_anchor = tf.cast(_same(numbers[:, 0], numbers[:, 0]), tf.float32)
+
+    def is_no_negative(texts):
+        is_positive = tf.cast(_same(numbers[:, 1], texts), tf.float32)
+        is_positive = tf.matmul(has_anchor, is_positive) > 0  # of an example with the same anchor
+        return is_positive | _same(numbers[:, 0], texts) | (texts == 0)
+
+    others = is_no_negative(numbers[:, 1]) & ~tf.eye(count, dtype=tf.bool)
+    left_out = tf.concat([others, is_no_negative(tf.reshape(numbers[:, 2:], [-1]))], 1)
     logits = tf.where(left_out, _NEVER, logits * scale)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.range(count), logits=logits)
 

@@ -66,6 +66,11 @@ class TrainingStep:
             raise ValueError(
                 f"`jit_compile` is {jit_compile!r}, but must be one of {', '.join(COMPILATIONS)}."
             )
+        if len(losses) > 1 and any(loss.whole_batch for loss in losses):
+            names = ", ".join(loss.name for loss in losses)
+            raise ValueError(
+                f"The losses are {names}, but one with `whole_batch` must be the only loss."
+            )
         self._model = model
         self._losses = tuple(losses)
         self._optimizer = optimizer

@@ -333,7 +333,7 @@ def test_model_may_be_the_first_layers_of_the_checkpoint():
 def test_layers_of_a_checkpoint_are_chosen_and_numbered_anew():
     config = dataclasses.replace(CONFIG, num_hidden_layers=12)
     arrays = numpy_bert.random_variables(config, seed=3, heads=("classifier",), num_labels=2)
-    chosen = with_layers(checkpoint_of(arrays, config), [11, 0, 1])
+    chosen = with_layers(checkpoint_of(arrays, config), [-1, 0, 1])
     assert chosen.config == dataclasses.replace(config, num_hidden_layers=3)
     expected = {name: value for name, value in arrays.items() if "/layer_" not in name}
     for number, layer in enumerate((11, 0, 1)):
@@ -344,7 +344,7 @@ def test_layers_of_a_checkpoint_are_chosen_and_numbered_anew():
 
 
 def test_layers_that_a_checkpoint_lacks_are_an_error():
-    message = "init_layers has 2, 7, but the layers of the fake are 0 to 1. The first layer is 0."
+    message = "init_layers has 2, 7, but the layers of the fake are 0 to 1. The first layer is 0, the last -1."
     with pytest.raises(ValueError, match=message):
         with_layers(checkpoint_of(ENCODER), [0, 2, 7])
 

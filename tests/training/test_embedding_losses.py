@@ -20,7 +20,6 @@ def features(vectors=VECTORS, numbers=NUMBERS, labels=SCORES):
     return {
         "text_numbers": tf.constant(numbers, tf.int32),
         "label_ids": tf.constant(labels[:count], tf.float32),
-        "is_real_example": tf.ones([count], tf.int32),
     }
 
 

@@ -32,7 +32,6 @@ def batches(num_texts):
             "input_mask": mask[:, :, 1:],
             "text_numbers": rng.integers(1, 20, size=shape[:-1]),
         }
-    found["is_real_example"] = np.ones((3, N))
     found = {name: value.astype("int32") for name, value in found.items()}
     return {**found, "label_ids": rng.integers(0, 3, size=(3, N)).astype("float32")}
 
