@@ -258,6 +258,40 @@ def test_columns_may_be_named_and_have_several_negatives(tmp_path):
     assert texts == [("who", "me", "you"), ("what", "this", "that", "it")]
 
 
+def test_rows_of_json_lines_may_have_other_negatives_but_not_another_kind(tmp_path):
+    rows = [
+        {"anchor": "who", "positive": "me"},
+        {"anchor": "what", "positive": "this", "negative": "that", "negative_2": "it"},
+    ]
+    file = write_json_lines(tmp_path / "t.jsonl", rows)
+    given = options(tmp_path / "out", do_train=True, train_file=str(file))
+    _, splits = read_examples(given)
+    texts = [example.texts for example in splits["train"]]
+    assert texts == [("who", "me"), ("what", "this", "that", "it")]
+    write_json_lines(tmp_path / "t.jsonl", [*rows, {"anchor": "a", "positive": "b", "score": 1}])
+    message = r"different kinds of examples \(.*t.jsonl:1: pairs, .*t.jsonl:3: scores\)"
+    with pytest.raises(ValueError, match=message):
+        read_examples(given)
+
+
+def test_settings_of_the_model_are_the_defaults(pretrained, data, tmp_path):
+    changes = {"normalize": False, "scale": 7.0, "matryoshka_dims": "4", "query_prefix": "a "}
+    given = {"do_train": True, "train_file": data["pairs"][0], "num_train_epochs": 1.0}
+    run_embeddings(options(tmp_path / "one", init_checkpoint=str(pretrained), **given, **changes))
+    run_embeddings(
+        options(tmp_path / "two", init_checkpoint=f"{tmp_path}/one", matryoshka_dims="", **given)
+    )
+    one, two = (json.loads((tmp_path / name / "task.json").read_text()) for name in ("one", "two"))
+    assert one["normalize"] is False and one["scale"] == 7 and one["matryoshka_dims"] == [4]
+    assert two == one | {"matryoshka_dims": []}
+
+
+def test_texts_of_classes_have_one_prefix(pretrained, data, tmp_path):
+    given = {"do_train": True, "train_file": data["classes"][0], "query_prefix": "query: "}
+    with pytest.raises(ValueError, match="texts with classes are all of one kind"):
+        run_embeddings(options(tmp_path, init_checkpoint=str(pretrained), **given))
+
+
 def test_questions_of_squad_have_their_passages_as_positives(tmp_path):
     answers = [{"text": "me", "answer_start": 0}]
     paragraphs = [

@@ -54,6 +54,11 @@ def test_raw_text_is_one_sentence_however_long(crf_model):
     assert long[-1]["start"] > 300 and all(0 < each["probability"] <= 1 for each in long)
 
 
+def test_a_rate_without_it_is_an_error():
+    with pytest.raises(ValueError, match=r"crf_learning_rate=0.1 has no effect without `crf`"):
+        ner_options("output", data_dir="data", do_eval=True, crf_learning_rate=0.1)
+
+
 @pytest.mark.parametrize("settings", [{}, {"feature_based": True, "bilstm_learning_rate": 2e-3}])
 def test_the_transitions_have_a_rate_of_their_own(settings):
     options = ner_options(
@@ -69,8 +74,6 @@ def test_the_transitions_have_a_rate_of_their_own(settings):
     base = settings.get("bilstm_learning_rate", 1e-3)
     assert optimizer.learning_rate_factor("crf/transitions") == pytest.approx(0.03 / base)
     assert optimizer.learning_rate_factor("bert/embeddings/word_embeddings") == 1.0
-    plain = make_optimizer(dataclasses.replace(options, crf=False), 2, 100, 0)
-    assert plain.learning_rate_factor("crf/transitions") == 1.0
 
 
 def test_labels_that_break_the_scheme_are_read_as_conlleval_reads_them(tmp_path, caplog):

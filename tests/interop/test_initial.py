@@ -344,7 +344,7 @@ def test_layers_of_a_checkpoint_are_chosen_and_numbered_anew():
 
 
 def test_layers_that_a_checkpoint_lacks_are_an_error():
-    message = "init_layers has 2, 7, but the layers of the fake are 0 to 1. The first layer is 0, the last -1."
+    message = r"init_layers has 2, 7, but the layers of the fake are 0 to 1\. The first layer is 0"
     with pytest.raises(ValueError, match=message):
         with_layers(checkpoint_of(ENCODER), [0, 2, 7])
 

@@ -27,6 +27,12 @@ def normal(*shape):
     return RNG.normal(size=shape).astype("float32")
 
 
+def test_weights_count_examples_also_in_packed_rows():
+    targets = soft_targets(QuestionAnsweringTask(7, max_query_length=2))
+    packed = {"input_ids": tf.zeros([2, 7]), "input_mask": tf.zeros([5, 7])}
+    np.testing.assert_array_equal(targets.weights(packed), np.ones(5))
+
+
 def task_of(problem_type="single_label", **kwargs):
     labels = () if problem_type == "regression" else ("bad", "fair", "good")
     return ClassificationTask(labels, 7, problem_type=problem_type, **kwargs)

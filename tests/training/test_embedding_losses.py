@@ -68,6 +68,22 @@ def test_equal_texts_are_no_negatives_of_each_other():
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+def test_a_text_that_is_a_positive_of_the_same_anchor_in_any_example_is_no_negative():
+    numbers = NUMBERS.copy()
+    numbers[1, 0] = numbers[0, 0]  # one anchor with the positives 0 and 1
+    numbers[2, 1] = numbers[1, 1]  # of which 1 is also that of another anchor
+    numbers[3, 2] = numbers[1, 1]  # and a negative
+
+    def allowed(i, j):
+        left_out = {(0, 1), (1, 0), (0, 2), (1, 2), (2, 1), (0, 9), (1, 9), (2, 9)}
+        return (i, j) not in left_out
+
+    candidates = [*VECTORS[:, 1], *VECTORS[:, 2]]
+    expected = ranking_by_hand(VECTORS[:, 0], candidates, lambda i: i, allowed)
+    found = value("multiple_negatives_ranking", numbers=numbers)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
 def test_symmetric_ranking_is_the_mean_of_both_directions():
     first, second = VECTORS[:, 0], VECTORS[:, 1]
     own, every = (lambda i: i), (lambda i, j: True)

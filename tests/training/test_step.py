@@ -18,8 +18,9 @@ from tiny_training import (
 
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AVERAGE_SLOT
-from bert_tf.training.step import LossScale, global_norm
+from bert_tf.training.step import LossScale, TrainingStep, global_norm
 
 
 def values_of(trainer):
@@ -52,6 +53,13 @@ def test_a_compiled_step_is_that_of_single_operations_dropout_included(
 def test_a_kind_of_compilation_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="`jit_compile` is 'maybe', but must be one of auto, true"):
         pretrainer(jit_compile="maybe")
+
+
+def test_a_loss_of_the_whole_batch_must_be_the_only_one():
+    losses = [Loss(name, None, None, whole_batch=("embedding",)) for name in ("one", "two")]
+    settings = {"input_names": (), "max_gradient_norm": 1.0, "gradient_accumulation_steps": 1}
+    with pytest.raises(ValueError, match="The losses are one, two, but one with `whole_batch`"):
+        TrainingStep(None, losses, None, None, **settings, seed=1)
 
 
 def test_the_global_norm_is_that_of_all_values():
