@@ -10,6 +10,7 @@ from typing import Any
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
+from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.huggingface import (
     POOLER_FILE,
@@ -34,6 +35,7 @@ from bert_tf.tasks.of_checkpoint import (
     without_classifier,
 )
 from bert_tf.tasks.problem_types import problem_type_of
+from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 
 FORMATS = ("tf1", "huggingface")
@@ -65,6 +67,8 @@ def _with_labels(
             theirs = theirs or ("LABEL_0",)  # a number
     labels, num_labels = kwargs.get("labels"), kwargs.get("num_labels")
     if labels is None and num_labels in (None, len(theirs)) and theirs:
+        if (scheme := getattr(known, "crf", None)) is not None:
+            kwargs = {"allowed_transitions": allowed_transitions(theirs, scheme), **kwargs}
         return checkpoint, config, {**kwargs, "labels": theirs}
     if labels is None and num_labels is None:
         if "output_weights" not in checkpoint.arrays:
@@ -112,10 +116,26 @@ def save_pretrained(
         labels = model.labels or tuple(f"LABEL_{index}" for index in range(model.num_labels))
         checkpoint = replace(checkpoint, labels=labels)
     task = make_task(head, model.config, checkpoint.labels or ())
+    if (crf := getattr(model, "crf", None)) is not None:
+        scheme = _scheme_of(model.labels or (), crf.allowed.tolist())
+        length = model.config.max_position_embeddings
+        task = TokenClassificationTask(checkpoint.labels or (), length, crf=scheme)
     vocab = None if tokenizer is None else list(tokenizer.vocab)
     do_lower_case = None if tokenizer is None else tokenizer.do_lower_case
     with new_folder(os.fspath(folder), "`folder`") as temporary:
         write_folder(temporary, checkpoint, model.config, head, task, vocab, do_lower_case, format)
+
+
+def _scheme_of(labels: Sequence[str], allowed: list[list[bool]]) -> str:
+    """Return the scheme of a CRF, which `task.json` names."""
+    for scheme in (*SCHEMES, WORDS):
+        if allowed_transitions(labels, scheme) == allowed:
+            return scheme
+    raise ValueError(
+        "`allowed_transitions` must be those of the labels in one of the schemes "
+        f"{', '.join((*SCHEMES, WORDS))}, so that task.json can name it. Make the model with `labels` "
+        "and bert_tf.data.label_schemes.allowed_transitions."
+    )
 
 
 def write_folder(

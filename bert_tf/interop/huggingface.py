@@ -287,11 +287,19 @@ def huggingface_tensors(
 
     Args:
         arrays: of the encoder and of `head` (`heads.select`), with the reference's names.
+
+    Raises:
+        ValueError: Hugging Face's BERT has no such variable.
     """
     names = {row.ours: row for row in name_table(config.num_hidden_layers)}
     tensors: dict[str, np.ndarray] = {}
     beside: dict[str, np.ndarray] = {}
     for name, array in arrays.items():
+        if name not in names:
+            raise ValueError(
+                f"The model has {name}, but Hugging Face's BERT has none, so its format cannot store "
+                "the model. Use the format tf1, or export_saved_model."
+            )
         theirs, _, transposed = names[name]
         if name.startswith("bert/") and head.variables:
             theirs = f"bert.{theirs}"

@@ -28,6 +28,7 @@ from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.model_card import write_conversion_card
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
+from bert_tf.tasks.token_classification import TokenClassificationTask
 
 logger = logging.getLogger(__name__)
 
@@ -174,6 +175,8 @@ def _describe(
     arrays, left_out = select(source.arrays, head, known, options.head is not None)
     if task is not None and task.name != head.name:
         task = None
+    if isinstance(task, TokenClassificationTask) and left_out:  # the CRF
+        task = TokenClassificationTask(**task.arguments() | {"crf": None})
     if task is not None:
         _check_no_setting_of(task, source, options)
     checkpoint = replace(source, arrays=arrays, config=config, architecture=head.architecture)

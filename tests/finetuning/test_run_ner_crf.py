@@ -13,7 +13,9 @@ from bert_tf.data.token_classification import read_conll
 from bert_tf.finetuning.setup import make_optimizer
 from bert_tf.finetuning.token_classification import run_ner
 from bert_tf.finetuning.token_classification_data import read_data
+from bert_tf.modeling.models import BertForTokenClassification
 from bert_tf.predictor import EntityRecognizer
+from bert_tf.programs.convert_checkpoint import convert
 
 
 def changed(folder, copy, **files):
@@ -45,6 +47,32 @@ def test_the_folder_keeps_it(crf_model, conll_folder, tmp_path):
     assert read_results(tmp_path / "again") == expected
     run_ner(dataclasses.replace(options, crf=True, output_dir=str(tmp_path / "with_flag")))
     assert read_results(tmp_path / "with_flag") == expected
+
+
+def test_a_folder_of_the_class_keeps_it(crf_model, tmp_path):
+    model = BertForTokenClassification.from_pretrained(str(crf_model))
+    model.save_pretrained(str(tmp_path / "tf1"), format="tf1")
+    again = BertForTokenClassification.from_pretrained(str(tmp_path / "tf1"))
+    assert not again.load_report.missing and not again.load_report.unexpected
+    np.testing.assert_array_equal(again.crf.allowed, model.crf.allowed)
+    np.testing.assert_array_equal(again.crf.transitions, model.crf.transitions)
+    assert json.loads((tmp_path / "tf1" / "task.json").read_text())["crf"] == "iob2"
+    with pytest.raises(ValueError, match="The model has crf/transitions, but Hugging Face's"):
+        model.save_pretrained(str(tmp_path / "huggingface"))
+    with pytest.raises(ValueError, match="head `token_classification`: crf/transitions"):
+        convert(crf_model, tmp_path / "converted")
+    convert(crf_model, tmp_path / "converted", head="token_classification")
+    assert "crf" not in json.loads((tmp_path / "converted" / "task.json").read_text())
+
+
+def test_a_model_with_other_transitions_is_not_written(crf_model, tmp_path):
+    allowed = np.ones((6, 6), bool)
+    model = BertForTokenClassification.from_pretrained(str(crf_model), allowed_transitions=allowed)
+    model.crf.allowed[0, 0] = False
+    with pytest.raises(
+        ValueError, match="`allowed_transitions` must be those of the labels in one"
+    ):
+        model.save_pretrained(str(tmp_path / "tf1"), format="tf1")
 
 
 def test_raw_text_is_one_sentence_however_long(crf_model):
