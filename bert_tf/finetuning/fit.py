@@ -24,11 +24,12 @@ from bert_tf.finetuning.setup import (
 )
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import model_files, write_files
-from bert_tf.options import TrainingOptions, check_names
+from bert_tf.options import check_names
 from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.options import TrainingOptions
 
 Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dataset"
 

@@ -29,11 +29,11 @@ from bert_tf.data.sequence_packing import pack_batch
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.finetuning.setup import note_training
 from bert_tf.modeling.flops import flops_per_token
-from bert_tf.options import TrainingOptions
 from bert_tf.report.model_card import write_card, write_training_card
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
 from bert_tf.training.batch_trainer import BatchTrainer, StopTraining
+from bert_tf.training.options import TrainingOptions
 from bert_tf.training.progress import Speed
 from bert_tf.training.strategy import choose_precision
 

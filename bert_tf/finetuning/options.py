@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from bert_tf.data.parallel import usable_cores
 from bert_tf.finetuning.distillation_options import TeacherOptions
-from bert_tf.options import EncoderFilesOptions, TrainingOptions, option, require_one_of
+from bert_tf.options import EncoderFilesOptions, option, require_one_of
+from bert_tf.training.options import TrainingOptions
 
 # Name of the split, flag that needs it, flag of its file.
 SPLITS = (

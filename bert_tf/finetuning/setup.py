@@ -25,13 +25,13 @@ from bert_tf.interop.initial import folder_of, initialize, read_checkpoint, with
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_folder import known_task, read_task
 from bert_tf.modeling.pooling import parse_layers
-from bert_tf.options import TrainingOptions
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import folder_lock, latest_checkpoint
 from bert_tf.training.optimization import OPTIMIZERS, freeze, layer_learning_rate_factors
+from bert_tf.training.options import TrainingOptions
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.strategy import is_chief
 

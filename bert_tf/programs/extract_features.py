@@ -49,9 +49,10 @@ from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.pooling import parse_layers
-from bert_tf.options import DeviceOptions, EncoderFilesOptions, option
+from bert_tf.options import EncoderFilesOptions, option
 from bert_tf.prediction.text_model import SequenceRunner, trimmed
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.options import DeviceOptions
 from bert_tf.training.progress import Progress
 
 logger = logging.getLogger(__name__)

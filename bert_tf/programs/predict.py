@@ -17,11 +17,12 @@ from typing import Any, ClassVar, TextIO
 from bert_tf.beam import BeamOptions, make_pipeline
 from bert_tf.data.files import open_whole
 from bert_tf.data.readers import STANDARD_INPUT, count_lines
-from bert_tf.options import PRECISIONS, option
+from bert_tf.options import option
 from bert_tf.prediction.encoder import EmbeddingModel
 from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity
 from bert_tf.programs.predict_input import AnswerOptions, Input, read_inputs
 from bert_tf.training.progress import Progress
+from bert_tf.training.strategy import PRECISIONS
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from functools import partial
 from bert_tf.config import BertConfig
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.classification_options import ClassifierOptions
-from bert_tf.options import PRECISIONS, Options, option
+from bert_tf.options import Options, option
 from bert_tf.predictor import MaskFiller
 from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
 from bert_tf.programs.create_vocab import VocabularyOptions, create_vocab
@@ -35,6 +35,7 @@ from bert_tf.programs.demo_corpus import (
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
 from bert_tf.training.progress import duration
+from bert_tf.training.strategy import PRECISIONS
 
 # For a run of a few minutes: short sequences, and twice the paper's fraction of masks, because a step
 # learns more from more predictions.

@@ -23,7 +23,7 @@ from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.model_folder import model_files, read_task, write_files
-from bert_tf.options import EncoderFilesOptions, TrainingOptions, option, require_one_of
+from bert_tf.options import EncoderFilesOptions, option, require_one_of
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
@@ -37,6 +37,7 @@ from bert_tf.programs.pretraining_record_sets import (
 from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.options import TrainingOptions
 
 logger = logging.getLogger(__name__)
 

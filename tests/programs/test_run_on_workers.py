@@ -9,9 +9,9 @@ import time
 import pytest
 from tiny_runs import free_addresses, read_results, script_command
 
-from bert_tf.options import DeviceOptions
 from bert_tf.training import strategy
 from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.training.options import DeviceOptions
 
 
 def start(index, addresses, arguments):
