@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -79,8 +80,9 @@ class BatchRunner:
                 kept = dict(outputs_of(outputs, features)), tf.cast(is_real, tf.int32)
                 if not is_multi_worker(self._strategy):
                     return kept
-                workers = tf.distribute.get_replica_context()
-                return tf.nest.map_structure(lambda part: workers.all_gather(part, axis=0), kept)
+                gather = functools.partial(tf.distribute.get_replica_context().all_gather, axis=0)
+                # A feature has no device, without which all_gather fails; its copy has one.
+                return tf.nest.map_structure(lambda part: gather(tf.identity(part)), kept)
 
             self._steps[outputs_of] = tf.function(
                 lambda *args: self._strategy.run(replica, args=args), reduce_retracing=True

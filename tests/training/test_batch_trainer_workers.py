@@ -41,7 +41,11 @@ even = {name: value[:, :4] for name, value in pretraining_batches().items()}
 trainer.train(endless(even), steps, output_dir=folder, save_checkpoints_steps=5)
 rows = {name: value.reshape(-1, *value.shape[2:]) for name, value in pretraining_batches().items()}
 examples = tf.data.Dataset.from_tensor_slices(rows).batch(3)
-kept = trainer.predict(examples, task.eval_outputs, 3)
+
+def outputs_of(outputs, features):
+    return {**task.eval_outputs(outputs, features), "input_ids": features["input_ids"]}
+
+kept = trainer.predict(examples, outputs_of, 3)
 np.savez(f"{folder}/worker-{strategy.cluster_resolver.task_id}.npz", resumed=resumed or 0, **kept,
          **{f"variable {v.path}": v.numpy() for v in model.weights})
 print("chief" if trainer.is_chief else "other")
@@ -135,7 +139,8 @@ def test_evaluation_over_two_processes_gives_every_example_once_and_in_order(
     task = PretrainingTask(S, P)
     features = {name: tf.constant(value) for name, value in rows.items()}
     outputs = trainer.model({name: features[name] for name in task.input_names}, training=False)
-    for name, value in task.eval_outputs(outputs, features).items():
+    expected = {**task.eval_outputs(outputs, features), "input_ids": features["input_ids"]}
+    for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=5e-3, atol=1e-3, err_msg=name)
 
 
