@@ -8,6 +8,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_text
 
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+
 LIBRARY = Path(tensorflow_text.__file__).parent / c_client.LIBRARY
 FIRSTS = ("the happy cat in the barn", "", "The HÄPPY cât 猫", "calm dog " * 300)
 SECONDS = ("a hen in the barn", "a pig", "", "sad 😀 dog\0\n")
@@ -32,9 +34,21 @@ def ids(shape):
     return arrays
 
 
-@pytest.mark.parametrize("kind", ["single", "pair"])
-def test_requests_go_in_and_the_outputs_that_python_gets_come_out(program, exported, kind):
-    folder = getattr(exported, kind)
+@pytest.fixture
+def int8(sentence_model, tmp_path):
+    texts = tmp_path / "lines.txt"
+    texts.write_text("the happy cat in the barn\n" * 20)
+    options = {"precision": "int8", "calibration_file": str(texts)}
+    folder = tmp_path / "1"
+    export_saved_model(
+        ExportOptions(model_dir=str(sentence_model), export_dir=str(folder), **options)
+    )
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["single", "pair", pytest.param("int8", marks=pytest.mark.slow)])
+def test_requests_go_in_and_the_outputs_that_python_gets_come_out(program, exported, kind, request):
+    folder = request.getfixturevalue("int8") if kind == "int8" else getattr(exported, kind)
     texts = {"text_a": column(FIRSTS)} | ({"text_b": column(SECONDS)} if kind == "pair" else {})
     requests = [("serving_default", texts), ("tokens", ids([2, 7])), ("tokens", ids([1, 3]))]
     signatures = tf.saved_model.load(str(folder)).signatures
