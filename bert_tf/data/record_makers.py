@@ -102,7 +102,7 @@ class ChoiceRow(NamedTuple):
 
     text_a: str
     choices: Sequence[str]
-    label: int
+    label: float
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ class ChoiceRecords(RecordMaker):
     """Records of questions with choices."""
 
     num_choices: int = 2  # K, the most choices of a question
+    label_dtype: str = "int32"  # or "float32"
 
     def __call__(self, rows: Sequence[ChoiceRow]) -> tuple[list[bytes], int]:
         """Return the records, and the number of their sequences without padding."""
@@ -125,7 +126,7 @@ class ChoiceRecords(RecordMaker):
         for name, sequences in packed.items():
             columns[name] = np.zeros((*is_choice.shape, self.max_seq_length), np.int32)
             columns[name][is_choice] = sequences
-        columns["label_ids"] = np.array([row.label for row in rows], np.int32)
+        columns["label_ids"] = np.array([row.label for row in rows], self.label_dtype)
         columns["is_real_example"] = np.ones(len(rows), np.int32)
         return self._encode(columns), int(np.count_nonzero(packed["input_mask"].all(axis=-1)))
 

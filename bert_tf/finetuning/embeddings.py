@@ -5,33 +5,27 @@ Source: Reimers and Gurevych 2019, arXiv 1908.10084. The reference has no such p
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bert_tf.data.files import open_whole
-from bert_tf.finetuning import loop
 from bert_tf.finetuning.embeddings_data import CLASSES, PAIRS, SCORES, read_examples, unique_texts
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
-from bert_tf.finetuning.run import Program, Run, fine_tune, renamed
+from bert_tf.finetuning.rankings import Ranking, log_start, relevance, write_answers
+from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.retrieval import pair_metrics, retrieval_metrics, search, unit
 from bert_tf.model_folder import known_task
-from bert_tf.report.embeddings import pair_sections, query_sections
-from bert_tf.report.page import Command, Section, write_report
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 
 logger = logging.getLogger(__name__)
 
 EmbeddingRun = Run[EmbeddingTask, EmbeddingOptions]
 
+PROGRAM = "run_embeddings"
 _DEPTH = 100  # documents of a query that are ranked
-_SHOWN = 10  # of them, in test_predictions.jsonl
 _BEST_METRIC = {PAIRS: "eval_ndcg@10", SCORES: "eval_spearman", CLASSES: "eval_map@100"}
 
 
@@ -50,22 +44,6 @@ def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
         test_results.txt          its metrics
     """
     return fine_tune(Embeddings(), options)
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """Documents of each query.
-
-    Args:
-        scores, indexes: of the documents, [Q, k], the best first.
-        relevant: of each query, the indexes of its relevant documents.
-    """
-
-    queries: Sequence[str]
-    documents: Sequence[str]
-    scores: np.ndarray
-    indexes: np.ndarray
-    relevant: Sequence[Sequence[int]]
 
 
 class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
@@ -98,24 +76,8 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
         self._write(run, "test", "test")
 
     def _write(self, run: EmbeddingRun, split: str, name: str) -> dict[str, float]:
-        examples, options = run.splits[split], run.options
-        logger.info("***** Running %s *****", "evaluation" if name == "eval" else "prediction")
-        logger.info("  Num examples = %d", len(examples))
-        metrics, found = self._answers(run, split, name)
-        results = {"global_step": run.trainer.step, **renamed(metrics, name)}
-        title = f"{name.capitalize()} results"
-        loop.write_results(run.path(f"{name}_results.txt"), results, title)
-        if name == "test":
-            _write_predictions(run.path("test_predictions.jsonl"), examples, found)
-        elif options.report:
-            source = options.task_name or os.path.basename(options.eval_file or "")
-            shown = {**results, "examples": len(examples)}
-            command = Command("run_embeddings", options)
-            sections = _sections(examples, found)
-            write_report(
-                run.path("report.html"), f"Embeddings of {source}", shown, sections, command
-            )
-        return results
+        log_start(run, split, name)
+        return write_answers(run, split, name, *self._answers(run, split, name), PROGRAM)
 
     def _answers(
         self, run: EmbeddingRun, split: str, name: str
@@ -137,11 +99,7 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
     def _ranking(
         self, run: EmbeddingRun, examples: Sequence[EmbeddingExample], name: str
     ) -> Ranking:
-        queries = unique_texts(e.texts[0] for e in examples)
-        documents = unique_texts(text for e in examples for text in e.texts[1:])
-        relevant: list[list[int]] = [[] for _ in queries]
-        for example in examples:
-            relevant[queries[example.texts[0]]].append(documents[example.texts[1]])
+        queries, documents, relevant = relevance(examples)
         task = run.task
         found = search(
             self._encode(run, list(queries), f"{name}_queries", task.query_prefix),
@@ -296,27 +254,3 @@ def _check_loss(
             "train_batch_size is 1, so an anchor has no negatives: these are the positives of the other "
             "examples of the batch. Use train_batch_size=32, or give negatives."
         )
-
-
-def _sections(examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray) -> list[Section]:
-    if isinstance(found, Ranking):
-        return query_sections(found.queries, found.documents, found.indexes, found.relevant)
-    labels = np.array([example.label for example in examples])
-    return pair_sections([example.texts for example in examples], found, labels)
-
-
-def _write_predictions(
-    path: str, examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray
-) -> None:
-    with open_whole(path) as file:
-        if isinstance(found, Ranking):
-            for query, scores, row in zip(found.queries, found.scores, found.indexes, strict=True):
-                best = zip(scores[:_SHOWN], row[:_SHOWN], strict=True)
-                documents = [{"text": found.documents[i], "score": float(s)} for s, i in best]
-                line: dict[str, Any] = {"query": query, "documents": documents}
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        else:
-            for example, cosine in zip(examples, found, strict=True):
-                line = {"texts": example.texts, "score": float(cosine)}
-                file.write(json.dumps(line, ensure_ascii=False) + "\n")
-    logger.info("Wrote %s", path)

@@ -11,7 +11,7 @@ from typing import cast
 
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.readers import TableRow, ending_of, read_table
-from bert_tf.finetuning.embeddings_options import EmbeddingOptions, TextColumnsOptions
+from bert_tf.finetuning.embeddings_options import TextColumnsOptions, TextFilesOptions
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
@@ -46,7 +46,7 @@ class Columns:
         return PAIRS if self.label is None else SCORES
 
 
-def read_examples(options: EmbeddingOptions) -> tuple[str, dict[str, list[EmbeddingExample]]]:
+def read_examples(options: TextFilesOptions) -> tuple[str, dict[str, list[EmbeddingExample]]]:
     """Return the kind of the examples, and those of the splits that the run needs.
 
     Raises:
@@ -192,7 +192,7 @@ def _score(row: TableRow, column: str) -> float:
     return number
 
 
-def _of_data_set(options: EmbeddingOptions, split: str) -> tuple[str, list[EmbeddingExample]]:
+def _of_data_set(options: TextFilesOptions, split: str) -> tuple[str, list[EmbeddingExample]]:
     name, data_dir = str(options.task_name), str(options.data_dir)
     task = find_glue_task(name)
     rows = [

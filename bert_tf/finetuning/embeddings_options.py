@@ -39,8 +39,8 @@ class TextColumnsOptions(TableOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingOptions(TextColumnsOptions, ThreeFilesOptions):
-    """The flags of run_embeddings. Files: .tsv, .csv, .jsonl, or SQuAD's .json."""
+class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
+    """Files of texts that belong together: .tsv, .csv, .jsonl, or SQuAD's .json."""
 
     data_dir: str | None = option("Folder of a data set, for --task_name.", default=None)
     task_name: str | None = option(
@@ -49,6 +49,31 @@ class EmbeddingOptions(TextColumnsOptions, ThreeFilesOptions):
         default=None,
         choices=TASK_NAMES,
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if bool(self.task_name) == any(getattr(self, name) for _, _, name in SPLITS):
+            raise ValueError(
+                "Give either task_name with data_dir, for a data set of GLUE, or train_file, eval_file "
+                "and predict_file, for your own data."
+            )
+        if self.task_name and not self.data_dir:
+            raise ValueError("task_name needs data_dir, the folder of its train.tsv.")
+        if not self.task_name:
+            self.require_files((wanted, file) for _, wanted, file in SPLITS)
+        if self.teacher:
+            raise ValueError("teacher is for programs with labels, not for this one. Omit it.")
+        if self.pack_sequences:
+            raise ValueError(
+                "pack_sequences is for examples of one sequence, but here an example has several. Omit "
+                "it."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions(TextFilesOptions):
+    """The flags of run_embeddings."""
+
     loss: str | None = option(
         "Loss. Default: multiple_negatives_ranking for anchors with positives, cosent for scores, "
         "contrastive for scores of 0 and 1, batch_all_triplet for classes.",
@@ -98,25 +123,6 @@ class EmbeddingOptions(TextColumnsOptions, ThreeFilesOptions):
         default=32,
         min=1,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if bool(self.task_name) == any(getattr(self, name) for _, _, name in SPLITS):
-            raise ValueError(
-                "Give either task_name with data_dir, for a data set of GLUE, or train_file, eval_file "
-                "and predict_file, for your own data."
-            )
-        if self.task_name and not self.data_dir:
-            raise ValueError("task_name needs data_dir, the folder of its train.tsv.")
-        if not self.task_name:
-            self.require_files((wanted, file) for _, wanted, file in SPLITS)
-        if self.teacher:
-            raise ValueError("teacher is for programs with labels, not for embeddings. Omit it.")
-        if self.pack_sequences:
-            raise ValueError(
-                "pack_sequences is for examples of one sequence, but here an example has several. Omit "
-                "it."
-            )
 
     @property
     def widths(self) -> tuple[int, ...] | None:

@@ -81,19 +81,23 @@ def retrieval_metrics(ranked: np.ndarray, relevant: Sequence[Sequence[int]]) -> 
 
 
 def pair_metrics(first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """Return the correlations of the cosines of N pairs with their scores; for 0 and 1 also AP.
+    """Return the `score_metrics` of the cosines of N pairs.
 
     Args:
         first, second: float [N, E].
         scores: [N].
     """
-    cosines = (unit(first) * unit(second)).sum(-1)
+    return score_metrics((unit(first) * unit(second)).sum(-1), scores)
+
+
+def score_metrics(found_scores: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+    """Return the correlations of N found scores with the right ones; of 0 and 1 also AP."""
     found = {
-        "eval_spearman": spearman(cosines, scores),
-        "eval_pearson": pearson(cosines, scores),
+        "eval_spearman": spearman(found_scores, scores),
+        "eval_pearson": pearson(found_scores, scores),
     }
     if set(np.unique(scores)) == {0, 1}:
-        order = np.argsort(-cosines, kind="stable")
+        order = np.argsort(-found_scores, kind="stable")
         hits = scores[order] == 1
         found["eval_average_precision"] = float(_sum_of_precisions(hits) / hits.sum())
     return found

@@ -76,8 +76,8 @@ def mine_negatives(options: MiningOptions) -> None:
     anchors = unique_texts(example.texts[0] for example in examples)
     documents = unique_texts(example.texts[1] for example in examples)
     logger.info("%d anchors and %d documents", len(anchors), len(documents))
-    queries = _vectors(model, list(anchors), "anchors", as_query=True)
-    vectors = _vectors(model, list(documents), "documents")
+    queries = embed_all(model, list(anchors), "anchors", as_query=True)
+    vectors = embed_all(model, list(documents), "documents")
     scores, indexes = search(queries, vectors, options.depth)
     positives: list[set[int]] = [set() for _ in anchors]
     for example in examples:
@@ -109,7 +109,7 @@ def mine_negatives(options: MiningOptions) -> None:
     logger.info("Wrote %s", options.output_file)
 
 
-def _vectors(
+def embed_all(
     model: Predictor, texts: Sequence[str], label: str, as_query: bool = False
 ) -> np.ndarray:
     """Return unit vectors [texts, E]. Show the progress."""

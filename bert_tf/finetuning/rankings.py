@@ -1,0 +1,114 @@
+"""What run_embeddings and run_reranker write about the documents of queries and the scores of pairs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bert_tf.data.files import open_whole
+from bert_tf.finetuning import loop
+from bert_tf.finetuning.embeddings_data import unique_texts
+from bert_tf.finetuning.run import Run, renamed
+from bert_tf.report.embeddings import pair_sections, query_sections
+from bert_tf.report.page import Command, Section, write_report
+from bert_tf.tasks.embeddings import EmbeddingExample
+
+logger = logging.getLogger(__name__)
+
+_SHOWN = 10  # documents of a query in test_predictions.jsonl
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Documents of each query.
+
+    Args:
+        scores, indexes: of the documents, [Q, k], the best first; -1 behind the last one.
+        relevant: of each query, the indexes of its relevant documents.
+    """
+
+    queries: Sequence[str]
+    documents: Sequence[str]
+    scores: np.ndarray
+    indexes: np.ndarray
+    relevant: Sequence[Sequence[int]]
+
+
+def relevance(
+    examples: Sequence[EmbeddingExample],
+) -> tuple[dict[str, int], dict[str, int], list[list[int]]]:
+    """Return the queries and the documents, text -> index, and the relevant documents of each query."""
+    queries = unique_texts(e.texts[0] for e in examples)
+    documents = unique_texts(text for e in examples for text in e.texts[1:])
+    relevant: list[list[int]] = [[] for _ in queries]
+    for example in examples:
+        relevant[queries[example.texts[0]]].append(documents[example.texts[1]])
+    return queries, documents, relevant
+
+
+def log_start(run: Run, split: str, name: str) -> None:
+    logger.info("***** Running %s *****", "evaluation" if name == "eval" else "prediction")
+    logger.info("  Num examples = %d", len(run.splits[split]))
+
+
+def write_answers(
+    run: Run,
+    split: str,
+    name: str,
+    metrics: Mapping[str, float],
+    found: Ranking | np.ndarray,
+    program: str,
+) -> dict[str, float]:
+    """Write the metrics, and the report of "eval" or the predictions of "test". Return the metrics.
+
+    Args:
+        name: "eval" or "test".
+        found: documents of each query, or the scores of the pairs.
+        program: for the report.
+    """
+    examples, options = run.splits[split], run.options
+    results = {"global_step": run.trainer.step, **renamed(metrics, name)}
+    loop.write_results(run.path(f"{name}_results.txt"), results, f"{name.capitalize()} results")
+    if name == "test":
+        _write_predictions(run.path("test_predictions.jsonl"), examples, found)
+    elif options.report:
+        source = options.task_name or os.path.basename(options.eval_file or "")
+        shown = {**results, "examples": len(examples)}
+        command = Command(program, options)
+        sections = _sections(examples, found)
+        write_report(run.path("report.html"), f"{program} on {source}", shown, sections, command)
+    return results
+
+
+def _sections(examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray) -> list[Section]:
+    if isinstance(found, Ranking):
+        return query_sections(found.queries, found.documents, found.indexes, found.relevant)
+    labels = np.array([example.label for example in examples])
+    return pair_sections([example.texts for example in examples], found, labels)
+
+
+def _write_predictions(
+    path: str, examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray
+) -> None:
+    with open_whole(path) as file:
+        if isinstance(found, Ranking):
+            for query, scores, row in zip(found.queries, found.scores, found.indexes, strict=True):
+                best = zip(scores[:_SHOWN], row[:_SHOWN], strict=True)
+                documents = [
+                    {"text": found.documents[index], "score": float(score)}
+                    for score, index in best
+                    if index >= 0
+                ]
+                line: dict[str, Any] = {"query": query, "documents": documents}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        else:
+            for example, score in zip(examples, found, strict=True):
+                line = {"texts": example.texts, "score": float(score)}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    logger.info("Wrote %s", path)

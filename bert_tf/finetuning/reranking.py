@@ -1,0 +1,208 @@
+"""run_reranker: fine-tune and evaluate a cross-encoder, which scores a query with a document.
+
+Source: Nogueira and Cho 2019, arXiv 1901.04085. The reference has no such program.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bert_tf.finetuning.embeddings_data import CLASSES, PAIRS, SCORES, read_examples
+from bert_tf.finetuning.rankings import Ranking, log_start, relevance, write_answers
+from bert_tf.finetuning.reranking_options import RerankerOptions
+from bert_tf.finetuning.run import Program, Run, fine_tune
+from bert_tf.finetuning.setup import Setup
+from bert_tf.metrics.retrieval import retrieval_metrics, score_metrics, search, unit
+from bert_tf.predictor import Predictor
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.embeddings import EmbeddingExample
+from bert_tf.tasks.reranking import RerankingTask
+
+logger = logging.getLogger(__name__)
+
+RerankerRun = Run[RerankingTask, RerankerOptions]
+
+PROGRAM = "run_reranker"
+_BEST_METRIC = {PAIRS: "eval_ndcg@10", SCORES: "eval_spearman"}
+
+
+def run_reranker(options: RerankerOptions) -> dict[str, float]:
+    """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
+
+    Write `train.tf_record`, `model.ckpt-N`, `metrics.jsonl`, the files that model_folder.py lists, and
+
+        eval_results.txt          "key = value" lines. Anchors with positives: MRR@10, nDCG@10, MAP@100,
+                                  Recall@1, 10 and 100 of the ranked documents of each query. Scores:
+                                  Spearman and Pearson
+        report.html               the hardest queries or pairs
+        test_predictions.jsonl    of --predict_file: the ten best documents of each query, or the score
+                                  of each pair
+        test_results.txt          its metrics
+    """
+    return fine_tune(Reranking(), options)
+
+
+class Reranking(Program[RerankingTask, RerankerOptions]):
+    """Queries with documents, or pairs with scores."""
+
+    task_type = ClassificationTask.name
+    examples = "queries"
+
+    def __init__(self) -> None:
+        self.kind = PAIRS
+        self._candidates: dict[str, list[list[int]]] = {}  # split -> documents of each query
+
+    def options_for(
+        self, task: RerankingTask, eval_file: str, output_dir: str, **settings: Any
+    ) -> RerankerOptions:
+        return RerankerOptions(output_dir=output_dir, do_eval=True, eval_file=eval_file, **settings)
+
+    def read(self, options: RerankerOptions, setup: Setup):
+        self.kind, splits = read_examples(options)
+        _check(options, self.kind, splits, setup)
+        if self.kind == PAIRS and "train" in splits:
+            splits["train"] = with_negatives(splits["train"], options.num_negatives, options.seed)
+        most = max((len(each.texts) - 1 for each in splits.get("train", ())), default=1)
+        loss = options.loss or ("binary" if self.kind == SCORES else "listwise")
+        return RerankingTask(setup.max_seq_length, most, loss, _BEST_METRIC[self.kind]), splits
+
+    def metrics(self, run: RerankerRun) -> Mapping[str, float]:
+        return self._answers(run, "dev", "eval")[0]
+
+    def evaluate(self, run: RerankerRun) -> dict[str, float]:
+        return self._write(run, "dev", "eval")
+
+    def predict(self, run: RerankerRun) -> None:
+        self._write(run, "test", "test")
+
+    def _write(self, run: RerankerRun, split: str, name: str) -> dict[str, float]:
+        log_start(run, split, name)
+        return write_answers(run, split, name, *self._answers(run, split, name), PROGRAM)
+
+    def _answers(
+        self, run: RerankerRun, split: str, name: str
+    ) -> tuple[dict[str, float], Ranking | np.ndarray]:
+        """Return the metrics of a split, and the documents of each query or the scores of the pairs."""
+        examples = run.splits[split]
+        if self.kind == SCORES:
+            found = _scores(run, examples, name)
+            return score_metrics(found, np.array([each.label for each in examples])), found
+        queries, documents, relevant = relevance(examples)
+        if split not in self._candidates:
+            self._candidates[split] = _candidates(run.options, examples, queries, documents)
+        candidates, texts = self._candidates[split], list(documents)
+        pairs = [
+            EmbeddingExample((query, texts[index]))
+            for query, row in zip(queries, candidates, strict=True)
+            for index in row
+        ]
+        found = _scores(run, pairs, name)
+        shape = len(queries), max(map(len, candidates))
+        scores, indexes = np.full(shape, -np.inf), np.full(shape, -1)
+        exists = np.arange(shape[1]) < np.array([len(row) for row in candidates])[:, None]
+        scores[exists], indexes[exists] = found, np.concatenate(candidates)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        scores, indexes = (np.take_along_axis(each, order, 1) for each in (scores, indexes))
+        ranking = Ranking(list(queries), texts, scores, indexes, relevant)
+        return retrieval_metrics(indexes, relevant), ranking
+
+
+def with_negatives(
+    examples: Sequence[EmbeddingExample], num_negatives: int, seed: int
+) -> list[EmbeddingExample]:
+    """Return the examples with `num_negatives` negatives: their own, and positives of other anchors.
+
+    A positive of the same anchor in any example is never drawn. The result depends on the seed and the
+    examples only.
+
+    Raises:
+        ValueError: an anchor has every positive of the file, so that none is a negative.
+    """
+    _, documents, relevant = relevance([replace(e, texts=e.texts[:2]) for e in examples])
+    texts, known, positives = list(documents), set(documents), {}
+    for query, row in zip(dict.fromkeys(e.texts[0] for e in examples), relevant, strict=True):
+        positives[query] = {texts[index] for index in row}
+    generator, found = random.Random(seed), []
+    for example in examples:
+        anchor, positive, *own = example.texts
+        left_out = positives[anchor] | {anchor, *own}
+        negatives = own[:num_negatives]
+        missing = min(num_negatives - len(negatives), len(texts) - len(left_out & known))
+        while missing > 0:
+            text = generator.choice(texts)
+            if text not in left_out:
+                left_out.add(text)
+                negatives.append(text)
+                missing -= 1
+        if num_negatives and not negatives:
+            raise ValueError(
+                f"{example.origin}: the anchor has no negative, because every positive of the file is "
+                "one of its own. Give negatives, or num_negatives=0."
+            )
+        found.append(replace(example, texts=(anchor, positive, *negatives)))
+    return found
+
+
+def _candidates(
+    options: RerankerOptions,
+    examples: Sequence[EmbeddingExample],
+    queries: Mapping[str, int],
+    documents: Mapping[str, int],
+) -> list[list[int]]:
+    """Return the documents of each query that are ranked."""
+    if options.retriever:
+        model = Predictor(options.retriever)
+        vectors = unit(model.embed(list(documents)))
+        asked = unit(model.embed(list(queries), as_query=True))
+        return search(asked, vectors, options.depth)[1].tolist()
+    found: list[dict[int, None]] = [{} for _ in queries]
+    for example in examples:
+        own = found[queries[example.texts[0]]]
+        own.update((documents[text], None) for text in example.texts[1:])
+    return [list(row) for row in found]
+
+
+def _scores(run: RerankerRun, pairs: Iterable[EmbeddingExample], name: str) -> np.ndarray:
+    """Return the score of each query with its document, [N]."""
+    task = RerankingTask(run.task.max_seq_length)
+    return run.outputs(list(pairs), name, run.options.eval_batch_size, task)["logits"][:, 0]
+
+
+def _check(
+    options: RerankerOptions,
+    kind: str,
+    splits: Mapping[str, Sequence[EmbeddingExample]],
+    setup: Setup,
+) -> None:
+    """Raise ValueError unless the model and the loss fit the examples and there is something to rank."""
+    trained = setup.trained
+    if isinstance(trained, ClassificationTask) and trained.num_outputs != 1:
+        raise ValueError(
+            f"The model has {trained.num_outputs} labels, but a reranker has one score. Use do_train, "
+            "or another model."
+        )
+    if kind == CLASSES:
+        raise ValueError(
+            "The examples are texts with classes, but a reranker needs anchors with positives, or two "
+            "texts with a score. Use run_classifier."
+        )
+    if kind == SCORES and options.loss not in (None, "binary"):
+        raise ValueError(
+            f"loss={options.loss} is for anchors with positives, but the examples are two texts with a "
+            "score. Use loss=binary."
+        )
+    if kind == SCORES or options.retriever:
+        return
+    for split, examples in splits.items():
+        if split != "train" and not any(len(each.texts) > 2 for each in examples):
+            raise ValueError(
+                f"The examples of {examples[0].origin.split(':')[0]} have no negatives, so each query "
+                "would have its positives only. Give retriever, a model for embeddings that finds "
+                "documents, or a file of mine_negatives."
+            )

@@ -1,0 +1,42 @@
+"""The flags of run_reranker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bert_tf.finetuning.embeddings_options import TextFilesOptions
+from bert_tf.options import option
+from bert_tf.tasks.reranking import RERANKING_LOSSES
+
+
+@dataclass(frozen=True, kw_only=True)
+class RerankerOptions(TextFilesOptions):
+    """The flags of run_reranker."""
+
+    loss: str | None = option(
+        "binary: cross-entropy of each score. pairwise: the positive against each negative. listwise: "
+        "the positive among all documents of its query. Default: binary for scores, else listwise.",
+        default=None,
+        choices=tuple(RERANKING_LOSSES),
+    )
+    num_negatives: int = option(
+        "Negatives of a training example: those of --train_file, and positives of other anchors, drawn "
+        "with --seed, up to this number.",
+        default=4,
+        min=0,
+    )
+    retriever: str | None = option(
+        "Model of run_embeddings, or another folder for embeddings, that finds the documents to rank in "
+        "an evaluation, among all texts of the file that are not anchors. Default: a query has the "
+        "documents of its own rows.",
+        default=None,
+    )
+    depth: int = option("Documents of a query that --retriever finds.", default=20, min=2)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.loss in ("pairwise", "listwise") and not self.num_negatives:
+            raise ValueError(
+                f"loss={self.loss} compares documents of a query, but num_negatives is 0. Use "
+                "num_negatives=4, or loss=binary."
+            )

@@ -1,0 +1,177 @@
+"""search: the documents that belong to a query, found by embeddings and ranked by a reranker.
+
+Source: Nogueira and Cho 2019, arXiv 1901.04085 (retrieve, then rerank).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bert_tf.data.files import expand_files
+from bert_tf.data.question_answering import read_squad
+from bert_tf.data.readers import STANDARD_INPUT, ending_of
+from bert_tf.metrics import retrieval
+from bert_tf.options import TableOptions, option
+from bert_tf.predictor import Predictor
+from bert_tf.programs.mine_negatives import embed_all
+from bert_tf.programs.predict import open_output
+from bert_tf.programs.predict_input import InputLayout, read_inputs
+
+logger = logging.getLogger(__name__)
+
+_QUERIES = 256  # answered together
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(TableOptions):
+    """The flags of search."""
+
+    only_answers: ClassVar[bool] = True
+
+    model_dir: str = option(
+        "Model that finds documents: any folder or export for embeddings, also one of "
+        "sentence-transformers."
+    )
+    documents: str = option(
+        "Comma list of files or globs of the documents: a text per line, .tsv, .csv, .jsonl, or the "
+        "passages of SQuAD's .json."
+    )
+    document_column: str | None = option(
+        "Column of a document in a table. Default: text_a, text or sentence.", default=None
+    )
+    query: str | None = option("A query. Default: those of --input_file.", default=None)
+    input_file: str | None = option(
+        "Comma list of files or globs with a query per line, or tables. - is standard input, the "
+        "default.",
+        default=None,
+    )
+    query_column: str | None = option(
+        "Column of a query in a table. Default: text_a, text or sentence.", default=None
+    )
+    reranker: str | None = option(
+        "Model of run_reranker, or another classifier of pairs with one score, that ranks the found "
+        "documents anew. Default: none.",
+        default=None,
+    )
+    depth: int = option("Documents of a query that --reranker gets.", default=50, min=1)
+    top_k: int = option("Documents of a query in the answer.", default=10, min=1)
+    output_file: str | None = option(
+        "File for the answers, a JSON object per query. Default: standard output.", default=None
+    )
+    batch_size: int = option("Texts per batch of the models.", default=32, min=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.query is not None and self.input_file:
+            raise ValueError("Give either query or input_file.")
+        if self.reranker and self.depth < self.top_k:
+            raise ValueError(f"depth is {self.depth}, but must be top_k={self.top_k} or more.")
+
+
+def search(options: SearchOptions) -> None:
+    """Write {"query", "documents": [{"text", "score", "file", "line"}]} for each query, the best first.
+
+    The score is that of the reranker, else the cosine. Every document is compared. Equal documents are
+    one.
+
+    Raises:
+        ValueError: there are no documents, a file cannot be read, or a model does not fit.
+    """
+    documents = _documents(options)
+    logger.info("%d documents", len(documents))
+    texts = list(documents)
+    model = Predictor(options.model_dir, batch_size=options.batch_size)
+    reranker = _reranker(options)
+    vectors = embed_all(model, texts, "documents")
+    queries = _queries(options)
+    with open_output(options.output_file) as output:
+        while block := list(islice(queries, _QUERIES)):
+            asked = retrieval.unit(model.embed(block, as_query=True))
+            most = options.depth if reranker else options.top_k
+            scores, indexes = retrieval.search(asked, vectors, most)
+            if reranker is not None:
+                scores, indexes = _reranked(reranker, block, texts, indexes)
+            for query, values, row in zip(block, scores, indexes, strict=True):
+                best = list(zip(values, row, strict=True))[: options.top_k]
+                found = [
+                    {"text": texts[index], "score": float(score), **documents[texts[index]]}
+                    for score, index in best
+                ]
+                line = {"query": query, "documents": found}
+                output.write(json.dumps(line, ensure_ascii=False) + "\n")
+            output.flush()
+
+
+def _documents(options: SearchOptions) -> dict[str, dict[str, Any]]:
+    """Return text -> origin of the documents."""
+    found: dict[str, dict[str, Any]] = {}
+    for file in expand_files(options.documents):
+        if ending_of(file) == "json":
+            for each in read_squad(file):
+                found.setdefault(each.passage.text, {"file": file})
+        else:
+            for text, line in _texts(options, file, options.document_column):
+                found.setdefault(text, {"file": file, "line": line})
+    if not found:
+        raise ValueError(f"documents={options.documents} contains no text.")
+    return found
+
+
+def _queries(options: SearchOptions) -> Iterator[str]:
+    if options.query is not None:
+        yield options.query
+        return
+    given = options.input_file or STANDARD_INPUT
+    for file in [given] if given == STANDARD_INPUT else expand_files(given):
+        yield from (text for text, _ in _texts(options, file, options.query_column))
+
+
+def _texts(options: SearchOptions, file: str, column: str | None) -> Iterator[tuple[str, int]]:
+    """Yield the texts of a file that are not empty, with their lines."""
+    layout = InputLayout(
+        header=options.header,
+        quoted=options.quoted,
+        column_separator=options.column_separator,
+        text_a_column=column,
+    )
+    for each in read_inputs([file], layout, ("text_a",)):
+        text = each.shown["text"] if each.values is None else each.values[0]
+        if text.strip():
+            yield text.strip(), each.line
+
+
+def _reranker(options: SearchOptions) -> Predictor | None:
+    """Return the reranker.
+
+    Raises:
+        ValueError: it has no score for a pair.
+    """
+    if not options.reranker:
+        return None
+    model = Predictor(options.reranker, batch_size=options.batch_size)
+    if "score" not in model.predict([("query", "document")])[0]:
+        raise ValueError(
+            f"reranker={options.reranker} predicts labels, but must have one score for a pair of texts: "
+            "a model of run_reranker, or another classifier with one output."
+        )
+    return model
+
+
+def _reranked(
+    model: Predictor, queries: Sequence[str], texts: Sequence[str], indexes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores of the reranker and the indexes [Q, k], the best first."""
+    pairs = [
+        (query, texts[index]) for query, row in zip(queries, indexes, strict=True) for index in row
+    ]
+    found = [answer["score"] for answer in model.predict(pairs)]
+    scores = np.reshape(found, indexes.shape)
+    order = np.argsort(-scores, axis=1, kind="stable")
+    return np.take_along_axis(scores, order, 1), np.take_along_axis(indexes, order, 1)
