@@ -156,10 +156,10 @@ def _reranker(options: SearchOptions) -> Predictor | None:
     if not options.reranker:
         return None
     model = Predictor(options.reranker, batch_size=options.batch_size)
-    if "score" not in model.predict([("query", "document")])[0]:
+    if getattr(model.text_model, "problem_type", None) != "regression":
         raise ValueError(
-            f"reranker={options.reranker} predicts labels, but must have one score for a pair of texts: "
-            "a model of run_reranker, or another classifier with one output."
+            f"reranker={options.reranker} has no score for a pair of texts. Use a model of "
+            "run_reranker, or another classifier with one output."
         )
     return model
 

@@ -1,0 +1,252 @@
+"""run_reranker and search: losses, lists, runs, and what the folder is for others."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from test_run_embeddings import pairs, scored
+from tiny_runs import checkpoint_arrays, moods, read_results
+from tiny_words_and_choices import write_json_lines
+
+from bert_tf.finetuning.reranking import run_reranker, with_negatives
+from bert_tf.finetuning.reranking_options import RerankerOptions
+from bert_tf.predictor import load
+from bert_tf.programs.search import SearchOptions, search
+from bert_tf.tasks.embeddings import EmbeddingExample
+from bert_tf.tasks.reranking import RERANKING_LOSSES, RerankingTask
+
+SCORES = np.array([[1.0, -0.5, 2.0], [0.5, 0.0, 7.0]], "float32")
+EXISTS = np.array([[1, 1, 1], [1, 1, 0]], "int32")
+
+
+def options(output_dir, **changes):
+    values = {
+        "output_dir": str(output_dir),
+        "max_seq_length": 23,
+        "train_batch_size": 16,
+        "learning_rate": 5e-3,
+        "jit_compile": "false",
+    }
+    return RerankerOptions(**{**values, **changes})
+
+
+def sigmoid(value):
+    return 1 / (1 + math.exp(-value))
+
+
+BY_HAND = {
+    "binary": [
+        -np.mean([math.log(sigmoid(1.0)), math.log(sigmoid(0.5)), math.log(sigmoid(-2.0))]),
+        -np.mean([math.log(sigmoid(0.5)), math.log(sigmoid(-0.0))]),
+    ],
+    "pairwise": [
+        np.mean([math.log(1 + math.exp(-1.5)), math.log(1 + math.exp(1.0))]),
+        math.log(1 + math.exp(-0.5)),
+    ],
+    "listwise": [
+        -math.log(math.exp(1.0) / (math.exp(1.0) + math.exp(-0.5) + math.exp(2.0))),
+        -math.log(math.exp(0.5) / (math.exp(0.5) + 1.0)),
+    ],
+}
+
+
+@pytest.mark.parametrize("loss", RERANKING_LOSSES)
+def test_losses_are_those_of_the_formulas_and_ignore_padding(loss):
+    (term,) = RerankingTask(9, 3, loss).losses
+    features = {
+        "choice_mask": tf.constant(EXISTS),
+        "label_ids": tf.ones(2),
+        "is_real_example": tf.constant([1, 1]),
+    }
+    total = term.total({"logits": tf.constant(SCORES)}, features)
+    assert float(total) == pytest.approx(sum(BY_HAND[loss]), rel=1e-5)
+    features["is_real_example"] = tf.constant([0, 1])
+    total = term.total({"logits": tf.constant(SCORES)}, features)
+    assert float(total) == pytest.approx(BY_HAND[loss][1], rel=1e-5)
+    assert float(term.weight(features)) == 1
+
+
+def test_a_score_is_the_target_of_the_binary_loss():
+    found = RERANKING_LOSSES["binary"](tf.constant([[0.7]]), tf.ones([1, 1]), tf.constant([0.3]))
+    expected = -0.3 * math.log(sigmoid(0.7)) - 0.7 * math.log(sigmoid(-0.7))
+    assert float(found[0]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_drawn_negatives_are_never_a_positive_of_the_anchor():
+    texts = [("a", "1"), ("a", "2"), ("b", "3", "9"), ("c", "4"), ("d", "1")]
+    examples = [EmbeddingExample(each, 1.0, "f:1") for each in texts]
+    found = with_negatives(examples, 2, seed=3)
+    assert found == with_negatives(examples, 2, seed=3) != with_negatives(examples, 2, seed=4)
+    for example, given in zip(found, examples, strict=True):
+        anchor, positive, *negatives = example.texts
+        assert (anchor, positive) == given.texts[:2] and len(set(negatives)) == 2
+        allowed = {"1", "2", "3", "4"} - {e.texts[1] for e in examples if e.texts[0] == anchor}
+        assert set(negatives) <= allowed | set(given.texts[2:])
+    assert found[2].texts[2] == "9"  # its own
+    assert [len(e.texts) for e in with_negatives(examples, 9, seed=3)] == [4, 4, 6, 5, 5]
+    with pytest.raises(ValueError, match="f:1: the anchor has no negative"):
+        with_negatives(examples[:2], 2, seed=3)
+
+
+def with_moods(num_rows, seed):
+    """Anchors with a positive in a good mood and a negative in a bad one."""
+    texts = {"good": [], "bad": []}
+    for text, label in moods(4 * num_rows, seed):
+        texts[label].append(text)
+    rows = zip(pairs(num_rows, seed), texts["good"], texts["bad"], strict=False)
+    return [{"anchor": row["anchor"], "positive": a, "negative": b} for row, a, b in rows]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reranking")
+    return {
+        "train": str(write_json_lines(folder / "train.jsonl", with_moods(64, seed=1))),
+        "dev": str(write_json_lines(folder / "dev.jsonl", with_moods(24, seed=2))),
+        "plain": str(write_json_lines(folder / "plain.jsonl", pairs(24, seed=1))),
+        "scores": str(write_json_lines(folder / "scores.jsonl", scored(64, seed=3))),
+    }
+
+
+@pytest.fixture(scope="module")
+def reranker(pretrained, data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reranker") / "output"
+    given = {"train_file": data["train"], "eval_file": data["dev"], "predict_file": data["dev"]}
+    actions = {"do_train": True, "do_eval": True, "do_predict": True, "num_train_epochs": 4.0}
+    settings = {"init_checkpoint": str(pretrained), "num_negatives": 1}
+    run_reranker(options(folder, **settings, **given, **actions))
+    return folder
+
+
+def predictions(folder):
+    return [json.loads(line) for line in (folder / "test_predictions.jsonl").open()]
+
+
+def test_what_can_be_learned_is_learned(reranker):
+    results = read_results(reranker)
+    assert results["eval_mrr@10"] > 0.9
+    metrics = json.loads((reranker / "task.json").read_text())
+    assert metrics["task"] == "classification" and metrics["problem_type"] == "regression"
+
+
+def test_the_folder_scores_pairs(reranker):
+    row = predictions(reranker)[0]
+    assert [d["score"] for d in row["documents"]] == sorted(
+        (d["score"] for d in row["documents"]), reverse=True
+    )
+    found = load(str(reranker)).predict([(row["query"], d["text"]) for d in row["documents"]])
+    expected = [document["score"] for document in row["documents"]]
+    assert [each["score"] for each in found] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_query_without_retriever_has_the_documents_of_its_rows(reranker, data):
+    rows = [json.loads(line) for line in Path(data["dev"]).read_text().splitlines()]
+    for found in predictions(reranker):
+        own = [row for row in rows if row["anchor"] == found["query"]]
+        texts = {row[name] for row in own for name in ("positive", "negative")}
+        assert {document["text"] for document in found["documents"]} <= texts
+        assert len(found["documents"]) == min(len(texts), 10)
+
+
+def test_a_retriever_finds_the_documents_among_all(reranker, pretrained, data, tmp_path):
+    given = {"init_checkpoint": str(reranker), "retriever": str(pretrained), "depth": 3}
+    run_reranker(options(tmp_path, **given, do_predict=True, predict_file=data["plain"]))
+    rows = [json.loads(line) for line in Path(data["plain"]).read_text().splitlines()]
+    texts = list(dict.fromkeys(row["positive"] for row in rows))
+    model = load(str(pretrained))
+    cosines = model.embed([rows[0]["anchor"]]) @ model.embed(texts).T
+    nearest = {texts[index] for index in np.argsort(-cosines[0])[:3]}
+    found = predictions(tmp_path)[0]
+    assert found["query"] == rows[0]["anchor"]
+    assert {document["text"] for document in found["documents"]} == nearest
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("plain", {}, r"plain.jsonl have no negatives.* Give retriever"),
+        ("texts", {}, "texts with classes, but a reranker needs anchors with positives"),
+        ("scores", {"loss": "listwise"}, "loss=listwise is for anchors with positives"),
+        ("train", {"loss": "listwise", "num_negatives": 0}, "but num_negatives is 0"),
+    ],
+)
+def test_what_does_not_fit_is_refused(pretrained, data, tmp_path, kind, changes, message):
+    given = {"init_checkpoint": str(pretrained), "do_eval": True, "do_train": True}
+    files = dict.fromkeys(("train_file", "eval_file"), data.get(kind))
+    if kind == "texts":
+        rows = [{"text": "a", "label": "b"}, {"text": "c", "label": "d"}]
+        write_json_lines(tmp_path / "texts.jsonl", rows)
+        files = dict.fromkeys(files, str(tmp_path / "texts.jsonl"))
+    with pytest.raises(ValueError, match=message):
+        run_reranker(options(tmp_path / "output", **given, **files, **changes))
+
+
+def test_a_classifier_with_labels_is_no_reranker(sentence_model, data, tmp_path):
+    given = {"init_checkpoint": str(sentence_model), "do_eval": True, "eval_file": data["dev"]}
+    with pytest.raises(ValueError, match="has 2 labels, but a reranker has one score"):
+        run_reranker(options(tmp_path, **given))
+
+
+def test_search_finds_and_ranks_the_documents(pretrained, reranker, tmp_path):
+    documents = tmp_path / "documents.txt"
+    documents.write_text("the owl is in the barn\n\nthe dog is in the barn\na cat\na cat\n")
+    given = {"model_dir": str(pretrained), "documents": str(documents), "top_k": 2}
+    for name, changes in (("plain", {}), ("ranked", {"reranker": str(reranker), "depth": 3})):
+        file = tmp_path / f"{name}.jsonl"
+        search(SearchOptions(**given, **changes, query="a dog", output_file=str(file)))
+        (line,) = [json.loads(line) for line in file.open()]
+        assert line["query"] == "a dog" and len(line["documents"]) == 2
+        scores = [document["score"] for document in line["documents"]]
+        assert scores == sorted(scores, reverse=True)
+    first = line["documents"][0]
+    lines = documents.read_text().splitlines()
+    assert lines[first["line"] - 1] == first["text"]
+    expected = load(str(reranker)).predict([("a dog", first["text"])])[0]["score"]
+    assert first["score"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_search_refuses_what_it_cannot_use(pretrained, sentence_model, tmp_path):
+    (tmp_path / "empty.txt").write_text("\n")
+    given = {"model_dir": str(pretrained), "documents": str(tmp_path / "empty.txt"), "query": "a"}
+    with pytest.raises(ValueError, match=r"empty.txt contains no text"):
+        search(SearchOptions(**given))
+    (tmp_path / "empty.txt").write_text("a cat\n")
+    with pytest.raises(ValueError, match="has no score for a pair of texts"):
+        search(SearchOptions(**given, reranker=str(sentence_model)))
+    with pytest.raises(ValueError, match="depth is 3, but must be top_k=10 or more"):
+        SearchOptions(**given, reranker="r", depth=3)
+    with pytest.raises(ValueError, match="Give either query or input_file"):
+        SearchOptions(**given, input_file="b")
+
+
+@pytest.mark.slow
+def test_a_resumed_run_equals_an_uninterrupted_one(reranker, pretrained, data, tmp_path):
+    given = {"train_file": data["train"], "init_checkpoint": str(pretrained), "do_train": True}
+    settings = {"num_train_epochs": 2.0, "loss": "pairwise"}
+    run_reranker(options(tmp_path / "one", **given, **settings))
+    run_reranker(options(tmp_path / "two", **given, **settings, stop_step=4))
+    run_reranker(options(tmp_path / "two", **given, **settings))
+    one, two = (checkpoint_arrays(tmp_path / name / "model.ckpt-8") for name in ("one", "two"))
+    for name, value in one.items():
+        if value.dtype.kind == "f":
+            np.testing.assert_allclose(two[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.slow
+def test_sentence_transformers_gives_the_same_scores(reranker, tmp_path):
+    from bert_tf.programs.convert_checkpoint import convert
+
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    import torch
+
+    convert(reranker, tmp_path / "folder")
+    peer = sentence_transformers.CrossEncoder(
+        str(tmp_path / "folder"), activation_fn=torch.nn.Identity(), device="cpu"
+    )
+    texts = [("a dog", "the dog is in the barn"), ("a dog", "a cat")]
+    for folder in (reranker, tmp_path / "folder"):
+        found = [each["score"] for each in load(str(folder)).predict(texts)]
+        assert found == pytest.approx(peer.predict(texts).tolist(), abs=1e-5)
