@@ -174,7 +174,8 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
 
 def _is_usual(embeddings: Mapping[str, Any]) -> bool:
     others = ("projection_size", "query_prefix", "document_prefix")
-    return embeddings.get("pooling", "mean") == "mean" and not any(n in embeddings for n in others)
+    is_unit_mean = embeddings["normalize"] and embeddings["pooling"] == "mean"
+    return is_unit_mean and not any(name in embeddings for name in others)
 
 
 def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:

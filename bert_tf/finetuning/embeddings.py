@@ -52,7 +52,7 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
     task_type = "embeddings"
 
     def __init__(self) -> None:
-        self.kind = PAIRS
+        self.kinds: dict[str, str] = {}  # of each split
         self._single: dict[str, EmbeddingTask] = {}  # by prefix; the trainer compiles each once
 
     def options_for(
@@ -63,8 +63,8 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
         )
 
     def read(self, options: EmbeddingOptions, setup: Setup):
-        self.kind, splits = read_examples(options)
-        return make_task(options, self.kind, splits, setup), splits
+        self.kinds, splits = read_examples(options)
+        return make_task(options, self.kinds, splits, setup), splits
 
     def metrics(self, run: EmbeddingRun) -> Mapping[str, float]:
         return self._answers(run, "dev", "eval")[0]
@@ -84,13 +84,13 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
     ) -> tuple[dict[str, float], Ranking | np.ndarray]:
         """Return the metrics of a split, and the documents of each query or the cosines of the pairs."""
         examples = run.splits[split]
-        if self.kind == SCORES:
+        if self.kinds[split] == SCORES:
             first, second = ([e.texts[side] for e in examples] for side in (0, 1))
             queries = self._encode(run, first, f"{name}_queries", run.task.query_prefix)
             documents = self._encode(run, second, f"{name}_documents", run.task.document_prefix)
             scores = np.array([e.label for e in examples])
             return pair_metrics(queries, documents, scores), (queries * documents).sum(-1)
-        if self.kind == PAIRS:
+        if self.kinds[split] == PAIRS:
             ranking = self._ranking(run, examples, name)
         else:
             ranking = self._neighbours(run, examples, name)
@@ -141,11 +141,14 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
 
 def make_task(
     options: EmbeddingOptions,
-    kind: str,
+    kinds: Mapping[str, str],
     splits: Mapping[str, Sequence[EmbeddingExample]],
     setup: Setup,
 ) -> EmbeddingTask:
     """Return the task that the options and the examples set; of a trained model, its own settings.
+
+    Args:
+        kinds: of each split. That of the first decides on the loss.
 
     Raises:
         ValueError: the loss does not fit the examples, or a width the vectors.
@@ -154,8 +157,7 @@ def make_task(
     known = trained.arguments() if isinstance(trained, EmbeddingTask) else {}
     given = {name: getattr(options, name) for name in _OF_THE_MODEL}
     given["matryoshka_dims"] = options.widths
-    examples = [each for split in splits.values() for each in split]
-    train = splits.get("train", ())
+    kind, train = next(iter(kinds.values())), splits.get("train", ())
     labels = {example.label for example in train}
     fits = _KIND_OF.get(known.get("loss", "")) == kind
     loss = options.loss or (known["loss"] if fits else _default_loss(kind, labels))
@@ -163,13 +165,13 @@ def make_task(
         **{name: known[name] for name in given if name in known},
         **{name: value for name, value in given.items() if value is not None},
         "loss": loss,
-        "best_metric": _BEST_METRIC[kind],
+        "best_metric": _BEST_METRIC[kinds.get("dev", kind)],
     }
     if train:
         _check_loss(loss, kind, labels, train, options)
-    num_texts = max(len(example.texts) for example in train or examples)
+    num_texts = max(len(example.texts) for example in next(iter(splits.values())))
     task = EmbeddingTask(setup.max_seq_length, num_texts, **settings)
-    if kind == CLASSES and task.query_prefix != task.document_prefix:
+    if CLASSES in kinds.values() and task.query_prefix != task.document_prefix:
         raise ValueError(
             f"query_prefix is {task.query_prefix!r} and document_prefix {task.document_prefix!r}, but "
             "texts with classes are all of one kind. Give both the same value."

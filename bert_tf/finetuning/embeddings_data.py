@@ -46,33 +46,27 @@ class Columns:
         return PAIRS if self.label is None else SCORES
 
 
-def read_examples(options: TextFilesOptions) -> tuple[str, dict[str, list[EmbeddingExample]]]:
-    """Return the kind of the examples, and those of the splits that the run needs.
+def read_examples(
+    options: TextFilesOptions,
+) -> tuple[dict[str, str], dict[str, list[EmbeddingExample]]]:
+    """Return the examples of the splits that the run needs, and their kinds: split -> kind.
+
+    A model may be trained on one kind and evaluated on another.
 
     Raises:
         ValueError: a file cannot be read, has no examples, lacks a column, or has an empty text or an
-            invalid score; or the files are of different kinds.
+            invalid score.
     """
     splits, kinds = {}, {}
     for split, wanted, flag in SPLITS:
         if not getattr(options, wanted):
             continue
         if options.task_name:
-            kind, examples = _of_data_set(options, split)
-            source = f"{options.data_dir} (task_name={options.task_name})"
-            _check_some(examples, source)
+            kinds[split], splits[split] = _of_data_set(options, split)
         else:
-            source = getattr(options, flag)
-            kind, examples = read_file(source, options)
-        splits[split], kinds[source] = examples, kind
-    if len(set(kinds.values())) > 1:
-        found = ", ".join(f"{source}: {kind}" for source, kind in kinds.items())
-        raise ValueError(
-            f"The files contain different kinds of examples ({found}). Give files with the same "
-            "columns, or name them with anchor_column, positive_column and label_column."
-        )
-    _warn_of_repetitions(kind, splits.get("train", []))
-    return kind, splits
+            kinds[split], splits[split] = read_file(getattr(options, flag), options)
+    _warn_of_repetitions(kinds.get("train", ""), splits.get("train", []))
+    return kinds, splits
 
 
 def read_file(path: str, options: TextColumnsOptions) -> tuple[str, list[EmbeddingExample]]:
@@ -195,12 +189,15 @@ def _score(row: TableRow, column: str) -> float:
 def _of_data_set(options: TextFilesOptions, split: str) -> tuple[str, list[EmbeddingExample]]:
     name, data_dir = str(options.task_name), str(options.data_dir)
     task = find_glue_task(name)
+    parts = splits_of(task, data_dir, split)
     rows = [
-        row
-        for part in splits_of(task, data_dir, split)
-        for row in read_glue(task, data_dir, part)
-        if row.label is not None
+        row for part in parts for row in read_glue(task, data_dir, part) if row.label is not None
     ]
+    if not rows:
+        raise ValueError(
+            f"{data_dir}: {', '.join(parts)} has no labels, so there is nothing to compare. Omit "
+            f"{next(wanted for name, wanted, _ in SPLITS if name == split)}."
+        )
     if name == "mnli":
         return PAIRS, _of_inference(rows)
     most = _MOST_SCORE if name == "sts-b" else 1.0

@@ -55,7 +55,7 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
     examples = "queries"
 
     def __init__(self) -> None:
-        self.kind = PAIRS
+        self.kinds: dict[str, str] = {}  # of each split
         self._candidates: dict[str, list[list[int]]] = {}  # split -> documents of each query
 
     def options_for(
@@ -64,13 +64,15 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
         return RerankerOptions(output_dir=output_dir, do_eval=True, eval_file=eval_file, **settings)
 
     def read(self, options: RerankerOptions, setup: Setup):
-        self.kind, splits = read_examples(options)
-        _check(options, self.kind, splits, setup)
-        if self.kind == PAIRS and "train" in splits:
+        self.kinds, splits = read_examples(options)
+        _check(options, self.kinds, splits, setup)
+        kind = next(iter(self.kinds.values()))
+        if kind == PAIRS and "train" in splits:
             splits["train"] = with_negatives(splits["train"], options.num_negatives, options.seed)
         most = max((len(each.texts) - 1 for each in splits.get("train", ())), default=1)
-        loss = options.loss or ("binary" if self.kind == SCORES else "listwise")
-        return RerankingTask(setup.max_seq_length, most, loss, _BEST_METRIC[self.kind]), splits
+        loss = options.loss or ("binary" if kind == SCORES else "listwise")
+        best = _BEST_METRIC[self.kinds.get("dev", kind)]
+        return RerankingTask(setup.max_seq_length, most, loss, best), splits
 
     def metrics(self, run: RerankerRun) -> Mapping[str, float]:
         return self._answers(run, "dev", "eval")[0]
@@ -90,7 +92,7 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
     ) -> tuple[dict[str, float], Ranking | np.ndarray]:
         """Return the metrics of a split, and the documents of each query or the scores of the pairs."""
         examples = run.splits[split]
-        if self.kind == SCORES:
+        if self.kinds[split] == SCORES:
             found = _scores(run, examples, name)
             return score_metrics(found, np.array([each.label for each in examples])), found
         queries, documents, relevant = relevance(examples)
@@ -176,7 +178,7 @@ def _scores(run: RerankerRun, pairs: Iterable[EmbeddingExample], name: str) -> n
 
 def _check(
     options: RerankerOptions,
-    kind: str,
+    kinds: Mapping[str, str],
     splits: Mapping[str, Sequence[EmbeddingExample]],
     setup: Setup,
 ) -> None:
@@ -187,20 +189,19 @@ def _check(
             f"The model has {trained.num_outputs} labels, but a reranker has one score. Use do_train, "
             "or another model."
         )
-    if kind == CLASSES:
+    if CLASSES in kinds.values():
         raise ValueError(
             "The examples are texts with classes, but a reranker needs anchors with positives, or two "
             "texts with a score. Use run_classifier."
         )
-    if kind == SCORES and options.loss not in (None, "binary"):
+    if kinds.get("train") == SCORES and options.loss not in (None, "binary"):
         raise ValueError(
             f"loss={options.loss} is for anchors with positives, but the examples are two texts with a "
             "score. Use loss=binary."
         )
-    if kind == SCORES or options.retriever:
-        return
     for split, examples in splits.items():
-        if split != "train" and not any(len(each.texts) > 2 for each in examples):
+        is_ranked = split != "train" and kinds[split] == PAIRS and not options.retriever
+        if is_ranked and not any(len(each.texts) > 2 for each in examples):
             raise ValueError(
                 f"The examples of {examples[0].origin.split(':')[0]} have no negatives, so each query "
                 "would have its positives only. Give retriever, a model for embeddings that finds "

@@ -68,6 +68,13 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
     for name, prompt in _PREFIXES:
         if prompts.get(prompt):
             found.setdefault(name, prompts[prompt])
+    if default := prompts.get(values.get("default_prompt_name")):
+        found = {"query_prefix": default, "document_prefix": default} | found
+    if values.get("truncate_dim"):
+        raise ValueError(
+            f"{root}: `truncate_dim` is {values['truncate_dim']}, but vectors are not cut here. Set it "
+            "to null, and use the first numbers of each vector."
+        )
     length = _optional(os.path.join(folder, "sentence_bert_config.json")).get("max_seq_length")
     return found if length is None else {**found, "max_seq_length": length}
 

@@ -11,7 +11,6 @@ Shapes: B batch, S sequence, H hidden, E embedding (H, or 4 * H), N texts.
 from __future__ import annotations
 
 import abc
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,8 +25,6 @@ from bert_tf.modeling.pooling import POOLINGS, check_pooling, sentence_embedding
 from bert_tf.prediction.text_model import SequenceRunner, TextModel, checked_text
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.embeddings import EmbeddingTask
-
-logger = logging.getLogger(__name__)
 
 EMBEDDING_POOLINGS = tuple(POOLINGS)
 
@@ -85,7 +82,8 @@ class SentenceEncoder(EmbeddingModel):
             run_embeddings have them.
 
     Raises:
-        ValueError: the pooling is unknown, or needs four layers and the model has fewer.
+        ValueError: the pooling is unknown, or needs four layers and the model has fewer; or it is not
+            given, and that of the folder is not supported.
     """
 
     def __init__(
@@ -108,7 +106,9 @@ class SentenceEncoder(EmbeddingModel):
             network, self._width = trained.model, task.width(bert.config)
         else:
             if pooling is None and trained.unused_head:
-                logger.warning("%s Its embeddings are means over the tokens.", trained.unused_head)
+                raise ValueError(
+                    f"{trained.unused_head} Give pooling=mean for the means over the tokens alone."
+                )
             check_pooling(pooling or "mean", bert.config.num_hidden_layers)
             self._width = bert.config.hidden_size * POOLINGS[pooling or "mean"]
 

@@ -212,10 +212,10 @@ def test_wrong_tables_are_refused(tmp_path, text, message):
         read_examples(options(tmp_path / "out", do_train=True, train_file=file))
 
 
-def test_files_of_different_kinds_are_refused(data, tmp_path):
+def test_files_may_be_of_different_kinds(data, tmp_path):
     given = {"train_file": data["pairs"][0], "eval_file": data["classes"][1]}
-    with pytest.raises(ValueError, match=r"different kinds of examples .*pairs.*classes"):
-        read_examples(options(tmp_path, do_train=True, do_eval=True, **given))
+    kinds, splits = read_examples(options(tmp_path, do_train=True, do_eval=True, **given))
+    assert kinds == {"train": "pairs", "dev": "classes"} and len(splits["dev"]) == 24
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_questions_of_squad_have_their_passages_as_positives(tmp_path):
     values = {"data": [{"title": "t", "paragraphs": paragraphs}]}
     file = write(tmp_path / "s.json", json.dumps(values))
     kind, splits = read_examples(options(tmp_path, do_eval=True, eval_file=file))
-    assert kind == "pairs" and splits["dev"][0].texts == ("who ?", "me .")
+    assert kind == {"dev": "pairs"} and splits["dev"][0].texts == ("who ?", "me .")
 
 
 def test_a_data_set_of_glue_has_scores_from_0_to_1(tmp_path):
@@ -309,7 +309,7 @@ def test_a_data_set_of_glue_has_scores_from_0_to_1(tmp_path):
     write(tmp_path / "dev.tsv", f"{header}\n{row}\n")
     given = options(tmp_path / "out", do_eval=True, task_name="sts-b", data_dir=str(tmp_path))
     kind, splits = read_examples(given)
-    assert kind == "scores"
+    assert kind == {"dev": "scores"}
     assert splits["dev"][0].texts == ("a man", "a woman") and splits["dev"][0].label == 0.5
 
 

@@ -51,6 +51,18 @@ def test_the_settings_of_old_and_new_folders_are_read(tmp_path):
     }
 
 
+def test_the_default_prompt_is_a_prefix_where_there_is_no_other(tmp_path):
+    config = {"prompts": {"query": "q: ", "s": "s: "}, "default_prompt_name": "s"}
+    found = embedding_settings(folder_with(tmp_path, ["Transformer", "Pooling"], CLS, None, config))
+    assert (found["query_prefix"], found["document_prefix"]) == ("q: ", "s: ")
+
+
+def test_vectors_that_are_cut_are_refused(tmp_path):
+    folder = folder_with(tmp_path, ["Transformer", "Pooling"], CLS, None, {"truncate_dim": 64})
+    with pytest.raises(ValueError, match="`truncate_dim` is 64, but vectors are not cut here"):
+        embedding_settings(folder)
+
+
 def test_another_folder_has_no_settings(tmp_path):
     assert embedding_settings(str(tmp_path)) is None
 
