@@ -116,7 +116,7 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
 def with_negatives(
     examples: Sequence[EmbeddingExample], num_negatives: int, seed: int
 ) -> list[EmbeddingExample]:
-    """Return the examples with `num_negatives` negatives: their own, and positives of other anchors.
+    """Return the examples with label 1 and negatives: their own, and positives of other anchors.
 
     A positive of the same anchor in any example is never drawn. The result depends on the seed and the
     examples only.
@@ -145,7 +145,7 @@ def with_negatives(
                 f"{example.origin}: the anchor has no negative, because every positive of the file is "
                 "one of its own. Give negatives, or num_negatives=0."
             )
-        found.append(replace(example, texts=(anchor, positive, *negatives)))
+        found.append(replace(example, texts=(anchor, positive, *negatives), label=1.0))
     return found
 
 

@@ -1,0 +1,22 @@
+"""run_reranker: targets of its examples, and the order of equal scores."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_tf.finetuning.reranking import with_negatives
+from bert_tf.tasks.embeddings import EmbeddingExample
+from bert_tf.tasks.reranking import RERANKING_LOSSES
+
+
+@pytest.mark.parametrize("loss", RERANKING_LOSSES)
+def test_every_loss_falls_if_the_positive_rises(loss):
+    examples = [EmbeddingExample((f"q{n}", f"p{n}"), origin=f"f:{n}") for n in range(4)]
+    labels = tf.constant([each.label for each in with_negatives(examples, 2, seed=1)])
+    low, high = (
+        RERANKING_LOSSES[loss](tf.constant([[score, 0.0, 0.0]] * 4), tf.ones([4, 3]), labels)
+        for score in (-1.0, 1.0)
+    )
+    assert np.all(high.numpy() < low.numpy())
