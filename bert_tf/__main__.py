@@ -29,8 +29,10 @@ PROGRAMS = {
     "run_embeddings": ("finetuning.embeddings", "EmbeddingOptions"),
     "run_ner": ("finetuning.token_classification", "NerOptions"),
     "run_pretraining": ("programs.run_pretraining", "PretrainingOptions"),
+    "run_reranker": ("finetuning.reranking", "RerankerOptions"),
     "run_squad": ("finetuning.question_answering", "SquadOptions"),
     "run_swag": ("finetuning.multiple_choice", "SwagOptions"),
+    "search": ("programs.search", "SearchOptions"),
     "visualize": ("programs.visualize", "VisualizationOptions"),
 }
 

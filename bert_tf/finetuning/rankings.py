@@ -1,4 +1,4 @@
-"""What run_embeddings and run_reranker write about the documents of queries and the scores of pairs."""
+"""Written by run_embeddings and run_reranker: the documents of queries and the scores of pairs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Ranking:
     """Documents of each query.
 
     Args:
-        scores, indexes: of the documents, [Q, k], the best first; -1 behind the last one.
+        scores, indexes: of the documents, [Q, k], the best first; -1 after the last one.
         relevant: of each query, the indexes of its relevant documents.
     """
 

@@ -97,7 +97,11 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
             return score_metrics(found, np.array([each.label for each in examples])), found
         queries, documents, relevant = relevance(examples)
         if split not in self._candidates:
-            self._candidates[split] = _candidates(run.options, examples, queries, documents)
+            self._candidates[split] = (
+                _retrieved(run.options, queries, documents)
+                if run.options.retriever
+                else listed(examples, queries, documents, relevant)
+            )
         candidates, texts = self._candidates[split], list(documents)
         pairs = [
             EmbeddingExample((query, texts[index]))
@@ -118,7 +122,7 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
 def with_negatives(
     examples: Sequence[EmbeddingExample], num_negatives: int, seed: int
 ) -> list[EmbeddingExample]:
-    """Return the examples with `num_negatives` negatives: their own, and positives of other anchors.
+    """Return the examples with label 1 and negatives: their own, and positives of other anchors.
 
     A positive of the same anchor in any example is never drawn. The result depends on the seed and the
     examples only.
@@ -147,27 +151,43 @@ def with_negatives(
                 f"{example.origin}: the anchor has no negative, because every positive of the file is "
                 "one of its own. Give negatives, or num_negatives=0."
             )
-        found.append(replace(example, texts=(anchor, positive, *negatives)))
+        found.append(replace(example, texts=(anchor, positive, *negatives), label=1.0))
     return found
 
 
-def _candidates(
-    options: RerankerOptions,
+def _retrieved(
+    options: RerankerOptions, queries: Mapping[str, int], documents: Mapping[str, int]
+) -> list[list[int]]:
+    """Return the documents that the retriever finds for each query."""
+    model = Predictor(options.retriever)
+    vectors = unit(model.embed(list(documents)))
+    asked = unit(model.embed(list(queries), as_query=True))
+    return search(asked, vectors, options.depth)[1].tolist()
+
+
+def listed(
     examples: Sequence[EmbeddingExample],
     queries: Mapping[str, int],
     documents: Mapping[str, int],
+    relevant: Sequence[Sequence[int]],
 ) -> list[list[int]]:
-    """Return the documents of each query that are ranked."""
-    if options.retriever:
-        model = Predictor(options.retriever)
-        vectors = unit(model.embed(list(documents)))
-        asked = unit(model.embed(list(queries), as_query=True))
-        return search(asked, vectors, options.depth)[1].tolist()
-    found: list[dict[int, None]] = [{} for _ in queries]
+    """Return the documents in the rows of each query, the relevant ones last.
+
+    The order matters for equal scores only: a model that gives every document one score finds nothing.
+    """
+    found: list[set[int]] = [set() for _ in queries]
     for example in examples:
-        own = found[queries[example.texts[0]]]
-        own.update((documents[text], None) for text in example.texts[1:])
-    return [list(row) for row in found]
+        found[queries[example.texts[0]]].update(documents[text] for text in example.texts[1:])
+    trivial = sum(own <= set(row) for own, row in zip(found, relevant, strict=True))
+    if trivial:
+        logger.warning(
+            "%d of %d queries have no negatives, and raise the metrics because any order is perfect. "
+            "Give them negatives, or use --retriever.",
+            *(trivial, len(queries)),
+        )
+    return [
+        sorted(own - set(row)) + sorted(set(row)) for own, row in zip(found, relevant, strict=True)
+    ]
 
 
 def _scores(run: RerankerRun, pairs: Iterable[EmbeddingExample], name: str) -> np.ndarray:
