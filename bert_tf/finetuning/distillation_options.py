@@ -68,4 +68,6 @@ class TeacherOptions(Options):
             return
         for name in names:
             if (value := getattr(self, name)) != default[name]:
-                raise ValueError(f"{name}={value} has no effect without `{needed}`. Give {needed}.")
+                raise ValueError(
+                    f"{name}={value} has no effect without `{needed}`. Give `{needed}`."
+                )

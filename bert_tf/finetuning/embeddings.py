@@ -16,6 +16,8 @@ from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.rankings import Ranking, log_start, relevance, write_answers
 from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
+from bert_tf.interop.initial import folder_of
+from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.metrics.retrieval import pair_metrics, retrieval_metrics, search, unit
 from bert_tf.model_folder import known_task
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
@@ -153,6 +155,8 @@ def make_task(
     Raises:
         ValueError: the loss does not fit the examples, or a width the vectors.
     """
+    if options.pooling is None and setup.checkpoint is not None:
+        embedding_settings(folder_of(setup.checkpoint.source))  # raises for other modules
     trained = setup.trained or (known_task(setup.checkpoint) if setup.checkpoint else None)
     known = trained.arguments() if isinstance(trained, EmbeddingTask) else {}
     given = {name: getattr(options, name) for name in _OF_THE_MODEL}

@@ -172,7 +172,8 @@ def _check_scheme(sentences: Sequence[Sentence], scheme: str, strict: bool) -> N
             "to read them as conlleval does."
         )
     logger.warning(
-        "%d labels break the scheme %s and are read as conlleval reads them: %s",
+        "%d labels break the scheme %s and are read as conlleval reads them: %s. If the scheme is "
+        "wrong, give --label_scheme.",
         len(found),
         scheme,
         examples,

@@ -82,9 +82,10 @@ def select(
     others = tuple(n for n in arrays if n not in set(taken))
     if others and not drop_others:
         raise ValueError(
-            f"{len(others)} variables belong neither to BERT's encoder nor to its head "
-            f"`{head.name}`: {', '.join(others[:3])}{', ...' if len(others) > 3 else ''}. The other "
-            f"format cannot contain them. To omit them, give head={head.name}."
+            f"Variables that belong neither to BERT's encoder nor to its head `{head.name}` "
+            f"({len(others)}): {', '.join(others[:3])}{', ...' if len(others) > 3 else ''}. The other "
+            f"format cannot contain them. head={head.name} omits them, which changes the predictions of "
+            "a model that uses them, such as a CRF."
         )
     return LazyArrays({n: shape_of(arrays, n) for n in taken}, arrays.__getitem__), others
 

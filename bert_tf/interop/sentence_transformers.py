@@ -41,6 +41,11 @@ _PREFIXES = (
 _IDENTITY = "torch.nn.modules.linear.Identity"
 
 
+def has_modules(folder: str) -> bool:
+    """Return True if sentence-transformers has saved the folder."""
+    return _root(folder) is not None
+
+
 def embedding_settings(folder: str) -> dict[str, Any] | None:
     """Return the settings of an embedding model, as arguments of `EmbeddingTask`; None for others.
 

@@ -65,7 +65,8 @@ class LabelModel(TextModel):
         checked_text(text_a)
         if self.is_pair and text_b is None:
             raise ValueError(
-                f"The model takes pairs of sentences, but got only one: {beginning(text_a)}."
+                f"The model takes pairs of sentences, but got only one: {beginning(text_a)}. Give a "
+                "list of pairs, [(text_a, text_b)]."
             )
         if self.is_pair is False and text_b is not None:
             raise ValueError(

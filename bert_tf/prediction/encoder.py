@@ -11,6 +11,7 @@ Shapes: B batch, S sequence, H hidden, E embedding (H, or 4 * H), N texts.
 from __future__ import annotations
 
 import abc
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.packing import PackedSequence, pack
+from bert_tf.interop.sentence_transformers import has_modules
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.bert import BertModel
@@ -25,6 +27,8 @@ from bert_tf.modeling.pooling import POOLINGS, check_pooling, sentence_embedding
 from bert_tf.prediction.text_model import SequenceRunner, TextModel, checked_text
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.embeddings import EmbeddingTask
+
+logger = logging.getLogger(__name__)
 
 EMBEDDING_POOLINGS = tuple(POOLINGS)
 
@@ -106,9 +110,11 @@ class SentenceEncoder(EmbeddingModel):
             network, self._width = trained.model, task.width(bert.config)
         else:
             if pooling is None and trained.unused_head:
-                raise ValueError(
-                    f"{trained.unused_head} Give pooling=mean for the means over the tokens alone."
-                )
+                if has_modules(trained.source):
+                    raise ValueError(
+                        f"{trained.unused_head} Give pooling=mean for the means over the tokens alone."
+                    )
+                logger.warning("%s Its embeddings are means over the tokens.", trained.unused_head)
             check_pooling(pooling or "mean", bert.config.num_hidden_layers)
             self._width = bert.config.hidden_size * POOLINGS[pooling or "mean"]
 
@@ -151,4 +157,4 @@ def cosine_similarity(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     >>> cosine_similarity(np.array([[3.0, 0.0]]), np.array([[1.0, 0.0], [0.0, 2.0], [-2.0, 0.0]]))
     array([[ 1.,  0., -1.]])
     """
-    return unit(np.asarray(first)) @ unit(np.asarray(second)).T
+    return unit(np.atleast_2d(first)) @ unit(np.atleast_2d(second)).T

@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -284,6 +285,17 @@ def test_settings_of_the_model_are_the_defaults(pretrained, data, tmp_path):
     one, two = (json.loads((tmp_path / name / "task.json").read_text()) for name in ("one", "two"))
     assert one["normalize"] is False and one["scale"] == 7 and one["matryoshka_dims"] == [4]
     assert two == one | {"matryoshka_dims": []}
+
+
+def test_a_folder_with_other_modules_needs_a_pooling(pretrained, data, tmp_path):
+    folder = shutil.copytree(pretrained, tmp_path / "folder")
+    types = [
+        {"type": f"sentence_transformers.models.{n}", "path": ""} for n in ("Transformer", "LSTM")
+    ]
+    (folder / "modules.json").write_text(json.dumps(types))
+    given = {"do_train": True, "train_file": data["pairs"][0], "init_checkpoint": str(folder)}
+    with pytest.raises(ValueError, match="the modules Transformer, LSTM are not supported"):
+        run_embeddings(options(tmp_path / "one", **given))
 
 
 def test_texts_of_classes_have_one_prefix(pretrained, data, tmp_path):

@@ -105,7 +105,7 @@ def test_configuration_with_more_layers_is_an_error(tmp_path):
 def test_configuration_with_fewer_layers_is_an_error(tmp_path):
     other = dataclasses.replace(CONFIG, num_hidden_layers=1)
     source = tf1_folder(tmp_path / "tf1", arrays_of(), config=other)
-    with pytest.raises(ValueError, match=r"16 variables belong neither .*bert/encoder/layer_1"):
+    with pytest.raises(ValueError, match=r"belong neither .* \(16\): bert/encoder/layer_1"):
         convert(source, tmp_path / "out", "huggingface")
 
 
@@ -175,7 +175,7 @@ def test_head_that_is_not_there_is_an_error(tmp_path):
 def test_variables_of_no_bert_are_an_error_unless_the_head_is_named(tmp_path, caplog):
     arrays = {**arrays_of(), "crf/transitions": np.ones((3, 3), np.float32)}
     source = tf1_folder(tmp_path / "tf1", arrays)
-    with pytest.raises(ValueError, match=r"1 variables belong neither .* crf/transitions"):
+    with pytest.raises(ValueError, match=r"belong neither .* \(1\): crf/transitions"):
         convert(source, tmp_path / "out", "huggingface")
     convert(source, tmp_path / "out", "huggingface", head="encoder")
     assert "--head=encoder: crf/transitions" in caplog.text
