@@ -19,6 +19,7 @@ from bert_tf.data.question_answering import read_squad
 from bert_tf.data.readers import STANDARD_INPUT, ending_of
 from bert_tf.metrics import retrieval
 from bert_tf.options import TableOptions, option
+from bert_tf.prediction.classification import LabelModel
 from bert_tf.predictor import Predictor
 from bert_tf.programs.mine_negatives import embed_all
 from bert_tf.programs.predict import open_output
@@ -156,7 +157,12 @@ def _reranker(options: SearchOptions) -> Predictor | None:
     if not options.reranker:
         return None
     model = Predictor(options.reranker, batch_size=options.batch_size)
-    if getattr(model.text_model, "problem_type", None) != "regression":
+    ranks = model.text_model
+    if not (
+        isinstance(ranks, LabelModel)
+        and ranks.problem_type == "regression"
+        and ranks.is_pair is not False
+    ):
         raise ValueError(
             f"reranker={options.reranker} has no score for a pair of texts. Use a model of "
             "run_reranker, or another classifier with one output."

@@ -20,6 +20,7 @@ from bert_tf.tasks.reranking import RERANKING_LOSSES, RerankingTask
 
 SCORES = np.array([[1.0, -0.5, 2.0], [0.5, 0.0, 7.0]], "float32")
 EXISTS = np.array([[1, 1, 1], [1, 1, 0]], "int32")
+TEXTS = ("the owl is in the barn", "the dog is in the barn", "a cat", "a bad dog")
 
 
 def options(output_dir, **changes):
@@ -214,8 +215,9 @@ def test_search_refuses_what_it_cannot_use(pretrained, sentence_model, tmp_path)
     with pytest.raises(ValueError, match=r"empty.txt contains no text"):
         search(SearchOptions(**given))
     (tmp_path / "empty.txt").write_text("a cat\n")
-    with pytest.raises(ValueError, match="has no score for a pair of texts"):
-        search(SearchOptions(**given, reranker=str(sentence_model)))
+    for other in (sentence_model, pretrained):
+        with pytest.raises(ValueError, match="has no score for a pair of texts"):
+            search(SearchOptions(**given, reranker=str(other)))
     with pytest.raises(ValueError, match="depth is 3, but must be top_k=10 or more"):
         SearchOptions(**given, reranker="r", depth=3)
     with pytest.raises(ValueError, match="Give either query or input_file"):
@@ -236,6 +238,24 @@ def test_a_resumed_run_equals_an_uninterrupted_one(reranker, pretrained, data, t
 
 
 @pytest.mark.slow
+def test_an_export_ranks_like_the_folder(reranker, pretrained, tmp_path):
+    from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+
+    saved = str(tmp_path / "saved" / "1")
+    export_saved_model(ExportOptions(model_dir=str(reranker), export_dir=saved, warm_up=False))
+    documents = str(write_json_lines(tmp_path / "texts.jsonl", [{"text": t} for t in TEXTS]))
+    found = []
+    for folder in (str(reranker), saved):
+        file = tmp_path / "found.jsonl"
+        given = {"documents": documents, "query": "a dog", "output_file": str(file)}
+        search(SearchOptions(model_dir=str(pretrained), reranker=folder, **given))
+        found.append(json.loads(file.read_text())["documents"])
+    assert [each["text"] for each in found[0]] == [each["text"] for each in found[1]]
+    scores = [[each["score"] for each in documents] for documents in found]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+
+
+@pytest.mark.slow
 def test_sentence_transformers_gives_the_same_scores(reranker, tmp_path):
     from bert_tf.programs.convert_checkpoint import convert
 
@@ -246,7 +266,11 @@ def test_sentence_transformers_gives_the_same_scores(reranker, tmp_path):
     peer = sentence_transformers.CrossEncoder(
         str(tmp_path / "folder"), activation_fn=torch.nn.Identity(), device="cpu"
     )
-    texts = [("a dog", "the dog is in the barn"), ("a dog", "a cat")]
+    texts = [("a dog", text) for text in TEXTS]
+    file = tmp_path / "folder" / "config.json"  # others do not state the type of problem
+    config = json.loads(file.read_text())
+    assert config.pop("problem_type") == "regression"
+    file.write_text(json.dumps(config))
     for folder in (reranker, tmp_path / "folder"):
         found = [each["score"] for each in load(str(folder)).predict(texts)]
         assert found == pytest.approx(peer.predict(texts).tolist(), abs=1e-5)
