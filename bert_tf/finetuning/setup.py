@@ -239,7 +239,7 @@ def check_same_training(options: TrainingOptions, folder: str) -> None:
         return
     there = read_json(path)
     changed = {
-        name: f"{there[name]} there, {value} now"
+        name: f"{_shown(there[name])} there, {_shown(value)} now"
         for name, value in _noted(options).items()
         if name in there and there[name] != value
     }
@@ -253,6 +253,10 @@ def check_same_training(options: TrainingOptions, folder: str) -> None:
         )
     for name, text in changed.items():
         logger.warning("The run resumes with a change: %s: %s", name, text)
+
+
+def _shown(value: object) -> str:
+    return "the default" if value is None else str(value)
 
 
 def make_optimizer(
