@@ -124,7 +124,7 @@ def with_negatives(
 ) -> list[EmbeddingExample]:
     """Return the examples with label 1 and negatives: their own, and positives of other anchors.
 
-    A positive of the same anchor in any example is never drawn. The result depends on the seed and the
+    Positives of the same anchor in any example are left out. The result depends on the seed and the
     examples only.
 
     Raises:
@@ -138,7 +138,7 @@ def with_negatives(
     for example in examples:
         anchor, positive, *own = example.texts
         left_out = positives[anchor] | {anchor, *own}
-        negatives = own[:num_negatives]
+        negatives = [text for text in own if text not in positives[anchor]][:num_negatives]
         missing = min(num_negatives - len(negatives), len(texts) - len(left_out & known))
         while missing > 0:
             text = generator.choice(texts)

@@ -21,6 +21,12 @@ def test_every_loss_falls_if_the_positive_rises(loss):
     assert np.all(high.numpy() < low.numpy())
 
 
+def test_a_negative_that_is_a_positive_in_another_row_is_left_out():
+    texts = [("a", "1", "2", "3"), ("a", "2", "3"), ("b", "4")]
+    found = with_negatives([EmbeddingExample(each) for each in texts], 1, seed=1)
+    assert [each.texts for each in found[:2]] == [("a", "1", "3"), ("a", "2", "3")]
+
+
 def test_relevant_documents_are_last_and_queries_without_negatives_are_counted(caplog):
     texts = [("a", "1", "2"), ("a", "3", "1", "4"), ("b", "5")]
     examples = [EmbeddingExample(each) for each in texts]
