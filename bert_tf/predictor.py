@@ -24,6 +24,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.options import check_names
@@ -55,6 +56,7 @@ from bert_tf.registry import TYPES
 from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.progress import Progress
 
 __all__ = [
     "EMBEDDING_POOLINGS",
@@ -296,3 +298,17 @@ def _checked_export(folder: str, kind: str, fixed: Mapping[str, Any]) -> str:
                 "folder that was exported."
             )
     return folder
+
+
+_CHUNK = 1024  # texts between updates of the progress
+
+
+def embed_all(
+    model: Predictor, texts: Sequence[str], label: str, as_query: bool = False
+) -> np.ndarray:
+    """Return unit vectors [texts, E]. Show the progress."""
+    progress, parts = Progress(label, len(texts), unit="texts"), []
+    for start in range(0, len(texts), _CHUNK):
+        parts.append(unit(model.embed(texts[start : start + _CHUNK], as_query=as_query)))
+        progress.update(min(start + _CHUNK, len(texts)))
+    return np.concatenate(parts)

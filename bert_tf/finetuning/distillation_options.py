@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from bert_tf.options import Options, option
 
@@ -60,14 +59,3 @@ class TeacherOptions(Options):
                 "hard_labels is 1, so nothing is learned from the teacher. Lower hard_labels, or give "
                 "teacher_states."
             )
-
-    def _need(self, needed: str, names: Sequence[str]) -> None:
-        """Raise ValueError if one of the options is set, but the needed one has its default."""
-        default = {each.name: each.default for each in fields(self)}
-        if getattr(self, needed) != default[needed]:
-            return
-        for name in names:
-            if (value := getattr(self, name)) != default[name]:
-                raise ValueError(
-                    f"{name}={value} has no effect without `{needed}`. Give `{needed}`."
-                )

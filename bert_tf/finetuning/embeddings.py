@@ -160,7 +160,7 @@ def make_task(
     trained = setup.trained or (known_task(setup.checkpoint) if setup.checkpoint else None)
     known = trained.arguments() if isinstance(trained, EmbeddingTask) else {}
     given = {name: getattr(options, name) for name in _OF_THE_MODEL}
-    given["matryoshka_dims"] = options.widths
+    given |= {"matryoshka_dims": options.widths}
     kind, train = next(iter(kinds.values())), splits.get("train", ())
     labels = {example.label for example in train}
     fits = _KIND_OF.get(known.get("loss", "")) == kind
@@ -178,7 +178,7 @@ def make_task(
     if CLASSES in kinds.values() and task.query_prefix != task.document_prefix:
         raise ValueError(
             f"query_prefix is {task.query_prefix!r} and document_prefix {task.document_prefix!r}, but "
-            "texts with classes are all of one kind. Give both the same value."
+            "texts with classes are compared with each other. Give both the same value."
         )
     width = task.width(setup.config)
     for part in task.matryoshka_dims:
@@ -191,16 +191,8 @@ def make_task(
 
 # Options whose default is the value of the model.
 _OF_THE_MODEL = (
-    *(
-        "pooling",
-        "projection_size",
-        "normalize",
-        "query_prefix",
-        "document_prefix",
-        "scale",
-        "margin",
-    ),
-    "matryoshka_dims",
+    *("pooling", "projection_size", "normalize"),
+    *("query_prefix", "document_prefix", "scale", "margin"),
 )
 
 

@@ -63,6 +63,7 @@ def read_examples(
             continue
         if options.task_name:
             kinds[split], splits[split] = _of_data_set(options, split)
+            _check_some(splits[split], f"{options.data_dir} (task_name={options.task_name})")
         else:
             kinds[split], splits[split] = read_file(getattr(options, flag), options)
     _warn_of_repetitions(kinds.get("train", ""), splits.get("train", []))

@@ -1,4 +1,4 @@
-"""Written by run_embeddings and run_reranker: the documents of queries and the scores of pairs."""
+"""Files of run_embeddings and run_reranker: the documents of queries and the scores of pairs."""
 
 from __future__ import annotations
 

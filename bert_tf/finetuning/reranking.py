@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from bert_tf.finetuning.rankings import Ranking, log_start, relevance, write_ans
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
-from bert_tf.metrics.retrieval import retrieval_metrics, score_metrics, search, unit
-from bert_tf.predictor import Predictor
+from bert_tf.metrics.retrieval import retrieval_metrics, score_metrics, search
+from bert_tf.predictor import Predictor, embed_all
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RerankingTask
@@ -48,6 +48,31 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
     return fine_tune(Reranking(), options)
 
 
+@dataclass(frozen=True)
+class Lists:
+    """Documents of each query that are ranked.
+
+    Args:
+        candidates: of each query, the indexes of these documents.
+        relevant: of each query, the indexes of its relevant documents, ranked or not.
+    """
+
+    queries: Sequence[str]
+    documents: Sequence[str]
+    candidates: Sequence[Sequence[int]]
+    relevant: Sequence[Sequence[int]]
+
+    def ranked(self, found: np.ndarray) -> Ranking:
+        """Return the documents by the scores of all candidates, [N] in their order."""
+        shape = len(self.queries), max(map(len, self.candidates))
+        scores, indexes = np.full(shape, -np.inf), np.full(shape, -1)
+        exists = np.arange(shape[1]) < np.array([len(row) for row in self.candidates])[:, None]
+        scores[exists], indexes[exists] = found, np.concatenate(self.candidates)
+        order = np.argsort(-scores, axis=1, kind="stable")
+        scores, indexes = (np.take_along_axis(each, order, 1) for each in (scores, indexes))
+        return Ranking(self.queries, self.documents, scores, indexes, self.relevant)
+
+
 class Reranking(Program[RerankingTask, RerankerOptions]):
     """Queries with documents, or pairs with scores."""
 
@@ -56,7 +81,8 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
 
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}  # of each split
-        self._candidates: dict[str, list[list[int]]] = {}  # split -> documents of each query
+        self._lists: dict[str, Lists] = {}  # of each split of anchors with positives
+        self._pairs: RerankingTask  # of single documents; the trainer compiles it once
 
     def options_for(
         self, task: RerankingTask, eval_file: str, output_dir: str, **settings: Any
@@ -66,6 +92,10 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
     def read(self, options: RerankerOptions, setup: Setup):
         self.kinds, splits = read_examples(options)
         _check(options, self.kinds, splits, setup)
+        for split, kind in self.kinds.items():
+            if split != "train" and kind == PAIRS:
+                self._lists[split] = _lists(options, splits[split])
+        self._pairs = RerankingTask(setup.max_seq_length)
         kind = next(iter(self.kinds.values()))
         if kind == PAIRS and "train" in splits:
             splits["train"] = with_negatives(splits["train"], options.num_negatives, options.seed)
@@ -93,30 +123,20 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
         """Return the metrics of a split, and the documents of each query or the scores of the pairs."""
         examples = run.splits[split]
         if self.kinds[split] == SCORES:
-            found = _scores(run, examples, name)
+            found = self._scores(run, examples, name)
             return score_metrics(found, np.array([each.label for each in examples])), found
-        queries, documents, relevant = relevance(examples)
-        if split not in self._candidates:
-            self._candidates[split] = (
-                _retrieved(run.options, queries, documents)
-                if run.options.retriever
-                else listed(examples, queries, documents, relevant)
-            )
-        candidates, texts = self._candidates[split], list(documents)
+        lists = self._lists[split]
         pairs = [
-            EmbeddingExample((query, texts[index]))
-            for query, row in zip(queries, candidates, strict=True)
+            EmbeddingExample((query, lists.documents[index]))
+            for query, row in zip(lists.queries, lists.candidates, strict=True)
             for index in row
         ]
-        found = _scores(run, pairs, name)
-        shape = len(queries), max(map(len, candidates))
-        scores, indexes = np.full(shape, -np.inf), np.full(shape, -1)
-        exists = np.arange(shape[1]) < np.array([len(row) for row in candidates])[:, None]
-        scores[exists], indexes[exists] = found, np.concatenate(candidates)
-        order = np.argsort(-scores, axis=1, kind="stable")
-        scores, indexes = (np.take_along_axis(each, order, 1) for each in (scores, indexes))
-        ranking = Ranking(list(queries), texts, scores, indexes, relevant)
-        return retrieval_metrics(indexes, relevant), ranking
+        ranking = lists.ranked(self._scores(run, pairs, name))
+        return retrieval_metrics(ranking.indexes, ranking.relevant), ranking
+
+    def _scores(self, run: RerankerRun, pairs: Sequence[EmbeddingExample], name: str) -> np.ndarray:
+        """Return the score of each query with its document, [N]."""
+        return run.outputs(pairs, name, run.options.eval_batch_size, self._pairs)["logits"][:, 0]
 
 
 def with_negatives(
@@ -130,39 +150,43 @@ def with_negatives(
     Raises:
         ValueError: an anchor has every positive of the file, so that none is a negative.
     """
-    _, documents, relevant = relevance([replace(e, texts=e.texts[:2]) for e in examples])
-    texts, known, positives = list(documents), set(documents), {}
-    for query, row in zip(dict.fromkeys(e.texts[0] for e in examples), relevant, strict=True):
-        positives[query] = {texts[index] for index in row}
+    queries, documents, relevant = relevance([replace(e, texts=e.texts[:2]) for e in examples])
+    texts = list(documents)
+    positives = {
+        query: {texts[index] for index in row} for query, row in zip(queries, relevant, strict=True)
+    }
     generator, found = random.Random(seed), []
     for example in examples:
         anchor, positive, *own = example.texts
         left_out = positives[anchor] | {anchor, *own}
-        negatives = [text for text in own if text not in positives[anchor]][:num_negatives]
-        missing = min(num_negatives - len(negatives), len(texts) - len(left_out & known))
+        own = [text for text in dict.fromkeys(own) if text not in positives[anchor]]
+        negatives = own[:num_negatives]
+        missing = min(num_negatives - len(negatives), len(texts) - len(left_out & documents.keys()))
         while missing > 0:
             text = generator.choice(texts)
             if text not in left_out:
                 left_out.add(text)
                 negatives.append(text)
                 missing -= 1
-        if num_negatives and not negatives:
+        if not negatives:
             raise ValueError(
                 f"{example.origin}: the anchor has no negative, because every positive of the file is "
-                "one of its own. Give negatives, or num_negatives=0."
+                "one of its own. Give negatives."
             )
         found.append(replace(example, texts=(anchor, positive, *negatives), label=1.0))
     return found
 
 
-def _retrieved(
-    options: RerankerOptions, queries: Mapping[str, int], documents: Mapping[str, int]
-) -> list[list[int]]:
-    """Return the documents that the retriever finds for each query."""
-    model = Predictor(options.retriever)
-    vectors = unit(model.embed(list(documents)))
-    asked = unit(model.embed(list(queries), as_query=True))
-    return search(asked, vectors, options.depth)[1].tolist()
+def _lists(options: RerankerOptions, examples: Sequence[EmbeddingExample]) -> Lists:
+    queries, documents, relevant = relevance(examples)
+    if options.retriever:
+        model = Predictor(options.retriever)
+        asked = embed_all(model, list(queries), "queries", as_query=True)
+        vectors = embed_all(model, list(documents), "documents")
+        candidates = search(asked, vectors, options.depth)[1].tolist()
+    else:
+        candidates = listed(examples, queries, documents, relevant)
+    return Lists(list(queries), list(documents), candidates, relevant)
 
 
 def listed(
@@ -190,12 +214,6 @@ def listed(
     ]
 
 
-def _scores(run: RerankerRun, pairs: Iterable[EmbeddingExample], name: str) -> np.ndarray:
-    """Return the score of each query with its document, [N]."""
-    task = RerankingTask(run.task.max_seq_length)
-    return run.outputs(list(pairs), name, run.options.eval_batch_size, task)["logits"][:, 0]
-
-
 def _check(
     options: RerankerOptions,
     kinds: Mapping[str, str],
@@ -204,11 +222,13 @@ def _check(
 ) -> None:
     """Raise ValueError unless the model and the loss fit the examples and there is something to rank."""
     trained = setup.trained
-    if isinstance(trained, ClassificationTask) and trained.num_outputs != 1:
-        raise ValueError(
-            f"The model has {trained.num_outputs} labels, but a reranker has one score. Use do_train, "
-            "or another model."
-        )
+    if isinstance(trained, ClassificationTask):
+        what = "single texts" if trained.is_pair is False else f"{trained.num_outputs} labels"
+        if trained.is_pair is False or trained.num_outputs != 1:
+            raise ValueError(
+                f"The model is a classifier of {what}, but a reranker has one score for a pair. Use "
+                "another model, or do_train with another output_dir."
+            )
     if CLASSES in kinds.values():
         raise ValueError(
             "The examples are texts with classes, but a reranker needs anchors with positives, or two "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from bert_tf.finetuning.embeddings_options import TextFilesOptions
 from bert_tf.options import option
@@ -12,6 +13,8 @@ from bert_tf.tasks.reranking import RERANKING_LOSSES
 @dataclass(frozen=True, kw_only=True)
 class RerankerOptions(TextFilesOptions):
     """The flags of run_reranker."""
+
+    program: ClassVar[str] = "run_reranker"  # in the model card, because others train classifiers
 
     loss: str | None = option(
         "binary: cross-entropy of each score. pairwise: the positive against each negative. listwise: "
@@ -23,7 +26,7 @@ class RerankerOptions(TextFilesOptions):
         "Negatives of a training example: those of --train_file, and positives of other anchors, drawn "
         "with --seed, up to this number.",
         default=4,
-        min=0,
+        min=1,
     )
     retriever: str | None = option(
         "Model of run_embeddings, or another folder for embeddings, that finds the documents to rank in "
@@ -35,8 +38,4 @@ class RerankerOptions(TextFilesOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.loss in ("pairwise", "listwise") and not self.num_negatives:
-            raise ValueError(
-                f"loss={self.loss} compares documents of a query, but num_negatives is 0. Use "
-                "num_negatives=4, or loss=binary."
-            )
+        self._need("retriever", ("depth",))

@@ -206,7 +206,8 @@ def fine_tune(
     folder = loop.folder_to_write(trainer, options.output_dir)
     run = Run(options, setup, trainer, task, splits, folder)
     if options.do_train:
-        write_files(folder, files)
+        if trainer.step < num_train_steps:
+            write_files(folder, files)
         names = _trained_on(splits)
         if teacher is None:
             paths = [run.records(splits[name], name) for name in names]

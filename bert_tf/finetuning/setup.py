@@ -228,6 +228,7 @@ _SAME_TRAINING = ("optimizer", "ema_decay")
 _NOTED = (
     *("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze"),
     *("teacher", "temperature", "hard_labels", "loss", "scale", "margin", "crf_learning_rate"),
+    "num_negatives",
 )
 TRAINING_FILE = "training.json"
 
@@ -317,7 +318,7 @@ def read_init_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint:
     checkpoint = read_checkpoint(str(options.init_checkpoint))
     if options.init_layers is None:
         return checkpoint
-    return with_layers(checkpoint, parse_layers(options.init_layers))
+    return with_layers(checkpoint, parse_layers(options.init_layers, name="init_layers"))
 
 
 def _require_weights(options: TrainingOptions) -> None:

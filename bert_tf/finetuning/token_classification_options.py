@@ -90,4 +90,4 @@ class NerOptions(ThreeFilesOptions):
 
     @property
     def own_learning_rates(self) -> dict[str, float]:
-        return {"^crf/": self.crf_learning_rate}  # also of a model that has it without the flag
+        return {"^crf/": self.crf_learning_rate} if self.crf else {}

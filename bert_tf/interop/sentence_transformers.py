@@ -59,6 +59,8 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
     if root is None:
         return None
     kinds, modules = [kind for kind, _ in _modules(root)], dict(_modules(root))
+    if kinds == ["Transformer"]:  # a CrossEncoder
+        return None
     if kinds != [kind for kind in _KINDS if kind in modules] or "Pooling" not in modules:
         raise ValueError(
             f"{root}: the modules {', '.join(kinds)} are not supported. "

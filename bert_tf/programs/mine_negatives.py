@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
-
-import numpy as np
 
 from bert_tf.data.files import open_whole
 from bert_tf.finetuning.embeddings_data import PAIRS, read_file, unique_texts
 from bert_tf.finetuning.embeddings_options import TextColumnsOptions
-from bert_tf.metrics.retrieval import search, unit
+from bert_tf.metrics.retrieval import search
 from bert_tf.options import option
-from bert_tf.predictor import Predictor
-from bert_tf.training.progress import Progress
+from bert_tf.predictor import Predictor, embed_all
 
 logger = logging.getLogger(__name__)
-
-
-_CHUNK = 1024  # texts between updates of the progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,14 +100,3 @@ def mine_negatives(options: MiningOptions) -> None:
         *(too_near, options.margin, without, len(examples)),
     )
     logger.info("Wrote %s", options.output_file)
-
-
-def embed_all(
-    model: Predictor, texts: Sequence[str], label: str, as_query: bool = False
-) -> np.ndarray:
-    """Return unit vectors [texts, E]. Show the progress."""
-    progress, parts = Progress(label, len(texts), unit="texts"), []
-    for start in range(0, len(texts), _CHUNK):
-        parts.append(unit(model.embed(texts[start : start + _CHUNK], as_query=as_query)))
-        progress.update(min(start + _CHUNK, len(texts)))
-    return np.concatenate(parts)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,14 +17,18 @@ import numpy as np
 
 from bert_tf.data.files import expand_files
 from bert_tf.data.question_answering import read_squad
-from bert_tf.data.readers import STANDARD_INPUT, ending_of
+from bert_tf.data.readers import (
+    STANDARD_INPUT,
+    TABLE_FORMATS,
+    ending_of,
+    read_lines,
+    read_table,
+)
 from bert_tf.metrics import retrieval
 from bert_tf.options import TableOptions, option
 from bert_tf.prediction.classification import LabelModel
-from bert_tf.predictor import Predictor
-from bert_tf.programs.mine_negatives import embed_all
+from bert_tf.predictor import Predictor, embed_all
 from bert_tf.programs.predict import open_output
-from bert_tf.programs.predict_input import InputLayout, read_inputs
 
 logger = logging.getLogger(__name__)
 
@@ -45,16 +50,18 @@ class SearchOptions(TableOptions):
         "passages of SQuAD's .json."
     )
     document_column: str | None = option(
-        "Column of a document in a table. Default: text_a, text or sentence.", default=None
+        "Column of a document in a table. Default: document, passage, positive, text or text_a.",
+        default=None,
     )
     query: str | None = option("A query. Default: those of --input_file.", default=None)
     input_file: str | None = option(
-        "Comma list of files or globs with a query per line, or tables. - is standard input, the "
-        "default.",
+        "Comma list of files or globs with a query per line, tables, or the questions of SQuAD's .json. "
+        "- is standard input, the default.",
         default=None,
     )
     query_column: str | None = option(
-        "Column of a query in a table. Default: text_a, text or sentence.", default=None
+        "Column of a query in a table. Default: query, question, anchor, text or text_a.",
+        default=None,
     )
     reranker: str | None = option(
         "Model of run_reranker, or another classifier of pairs with one score, that ranks the found "
@@ -70,10 +77,14 @@ class SearchOptions(TableOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._need("reranker", ("depth",))
         if self.query is not None and self.input_file:
             raise ValueError("Give either query or input_file.")
         if self.reranker and self.depth < self.top_k:
-            raise ValueError(f"depth is {self.depth}, but must be top_k={self.top_k} or more.")
+            raise ValueError(
+                f"depth is {self.depth}, but must be top_k={self.top_k} or more. Raise depth, or lower "
+                "top_k."
+            )
 
 
 def search(options: SearchOptions) -> None:
@@ -85,15 +96,18 @@ def search(options: SearchOptions) -> None:
     Raises:
         ValueError: there are no documents, a file cannot be read, or a model does not fit.
     """
-    documents = _documents(options)
+    documents, queries = _documents(options), _queries(options)
     logger.info("%d documents", len(documents))
     texts = list(documents)
     model = Predictor(options.model_dir, batch_size=options.batch_size)
     reranker = _reranker(options)
     vectors = embed_all(model, texts, "documents")
-    queries = _queries(options)
+    typed = options.query is None and options.input_file in (None, STANDARD_INPUT)
+    typed = typed and sys.stdin.isatty()
+    if typed:
+        print("Type a query and Enter; end with Ctrl-D.", file=sys.stderr)
     with open_output(options.output_file) as output:
-        while block := list(islice(queries, _QUERIES)):
+        while block := list(islice(queries, 1 if typed else _QUERIES)):
             asked = retrieval.unit(model.embed(block, as_query=True))
             most = options.depth if reranker else options.top_k
             scores, indexes = retrieval.search(asked, vectors, most)
@@ -118,7 +132,7 @@ def _documents(options: SearchOptions) -> dict[str, dict[str, Any]]:
             for each in read_squad(file):
                 found.setdefault(each.passage.text, {"file": file})
         else:
-            for text, line in _texts(options, file, options.document_column):
+            for text, line in _texts(options, file, "document_column"):
                 found.setdefault(text, {"file": file, "line": line})
     if not found:
         raise ValueError(f"documents={options.documents} contains no text.")
@@ -126,26 +140,50 @@ def _documents(options: SearchOptions) -> dict[str, dict[str, Any]]:
 
 
 def _queries(options: SearchOptions) -> Iterator[str]:
+    """Return the queries, after a check that their files exist."""
     if options.query is not None:
-        yield options.query
-        return
+        return iter([options.query])
     given = options.input_file or STANDARD_INPUT
-    for file in [given] if given == STANDARD_INPUT else expand_files(given):
-        yield from (text for text, _ in _texts(options, file, options.query_column))
+    files = [given] if given == STANDARD_INPUT else expand_files(given)
+    return (text for file in files for text in _queries_of(options, file))
 
 
-def _texts(options: SearchOptions, file: str, column: str | None) -> Iterator[tuple[str, int]]:
+def _queries_of(options: SearchOptions, file: str) -> Iterator[str]:
+    if ending_of(file) == "json":
+        return (each.question_text for each in read_squad(file))
+    return (text for text, _ in _texts(options, file, "query_column"))
+
+
+# Usual names of columns.
+_COLUMNS = {
+    "document_column": ("document", "passage", "positive", "text", "text_a"),
+    "query_column": ("query", "question", "anchor", "text", "text_a"),
+}
+
+
+def _texts(options: SearchOptions, file: str, flag: str) -> Iterator[tuple[str, int]]:
     """Yield the texts of a file that are not empty, with their lines."""
-    layout = InputLayout(
-        header=options.header,
+    if ending_of(file) not in TABLE_FORMATS:
+        for number, line in enumerate(read_lines(file), start=1):
+            if line.strip():
+                yield line.strip(), number
+        return
+    rows = read_table(
+        file,
         quoted=options.quoted,
-        column_separator=options.column_separator,
-        text_a_column=column,
+        header=options.header,
+        separator=options.column_separator,
     )
-    for each in read_inputs([file], layout, ("text_a",)):
-        text = each.shown["text"] if each.values is None else each.values[0]
-        if text.strip():
-            yield text.strip(), each.line
+    for row in rows:
+        names = [getattr(options, flag)] if getattr(options, flag) else _COLUMNS[flag]
+        name = next((name for name in names if name in row), None)
+        if name is None or not isinstance(row[name], str):
+            raise ValueError(
+                f"{row.place}: the columns are {', '.join(row)}, and none of {', '.join(names)} is a "
+                f"text. Name one with {flag}."
+            )
+        if row[name].strip():
+            yield row[name].strip(), row.line
 
 
 def _reranker(options: SearchOptions) -> Predictor | None:

@@ -44,17 +44,17 @@ def query_sections(
 
 
 def pair_sections(
-    pairs: Sequence[Sequence[str]], cosines: np.ndarray, scores: np.ndarray
+    pairs: Sequence[Sequence[str]], found: np.ndarray, scores: np.ndarray
 ) -> list[Section]:
-    """Return the pairs whose place by cosine differs most from their place by score."""
+    """Return the pairs whose place by found score differs most from that by score."""
     count = len(pairs)
-    places = [np.argsort(np.argsort(values, kind="stable")) for values in (cosines, scores)]
+    places = [np.argsort(np.argsort(values, kind="stable")) for values in (found, scores)]
     gaps = np.abs(places[0] - places[1])
     wrong = [index for index in np.argsort(-gaps, kind="stable") if gaps[index]]
     rows = [
-        [*map(shortened, pairs[i]), f"{scores[i]:.3g}", f"{cosines[i]:.3f}"]
+        [*map(shortened, pairs[i]), f"{scores[i]:.3g}", f"{found[i]:.3f}"]
         for i in wrong[:MOST_ERRORS]
     ]
-    header = ["first text", "second text", "score", "cosine"]
+    header = ["first text", "second text", "score", "score of the model"]
     order = f"the largest difference of the places among {count} pairs first"
     return [hardest_errors(header, rows, len(wrong), order)]

@@ -79,6 +79,7 @@ def write_training_card(
     facts = _facts(options, options.license, task.name, task, num_parameters) | {
         "data": list(_data_rows(options, files)),
         "training": {
+            "program": getattr(options, "program", None),
             "step": int(step),
             "train_batch_size": options.train_batch_size,
             "flags": changed_flags(options, _LEFT_OUT, _shown),
@@ -207,11 +208,12 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
         if license != NO_LICENSE
         else "Not stated. It depends on the initial weights and on the data."
     )
-    use = _use_of_ours(entry, facts["arguments"])
+    program = facts.get("training", {}).get("program") or (entry.program if entry else "")
+    use = _use_of_ours(entry, facts["arguments"], program)
     parts = {
         "Model": _table(_model_rows(folder, facts)),
         "Data": _table(facts["data"]) if "data" in facts else None,
-        "Training": _training(entry, facts["training"]) if "training" in facts else None,
+        "Training": _training(program, facts["training"]) if "training" in facts else None,
         "Metrics": _metrics(folder, facts),
         "Conversion": _conversion(facts["conversion"]) if "conversion" in facts else None,
         "Use": f"{_use_of_transformers(architecture)}\n\n{use}" if architecture else use,
@@ -223,8 +225,8 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
     return f"{front}\n---\n\n{title}\n\nA BERT model (Devlin et al. 2019).\n{body}\n"
 
 
-def _training(entry: TaskType | None, training: Mapping[str, Any]) -> str:
-    by = f"`{entry.program}`: " if entry and entry.program else ""
+def _training(program: str, training: Mapping[str, Any]) -> str:
+    by = f"`{program}`: " if program else ""
     flags = "\n".join(training["flags"])
     used = training.get("used")  # missing in facts of version 1.0
     resolved = f"The run used:\n\n{_table(used.items())}\n\n" if used else ""
@@ -307,7 +309,7 @@ def _metrics(folder: str, facts: Mapping[str, Any]) -> str | None:
     return facts.get("figures", None if step is None else "Not evaluated.")
 
 
-def _use_of_ours(entry: TaskType | None, arguments: Mapping[str, Any]) -> str:
+def _use_of_ours(entry: TaskType | None, arguments: Mapping[str, Any], program: str) -> str:
     if entry is None:
         return (
             "With bert_tf and the class of its task, where `FOLDER` is this folder:\n\n```python\n"
@@ -320,11 +322,11 @@ def _use_of_ours(entry: TaskType | None, arguments: Mapping[str, Any]) -> str:
         "```python\nimport bert_tf\n\n"
         f'model = bert_tf.load("FOLDER")\nprint(model.{example})\n```'
     )
-    if not entry.program:
+    if not program:
         return text
     return (
-        f"{text}\n\n`{entry.program} --do_eval --init_checkpoint=FOLDER` evaluates it on other data. "
-        f"`{entry.program} --do_train --init_checkpoint=FOLDER` trains from its weights. "
+        f"{text}\n\n`{program} --do_eval --init_checkpoint=FOLDER` evaluates it on other data. "
+        f"`{program} --do_train --init_checkpoint=FOLDER` trains from its weights. "
         "`export_saved_model --model_dir=FOLDER` writes a SavedModel."
     )
 

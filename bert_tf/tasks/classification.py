@@ -149,7 +149,9 @@ class ClassificationTask(ExampleTask):
     def build_model(
         self, config: BertConfig, dtype: str | None = None
     ) -> BertForSequenceClassification:
-        return BertForSequenceClassification(config, self.num_outputs, dtype=dtype)
+        return BertForSequenceClassification(
+            config, self.num_outputs, labels=self.labels or None, dtype=dtype
+        )
 
     def check_examples(self, examples: Iterable[InputExample]) -> None:
         """Raise if an example has an unknown label.

@@ -127,7 +127,7 @@ class TokenClassificationTask(ExampleTask):
         allowed = None if self.crf is None else allowed_transitions(self.labels, self.crf)
         settings: dict[str, Any] = {"allowed_transitions": allowed, "dtype": dtype}
         if self.feature_layers is None:
-            return BertForTokenClassification(config, len(self.labels), **settings)
+            return BertForTokenClassification(config, labels=self.labels, **settings)
         return BertBiLstmForTokenClassification(
             config, len(self.labels), self.feature_layers, self.bilstm_units, **settings
         )

@@ -300,7 +300,7 @@ def test_a_folder_with_other_modules_needs_a_pooling(pretrained, data, tmp_path)
 
 def test_texts_of_classes_have_one_prefix(pretrained, data, tmp_path):
     given = {"do_train": True, "train_file": data["classes"][0], "query_prefix": "query: "}
-    with pytest.raises(ValueError, match="texts with classes are all of one kind"):
+    with pytest.raises(ValueError, match="texts with classes are compared with each other"):
         run_embeddings(options(tmp_path, init_checkpoint=str(pretrained), **given))
 
 

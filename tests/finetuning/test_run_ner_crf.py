@@ -14,7 +14,7 @@ from bert_tf.finetuning.setup import make_optimizer
 from bert_tf.finetuning.token_classification import run_ner
 from bert_tf.finetuning.token_classification_data import read_data
 from bert_tf.modeling.models import BertForTokenClassification
-from bert_tf.predictor import EntityRecognizer
+from bert_tf.predictor import EntityRecognizer, load
 from bert_tf.programs.convert_checkpoint import convert
 
 
@@ -65,6 +65,17 @@ def test_a_folder_of_the_class_keeps_it(crf_model, tmp_path):
     assert "crf" not in json.loads((tmp_path / "converted" / "task.json").read_text())
 
 
+def test_the_model_of_a_folder_knows_its_labels(crf_model, sentence_model, tmp_path):
+    model = load(str(crf_model)).model
+    model.save_pretrained(str(tmp_path / "tf1"), format="tf1")
+    for name in ("labels", "crf"):
+        there, here = (
+            json.loads((f / "task.json").read_text()) for f in (crf_model, tmp_path / "tf1")
+        )
+        assert here[name] == there[name]
+    assert list(load(str(sentence_model)).model.labels) == ["bad", "good"]
+
+
 def test_a_model_with_other_transitions_is_not_written(crf_model, tmp_path):
     allowed = np.ones((6, 6), bool)
     model = BertForTokenClassification.from_pretrained(str(crf_model), allowed_transitions=allowed)
@@ -102,6 +113,9 @@ def test_the_transitions_have_a_rate_of_their_own(settings):
     base = settings.get("bilstm_learning_rate", 1e-3)
     assert optimizer.learning_rate_factor("crf/transitions") == pytest.approx(0.03 / base)
     assert optimizer.learning_rate_factor("bert/embeddings/word_embeddings") == 1.0
+    changes = {"crf": False, "crf_learning_rate": 1e-2}
+    plain = make_optimizer(dataclasses.replace(options, **changes), 2, 100, 0)
+    assert plain.learning_rate_factor("crf/transitions") == 1.0
 
 
 def test_labels_that_break_the_scheme_are_read_as_conlleval_reads_them(tmp_path, caplog):

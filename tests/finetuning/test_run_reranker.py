@@ -171,7 +171,8 @@ def test_a_retriever_finds_the_documents_among_all(reranker, pretrained, data, t
         ("plain", {}, r"plain.jsonl have no negatives.* Give retriever"),
         ("texts", {}, "texts with classes, but a reranker needs anchors with positives"),
         ("scores", {"loss": "listwise"}, "loss=listwise is for anchors with positives"),
-        ("train", {"loss": "listwise", "num_negatives": 0}, "but num_negatives is 0"),
+        ("train", {"num_negatives": 0}, "num_negatives is 0, but must be 1 or more"),
+        ("train", {"depth": 3}, "depth=3 has no effect without `retriever`"),
     ],
 )
 def test_what_does_not_fit_is_refused(pretrained, data, tmp_path, kind, changes, message):
@@ -187,13 +188,18 @@ def test_what_does_not_fit_is_refused(pretrained, data, tmp_path, kind, changes,
 
 def test_a_classifier_with_labels_is_no_reranker(sentence_model, data, tmp_path):
     given = {"init_checkpoint": str(sentence_model), "do_eval": True, "eval_file": data["dev"]}
-    with pytest.raises(ValueError, match="has 2 labels, but a reranker has one score"):
+    with pytest.raises(
+        ValueError, match="is a classifier of single texts, but a reranker has one score"
+    ):
         run_reranker(options(tmp_path, **given))
 
 
 def test_search_finds_and_ranks_the_documents(pretrained, reranker, tmp_path):
     documents = tmp_path / "documents.txt"
     documents.write_text("the owl is in the barn\n\nthe dog is in the barn\na cat\na cat\n")
+    texts = ["the owl is in the barn", "the dog is in the barn", "a cat"]
+    model = load(str(pretrained))
+    cosines = (model.embed(["a dog"]) @ model.embed(texts).T)[0]
     given = {"model_dir": str(pretrained), "documents": str(documents), "top_k": 2}
     for name, changes in (("plain", {}), ("ranked", {"reranker": str(reranker), "depth": 3})):
         file = tmp_path / f"{name}.jsonl"
@@ -201,12 +207,46 @@ def test_search_finds_and_ranks_the_documents(pretrained, reranker, tmp_path):
         (line,) = [json.loads(line) for line in file.open()]
         assert line["query"] == "a dog" and len(line["documents"]) == 2
         scores = [document["score"] for document in line["documents"]]
-        assert scores == sorted(scores, reverse=True)
+        if name == "plain":
+            assert scores == pytest.approx(np.sort(cosines)[::-1][:2].tolist(), abs=1e-5)
+            nearest = [texts[index] for index in np.argsort(-cosines)[:2]]
+            assert [document["text"] for document in line["documents"]] == nearest
+    assert scores == sorted(scores, reverse=True)
     first = line["documents"][0]
     lines = documents.read_text().splitlines()
     assert lines[first["line"] - 1] == first["text"]
     expected = load(str(reranker)).predict([("a dog", first["text"])])[0]["score"]
     assert first["score"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_queries_and_documents_come_from_tables_and_squad_files(pretrained, tmp_path):
+    answers = [{"text": "owl", "answer_start": 2}]
+    paragraph = {"context": "a owl", "qas": [{"id": "1", "question": "who ?", "answers": answers}]}
+    values = {"data": [{"title": "t", "paragraphs": [paragraph]}]}
+    (tmp_path / "squad.json").write_text(json.dumps(values))
+    (tmp_path / "table.csv").write_text("id,passage\n1,a cat\n2,\n")
+    (tmp_path / "queries.tsv").write_text("q\nwho\n")
+    settings = {
+        "model_dir": str(pretrained),
+        "documents": f"{tmp_path}/squad.json,{tmp_path}/table.csv",
+        "input_file": f"{tmp_path}/queries.tsv,{tmp_path}/squad.json",
+        "output_file": str(tmp_path / "found.jsonl"),
+    }
+    with pytest.raises(
+        ValueError, match=r"queries.tsv:2: the columns are q, .* Name one with query_c"
+    ):
+        search(SearchOptions(**settings))
+    search(SearchOptions(**settings, query_column="q"))
+    found = [json.loads(line) for line in (tmp_path / "found.jsonl").open()]
+    assert [each["query"] for each in found] == ["who", "who ?"]
+    assert {document["text"] for document in found[0]["documents"]} == {"a owl", "a cat"}
+    with pytest.raises(ValueError, match="depth=3 has no effect without `reranker`"):
+        SearchOptions(**settings, depth=3)
+
+
+def test_the_card_names_the_program(reranker):
+    card = (reranker / "README.md").read_text()
+    assert "`run_reranker`: " in card and "`run_reranker --do_eval" in card
 
 
 def test_search_refuses_what_it_cannot_use(pretrained, sentence_model, tmp_path):
@@ -225,7 +265,7 @@ def test_search_refuses_what_it_cannot_use(pretrained, sentence_model, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_resumed_run_equals_an_uninterrupted_one(reranker, pretrained, data, tmp_path):
+def test_a_resumed_run_equals_an_uninterrupted_one(pretrained, data, tmp_path):
     given = {"train_file": data["train"], "init_checkpoint": str(pretrained), "do_train": True}
     settings = {"num_train_epochs": 2.0, "loss": "pairwise"}
     run_reranker(options(tmp_path / "one", **given, **settings))
@@ -266,11 +306,12 @@ def test_sentence_transformers_gives_the_same_scores(reranker, tmp_path):
     peer = sentence_transformers.CrossEncoder(
         str(tmp_path / "folder"), activation_fn=torch.nn.Identity(), device="cpu"
     )
+    peer.save_pretrained(str(tmp_path / "theirs"))
     texts = [("a dog", text) for text in TEXTS]
     file = tmp_path / "folder" / "config.json"  # others do not state the type of problem
     config = json.loads(file.read_text())
     assert config.pop("problem_type") == "regression"
     file.write_text(json.dumps(config))
-    for folder in (reranker, tmp_path / "folder"):
+    for folder in (reranker, tmp_path / "folder", tmp_path / "theirs"):
         found = [each["score"] for each in load(str(folder)).predict(texts)]
         assert found == pytest.approx(peer.predict(texts).tolist(), abs=1e-5)

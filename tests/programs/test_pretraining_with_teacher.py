@@ -75,6 +75,16 @@ def test_a_student_learns_masked_words_and_relations_and_resumes_exactly(
     assert_bit_equal(found, expected)
 
 
+@pytest.mark.parametrize("states", ["hidden", "relations"])
+def test_states_may_be_those_of_a_model_without_masked_words(
+    student, sentence_model, tmp_path, states
+):
+    changes = {"teacher": str(sentence_model), "teacher_states": states, "hard_labels": 1.0}
+    run_pretraining(student(**changes, num_train_steps=2))
+    line = json.loads((tmp_path / "student" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert line["states_loss"] > 0 and "soft_loss" not in line
+
+
 def test_the_model_of_the_teacher_has_no_soft_loss(student, records, pretrained):
     options = student(init_layers=None, hard_labels=0.0)
     learned, teacher = student_of(options)
