@@ -127,10 +127,17 @@ def predictions(folder):
 
 
 def test_what_can_be_learned_is_learned(reranker):
-    results = read_results(reranker)
-    assert results["eval_mrr@10"] > 0.9
+    assert read_results(reranker)["eval_map@100"] > 0.9  # of a random order 0.61, deviation 0.07
     metrics = json.loads((reranker / "task.json").read_text())
     assert metrics["task"] == "classification" and metrics["problem_type"] == "regression"
+
+
+@pytest.mark.parametrize("loss", ["binary", "pairwise"])
+def test_the_other_losses_learn_it_too(pretrained, data, tmp_path, loss):
+    given = {"train_file": data["train"], "eval_file": data["dev"], "num_train_epochs": 4.0}
+    settings = {"init_checkpoint": str(pretrained), "num_negatives": 1, "loss": loss}
+    results = run_reranker(options(tmp_path, **settings, **given, do_train=True, do_eval=True))
+    assert results["eval_map@100"] > 0.9
 
 
 def test_the_folder_scores_pairs(reranker):
