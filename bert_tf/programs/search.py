@@ -78,6 +78,8 @@ class SearchOptions(TableOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._need("reranker", ("depth",))
+        if self.query is not None and not self.query.strip():
+            raise ValueError(f"query is {self.query!r}, but must be a text.")
         if self.query is not None and self.input_file:
             raise ValueError("Give either query or input_file.")
         if self.reranker and self.depth < self.top_k:

@@ -267,6 +267,8 @@ def test_search_refuses_what_it_cannot_use(pretrained, sentence_model, tmp_path)
             search(SearchOptions(**given, reranker=str(other)))
     with pytest.raises(ValueError, match="depth is 3, but must be top_k=10 or more"):
         SearchOptions(**given, reranker="r", depth=3)
+    with pytest.raises(ValueError, match="query is ' ', but must be a text"):
+        SearchOptions(**{**given, "query": " "})
     with pytest.raises(ValueError, match="Give either query or input_file"):
         SearchOptions(**given, input_file="b")
 
