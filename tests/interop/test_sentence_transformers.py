@@ -63,8 +63,9 @@ def test_vectors_that_are_cut_are_refused(tmp_path):
         embedding_settings(folder)
 
 
-def test_another_folder_has_no_settings(tmp_path):
+def test_another_folder_and_a_cross_encoder_have_no_settings(tmp_path):
     assert embedding_settings(str(tmp_path)) is None
+    assert embedding_settings(folder_with(tmp_path, ["Transformer"])) is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_another_folder_has_no_settings(tmp_path):
         (["Transformer", "Pooling", "Normalize", "Dense"], CLS, LINEAR, "modules Transformer, Poo"),
         (["Transformer", "Pooling", "Dense", "Dense"], CLS, LINEAR, "Dense, Dense are not support"),
         (["Transformer", "Pooling", "LSTM"], CLS, None, "LSTM are not supported"),
-        (["Transformer"], None, None, "must be Transformer and Pooling"),
+        (["Transformer", "Normalize"], None, None, "must be Transformer and Pooling"),
         (["Transformer", "Pooling"], None, None, "is missing, so the pooling is unknown"),
         (
             ["Transformer", "Pooling"],

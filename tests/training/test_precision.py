@@ -64,7 +64,7 @@ def test_the_log_says_what_was_chosen_and_why(records, toy_text, tmp_path, monke
     for module in (strategy, loop):
         monkeypatch.setattr(module, "choose_precision", lambda: Choice("mixed_bfloat16", "it can"))
     monkeypatch.setattr(
-        "bert_tf.options.choose_precision", lambda: Choice("mixed_bfloat16", "it can")
+        "bert_tf.training.options.choose_precision", lambda: Choice("mixed_bfloat16", "it can")
     )
     options = pretraining_options(
         records, toy_text, tmp_path / "output", precision="auto", jit_compile="auto"
