@@ -173,13 +173,12 @@ class TeacherInStep:
         """Return the outputs of the student in training, and those of the teacher to learn."""
         with encoder_outputs() as of_student:
             outputs = dict(student(inputs, training=True))
+        if "masked_lm_positions" not in self._teacher.exported_inputs:
+            inputs = {n: value for n, value in inputs.items() if n != "masked_lm_positions"}
         with encoder_outputs() as of_teacher:
-            if self._logits:
-                found = self._teacher(inputs, training=False)
-                outputs[f"teacher_{self._logits}"] = tf.stop_gradient(found[self._logits])
-            else:  # an encoder has no masked positions
-                texts = {n: value for n, value in inputs.items() if n != "masked_lm_positions"}
-                getattr(self._teacher, "bert", self._teacher)(texts, training=False)
+            found = self._teacher(inputs, training=False)
+        if self._logits:
+            outputs[f"teacher_{self._logits}"] = tf.stop_gradient(found[self._logits])
         if self._kind != "none":
             last = len(student.bert.encoder_layers) - 1
             states = self._states(student.bert, of_student[0], last)

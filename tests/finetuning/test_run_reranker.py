@@ -274,6 +274,7 @@ def test_search_refuses_what_it_cannot_use(pretrained, sentence_model, tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_resumed_run_equals_an_uninterrupted_one(pretrained, data, tmp_path):
     given = {"train_file": data["train"], "init_checkpoint": str(pretrained), "do_train": True}
     settings = {"num_train_epochs": 2.0, "loss": "pairwise"}
@@ -287,6 +288,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(pretrained, data, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_an_export_ranks_like_the_folder(reranker, pretrained, tmp_path):
     from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 

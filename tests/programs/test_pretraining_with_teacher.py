@@ -75,7 +75,7 @@ def test_a_student_learns_masked_words_and_relations_and_resumes_exactly(
     assert_bit_equal(found, expected)
 
 
-@pytest.mark.parametrize("states", ["hidden", "relations"])
+@pytest.mark.parametrize("states", [pytest.param("hidden", marks=pytest.mark.long), "relations"])
 def test_states_may_be_those_of_a_model_without_masked_words(
     student, sentence_model, tmp_path, states
 ):

@@ -46,7 +46,9 @@ def int8(sentence_model, tmp_path):
     return folder
 
 
-@pytest.mark.parametrize("kind", ["single", "pair", pytest.param("int8", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["single", "pair", pytest.param("int8", marks=[pytest.mark.slow, pytest.mark.long])]
+)
 def test_requests_go_in_and_the_outputs_that_python_gets_come_out(program, exported, kind, request):
     folder = request.getfixturevalue("int8") if kind == "int8" else getattr(exported, kind)
     texts = {"text_a": column(FIRSTS)} | ({"text_b": column(SECONDS)} if kind == "pair" else {})
