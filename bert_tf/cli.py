@@ -53,7 +53,8 @@ _TENSORFLOW_USER_ERRORS = (
 def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
     """Define the flags of `options_class`, and call `workflow` with its instance.
 
-    An options class with a true `only_answers` declares that the process changes no weight.
+    An options class with a true `only_answers` declares that the process changes no weight. One with
+    `with_given` is made by this class method, from the flags that are given.
 
     Exit with 0 on success, with 1 and one message for invalid input, and with 130 on Ctrl-C.
     """
@@ -226,11 +227,15 @@ def options_from_flags(
     Args:
         arguments: the arguments without a flag, for the positional field.
     """
-    values = {name: flag_values[name].value for name, _, _ in _fields(options_class)}
+    values = {
+        name: flag_values[name].value
+        for name, _, _ in _fields(options_class)
+        if flag_values[name].present
+    }
     positional = _positional_field(options_class)
     if positional is not None:
         values[positional] = tuple(arguments)
-    return options_class(**values)
+    return getattr(options_class, "with_given", options_class)(**values)
 
 
 def _fields(options_class: type):

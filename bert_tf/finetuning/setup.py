@@ -166,7 +166,8 @@ def make_trainer(
     options, devices, num_layers = setup.options, setup.devices, setup.config.num_hidden_layers
     keras.utils.set_random_seed(options.seed)
     with devices.scope():
-        model = task.build_model(setup.config, dtype=options.policy)
+        config = replace(setup.config, **options.dropouts)
+        model = task.build_model(config, dtype=options.policy)
         optimizer = None
         if num_train_steps:
             frozen = freeze(model, options.freeze or "", num_layers)
@@ -209,13 +210,13 @@ def make_trainer(
 
 
 def _carry_over(trainer: BatchTrainer, options: TrainingOptions) -> None:
-    """Load the weights, moments and step of another run."""
-    folder = options.init_checkpoint
-    check_same_training(options, folder)
-    if trainer.resume(folder) is None:
+    """Load the weights, moments and step of another run, of its latest or a named checkpoint."""
+    source = str(options.init_checkpoint)
+    check_same_training(options, folder_of(source))
+    if trainer.resume(source) is None:
         raise ValueError(
-            f"init_optimizer resumes from a bert_tf run, but init_checkpoint={folder} contains no "
-            "checkpoint of one. Give the output_dir of the first phase."
+            f"init_optimizer resumes from a bert_tf run, but init_checkpoint={source} contains no "
+            "checkpoint of one. Give the output_dir of the first phase, or a model.ckpt-N in it."
         )
     logger.info(
         "The optimizer state is carried over; checkpoints are written to %s", options.output_dir
@@ -228,7 +229,8 @@ _SAME_TRAINING = ("optimizer", "ema_decay")
 _NOTED = (
     *("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze"),
     *("teacher", "temperature", "hard_labels", "loss", "scale", "margin", "crf_learning_rate"),
-    "num_negatives",
+    *("num_negatives", "num_decay_steps", "masked_lm_prob", "masked_lm_prob_end", "z_loss"),
+    *("hidden_dropout", "attention_dropout"),
 )
 TRAINING_FILE = "training.json"
 
@@ -267,13 +269,20 @@ def make_optimizer(
     rate = options.peak_learning_rate
     if options.lr_batch_size is not None:
         logger.info("The learning rate is %g for %d examples", rate, options.train_batch_size)
+    own_arguments: dict[str, dict[str, Any]] = {
+        "polynomial": {"power": options.lr_power},
+        "warmup_stable_decay": {
+            "num_decay_steps": options.num_decay_steps,
+            "decay": options.lr_decay,
+        },
+    }
     schedule = SCHEDULES[options.lr_schedule](
         rate,
         num_train_steps,
         num_warmup_steps,
         end=options.lr_end,
         decay_from_warmup=options.lr_decay_from_warmup,
-        **({"power": options.lr_power} if options.lr_schedule == "polynomial" else {}),
+        **own_arguments.get(options.lr_schedule, {}),
     )
     own = options.own_learning_rates.items()
     factors = {path: own_rate / options.base_learning_rate for path, own_rate in own}

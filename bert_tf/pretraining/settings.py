@@ -170,5 +170,14 @@ class RecordSettings(MaskSettings):
             return None
         if self.max_predictions_per_seq is not None:
             return self.max_predictions_per_seq
-        # Exact for the number as it is written: 0.15 * 100 is 15, not a little more.
-        return max(1, math.ceil(self.max_seq_length * exact(self.masked_lm_prob)))
+        return most_predictions(self.max_seq_length, self.masked_lm_prob)
+
+
+def most_predictions(max_seq_length: int, masked_lm_prob: float) -> int:
+    """Return the predictions of a full sequence, rounded up.
+
+    >>> most_predictions(128, 0.15)
+    20
+    """
+    # Exact for the number as it is written: 0.15 * 100 is 15, not a little more.
+    return max(1, math.ceil(max_seq_length * exact(masked_lm_prob)))

@@ -8,111 +8,34 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import fields, replace
 
 import tensorflow as tf
 
-from bert_tf.config import ATTENTION_DIRECTIONS, BertConfig
+from bert_tf.config import BertConfig
 from bert_tf.data.records import check_records
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.distillation import pretraining_student, warn_of_larger_student
-from bert_tf.finetuning.distillation_options import TeacherOptions
 from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
 from bert_tf.model_folder import model_files, read_task, write_files
-from bert_tf.options import EncoderFilesOptions, option, require_one_of
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
 from bert_tf.pretraining.masking_ops import DynamicMasker
-from bert_tf.pretraining.sentence_pairs import OBJECTIVES
-from bert_tf.pretraining.settings import MaskingOptions
+from bert_tf.programs.pretraining_options import MASKING, PretrainingOptions
 from bert_tf.programs.pretraining_record_sets import (
     RecordSet,
     check_vocabulary_of_records,
     choose_objective,
     read_record_set,
 )
-from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
+from bert_tf.tasks.base import Task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
-from bert_tf.training.options import TrainingOptions
+from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
 
 logger = logging.getLogger(__name__)
-
-_NUM_WARMUP_STEPS = 10_000  # the reference's default
-
-
-@dataclass(frozen=True, kw_only=True)
-class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, MaskingOptions):
-    """The flags of run_pretraining.
-
-    Records without masks (`create_pretraining_data --masking=none`) are detected and get new masks in
-    each epoch, by --masked_lm_prob, --do_whole_word_mask, --mask_token_prob and --random_token_prob. The
-    masks of an evaluation depend only on --eval_batch_size.
-    """
-
-    input_file: str = option("TFRecord files to train on; comma list of globs.")
-    eval_file: str | None = option(
-        "Held-out TFRecord files to evaluate on. Default: --input_file, as in the reference, which "
-        "measures memory of the training data and not quality.",
-        default=None,
-    )
-    vocab_file: str | None = option(
-        "Vocabulary of the records, copied into --output_dir so that the folder works alone. Default: "
-        "the one next to --bert_config_file or --init_checkpoint, if any. Required for records without "
-        "masks.",
-        default=None,
-    )
-    do_lower_case: bool | None = option(
-        "The records are lower-cased; stored in --output_dir. Default: by the checkpoint, else by the "
-        "vocabulary.",
-        default=None,
-    )
-    attention: str | None = option(
-        "left_to_right: a token sees itself and those before it, as in the paper's ablation. Stored in "
-        "the bert_config.json of --output_dir. Default: the value in --bert_config_file.",
-        default=None,
-        choices=ATTENTION_DIRECTIONS,
-    )
-    max_seq_length: int = option(
-        "Tokens per example, as in the records.", default=128, min=MIN_SEQ_LENGTH
-    )
-    max_predictions_per_seq: int = option(
-        "Most masked tokens per example, as in records with masks.", default=20, min=1
-    )
-    objective: str | None = option(
-        "mlm_nsp: masked words and next sentence; mlm: only masked words; mlm_sop: masked words and the "
-        "order of two segments. Default: the objective of the records; without --do_train that of the "
-        "model.",
-        default=None,
-        choices=OBJECTIVES,
-    )
-    num_train_steps: int = option("Optimizer steps.", default=100000, min=1)
-    num_warmup_steps: int = option(
-        "Steps until the full learning rate. The default becomes a tenth of --num_train_steps if the "
-        "training is shorter than it.",
-        default=_NUM_WARMUP_STEPS,
-    )
-    max_eval_steps: int = option("Most batches to evaluate on.", default=100, min=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_one_of(self, ("do_train", "do_eval"))
-        if self.do_train and not (
-            0 <= self.num_warmup_steps <= self.num_train_steps
-            or self.num_warmup_steps == _NUM_WARMUP_STEPS
-        ):
-            raise ValueError(
-                f"num_warmup_steps is {self.num_warmup_steps}, but must be from 0 to "
-                f"num_train_steps={self.num_train_steps}. A tenth of it is usual: "
-                f"num_warmup_steps={self.num_train_steps // 10}."
-            )
-
-    @property
-    def config_changes(self) -> dict[str, Any]:
-        return {} if self.attention is None else {"attention_direction": self.attention}
 
 
 def _num_warmup_steps(options: PretrainingOptions) -> int:
@@ -136,7 +59,22 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     Write `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `README.md` (the model card) and the files
     that model_folder.py lists.
     """
-    setup = Setup.from_options(options)
+    devices = options.make_strategy()
+    *phases, last = options.of_phases()
+    for number, phase in enumerate(phases, start=1):
+        checkpoint = latest_checkpoint(options.output_dir)
+        step = checkpoint_step(checkpoint) if checkpoint else 0
+        if not options.do_train or step >= phase.stop_step:
+            continue
+        logger.info(
+            "Phase %d: %d tokens up to step %d", number, phase.max_seq_length, phase.stop_step
+        )
+        _run_phase(phase, devices)
+    return _run_phase(last, devices)
+
+
+def _run_phase(options: PretrainingOptions, devices: tf.distribute.Strategy) -> dict[str, float]:
+    setup = Setup.from_options(options, devices)
     config, checkpoint = setup.config, setup.checkpoint
     sidecar.compare_vocabularies(find_vocabulary_file(options, checkpoint), checkpoint)
     train_files = expand_record_files(options.input_file)
@@ -207,8 +145,8 @@ def make_tasks(
     objective = choose_objective(options.objective, list(record_sets.values()), trained)
     given = [
         field.name
-        for field in fields(MaskingOptions)
-        if getattr(options, field.name) != field.default
+        for field in fields(options)
+        if field.name in MASKING and getattr(options, field.name) != field.default
     ]
     if given and all(record_set.is_masked for record_set in record_sets.values()):
         file = next(iter(record_sets.values())).files[0]
@@ -218,16 +156,16 @@ def make_tasks(
         )
     tasks = {}
     for name, record_set in record_sets.items():
-        masker = None
+        masker, most = None, options.most_predictions(record_set.is_masked)
         if not record_set.is_masked:
-            masker = make_masker(options, record_set, config, checkpoint)
+            masker = make_masker(options, record_set, config, checkpoint, trains=name == "train")
         logger.info(
             "The %s records %s",
             name,
             "have masks" if masker is None else "are masked while training",
         )
         tasks[name] = PretrainingTask(
-            options.max_seq_length, options.max_predictions_per_seq, objective, masker
+            options.max_seq_length, most, objective, masker, options.z_loss
         )
     return tasks
 
@@ -246,8 +184,12 @@ def make_masker(
     record_set: RecordSet,
     config: BertConfig,
     checkpoint: PretrainedCheckpoint | None,
+    trains: bool,
 ) -> DynamicMasker:
     """Return a masker with the settings of the flags and the vocabulary of the records.
+
+    Args:
+        trains: the fraction of masked tokens changes with the steps; else it is that at the end.
 
     Raises:
         ValueError: the vocabulary is missing, or differs from that of the records or of the model.
@@ -265,10 +207,13 @@ def make_masker(
             f"{config.vocab_size}. They belong to different models: give the `bert_config_file` of "
             "this vocabulary."
         )
+    end = options.masked_lm_prob_end
     return DynamicMasker(
         {token: index for index, token in enumerate(tokens)},
-        options,
-        max_predictions_per_seq=options.max_predictions_per_seq,
+        options if trains or end is None else replace(options, masked_lm_prob=end),
+        max_predictions_per_seq=options.most_predictions(is_masked=False),
+        end_prob=end if trains else None,
+        num_batches=options.num_train_steps,
     )
 
 

@@ -10,6 +10,7 @@ call and several workers. The models are ordinary Keras models that notebooks ca
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -120,12 +121,16 @@ class BatchTrainer:
             return self._restored_step
         return int(self.optimizer.iterations.numpy())
 
-    def resume(self, directory: str) -> int | None:
-        """Restore the latest checkpoint of `directory`; return its step, or None without one.
+    def resume(self, source: str) -> int | None:
+        """Restore a checkpoint; return its step, or None without one.
 
         A model that is only evaluated gets the averages of its weights, if the checkpoint has them.
+
+        Args:
+            source: folder, for its latest checkpoint, or the path of a `model.ckpt-N`.
         """
-        prefix = checkpoints.latest_checkpoint(directory)
+        is_checkpoint = source in checkpoints.list_checkpoints(os.path.dirname(source))
+        prefix = source if is_checkpoint else checkpoints.latest_checkpoint(source)
         if prefix is None:
             return None
         named = self._variables()

@@ -2,7 +2,9 @@
 
     AdamWeightDecay   the reference's
     AdamW             with bias correction, as in Keras and PyTorch
+    StableAdamW       AdamW whose updates are clipped for each variable
     Lamb              for large batches
+    Muon              orthogonal updates of the matrices in the layers, AdamW for the rest
 
 The `path` of a variable decides three things: its weight decay, its fraction of the learning rate
 (layer-wise decay), and whether it is trained (freezing).
@@ -36,7 +38,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         m <- beta_1 m + (1 - beta_1) g
         v <- beta_2 v + (1 - beta_2) g^2
         u  = direction(m, v) + weight_decay_rate * w
-        w <- w - rate * factor * trust(w, u) * u
+        w <- w - rate * factor * trust(w, u, g, v) * u
 
     Keras' own classes exclude variables from decay by `variable.name`, which is only "gamma" or
     "beta" for a LayerNorm. This class matches `variable.path`.
@@ -97,8 +99,16 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
     def direction(self, m, v):
         """Return the direction of the update, a tensor like `m`."""
 
-    def trust(self, variable, update, path: str):
-        """Return the factor of the whole variable's update; 1 except for LAMB."""
+    def first_moment(self, path: str, m, gradient):
+        """Return the next `m`."""
+        return self.beta_1 * m + (1.0 - self.beta_1) * gradient
+
+    def direction_at(self, path: str, gradient, m, v):
+        """Return `direction`, or another one for some paths."""
+        return self.direction(m, v)
+
+    def trust(self, path: str, variable, update, gradient, v):
+        """Return the factor of the whole variable's update."""
         return 1.0
 
     def build(self, variables):
@@ -152,13 +162,13 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         gradient = ops.cast(gradient, variable.dtype)
         index = self._get_variable_index(variable)
         m, v, path = self._m[index], self._v[index], self._paths[index]
-        next_m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
+        next_m = self.first_moment(path, m, gradient)
         next_v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
-        update = self.direction(next_m, next_v)
+        update = self.direction_at(path, gradient, next_m, next_v)
         if self.decays(path):
             update = update + self.weight_decay_rate * variable
         rate = ops.cast(learning_rate, variable.dtype) * self.learning_rate_factor(path)
-        change = rate * self.trust(variable, update, path) * update
+        change = rate * self.trust(path, variable, update, gradient, next_v) * update
         if self.skip_nonfinite:
             fits = ops.isfinite(gradient)
             next_m, next_v = ops.where(fits, next_m, m), ops.where(fits, next_v, v)
@@ -264,7 +274,7 @@ class Lamb(AdamByPath):
         first, second = self.bias_corrections(m.dtype)
         return m / first / (ops.sqrt(v / second) + self.epsilon)
 
-    def trust(self, variable, update, path: str):
+    def trust(self, path: str, variable, update, gradient, v):
         if not self.decays(path):
             return 1.0
         weight_norm, update_norm = ops.norm(variable), ops.norm(update)
@@ -272,8 +282,75 @@ class Lamb(AdamByPath):
         return ops.where(both, weight_norm / ops.where(both, update_norm, 1.0), 1.0)
 
 
+@keras.saving.register_keras_serializable(package="bert_tf")
+class StableAdamW(AdamW):
+    """AdamW with the update clipping of Adafactor, for each variable.
+
+        trust = 1 / max(1, RMS),  RMS^2 = mean(g^2 / max(v / (1 - beta_2^t), epsilon^2))
+
+    A gradient much larger than v expects, as in a spike of the loss, then makes no longer step.
+
+    Source: Wortsman et al. 2023, arXiv 2304.13013, algorithm 2.
+    """
+
+    default_name = "stable_adamw"
+
+    def trust(self, path: str, variable, update, gradient, v):
+        _, second = self.bias_corrections(v.dtype)
+        expected = ops.maximum(v / second, self.epsilon**2)
+        return 1.0 / ops.maximum(1.0, ops.sqrt(ops.mean(ops.square(gradient) / expected)))
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Muon(AdamW):
+    """Orthogonal updates of the matrices in the layers of the encoder; AdamW for the other variables.
+
+        M <- 0.95 M + G
+        direction = 0.2 sqrt(max(rows, columns)) orthogonal(G + 0.95 M)
+
+    `orthogonal` replaces all singular values by about 1, in five Newton-Schulz iterations. With the
+    factor, an update is as long as one of AdamW, so that rate and decay need no other values (Liu et
+    al.). Embeddings, biases, LayerNorms, pooler and heads are trained by AdamW.
+
+    The steps are those of `keras.optimizers.Muon`; M is kept as `adam_m`, and `adam_v` is not used.
+
+    Source: Jordan et al. 2024, https://kellerjordan.github.io/posts/muon; Liu et al. 2025, arXiv
+    2502.16982.
+    """
+
+    default_name = "muon"
+    matrices = r"/layer_\d+/.*kernel"
+    momentum = 0.95
+
+    def first_moment(self, path: str, m, gradient):
+        if re.search(self.matrices, path):
+            return self.momentum * m + gradient
+        return super().first_moment(path, m, gradient)
+
+    def direction_at(self, path: str, gradient, m, v):
+        if not re.search(self.matrices, path):
+            return self.direction(m, v)
+        scale = 0.2 * max(m.shape) ** 0.5
+        return scale * orthogonal(gradient + self.momentum * m)
+
+
+def orthogonal(matrix):
+    """Return a matrix [m, n] with the same singular vectors, and singular values from 0.7 to 1.2.
+
+    Source: Jordan et al. 2024, with their coefficients.
+    """
+    is_tall = matrix.shape[0] > matrix.shape[1]
+    x = ops.transpose(matrix) if is_tall else matrix
+    x = x / (ops.norm(x) + 1e-7)
+    for _ in range(5):
+        square = ops.matmul(x, ops.transpose(x))
+        x = 3.4445 * x + ops.matmul(-4.775 * square + 2.0315 * ops.matmul(square, square), x)
+    return ops.transpose(x) if is_tall else x
+
+
 OPTIMIZERS: dict[str, type[AdamByPath]] = {
-    optimizer.default_name: optimizer for optimizer in (AdamWeightDecay, AdamW, Lamb)
+    optimizer.default_name: optimizer
+    for optimizer in (AdamWeightDecay, AdamW, StableAdamW, Lamb, Muon)
 }
 
 

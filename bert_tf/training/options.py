@@ -13,7 +13,7 @@ from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import Options, option
 from bert_tf.training import strategy
 from bert_tf.training.optimization import OPTIMIZERS, parse_frozen
-from bert_tf.training.schedules import SCHEDULES
+from bert_tf.training.schedules import DECAYS, SCHEDULES
 from bert_tf.training.step import COMPILATIONS
 from bert_tf.training.strategy import PRECISIONS, choose_precision
 
@@ -91,7 +91,8 @@ class TrainingOptions(DeviceOptions):
     )
     init_optimizer: bool = option(
         "Also read the optimizer's moments and the step from --init_checkpoint, the --output_dir of a "
-        "run. For a second phase, such as longer sequences, that continues the first one.",
+        "run or a model.ckpt-N in it. For a second phase that continues the first one, such as longer "
+        "sequences or the decay of --lr_schedule=warmup_stable_decay.",
         default=False,
     )
     do_train: bool = option("Train.", default=False)
@@ -113,6 +114,17 @@ class TrainingOptions(DeviceOptions):
     )
     lr_schedule: str = option(
         "Shape of the learning rate after warm-up.", default="linear", choices=tuple(SCHEDULES)
+    )
+    num_decay_steps: int | None = option(
+        "Last steps, in which the rate of --lr_schedule=warmup_stable_decay falls. Default: a fifth of "
+        "all steps.",
+        default=None,
+        min=0,
+    )
+    lr_decay: str = option(
+        "Shape of that fall: one_minus_sqrt (fast at first) or linear.",
+        default=DECAYS[0],
+        choices=DECAYS,
     )
     lr_power: float = option(
         "Power of --lr_schedule=polynomial: (1 - step / steps) ** power.", default=1.0, above=0
@@ -142,8 +154,9 @@ class TrainingOptions(DeviceOptions):
         default=None,
     )
     optimizer: str = option(
-        "adam_weight_decay: the reference's, without bias correction. adamw: with it. lamb: for "
-        "batches of thousands.",
+        "adam_weight_decay: the reference's, without bias correction. adamw: with it. stable_adamw: "
+        "adamw whose updates are clipped for each variable. lamb: for batches of thousands. muon: "
+        "orthogonal updates of the matrices in the layers, adamw for the rest.",
         default="adam_weight_decay",
         choices=tuple(OPTIMIZERS),
     )
@@ -158,6 +171,20 @@ class TrainingOptions(DeviceOptions):
         "and exported instead of the weights.",
         default=None,
         above=0,
+        below=1,
+    )
+    hidden_dropout: float | None = option(
+        "Fraction of hidden values dropped in this training. Default: `hidden_dropout_prob` of the "
+        "configuration, which --output_dir keeps in any case.",
+        default=None,
+        min=0,
+        below=1,
+    )
+    attention_dropout: float | None = option(
+        "Fraction of attention probabilities dropped in this training. Default: "
+        "`attention_probs_dropout_prob` of the configuration.",
+        default=None,
+        min=0,
         below=1,
     )
     max_gradient_norm: float = option(
@@ -255,11 +282,32 @@ class TrainingOptions(DeviceOptions):
                 f"lr_power={self.lr_power} needs lr_schedule=polynomial, but lr_schedule is "
                 f"{self.lr_schedule}."
             )
+        stable = "warmup_stable_decay"
+        for name, default in (("num_decay_steps", None), ("lr_decay", DECAYS[0])):
+            if getattr(self, name) != default and self.lr_schedule != stable:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} needs lr_schedule={stable}, but lr_schedule is "
+                    f"{self.lr_schedule}."
+                )
+        if self.lr_decay_from_warmup and self.lr_schedule == stable:
+            raise ValueError(
+                f"lr_decay_from_warmup has no effect with lr_schedule={stable}, whose decay starts "
+                "num_decay_steps before the end. Omit it."
+            )
         if self.lr_end and self.lr_schedule == "constant":
             raise ValueError(
                 f"lr_end={self.lr_end} has no effect with lr_schedule=constant, which stays at "
                 "the peak. Use lr_schedule=linear."
             )
+
+    @property
+    def dropouts(self) -> dict[str, Any]:
+        """Fields of the configuration that `hidden_dropout` and `attention_dropout` replace."""
+        given = {
+            "hidden_dropout_prob": self.hidden_dropout,
+            "attention_probs_dropout_prob": self.attention_dropout,
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
     @property
     def config_changes(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Learning rates as functions of the step: linear warm-up, then one of four shapes.
+"""Learning rates as functions of the step: linear warm-up, then one of five shapes.
 
     rate(step) = peak * step / num_warmup_steps                       while step < num_warmup_steps
                  peak * (end + (1 - end) * left(progress))            afterwards
@@ -9,12 +9,15 @@
     polynomial    (1 - progress) ** power
     cosine        (1 + cos(pi * progress)) / 2
     constant      1, always
+    warmup_stable_decay
+                  1 until the last `num_decay_steps`, then 1 - sqrt(progress of these), or linear
 
 As in the reference, progress = step / num_train_steps counts from step 0. When warm-up ends, the rate
 therefore drops from `peak` to the value of the shape. The first step of a warm-up has rate 0. With
 `decay_from_warmup`, progress is 0 at the end of warm-up, so the rate does not drop.
 
-Source of the linear schedule: google-research/bert, optimization.py.
+Source of the linear schedule: google-research/bert, optimization.py. Of warmup_stable_decay: Hu et al.
+2024, arXiv 2404.06395 (MiniCPM); of its shape 1 - sqrt: Hägele et al. 2024, arXiv 2405.18392.
 """
 
 from __future__ import annotations
@@ -76,9 +79,14 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule, abc.ABC):
     def left(self, progress):
         """Return the remaining fraction of the way from the peak to the end: float32 [], 1 to 0."""
 
+    @property
+    def decay_start(self) -> int:
+        """Step at which progress is 0."""
+        return self.num_warmup_steps if self.decay_from_warmup else 0
+
     def __call__(self, step):
         step = ops.cast(step, "float32")
-        start = self.num_warmup_steps if self.decay_from_warmup else 0
+        start = self.decay_start
         length = max(1, self.num_train_steps - start)  # 0 if all steps warm up
         progress = ops.clip((step - start) / length, 0.0, 1.0)
         scale = self.left(progress)
@@ -170,9 +178,54 @@ class WarmupConstant(WarmupDecay):
         return ops.ones_like(progress)
 
 
+DECAYS = ("one_minus_sqrt", "linear")
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class WarmupStableDecay(WarmupDecay):
+    """A constant peak rate, and a decay in the last steps alone.
+
+    A run that ends before its decay can be continued for as long as wanted: the rate does not depend on
+    the number of steps until then.
+
+    Args:
+        num_decay_steps: steps of the decay; default: a fifth of `num_train_steps`.
+        decay: one of DECAYS.
+
+    Raises:
+        ValueError: warm-up and decay are longer than the training, or `decay` is unknown.
+
+    >>> schedule = WarmupStableDecay(1.0, 10, 2, num_decay_steps=4)
+    >>> [round(float(schedule(step)), 2) for step in (0, 1, 2, 6, 7, 9, 10)]
+    [0.0, 0.5, 1.0, 1.0, 0.5, 0.13, 0.0]
+    """
+
+    def __init__(self, *args, num_decay_steps: int | None = None, decay: str = DECAYS[0], **kwargs):
+        super().__init__(*args, **kwargs)
+        num_decay_steps = self.num_train_steps // 5 if num_decay_steps is None else num_decay_steps
+        if not 0 <= num_decay_steps <= self.num_train_steps - self.num_warmup_steps:
+            raise ValueError(
+                f"`num_decay_steps` is {num_decay_steps}, but must be at least 0 and at most "
+                f"{self.num_train_steps - self.num_warmup_steps}: `num_train_steps` = "
+                f"{self.num_train_steps} less `num_warmup_steps` = {self.num_warmup_steps}."
+            )
+        if decay not in DECAYS:
+            raise ValueError(f"`decay` is {decay!r}, but must be one of {', '.join(DECAYS)}.")
+        self.num_decay_steps = num_decay_steps
+        self.decay = decay
+
+    @property
+    def decay_start(self) -> int:
+        return self.num_train_steps - self.num_decay_steps
+
+    def left(self, progress):
+        return 1.0 - (progress if self.decay == "linear" else ops.sqrt(progress))
+
+
 SCHEDULES: dict[str, type[WarmupDecay]] = {
     "linear": WarmupLinearDecay,
     "polynomial": WarmupPolynomialDecay,
     "cosine": WarmupCosineDecay,
     "constant": WarmupConstant,
+    "warmup_stable_decay": WarmupStableDecay,
 }

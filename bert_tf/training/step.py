@@ -28,6 +28,7 @@ from bert_tf.training.schedules import WarmupDecay
 # auto: compile the element-wise parts on CPUs (modeling/fused.py), forward and backward on other
 # devices, and the optimizer's update everywhere. false: compile nothing.
 COMPILATIONS = ("auto", "true", "false")
+MASKED_LM = "masked_lm_loss"  # name of the loss whose number of words is reported
 
 Tensors = Mapping[str, Any]
 
@@ -95,6 +96,8 @@ class TrainingStep:
         names = ["loss"] + [loss.name for loss in self._losses if loss.name != "loss"]
         names += [loss.accuracy for loss in self._losses if loss.accuracy]
         names += ["gradient_norm", "learning_rate", "tokens"]
+        if any(loss.name == MASKED_LM for loss in self._losses):
+            names.append("masked_lm_prob")  # fraction of the tokens that is predicted
         return (*names, "loss_scale") if self.loss_scale else tuple(names)
 
     def rates(self, first: int) -> dict[int, float]:
@@ -116,6 +119,8 @@ class TrainingStep:
         values = {name: sum_of_replicas(term) for name, term in terms.items()}
         values["loss"] = tf.add_n([values[loss.name] for loss in self._losses])
         values["tokens"] = sum_of_replicas(number_of_tokens(features))
+        if MASKED_LM in weights:
+            values["masked_lm_prob"] = weights[MASKED_LM] / values["tokens"]
         # Read before the step is counted.
         values["learning_rate"] = tf.convert_to_tensor(self._optimizer.learning_rate)
         norm, scale = self._clipping(gradients, values)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -98,6 +99,40 @@ def test_interrupted_with_new_masks_it_ends_with_the_bits_of_an_uninterrupted_ru
         for folder in (options.output_dir, whole.output_dir)
     )
     assert_bit_equal(found, expected)
+
+
+def test_a_falling_fraction_of_masks_is_a_function_of_the_step(make_options, tmp_path):
+    changes = {"masked_lm_prob": 0.4, "masked_lm_prob_end": 0.1, "max_predictions_per_seq": 20}
+    changes |= {"iterations_per_loop": 1, "do_eval": False}
+    options = make_options("unmasked_nsp", **changes)
+    run_pretraining(options)
+    in_parts = dataclasses.replace(options, output_dir=str(tmp_path / "parts"))
+    for stop_step in (5, None):
+        run_pretraining(dataclasses.replace(in_parts, stop_step=stop_step))
+    found, expected = (
+        checkpoint_arrays(f"{folder}/model.ckpt-12")
+        for folder in (in_parts.output_dir, options.output_dir)
+    )
+    assert_bit_equal(found, expected)
+    lines = map(json.loads, Path(options.output_dir, "metrics.jsonl").read_text().splitlines())
+    fractions = [line["masked_lm_prob"] for line in lines]
+    assert len(fractions) == 12 and 0.33 < fractions[0] < 0.42 and 0.08 < fractions[-1] < 0.14
+    expected = np.linspace(0.4, 0.4 - 0.3 * 11 / 12, 12)  # of lengths that are rounded
+    np.testing.assert_allclose(fractions, expected, atol=0.03)
+    length = options.max_seq_length
+    assert read_task(options.output_dir).max_predictions_per_seq == math.ceil(0.4 * length)
+
+
+def test_evaluations_mask_the_fraction_of_the_last_step(make_options, pretrained):
+    changes = {"do_train": False, "init_checkpoint": pretrained, "max_predictions_per_seq": 20}
+    falling, fixed = (
+        run_pretraining(make_options("unmasked_nsp", **changes, **fractions))
+        for fractions in (
+            {"masked_lm_prob": 0.4, "masked_lm_prob_end": 0.1},
+            {"masked_lm_prob": 0.1},
+        )
+    )
+    assert falling["masked_lm_loss"] == pytest.approx(fixed["masked_lm_loss"], rel=1e-6)
 
 
 def test_masked_words_are_learned_from_records_without_masks(make_options):

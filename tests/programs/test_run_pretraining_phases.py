@@ -4,14 +4,22 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tiny_checkpoints import write_tf1
-from tiny_runs import assert_bit_equal, checkpoint_arrays, pretraining_options
+from tiny_runs import (
+    Interruption,
+    assert_bit_equal,
+    checkpoint_arrays,
+    interrupt_at,
+    pretraining_options,
+    write_records,
+)
 
 from bert_tf.config import BertConfig
-from bert_tf.programs.run_pretraining import run_pretraining
+from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
 from bert_tf.training.checkpoints import NAME, folder_lock, latest_checkpoint
 from reference import numpy_bert
 
@@ -52,6 +60,116 @@ def test_a_second_phase_goes_on_with_weights_moments_and_step_of_the_first(optio
         for folder in (options.output_dir, second.output_dir)
     )
     assert_bit_equal(phases, whole)
+
+
+def test_a_decay_branches_off_any_checkpoint_of_a_stable_rate(options, tmp_path):
+    stable = {"lr_schedule": "warmup_stable_decay", "num_decay_steps": 2, "iterations_per_loop": 1}
+    options = dataclasses.replace(options, **stable)
+    run_pretraining(options)
+    longer = dataclasses.replace(
+        options, output_dir=str(tmp_path / "longer"), num_train_steps=50, stop_step=7
+    )
+    run_pretraining(dataclasses.replace(longer, save_checkpoints_steps=3))
+    branch = dataclasses.replace(
+        options,
+        output_dir=str(tmp_path / "branch"),
+        init_checkpoint=f"{longer.output_dir}/model.ckpt-6",
+        init_optimizer=True,
+    )
+    run_pretraining(branch)
+    found, expected = (
+        checkpoint_arrays(f"{folder}/model.ckpt-{STEPS}")
+        for folder in (branch.output_dir, options.output_dir)
+    )
+    assert_bit_equal(found, expected)
+    rates = [line["learning_rate"] for line in lines(options.output_dir)]
+    assert rates[2:7] == [rates[2]] * 5 and rates[7] < 0.3 * rates[6]
+
+
+def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
+    toy_text, tmp_path, monkeypatch
+):
+    for length in (16, 24):
+        for name in ("train", "held_out"):
+            path = tmp_path / f"{name}-{length}.tf_record"
+            write_records(toy_text / f"{name}.txt", path, max_seq_length=length)
+    records = SimpleNamespace(
+        train=str(tmp_path / "train-{length}.tf_record"),
+        held_out=str(tmp_path / "held_out-{length}.tf_record"),
+    )
+    options = pretraining_options(records, toy_text, tmp_path / "output")
+    options = dataclasses.replace(
+        options,
+        phases="16:0.5,24:0.5",
+        scale_phase_batches=True,
+        num_train_steps=STEPS,
+        num_warmup_steps=2,
+        evaluate_steps=0,
+        iterations_per_loop=1,
+        save_checkpoints_steps=3,
+    )
+    results = run_pretraining(options)
+    assert results["global_step"] == STEPS
+    speeds = [line["tokens"] for line in lines(options.output_dir)]
+    assert len(speeds) == STEPS
+    assert [phase.train_batch_size for phase in options.of_phases()] == [24, 16]
+    for interruption in (2, 6):  # in both phases
+        parts = dataclasses.replace(options, output_dir=str(tmp_path / f"parts-{interruption}"))
+        with monkeypatch.context() as patch, pytest.raises(Interruption):
+            interrupt_at(patch, step=interruption)
+            run_pretraining(parts)
+        run_pretraining(parts)
+        found, expected = (
+            checkpoint_arrays(f"{folder}/model.ckpt-{STEPS}")
+            for folder in (parts.output_dir, options.output_dir)
+        )
+        assert_bit_equal(found, expected)
+    assert json.loads(Path(options.output_dir, "task.json").read_text())["max_seq_length"] == 24
+
+
+@pytest.mark.parametrize(
+    "phases, message",
+    [
+        ("64", "phases=64: '64' is not LENGTH:FRACTION, such as 128:0.9"),
+        ("64:0.5,128:0.6", "the fractions sum to 1.1, but must sum to 1"),
+        ("64:0,128:1", "'64:0' is not LENGTH:FRACTION"),
+    ],
+)
+def test_phases_that_make_no_training_are_refused(options, phases, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(options, phases=phases)
+
+
+def test_a_recipe_stands_for_flags_and_given_ones_have_precedence(options, caplog):
+    given = {"input_file": "x", "output_dir": "y", "do_train": True, "recipe": "2026"}
+    made = PretrainingOptions.with_given(**given, adam_beta2=0.9)
+    assert (made.optimizer, made.adam_beta2, made.hidden_dropout) == ("muon", 0.9, 0.0)
+    assert PretrainingOptions.with_given(**{**given, "recipe": "paper"}) == PretrainingOptions(
+        **{**given, "recipe": "paper"}
+    )
+    with pytest.raises(ValueError, match="recipe=2026 stands for other options"):
+        PretrainingOptions(**given)
+
+
+def test_dropout_is_that_of_the_flags_and_the_configuration_stays(options, tmp_path):
+    plain = dataclasses.replace(options, hidden_dropout=0.0, attention_dropout=0.0)
+    run_pretraining(plain)
+    config = json.loads(Path(options.bert_config_file).read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    without = dataclasses.replace(
+        options,
+        bert_config_file=str(tmp_path / "config.json"),
+        output_dir=str(tmp_path / "without"),
+    )
+    run_pretraining(without)
+    found, expected = (
+        checkpoint_arrays(f"{folder}/model.ckpt-{STEPS}")
+        for folder in (plain.output_dir, without.output_dir)
+    )
+    assert_bit_equal(found, expected)
+    kept = json.loads(Path(plain.output_dir, "bert_config.json").read_text())
+    assert kept["hidden_dropout_prob"] == 0.1
 
 
 def test_carrying_over_the_optimizer_needs_a_run_of_ours(options, tmp_path):

@@ -20,8 +20,11 @@ from bert_tf.training.optimization import (
     AdamW,
     AdamWeightDecay,
     Lamb,
+    Muon,
+    StableAdamW,
     freeze,
     layer_learning_rate_factors,
+    orthogonal,
     parse_frozen,
 )
 from bert_tf.training.schedules import WarmupLinearDecay
@@ -47,6 +50,7 @@ PAIRS = [
     (AdamWeightDecay, reference.AdamWeightDecayOptimizer),
     (AdamW, reference.AdamWOptimizer),
     (Lamb, reference.LambOptimizer),
+    (StableAdamW, reference.StableAdamWOptimizer),
 ]
 
 
@@ -101,6 +105,51 @@ def test_adamw_takes_the_steps_of_keras_where_that_excludes_the_same_variables()
         np.testing.assert_allclose(variable, other, rtol=0, atol=1e-6, err_msg=variable.path)
 
 
+def test_muon_takes_the_steps_of_keras_in_the_layers_and_those_of_adamw_elsewhere():
+    ours, theirs, others = (two_layers().trainable_variables for _ in range(3))
+    for variable, *copies in zip(ours, theirs, others, strict=True):
+        for copy in copies:
+            copy.assign(variable)
+    settings = dict(weight_decay_rate=0.0, beta_2=0.98, epsilon=1e-5)
+    keras_muon = keras.optimizers.Muon(0.01, weight_decay=None, adam_weight_decay=None)
+    for optimizer, variables in (
+        (Muon(0.01, **settings), ours),
+        (keras_muon, theirs),
+        (AdamW(0.01, **settings), others),
+    ):
+        optimizer.build(variables)
+        take_steps(optimizer, variables, range(5))
+    num_matrices = 0
+    for variable, by_muon, by_adamw in zip(ours, theirs, others, strict=True):
+        is_matrix = "/layer_" in variable.path and variable.path.endswith("kernel")
+        num_matrices += is_matrix
+        expected = by_muon if is_matrix else by_adamw
+        np.testing.assert_allclose(variable, expected, rtol=0, atol=1e-5, err_msg=variable.path)
+    assert num_matrices == 2 * 6
+
+
+@pytest.mark.parametrize("shape", [(5, 9), (9, 5), (6, 6)])
+def test_an_orthogonal_matrix_has_the_singular_vectors_and_values_near_1(shape):
+    matrix = np.random.default_rng(0).normal(size=shape).astype("float32")
+    left, _, right = np.linalg.svd(matrix, full_matrices=False)
+    found = left.T @ orthogonal(tf.constant(matrix)).numpy() @ right.T
+    values = np.diag(found)
+    np.testing.assert_allclose(found, np.diag(values), atol=1e-4)
+    assert np.all((values > 0.6) & (values < 1.25))
+
+
+def test_a_spike_in_the_gradient_makes_no_longer_step_of_stable_adamw():
+    variable = keras.Variable(np.zeros(4, np.float32), name="bias")
+    optimizer = StableAdamW(0.1, beta_2=0.9)
+    changes = []
+    for size in (1.0, 1.0, 1.0, 1000.0):
+        before = variable.numpy()
+        optimizer.apply([tf.fill([4], size)], [variable])
+        changes.append(np.abs(variable.numpy() - before).max())
+    assert changes[3] < 0.5 * changes[2]
+    np.testing.assert_allclose(changes[:3], 0.1, rtol=1e-3)
+
+
 def four_steps(strategy, optimizer, variables):
     """In one compiled loop, as in training; the gradient is a function of the variable."""
 
@@ -117,7 +166,7 @@ def four_steps(strategy, optimizer, variables):
     loop()
 
 
-@pytest.mark.parametrize("kind", [AdamWeightDecay, AdamW, Lamb])
+@pytest.mark.parametrize("kind", OPTIMIZERS.values())
 def test_two_replicas_take_the_steps_of_one(kind):
     results = []
     for num_devices in (1, 2):
@@ -154,7 +203,7 @@ def test_lamb_trains_a_variable_that_is_zero_and_leaves_one_without_update():
     np.testing.assert_array_equal(still, np.ones(3))
 
 
-@pytest.mark.parametrize("kind", [AdamW, Lamb])
+@pytest.mark.parametrize("kind", [AdamW, Lamb, Muon])
 def test_a_resumed_optimizer_takes_the_steps_of_one_that_never_stopped(kind, tmp_path):
     results = []
     for pauses in (False, True):
@@ -199,7 +248,7 @@ def test_biases_and_layer_norms_are_not_decayed_and_embeddings_are(kind):
         np.testing.assert_allclose(variable, left * before[variable.path], rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [AdamWeightDecay, AdamW, Lamb])
+@pytest.mark.parametrize("kind", OPTIMIZERS.values())
 def test_repeated_ids_in_a_sparse_gradient_count_as_their_sum(kind):
     rows, ids = np.float32([[1, 2], [30, 40], [-3, 0.5], [5, 6]]), [2, 0, 2, 2]
     dense = np.zeros((4, 2), np.float32)
@@ -232,7 +281,7 @@ def test_other_settings_reach_the_update(ours, theirs):
     np.testing.assert_allclose(bias, values["bias"], atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [AdamWeightDecay, AdamW, Lamb])
+@pytest.mark.parametrize("kind", OPTIMIZERS.values())
 def test_serialization_keeps_every_setting(kind):
     schedule = WarmupLinearDecay(3e-4, num_train_steps=9, num_warmup_steps=2)
     optimizer = kind(
@@ -410,11 +459,13 @@ def test_the_optimizers_have_the_names_of_the_flag():
     assert {name: kind(0.1).name for name, kind in OPTIMIZERS.items()} == {
         "adam_weight_decay": "adam_weight_decay",
         "adamw": "adamw",
+        "stable_adamw": "stable_adamw",
         "lamb": "lamb",
+        "muon": "muon",
     }
 
 
-@pytest.mark.parametrize("kind", [AdamWeightDecay, AdamW, Lamb])
+@pytest.mark.parametrize("kind", OPTIMIZERS.values())
 @pytest.mark.parametrize(
     "name, value",
     [

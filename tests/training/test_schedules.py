@@ -10,6 +10,7 @@ from bert_tf.training.schedules import (
     WarmupCosineDecay,
     WarmupLinearDecay,
     WarmupPolynomialDecay,
+    WarmupStableDecay,
 )
 from reference import optimizer as reference
 
@@ -63,6 +64,10 @@ def test_numbers_of_steps_out_of_range_are_refused(steps, message):
 @pytest.mark.parametrize("shape", SCHEDULES)
 def test_every_shape_is_what_its_formula_says(shape, end, decay_from_warmup):
     extra = {"power": 1.7} if shape == "polynomial" else {}
+    if shape == "warmup_stable_decay":
+        if decay_from_warmup:
+            pytest.skip("its decay has its own start")
+        extra = {"num_decay_steps": 5, "decay": "linear" if end else "one_minus_sqrt"}
     settings = dict(end=end, decay_from_warmup=decay_from_warmup, **extra)
     schedule = SCHEDULES[shape](3e-3, 13, 4, **settings)
     for step in (*range(15), 100):
@@ -98,6 +103,21 @@ def test_all_steps_may_warm_up():
 def test_an_end_that_is_no_share_is_refused(end):
     with pytest.raises(ValueError, match=f"`end` is {end}, but must be from 0 to 1"):
         WarmupLinearDecay(1e-3, 5, end=end)
+
+
+def test_a_stable_rate_does_not_depend_on_the_length_of_the_training():
+    long, short = (WarmupStableDecay(1.0, steps, 2, num_decay_steps=4) for steps in (99, 12))
+    assert rates(long, *range(9)) == rates(short, *range(9))
+    assert rates(WarmupStableDecay(1.0, 10), 8, 9) == [1.0, 0.29289]  # a fifth is 2 steps
+
+
+@pytest.mark.parametrize("num_decay_steps", [-1, 9])
+def test_warm_up_and_decay_are_no_longer_than_the_training(num_decay_steps):
+    message = f"`num_decay_steps` is {num_decay_steps}, but must be at least 0 and at most 8"
+    with pytest.raises(ValueError, match=message):
+        WarmupStableDecay(1.0, 10, 2, num_decay_steps=num_decay_steps)
+    with pytest.raises(ValueError, match="`decay` is 'cubic', but must be one of one_minus_sqrt"):
+        WarmupStableDecay(1.0, 10, decay="cubic")
 
 
 def test_a_power_that_does_not_fall_is_refused():
