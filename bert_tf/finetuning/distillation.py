@@ -12,7 +12,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -30,7 +30,7 @@ from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.exported import is_exported
 from bert_tf.prediction.saved_models import is_saved_model
-from bert_tf.tasks.base import ExampleTask
+from bert_tf.tasks.base import ExampleTask, Task
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.distillation import (
     MASKED_WORDS,
@@ -41,8 +41,10 @@ from bert_tf.tasks.distillation import (
     masked_words,
     soft_targets,
 )
+from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import are_unnamed, label_order
 from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.tasks.reranking import RerankingTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.distillation import IS_LABELLED, distillation_losses, states_loss
@@ -94,7 +96,10 @@ class Teacher:
         """
         trained = _load(str(options.teacher), options.policy, setup.devices)
         _check_same_kind(trained, task)
+        if isinstance(task, RerankingTask):
+            trained = _for_several_documents(trained, task, setup.devices)
         same = _same_tokenizer(trained.tokenizer, setup.tokenizer)
+        same = same and _prefixes(trained.task) == _prefixes(task)
         if same:
             trained.model.config.check_sequence_length(task.max_seq_length)
         elif task.name == "question_answering" or options.teacher_states != "none":
@@ -103,7 +108,7 @@ class Teacher:
                 "from it token by token. Use a teacher with the same tokenizer"
                 + ("." if task.name == "question_answering" else ", or teacher_states=none.")
             )
-        targets = soft_targets(task)
+        targets = soft_targets(task, _width(trained))
         losses = distillation_losses(
             task.losses[0], targets, options.temperature, options.hard_labels, all_labelled
         )
@@ -155,13 +160,13 @@ class Teacher:
             return run.task
         positions = self.trained.model.config.max_position_embeddings
         longest = max(self.trained.max_seq_length, run.task.max_seq_length)
-        changed = {"max_seq_length": min(longest, positions)}
+        changed = {"max_seq_length": min(longest, positions), **_prefixes(self.trained.task)}
         return type(run.task)(**{**run.task.arguments(), **changed})
 
     def _outputs(self, run: Run, examples: Sequence[Any], source: str) -> Mapping[str, np.ndarray]:
         """Return the teacher's outputs for the records in `source`, by feature."""
         makes_records = self._task(run)
-        task = TeacherTask(makes_records)
+        task = TeacherTask(makes_records, _width(self.trained))
         devices = run.trainer.strategy
         if is_multi_worker(devices):  # each worker computes all outputs, for its own file
             devices = tf.distribute.get_strategy()
@@ -241,6 +246,29 @@ def warn_of_larger_student(student: keras.Model, trained: TrainedModel) -> None:
         )
 
 
+def _width(trained: TrainedModel) -> int:
+    """Return the size of the vectors, 0 of a model without embeddings."""
+    task = trained.task
+    return task.width(trained.model.config) if isinstance(task, EmbeddingTask) else 0
+
+
+def _prefixes(task: Task | None) -> dict[str, str]:
+    names = ("query_prefix", "document_prefix")
+    return {n: getattr(task, n) for n in names} if isinstance(task, EmbeddingTask) else {}
+
+
+def _for_several_documents(
+    trained: TrainedModel, task: RerankingTask, devices: tf.distribute.Strategy
+) -> TrainedModel:
+    """Return a cross-encoder that reads the records of `task`, a query with its documents."""
+    values = {variable.path: variable for variable in trained.model.weights}
+    with devices.scope():
+        model = task.build_model(trained.model.config, dtype=trained.model.dtype_policy.name)
+        for variable in model.weights:
+            variable.assign(values[variable.path])
+    return replace(trained, model=model)
+
+
 def _load(path: str, policy: str, devices: tf.distribute.Strategy) -> TrainedModel:
     if is_saved_model(path) or is_exported(path):
         raise ValueError(
@@ -285,6 +313,8 @@ def add_columns(
 def _check_same_kind(trained: TrainedModel, task: ExampleTask) -> None:
     """Raise ValueError if the teacher is not for this type of task and of input."""
     found, remedy = trained.task, "Use a teacher that was trained for this task."
+    if isinstance(task, RerankingTask):
+        task = ClassificationTask(**task.arguments())
     if found is None or found.name != task.name:
         kind = "no task" if found is None else found.name
         reason = f" {trained.unused_head}" if trained.unused_head else ""

@@ -61,8 +61,11 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
             raise ValueError("task_name needs data_dir, the folder of its train.tsv.")
         if not self.task_name:
             self.require_files((wanted, file) for _, wanted, file in SPLITS)
-        if self.teacher:
-            raise ValueError("teacher is for programs with labels, not for this one. Omit it.")
+        if self.unlabelled_file or self.teacher_states != "none":
+            raise ValueError(
+                "unlabelled_file and teacher_states are for examples of one sequence, but here an "
+                "example has several. Omit them."
+            )
         if self.pack_sequences:
             raise ValueError(
                 "pack_sequences is for examples of one sequence, but here an example has several. Omit "

@@ -18,25 +18,60 @@ from bert_tf.modeling import fused
 from bert_tf.modeling.bert import encoder_outputs
 from bert_tf.tasks.base import ExampleTask, Task, Tensors
 from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.reranking import RerankingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.distillation import (
     STUDENT_STATES,
     TEACHER_STATES,
     SoftTargets,
     divergence,
+    similarity_divergence,
     soft_binary_cross_entropy,
 )
 from bert_tf.training.losses import Loss, masked_choices, without_padding, word_logits
 
-TEACHER_LOGITS = "teacher_logits"
+TEACHER_LOGITS, TEACHER_EMBEDDING = "teacher_logits", "teacher_embedding"
 MASKED_WORDS = "masked_lm_logits"
 
 
-def soft_targets(task: ExampleTask) -> SoftTargets:
-    """Return the teacher's outputs that a student of this task learns."""
-    return _TARGETS[task.name](task)
+def soft_targets(task: ExampleTask, teacher_width: int = 0) -> SoftTargets:
+    """Return the teacher's outputs that a student of this task learns.
+
+    Args:
+        teacher_width: E, the size of the teacher's vectors, for embeddings.
+    """
+    if isinstance(task, EmbeddingTask):
+        return _of_embeddings(task, teacher_width)
+    return _of_reranking(task) if isinstance(task, RerankingTask) else _TARGETS[task.name](task)
+
+
+def _of_embeddings(task: EmbeddingTask, teacher_width: int) -> SoftTargets:
+    def losses(outputs: Tensors, features: Tensors, temperature: float):
+        teacher, student = features[TEACHER_EMBEDDING], outputs["embedding"]
+        numbers = features.get("text_numbers", tf.ones(tf.shape(student)[:-1], tf.int32))
+        return similarity_divergence(teacher, student, numbers > 0, task.scale, temperature)
+
+    shape = (teacher_width,) if task.num_texts == 1 else (task.num_texts, teacher_width)
+    return SoftTargets(
+        (FeatureSpec(TEACHER_EMBEDDING, shape, "float32", role="id"),),
+        "",
+        lambda outputs, features: {TEACHER_EMBEDDING: outputs["embedding"]},
+        losses,
+    )
+
+
+def _of_reranking(task: RerankingTask) -> SoftTargets:
+    def losses(outputs: Tensors, features: Tensors, temperature: float):
+        teacher, student = features[TEACHER_LOGITS], tf.cast(outputs["logits"], tf.float32)
+        if task.num_documents == 1:
+            return soft_binary_cross_entropy(teacher, student, temperature)
+        student = masked_choices(student, features["choice_mask"])
+        return divergence(teacher, student, temperature)
+
+    return _logits((task.num_documents,), "is_real_example", task.eval_outputs, losses)
 
 
 def _of_classification(task: ClassificationTask) -> SoftTargets:
@@ -131,15 +166,17 @@ def aligned(
     of_teacher: Mapping[str, np.ndarray],
     of_student: Mapping[str, np.ndarray],
 ) -> np.ndarray:
-    """Return logits of records of another tokenizer for the student's records, [N, ...].
+    """Return the teacher's outputs for records of its own for the student's records, [N, ...].
 
     An example of a classifier may have several windows. Each window of the student gets the pooled
     logits of the teacher's windows. A word gets the logits of the same word.
 
     Args:
-        of_teacher: `TEACHER_LOGITS` and the features of the teacher's records.
+        of_teacher: the teacher's outputs and the features of its records.
         of_student: features of the student's records.
     """
+    if isinstance(task, EmbeddingTask):
+        return of_teacher[TEACHER_EMBEDDING]
     logits = of_teacher[TEACHER_LOGITS]
     if isinstance(task, TokenClassificationTask):
         weights = of_student["label_weights"]
@@ -271,11 +308,12 @@ class TeacherTask(DistilledTask):
 
     Args:
         task: makes the records.
+        teacher_width: see `soft_targets`.
     """
 
-    def __init__(self, task: ExampleTask):
+    def __init__(self, task: ExampleTask, teacher_width: int = 0):
         super().__init__(task, (), ())
-        self.targets = soft_targets(task)
+        self.targets = soft_targets(task, teacher_width)
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
         beside = [spec.name for spec in self.features if spec.role != "input"]

@@ -4,13 +4,19 @@
     soft_loss = (1 - share) * T^2 * KL(softmax(teacher / T) || softmax(student / T))
     states_loss = weight * distance of the hidden states, or of the attention relations
 
+of embeddings
+
+    loss = share * loss of the examples
+         + (1 - share) * T^2 * KL(similarities of the teacher || of the student)
+
 T is the temperature. Its square keeps the gradients of both terms in proportion. An example without a
 label has no hard loss and the whole soft loss.
 
 Shapes: B batch, S sequence, H hidden, L labels, W words, R relation heads.
 
 Sources: Hinton et al. 2015, arXiv 1503.02531 (logits); Jiao et al. 2020, arXiv 1909.10351 (hidden
-states); Wang et al. 2021, arXiv 2012.15828 (relations).
+states); Wang et al. 2021, arXiv 2012.15828 (relations); Fang et al. 2021, arXiv 2101.04731
+(similarities).
 """
 
 from __future__ import annotations
@@ -42,7 +48,8 @@ class SoftTargets:
         weight: name of the feature with the weights of the predictions, [B] or [B, W]. Without such a
             feature each example has weight 1.
         of_teacher: (model outputs, features) -> tensors [B, ...] by the names of `features`.
-        losses: (model outputs, features, temperature) -> float32 [B] or [B, W].
+        losses: (model outputs, features, temperature) -> float32 [B] or [B, W], or the mean over the
+            batch if the loss of the examples has `whole_batch`.
     """
 
     features: Sequence[FeatureSpec]
@@ -79,14 +86,24 @@ def soft_binary_cross_entropy(teacher, student, temperature: float = 1.0):
 
 def distillation_losses(
     hard: Loss, soft: SoftTargets, temperature: float, hard_labels: float, all_labelled: bool = True
-) -> tuple[Loss, Loss]:
+) -> tuple[Loss, ...]:
     """Return the terms "hard_loss" and "soft_loss". Their sum is a mean over the global batch.
+
+    With a `hard` of the whole batch, return the sum as one loss.
 
     Args:
         hard: loss of the labels.
         hard_labels: share of `hard`, 0 to 1.
         all_labelled: False if the records have `IS_LABELLED`.
     """
+    if hard.whole_batch:
+
+        def joined(outputs: Tensors, features: Tensors):
+            soft_mean = soft.losses(outputs, features, temperature)
+            soft_total = soft_mean * hard.weight(features)
+            return hard_labels * hard.total(outputs, features) + (1.0 - hard_labels) * soft_total
+
+        return (replace(hard, total=joined),)
 
     def labelled(features: Tensors) -> tf.Tensor:
         """1 for predictions with a label, [B] or [B, W]."""
@@ -125,6 +142,29 @@ def distillation_losses(
             epsilon=hard.epsilon,
         ),
     )
+
+
+def similarity_divergence(teacher, student, is_text, scale: float, temperature: float):
+    """Return the mean divergence of the similarities of each text to the others of the batch.
+
+    Similarities are softmax(scale * cosine / T).
+
+    Args:
+        teacher, student: vectors [..., E]; E may differ.
+        is_text: bool [...]; other vectors are left out.
+        scale: of the cosines of both.
+    """
+    is_text = tf.reshape(is_text, [-1])
+    left_out = tf.eye(tf.size(is_text), dtype=tf.bool) | ~is_text
+
+    def similarities(vectors):
+        unit = tf.math.l2_normalize(tf.cast(vectors, tf.float32), axis=-1)
+        unit = tf.reshape(unit, [-1, vectors.shape[-1]])
+        return tf.where(left_out, -1e9, scale * tf.matmul(unit, unit, transpose_b=True))
+
+    losses = divergence(similarities(teacher), similarities(student), temperature)
+    real = tf.cast(is_text, tf.float32)
+    return tf.reduce_sum(real * losses) / tf.reduce_sum(real)
 
 
 def states_loss(kind: str, weight: float, relation_heads: int = 1) -> Loss:

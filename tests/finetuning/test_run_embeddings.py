@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pages import figures_of
+from test_distillation import taught
 from tiny_runs import (
     ANIMALS,
     PLACES,
@@ -19,7 +20,7 @@ from tiny_runs import (
 )
 from tiny_words_and_choices import write_json_lines
 
-from bert_tf.finetuning.embeddings import run_embeddings
+from bert_tf.finetuning.embeddings import Embeddings, run_embeddings
 from bert_tf.finetuning.embeddings_data import read_examples
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.predictor import load
@@ -347,3 +348,39 @@ def test_exports_and_folders_of_sentence_transformers_give_the_same_vectors(embe
     )
     np.testing.assert_allclose(theirs.encode_document(TEXTS), expected[0], atol=1e-5)
     np.testing.assert_allclose(theirs.encode_query(TEXTS), expected[1], atol=1e-5)
+
+
+# ---- Teachers -----------------------------------------------------------------------------------
+
+
+def test_a_student_learns_the_similarities_of_a_teacher(embedder, pretrained, data, tmp_path):
+    settings = {
+        "init_checkpoint": str(pretrained),
+        "init_layers": "0",
+        "teacher": str(embedder),
+        "train_file": data["pairs"][0],
+        "do_train": True,
+        "hard_labels": 0.0,
+        "num_train_epochs": 6.0,
+        "query_prefix": "",  # that of the teacher is another one
+    }
+    features = taught(options(tmp_path / "a", **settings), Embeddings())["train"]
+    rows = [json.loads(line) for line in Path(data["pairs"][0]).read_text().splitlines()]
+    teacher = load(embedder)
+    expected = [teacher.embed([row["anchor"] for row in rows], as_query=True)]
+    expected += [teacher.embed([row["positive"] for row in rows])]
+    found = features["teacher_embedding"]
+    found = found / np.linalg.norm(found, axis=-1, keepdims=True)
+    np.testing.assert_allclose(found, np.stack(expected, 1), atol=1e-4)
+    run_embeddings(options(tmp_path / "b", **settings))
+    lines = (tmp_path / "b" / "metrics.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in lines]
+    assert losses[-1] < 0.5 * losses[0]
+    assert load(tmp_path / "b").embed(["a dog"]).shape[1] != found.shape[-1]  # no projection
+
+
+def test_several_sequences_have_no_states_and_no_unlabelled_file(data, tmp_path):
+    given = {"teacher": "x", "train_file": data["pairs"][0], "do_train": True}
+    for changes in ({"teacher_states": "hidden"}, {"unlabelled_file": "y"}):
+        with pytest.raises(ValueError, match="unlabelled_file and teacher_states are for examples"):
+            options(tmp_path, **given, **changes)

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from test_distillation import taught
 from test_run_embeddings import pairs, scored
 from tiny_runs import checkpoint_arrays, moods, read_results
 from tiny_words_and_choices import write_json_lines
 
-from bert_tf.finetuning.reranking import run_reranker, with_negatives
+from bert_tf.finetuning.reranking import Reranking, run_reranker, with_negatives
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.predictor import load
 from bert_tf.programs.search import SearchOptions, search
@@ -326,3 +327,32 @@ def test_sentence_transformers_gives_the_same_scores(reranker, tmp_path):
     for folder in (reranker, tmp_path / "folder", tmp_path / "theirs"):
         found = [each["score"] for each in load(str(folder)).predict(texts)]
         assert found == pytest.approx(peer.predict(texts).tolist(), abs=1e-5)
+
+
+def test_a_student_learns_the_scores_of_a_teacher(reranker, pretrained, data, tmp_path):
+    settings = {
+        "init_checkpoint": str(pretrained),
+        "init_layers": "0",
+        "teacher": str(reranker),
+        "train_file": data["train"],
+        "num_negatives": 1,
+        "do_train": True,
+        "hard_labels": 0.0,
+        "num_train_epochs": 4.0,
+    }
+    features = taught(options(tmp_path / "a", **settings), Reranking())["train"]
+    rows = [json.loads(line) for line in Path(data["train"]).read_text().splitlines()]
+    texts = [(row["anchor"], row[name]) for row in rows for name in ("positive", "negative")]
+    expected = np.array([answer["score"] for answer in load(reranker).predict(texts)])
+    np.testing.assert_allclose(
+        features["teacher_logits"], expected.reshape(-1, 2), atol=1e-4, rtol=1e-4
+    )
+    run_reranker(options(tmp_path / "b", **settings))
+    lines = [json.loads(line) for line in (tmp_path / "b" / "metrics.jsonl").open()]
+    assert lines[-1]["soft_loss"] < 0.5 * lines[0]["soft_loss"]
+
+
+def test_a_teacher_of_a_reranker_scores_pairs(sentence_model, data, tmp_path):
+    given = {"teacher": str(sentence_model), "train_file": data["train"], "do_train": True}
+    with pytest.raises(ValueError, match=r"for problem_type=.*, but the model for regression"):
+        taught(options(tmp_path, init_checkpoint=str(sentence_model), **given), Reranking())

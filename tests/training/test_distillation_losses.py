@@ -17,6 +17,7 @@ from bert_tf.training.distillation import (
     distillation_losses,
     divergence,
     relation_losses,
+    similarity_divergence,
     states_loss,
 )
 
@@ -259,3 +260,29 @@ def test_the_loss_of_states_is_a_mean_over_real_tokens(kind):
     assert found == pytest.approx(expected, rel=1e-4)
     states[STUDENT_STATES] = teacher
     assert mean([states_loss(kind, 0.5, 4)], states, {"input_mask": mask}) == pytest.approx(0)
+
+
+def test_similarities_diverge_as_a_loop_over_single_texts_says():
+    rng = np.random.default_rng(4)
+    teacher, student = (rng.normal(size=(3, 2, size)).astype("float32") for size in (5, 4))
+    is_text = np.array([[True, True], [True, False], [True, True]])
+    scale, temperature, kept = 3.0, 2.0, np.flatnonzero(is_text)
+
+    def probabilities(vectors, index):
+        flat = vectors.reshape(6, -1).astype("float64")
+        flat /= np.linalg.norm(flat, axis=-1, keepdims=True)
+        others = [other for other in kept if other != index]
+        scores = np.exp([scale * flat[index] @ flat[other] / temperature for other in others])
+        return scores / scores.sum()
+
+    terms = []
+    for index in kept:
+        wanted, found = (probabilities(vectors, index) for vectors in (teacher, student))
+        terms.append(temperature**2 * np.sum(wanted * np.log(wanted / found)))
+    found = similarity_divergence(
+        tf.constant(teacher), tf.constant(student), tf.constant(is_text), scale, temperature
+    )
+    assert float(found) == pytest.approx(np.mean(terms), rel=1e-4)
+    turned = teacher @ np.linalg.qr(rng.normal(size=(5, 5)))[0].astype("float32")
+    same = similarity_divergence(tf.constant(teacher), tf.constant(turned), is_text, 3.0, 2.0)
+    assert float(same) == pytest.approx(0.0, abs=1e-5)
