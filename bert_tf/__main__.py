@@ -3,6 +3,7 @@
     python -m bert_tf run_classifier --task_name=MRPC --data_dir=glue/MRPC ...
 
 equals `python run_scripts/run_classifier.py` with the same flags. The command `bert_tf` is the same.
+`python -m bert_tf --version` prints the versions and the devices of a report of an error.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ PROGRAMS = {
 }
 
 _USAGE = (
-    "Usage: python -m bert_tf PROGRAM --flags. --help lists all programs, PROGRAM --help its flags."
+    "Usage: python -m bert_tf PROGRAM --flags. --help lists all programs, PROGRAM --help its flags, "
+    "--version versions and devices."
 )
 
 
@@ -46,6 +48,11 @@ def main() -> None:
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("--help", "-h"):
         print(f"{_USAGE}\n  " + "\n  ".join(PROGRAMS))
+        return
+    if name == "--version":
+        from bert_tf.versions import versions_and_devices
+
+        print("\n".join(versions_and_devices()))
         return
     if name not in PROGRAMS:
         close = difflib.get_close_matches(name, PROGRAMS, 1)

@@ -3,9 +3,12 @@
 import ast
 import doctest
 import importlib
+import os
 import pkgutil
+import platform
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import keras
@@ -47,6 +50,7 @@ ORDER = [
     "finetuning",
     "programs",
     "cli",
+    "versions",
     "__main__",
 ]
 
@@ -148,3 +152,19 @@ def test_the_examples_in_docstrings_say_what_happens(monkeypatch, tmp_path):
         assert not found.failed, info.name
         attempted += found.attempted
     assert attempted > 10
+
+
+def test_versions_are_those_of_the_installed_packages():
+    command = [sys.executable, "-m", "bert_tf", "--version"]
+    paths = {"PYTHONPATH": os.pathsep.join([str(ROOT.parent), *sys.path])}
+    done = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True)
+    assert done.stderr == "" and done.returncode == 0
+    first, packages, *_ = done.stdout.splitlines()
+    assert first.startswith(f"bert_tf {bert_tf.__version__}, Python {platform.python_version()}")
+    assert f"tensorflow {metadata.version('tensorflow')}, " in packages
+    assert "--precision=auto: " in done.stdout and "processors: " in done.stdout
+
+
+def test_the_version_is_the_same_everywhere():
+    citation = (ROOT.parent / "CITATION.cff").read_text()
+    assert f"\nversion: {bert_tf.__version__}\n" in citation
