@@ -23,6 +23,7 @@ from fine_tuning_runs import ROOT, execute
 TOKENS = 64
 PUBLISHED = {
     "max_seq_length": TOKENS,
+    "max_predictions_per_seq": 10,
     "train_batch_size": 64,
     "num_train_steps": 8000,
     "num_warmup_steps": 800,
@@ -38,6 +39,11 @@ ROWS: dict[str, dict[str, object]] = {
     "no_dropout": NO_DROPOUT,
     "muon": MUON,
     "muon_no_dropout": {**MUON, **NO_DROPOUT},
+    "2026": {**MUON, **NO_DROPOUT, "num_train_steps": 4500},
+    "2026_masks": {
+        **{**MUON, **NO_DROPOUT, "num_train_steps": 4500},
+        **{"masked_lm_prob": 0.3, "masked_lm_prob_end": 0.15, "max_predictions_per_seq": 20},
+    },
 }
 
 

