@@ -106,6 +106,10 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         default=_NUM_WARMUP_STEPS,
     )
     max_eval_steps: int = option("Most batches to evaluate on.", default=100, min=1)
+    report: bool = option(
+        "Write report.html at the end and after each evaluation: curves of the training.",
+        default=True,
+    )
 
     @classmethod
     def with_given(cls, **given: Any) -> PretrainingOptions:
