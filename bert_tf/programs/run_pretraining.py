@@ -24,6 +24,7 @@ from bert_tf.model_folder import model_files, read_task, write_files
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.programs.pretraining_options import MASKING, PretrainingOptions
+from bert_tf.programs.pretraining_probe import Probe, read_probe
 from bert_tf.programs.pretraining_record_sets import (
     RecordSet,
     check_vocabulary_of_records,
@@ -93,7 +94,9 @@ def _run_phase(
         files = record_sets[name].files
         check_records(files, task.record_features, id_limits(config, task))
         check_record_sets(files, set_limits(config, task, record_sets[name].is_masked))
-    task = tasks["train" if options.do_train else "eval"]
+    name = "train" if options.do_train else "eval"
+    task = tasks[name]
+    probe = read_probe(options, setup, record_sets[name], find_vocabulary_file(options, checkpoint))
     num_train_steps = options.num_train_steps if options.do_train else 0
     learned: Task = task
     if options.do_train and options.teacher:
@@ -106,7 +109,7 @@ def _run_phase(
     folder = loop.folder_to_write(trainer, options.output_dir)
 
     def evaluate_now() -> dict[str, float]:
-        results = evaluate(trainer, tasks["eval"], eval_files, options)
+        results = evaluate(trainer, tasks["eval"], eval_files, options, probe)
         write_page(folder, whole, results)
         return results
 
@@ -237,17 +240,24 @@ _LOGGED = (
     "masked_lm_perplexity",
     "masked_lm_accuracy",
     "next_sentence_accuracy",
+    "probe_accuracy",
 )
 
 
 def evaluate(
-    trainer: BatchTrainer, task: PretrainingTask, files: list[str], options: PretrainingOptions
+    trainer: BatchTrainer,
+    task: PretrainingTask,
+    files: list[str],
+    options: PretrainingOptions,
+    probe: Probe | None = None,
 ) -> dict[str, float]:
     """Return and log the metrics of the current model."""
     kept = loop.run_model(
         trainer, task, files, options.eval_batch_size, max_batches=options.max_eval_steps
     )
     results = {"global_step": trainer.step, **task.metrics(kept)}
+    if probe is not None:
+        results |= probe.metrics(trainer, options.eval_batch_size)
     line = ", ".join(f"{key} {results[key]:.3f}" for key in _LOGGED if key in results)
     logger.info("step %d: %s", trainer.step, line)
     return results
