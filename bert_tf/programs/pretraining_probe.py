@@ -80,8 +80,8 @@ class Probe:
         self._specs = sequence_specs((max_seq_length,))
         self._runner: BatchRunner | None = None
         logger.info(
-            "Probe on %s: %d of %d rows, of which %d are held out; texts %s, truncated to %d tokens; %d "
-            "labels; probe_majority_accuracy %.3f",
+            "Probe on %s: %d of %d rows, of which %d are held out; texts in %s, truncated to %d tokens; "
+            "%d labels; probe_majority_accuracy %.3f",
             *(path, len(examples), len(rows), int(self._is_held_out.sum())),
             " and ".join(filter(None, (layout.text_a, layout.text_b))),
             *(max_seq_length, len(labels), self._majority),

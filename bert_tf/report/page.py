@@ -190,7 +190,12 @@ _OTHERS = (
         style={"means": False},
     ),
     _Curves("Mask rate", "fraction of tokens", {"train masked_lm_prob": "mask rate"}),
-    _Curves("Speed", "tokens per second", {"train tokens_per_second": "tokens per second"}),
+    _Curves(
+        "Speed",
+        "tokens per second",
+        {"train tokens_per_second": "tokens per second"},
+        style={"most_points": 60},
+    ),
 )
 
 

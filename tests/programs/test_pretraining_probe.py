@@ -63,7 +63,7 @@ def test_its_columns_and_parts_are_logged_with_the_accuracy_of_the_largest_label
     with caplog.at_level("INFO"):
         Probe(path, tokenizer, 16)
     assert f"Probe on {path}: 50 of 80 rows, of which 10 are held out; " in caplog.text
-    assert "texts sentence1 and sentence2, truncated to 16 tokens; 2 labels" in caplog.text
+    assert "texts in sentence1 and sentence2, truncated to 16 tokens; 2 labels" in caplog.text
     assert "probe_majority_accuracy 0." in caplog.text
 
 
