@@ -26,16 +26,17 @@ def probe_accuracy(features: np.ndarray, labels: np.ndarray, is_held_out: np.nda
 
     Args:
         features: float [N, H].
-        labels: int [N], from 0.
+        labels: int [N].
         is_held_out: bool [N].
     """
     features = features.astype(np.float64)
     train, mean = features[~is_held_out], features[~is_held_out].mean(axis=0)
     deviation = train.std(axis=0)
     scaled = (features - mean) / np.where(deviation > 0, deviation, 1.0)
-    weights = logistic_regression(scaled[~is_held_out], labels[~is_held_out])
+    found, classes = np.unique(labels[~is_held_out], return_inverse=True)  # some may be held out
+    weights = logistic_regression(scaled[~is_held_out], classes)
     logits = scaled[is_held_out] @ weights[:-1] + weights[-1]
-    return accuracy(logits.argmax(axis=1), labels[is_held_out])
+    return accuracy(found[logits.argmax(axis=1)], labels[is_held_out])
 
 
 def logistic_regression(features: np.ndarray, labels: np.ndarray, decay: float = 1.0) -> np.ndarray:

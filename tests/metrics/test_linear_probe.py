@@ -75,6 +75,14 @@ def test_separable_labels_are_all_right_and_random_ones_are_guessed_as_the_large
     assert probe_accuracy(features, at_random, parts) == largest_class(at_random[parts])
 
 
+def test_a_label_that_is_only_held_out_is_never_predicted(caplog):
+    features = np.repeat([[0.0], [9.0], [5.0]], [10, 10, 1], axis=0)
+    labels, parts = np.repeat([1, 7, 3], [10, 10, 1]), np.arange(21) % 5 == 0
+    assert labels[parts].tolist() == [1, 1, 7, 7, 3]
+    assert probe_accuracy(features, labels, parts) == 0.8
+    assert caplog.text == ""
+
+
 def test_a_probe_that_does_not_converge_is_warned_of(monkeypatch, caplog):
     monkeypatch.setattr("bert_tf.metrics.linear_probe._MOST_ITERATIONS", 2)
     logistic_regression(*problem(3))
