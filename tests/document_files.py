@@ -75,7 +75,7 @@ def write_texts(folder: Path) -> None:
     for name, number in (("train.txt", 60), ("held.txt", 12), ("held_out.txt", 12)):
         (folder / name).write_text(documents(number, seed=len(name)))
     (folder / "pairs.txt").write_text("".join(f"{a}\t{b}\n" for a, b, _ in pairs(5, seed=4)))
-    labelled = [("text_a", "text_b", "label"), *pairs(9, seed=4)]
+    labelled = [("text_a", "text_b", "label"), *pairs(12, seed=4)]
     (folder / "labelled.tsv").write_text("".join("\t".join(map(str, r)) + "\n" for r in labelled))
     (folder / "more_pairs.tsv").write_text(
         "".join(f"{a}\t{b}\n" for a, b, _ in [("text_a", "text_b", ""), *pairs(9, seed=6)])

@@ -106,6 +106,16 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         default=_NUM_WARMUP_STEPS,
     )
     max_eval_steps: int = option("Most batches to evaluate on.", default=100, min=1)
+    probe_file: str | None = option(
+        "Labelled table for a linear probe at every evaluation: .tsv, .csv or .jsonl with the column "
+        "label and a text (text_a, text, sentence, sentence1 ...), perhaps a second text (text_b, "
+        "sentence2 ...). A fifth of at most 5,000 rows is held out. Needs --do_eval.",
+        default=None,
+    )
+    report: bool = option(
+        "Write report.html at the end and after each evaluation: curves of the training.",
+        default=True,
+    )
 
     @classmethod
     def with_given(cls, **given: Any) -> PretrainingOptions:
@@ -115,6 +125,7 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         super().__post_init__()
         require_one_of(self, ("do_train", "do_eval"))
         self._need("phases", ("scale_phase_batches",))
+        self._need("do_eval", ("probe_file",))
         if self.phases is not None:
             parse_phases(self.phases)
         added = RECIPES[self.recipe].items()

@@ -24,12 +24,14 @@ from bert_tf.model_folder import model_files, read_task, write_files
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.programs.pretraining_options import MASKING, PretrainingOptions
+from bert_tf.programs.pretraining_probe import Probe, read_probe
 from bert_tf.programs.pretraining_record_sets import (
     RecordSet,
     check_vocabulary_of_records,
     choose_objective,
     read_record_set,
 )
+from bert_tf.report.page import Command, write_report
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
@@ -56,8 +58,8 @@ def _num_warmup_steps(options: PretrainingOptions) -> int:
 def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     """Train and evaluate. Return the metrics of the evaluation, if any.
 
-    Write `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `README.md` (the model card) and the files
-    that model_folder.py lists.
+    Write `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `report.html`, `README.md` (the model
+    card) and the files that model_folder.py lists.
     """
     devices = options.make_strategy()
     *phases, last = options.of_phases()
@@ -69,11 +71,14 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
         logger.info(
             "Phase %d: %d tokens up to step %d", number, phase.max_seq_length, phase.stop_step
         )
-        _run_phase(phase, devices)
-    return _run_phase(last, devices)
+        _run_phase(phase, devices, options)
+    return _run_phase(last, devices, options)
 
 
-def _run_phase(options: PretrainingOptions, devices: tf.distribute.Strategy) -> dict[str, float]:
+def _run_phase(
+    options: PretrainingOptions, devices: tf.distribute.Strategy, whole: PretrainingOptions
+) -> dict[str, float]:
+    """Run one phase. `whole` are the options of all phases, for the report."""
     setup = Setup.from_options(options, devices)
     config, checkpoint = setup.config, setup.checkpoint
     sidecar.compare_vocabularies(find_vocabulary_file(options, checkpoint), checkpoint)
@@ -89,7 +94,9 @@ def _run_phase(options: PretrainingOptions, devices: tf.distribute.Strategy) -> 
         files = record_sets[name].files
         check_records(files, task.record_features, id_limits(config, task))
         check_record_sets(files, set_limits(config, task, record_sets[name].is_masked))
-    task = tasks["train" if options.do_train else "eval"]
+    name = "train" if options.do_train else "eval"
+    task = tasks[name]
+    probe = read_probe(options, setup, record_sets[name], find_vocabulary_file(options, checkpoint))
     num_train_steps = options.num_train_steps if options.do_train else 0
     learned: Task = task
     if options.do_train and options.teacher:
@@ -102,7 +109,9 @@ def _run_phase(options: PretrainingOptions, devices: tf.distribute.Strategy) -> 
     folder = loop.folder_to_write(trainer, options.output_dir)
 
     def evaluate_now() -> dict[str, float]:
-        return evaluate(trainer, tasks["eval"], eval_files, options)
+        results = evaluate(trainer, tasks["eval"], eval_files, options, probe)
+        write_page(folder, whole, results)
+        return results
 
     results: Mapping[str, float] | None = None
     if options.do_train:
@@ -111,7 +120,7 @@ def _run_phase(options: PretrainingOptions, devices: tf.distribute.Strategy) -> 
             options.do_lower_case, checkpoint, vocab, find_vocabulary_file(options, checkpoint)
         )
         texts = model_files(config, task, vocab, do_lower_case)
-        check_output_folder(options, texts)
+        check_output_folder(options, texts | ({"report.html": ""} if options.report else {}))
         write_files(folder, texts)
         results = loop.train(
             trainer,
@@ -123,10 +132,19 @@ def _run_phase(options: PretrainingOptions, devices: tf.distribute.Strategy) -> 
             folder=folder,
         )
     if not options.do_eval:
+        write_page(folder, whole, {"global_step": trainer.step})
         return {}
     found = dict(results or evaluate_now())
     loop.write_results(os.path.join(folder, "eval_results.txt"), found, "Eval results")
+    write_page(folder, whole, found)
     return found
+
+
+def write_page(folder: str, options: PretrainingOptions, results: Mapping[str, float]) -> None:
+    """Write `report.html`, if the options set that."""
+    if options.report:
+        path, command = os.path.join(folder, "report.html"), Command("run_pretraining", options)
+        write_report(path, f"run_pretraining on {options.input_file}", results, [], command)
 
 
 def make_tasks(
@@ -222,17 +240,24 @@ _LOGGED = (
     "masked_lm_perplexity",
     "masked_lm_accuracy",
     "next_sentence_accuracy",
+    "probe_accuracy",
 )
 
 
 def evaluate(
-    trainer: BatchTrainer, task: PretrainingTask, files: list[str], options: PretrainingOptions
+    trainer: BatchTrainer,
+    task: PretrainingTask,
+    files: list[str],
+    options: PretrainingOptions,
+    probe: Probe | None = None,
 ) -> dict[str, float]:
     """Return and log the metrics of the current model."""
     kept = loop.run_model(
         trainer, task, files, options.eval_batch_size, max_batches=options.max_eval_steps
     )
     results = {"global_step": trainer.step, **task.metrics(kept)}
+    if probe is not None:
+        results |= probe.metrics(trainer, options.eval_batch_size)
     line = ", ".join(f"{key} {results[key]:.3f}" for key in _LOGGED if key in results)
     logger.info("step %d: %s", trainer.step, line)
     return results

@@ -18,7 +18,7 @@ import math
 import os
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -78,16 +78,17 @@ def write_report(
     Args:
         path: of the new file.
         title: the task and its data.
-        results: metrics of `eval_results.txt`, and numbers to compare them with. `loss` repeats
-            `eval_loss` and is left out.
+        results: metrics of `eval_results.txt`, and numbers to compare them with. A `loss` that repeats
+            `eval_loss` is left out. After a training they are also the last point of the curve.
         sections: in the order of the page.
         command: shown at the end with the checkpoint; None to leave it out.
     """
-    curve = learning_curve(os.path.join(os.path.dirname(path), "metrics.jsonl"))
+    newest = results if command is not None and command.options.do_train else {}
+    curve = learning_curve(os.path.join(os.path.dirname(path), "metrics.jsonl"), newest)
     metrics = {
         name.removeprefix("eval_"): value
         for name, value in sorted(results.items())
-        if name != "loss" and not name.startswith("loss_")
+        if not (name.startswith("loss") and f"eval_{name}" in results)
     }
     made = [] if command is None else [_origin(command, os.path.dirname(path))]
     write_text(path, page(title, metrics, [*sections, *curve, *made]))
@@ -139,10 +140,72 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def learning_curve(metrics_file: str) -> list[Section]:
-    """Return charts of loss, evaluations and learning rate by step; [] without a file.
+@dataclass(frozen=True)
+class _Curves:
+    """A chart of values by step.
+
+    Args:
+        names: series -> name in the chart. A series is the kind of a line in `metrics.jsonl`, and a
+            name in it.
+        style: other arguments of `line_chart`.
+    """
+
+    title: str
+    unit: str
+    names: Mapping[str, str]
+    note: str = ""
+    style: Mapping[str, Any] = field(default_factory=dict)
+
+
+_LOSS = _Curves(
+    "Learning curve",
+    "loss",
+    {"train loss": "train loss", "eval loss": "dev loss", "eval eval_loss": "dev loss"},
+    "The training loss is a mean over the steps since the previous point.",
+    # The loss of one step is noisy. Means of neighbours show the trend.
+    {"most_points": 60},
+)
+_OTHERS = (
+    _Curves(
+        "Masked words and next sentences",
+        "accuracy",
+        {
+            "train masked_lm_accuracy": "train masked words",
+            "eval masked_lm_accuracy": "dev masked words",
+            "train next_sentence_accuracy": "train next sentence",
+            "eval next_sentence_accuracy": "dev next sentence",
+        },
+        style={"most_points": 60},
+    ),
+    _Curves(
+        "Linear probe",
+        "accuracy",
+        {"eval probe_accuracy": "probe", "eval probe_majority_accuracy": "largest class"},
+        "A linear classifier on frozen features of --probe_file, on its held-out rows.",
+    ),
+    _Curves(
+        "Learning rate",
+        "learning rate",
+        {"train learning_rate": "learning rate"},
+        style={"means": False},
+    ),
+    _Curves("Mask rate", "fraction of tokens", {"train masked_lm_prob": "mask rate"}),
+    _Curves(
+        "Speed",
+        "tokens per second",
+        {"train tokens_per_second": "tokens per second"},
+        style={"most_points": 60},
+    ),
+)
+
+
+def learning_curve(metrics_file: str, results: Mapping[str, float] | None = None) -> list[Section]:
+    """Return charts of losses, evaluations, learning rate and speed by step; [] without a file.
 
     A resumed run may train a step twice. The last values of the step count.
+
+    Args:
+        results: metrics at `global_step`, the last points of the evaluations.
     """
     if not tf.io.gfile.exists(metrics_file):
         return []
@@ -159,25 +222,20 @@ def learning_curve(metrics_file: str) -> list[Section]:
                 points.setdefault(f"{kind} learning_rate", {})[int(between)] = rate
             for name, value in values.items():
                 points.setdefault(f"{kind} {name}", {})[step] = value
+    known = {*points, *_LOSS.names, *(name for curves in _OTHERS for name in curves.names)}
+    for name, value in (results or {}).items():
+        if f"eval {name}" in known and "global_step" in results:
+            points.setdefault(f"eval {name}", {})[int(results["global_step"])] = value
     series = {name: sorted(steps.items()) for name, steps in points.items()}
-    losses = {name: series[name] for name in ("train loss", "eval eval_loss") if name in series}
-    sections = []
-    if losses:
-        named = {name.replace("eval eval_", "dev "): value for name, value in losses.items()}
-        # The loss of one step is noisy. Means of neighbours show the trend.
-        chart = line_chart(named, "step", "loss", most_points=60)
-        note = "The training loss is a mean over the steps since the previous point."
-        sections.append(Section("Learning curve", [chart], note))
     metrics = {
-        name.removeprefix("eval eval_"): values
-        for name, values in series.items()
+        name: name.removeprefix("eval eval_")
+        for name in series
         if name.startswith("eval eval_") and name != "eval eval_loss"
     }
-    if metrics:
-        chart = line_chart(metrics, "step", "")
-        sections.append(Section("Dev set during training", [chart]))
-    if "train learning_rate" in series:
-        rate = {"learning rate": series["train learning_rate"]}
-        chart = line_chart(rate, "step", "learning rate", means=False)
-        sections.append(Section("Learning rate", [chart]))
+    sections = []
+    for curves in (_LOSS, _Curves("Dev set during training", "", metrics), *_OTHERS):
+        named = {shown: series[name] for name, shown in curves.names.items() if name in series}
+        if named:
+            chart = line_chart(named, "step", curves.unit, **curves.style)
+            sections.append(Section(curves.title, [chart], curves.note))
     return sections

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from tiny_runs import free_addresses, read_results, script_command
+from tiny_runs import free_addresses, moods, read_results, script_command
 
 from bert_tf.training import strategy
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -28,9 +28,13 @@ def runs(records, toy_text, tmp_path_factory):
     config = json.loads((toy_text / "bert_config.json").read_text())
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     (folder / "bert_config.json").write_text(json.dumps(config))
+    (folder / "moods.tsv").write_text(
+        "".join("\t".join(row) + "\n" for row in (("text", "label"), *moods(43, seed=1)))
+    )
     arguments = {
         "input_file": records.train,
         "eval_file": records.held_out,
+        "probe_file": folder / "moods.tsv",
         "vocab_file": toy_text / "vocab.txt",
         "bert_config_file": folder / "bert_config.json",
         "do_train": True,
@@ -67,6 +71,7 @@ def test_two_processes_write_the_files_of_one_with_the_same_results(runs):
     assert sorted(path.name for path in two.iterdir()) == sorted(p.name for p in one.iterdir())
     found, expected = read_results(two), read_results(one)
     assert found == pytest.approx(expected, rel=1e-3)
+    assert "probe_accuracy" in found
 
 
 def test_each_process_says_on_what_it_trains_and_one_shows_the_progress(runs):

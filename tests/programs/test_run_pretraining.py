@@ -10,12 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
+from pages import data_of
 from tiny_runs import (
     CONFIG,
     MAX_PREDICTIONS,
     MAX_SEQ_LENGTH,
     Interruption,
     checkpoint_arrays,
+    interrupt_at,
     pretraining_options,
     read_results,
     script_command,
@@ -69,8 +71,9 @@ def test_it_leaves_checkpoints_results_metrics_and_all_that_the_model_needs(pret
     parts = [f"{name}.{part}" for name in checkpoints for part in ("data-00000-of-00001", "index")]
     beside = ["bert_config.json", "task.json", "tokenizer_config.json", "vocab.txt"]
     files = ["best", "checkpoint", "eval_results.txt", "metrics.jsonl", "training.json"]
+    files += ["README.md", "model_card_facts.json", "report.html"]
     names = sorted(path.name for path in pretrained.iterdir())
-    assert names == sorted([*parts, *beside, *files, "README.md", "model_card_facts.json"])
+    assert names == sorted([*parts, *beside, *files])
     best = sorted(path.name for path in (pretrained / "best").iterdir())
     parts = [f"model.ckpt-150.{part}" for part in ("data-00000-of-00001", "index")]
     assert best == sorted([*parts, *beside, "best.json", "checkpoint"])
@@ -125,6 +128,35 @@ def test_each_line_of_metrics_has_step_losses_gradient_norm_and_learning_rate(pr
     assert train[0]["learning_rate"] == 0.0  # of the first step of warm-up
 
 
+def test_the_report_has_the_curves_up_to_the_last_step_and_the_command(pretrained):
+    page = data_of((pretrained / "report.html").read_text())
+    charts = {section["title"]: section["parts"][0].get("series") for section in page["sections"]}
+    titles = ["Learning curve", "Masked words and next sentences", "Learning rate", "Speed"]
+    assert list(charts) == [*titles, "Checkpoint and command"]
+    losses = dict(charts["Learning curve"])
+    results = read_results(pretrained)
+    assert losses["dev loss"][-1] == [150, results["loss"]]
+    assert [step for step, _ in losses["dev loss"]] == [70, 140, 150]
+    assert losses["train loss"][-1][0] > 100
+    assert [name for name, _ in charts["Masked words and next sentences"]] == [
+        *("train masked words", "dev masked words", "train next sentence", "dev next sentence")
+    ]
+    assert dict(page["figures"]) == pytest.approx(results)
+    *_, command = page["sections"][-1]["parts"]
+    assert "--num_train_steps=150" in command["text"]
+
+
+def test_the_report_is_written_while_training(options, monkeypatch):
+    options = dataclasses.replace(options, num_train_steps=4, num_warmup_steps=0, evaluate_steps=2)
+    interrupt_at(monkeypatch, 3)
+    with pytest.raises(Interruption):
+        run_pretraining(options)
+    page = data_of((Path(options.output_dir) / "report.html").read_text())
+    assert dict(page["figures"])["global_step"] == 2
+    ((_, losses),) = (each for each in page["sections"][0]["parts"][0]["series"][1:])
+    assert [step for step, _ in losses] == [2]
+
+
 def test_a_checkpoint_holds_every_variable_both_moments_and_the_step(pretrained):
     arrays = checkpoint_arrays(pretrained / "model.ckpt-120")
     assert arrays.pop("global_step") == 120
@@ -171,7 +203,7 @@ def test_a_finished_run_does_nothing_but_evaluate_when_started_again(
     assert "Nothing to train: 150 of 150 steps are done" in caplog.text
     assert read_results(copied) == pytest.approx(read_results(pretrained), rel=1e-6)
     for path in pretrained.iterdir():
-        if path.is_file() and path.name not in ("eval_results.txt", "README.md"):
+        if path.is_file() and path.name not in ("eval_results.txt", "README.md", "report.html"):
             assert (copied / path.name).read_bytes() == path.read_bytes(), path.name
 
 

@@ -75,7 +75,10 @@ draw.signed_bars = ({label, rows}) => {
 draw.lines = ({series, x, y, x_range, y_range, dots, diagonal}) => {
   const points = series.flatMap(([, found]) => found);
   if (!points.length) return html('p', {class: 'faint'}, 'There is nothing to draw.');
-  const width = widthUpTo(560), height = 260, left = 78, right = 14, top = 12, bottom = height - 42;
+  const width = widthUpTo(560), left = 78, right = 14, entry = 140;  // of the legend, above the lines
+  const inRow = Math.floor((width - left) / entry) || 1;
+  const legend = series.length > 1 ? 18 * Math.ceil(series.length / inRow) : 0;
+  const height = 260 + legend, top = 12 + legend, bottom = height - 42;
   const xs = x_range || extent(points.map(point => point[0]));
   const ys = y_range || extent(points.map(point => point[1]));
   const across = value => left + (value - xs[0]) / (xs[1] - xs[0]) * (width - left - right);
@@ -109,9 +112,9 @@ draw.lines = ({series, x, y, x_range, y_range, dots, diagonal}) => {
       parts.push(svg('polyline', {points: path, fill: 'none', stroke: color, 'stroke-width': 1.8}));
     }
     if (series.length > 1) {
-      const at = top + 12 + 16 * index;
-      parts.push(svg('rect', {x: width - 150, y: at - 9, width: 10, height: 10, fill: color}),
-        svg('text', {x: width - 135, y: at}, name));
+      const x = left + entry * (index % inRow), y = 12 + 18 * Math.floor(index / inRow);
+      parts.push(svg('rect', {x, y: y - 9, width: 10, height: 10, fill: color}),
+        svg('text', {x: x + 15, y}, name));
     }
   });
   return drawing(width, height, `${y} by ${x}`, parts);
