@@ -85,7 +85,6 @@ NOT_RUN = (
     NotRun(r"gs://", "no bucket can be reached"),
     NotRun(r"^export TF_CONFIG=", "addresses of other machines"),
     NotRun(r"^TF_CONFIG=", "waits for a second process; tests/training starts two"),
-    NotRun(r"--runner=DataflowRunner", "no Dataflow can be reached"),
     NotRun(r"--runner=DirectRunner", "needs the extra [beam]", module="apache_beam"),
     NotRun(
         r"--output_format=huggingface|all-MiniLM|mrpc_hf|save_pretrained",

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+IMAGES = ROOT / "docs" / "images"
 DOCUMENTS = sorted([*(ROOT / name for name in NAMES), *(ROOT / "docs").glob("*.md")])
 
 
@@ -162,3 +164,24 @@ def test_the_messages_of_the_guide_are_those_of_the_code():
         if not any(message.replace("--", "") in string for string in strings)  # cli.py adds them
     ]
     assert len(rows) > 15 and not missing, missing
+
+
+def test_images_are_those_of_the_script():
+    images = script("make_images").images()
+    there = {path.name: path.read_text(encoding="utf-8") for path in IMAGES.glob("*.svg")}
+    assert there == images, "run: python docs/make_images.py"
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) < 150
+    assert {"way.svg", "serving.svg", "accuracy.svg"} <= set(
+        re.findall(r"images/(\w+\.svg)", readme)
+    )
+
+
+def test_values_in_charts_stand_in_the_tables_that_they_name():
+    for chart in json.loads((IMAGES / "numbers.json").read_text(encoding="utf-8")).values():
+        page = re.search(r"docs/(\w+\.md)#", chart["note"])[1]
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        for name, value, _ in chart["bars"]:
+            shown = {f"{value:g}", f"{value / 100:.3f}", f"{value:.1f}"}
+            if value != 77.5:  # the mean of two seeds in the table
+                assert any(form in text for form in shown), name

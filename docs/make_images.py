@@ -1,0 +1,98 @@
+"""Make docs/images/*.svg, from the numbers in docs/images/numbers.json. Run after a change of these.
+
+    python docs/make_images.py
+
+Each chart also has a dark form, which browsers choose by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "images"
+WIDTH, LABELS, ROW, TOP = 720, 270, 30, 58
+STYLE = """
+  text { font: 14px system-ui, sans-serif; fill: #1f2328; }
+  .title { font-size: 16px; font-weight: 600; }
+  .faint { font-size: 12px; fill: #59636e; }
+  .ours { fill: #b4460f; }
+  .other { fill: #8c959f; }
+  .box { fill: #f6f8fa; stroke: #8c959f; }
+  .arrow { stroke: #59636e; stroke-width: 1.5; fill: none; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3; } .faint { fill: #9198a1; } .ours { fill: #f0883e; } .other { fill: #656c76; }
+    .box { fill: #161b22; stroke: #656c76; } .arrow { stroke: #9198a1; }
+  }
+"""
+# The way from text to a served model: programs below, files between them.
+STATIONS = (
+    ("text", "lines, tables"),
+    ("records", "create_pretraining_data"),
+    ("encoder", "run_pretraining"),
+    ("classifier", "run_classifier, ..."),
+    ("SavedModel", "export_saved_model"),
+    ("answers", "TF Serving"),
+)
+
+
+def drawing(width: int, height: int, title: str, parts: list[str]) -> str:
+    """Return an SVG file."""
+    begin = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img"><title>{escape(title)}</title><style>{STYLE}</style>'
+    )
+    return "\n".join([begin, *parts, "</svg>", ""])
+
+
+def text(x: float, y: float, content: object, kind: str = "", anchor: str = "start") -> str:
+    place = f'x="{x:g}" y="{y:g}" text-anchor="{anchor}"'
+    return f'<text class="{kind}" {place}>{escape(str(content))}</text>'
+
+
+def bar_chart(title: str, unit: str, note: str, bars: list[tuple[str, float, bool]]) -> str:
+    """Return horizontal bars from 0. Ours have another colour."""
+    longest = max(value for _, value, _ in bars)
+    parts = [text(0, 20, title, "title"), text(0, 40, unit, "faint")]
+    for row, (name, value, is_ours) in enumerate(bars):
+        y = TOP + ROW * row
+        length = (WIDTH - LABELS - 60) * value / longest
+        kind = "ours" if is_ours else "other"
+        parts += [
+            text(LABELS - 10, y + 15, name, anchor="end"),
+            f'<rect class="{kind}" x="{LABELS}" y="{y}" width="{length:.1f}" height="20" rx="2"/>',
+            text(LABELS + length + 8, y + 15, f"{value:g}"),
+        ]
+    bottom = TOP + ROW * len(bars) + 14
+    return drawing(WIDTH, bottom + 10, title, [*parts, text(0, bottom, note, "faint")])
+
+
+def way() -> str:
+    """Return the stations as boxes with arrows."""
+    width, gap, height = 104, 19, 46
+    parts = []
+    for index, (name, program) in enumerate(STATIONS):
+        x = index * (width + gap)
+        parts += [
+            f'<rect class="box" x="{x + 1}" y="10" width="{width - 2}" height="{height}" rx="6"/>',
+            text(x + width / 2, 38, name, "title" if index in (0, 5) else "", "middle"),
+            text(x + width / 2, 76 + 16 * (index % 2), program, "faint", "middle"),
+        ]
+        if index:
+            start = x - gap + 2
+            parts.append(f'<path class="arrow" d="M{start} 33h{gap - 5}m-5 -4l5 4l-5 4"/>')
+    title = "From text to a served model"
+    return drawing(len(STATIONS) * (width + gap) - gap, 100, title, parts)
+
+
+def images() -> dict[str, str]:
+    """Return name -> content of each image."""
+    numbers = json.loads((FOLDER / "numbers.json").read_text(encoding="utf-8"))
+    charts = {f"{name}.svg": bar_chart(**chart) for name, chart in numbers.items()}
+    return {"way.svg": way(), **charts}
+
+
+if __name__ == "__main__":
+    for name, content in images().items():
+        (FOLDER / name).write_text(content, encoding="utf-8")
