@@ -120,7 +120,13 @@ def test_each_line_of_metrics_has_step_losses_gradient_norm_and_learning_rate(pr
     train = [line for line in metrics(pretrained) if line["kind"] == "train"]
     keys = {"kind", "step", "loss", "masked_lm_loss", "next_sentence_loss"}
     keys |= {"masked_lm_accuracy", "next_sentence_accuracy", "gradient_norm", "learning_rate"}
-    keys |= {"tokens", "sequences_per_second", "tokens_per_second", "gflops_per_second"}
+    keys |= {
+        "masked_lm_prob",
+        "tokens",
+        "sequences_per_second",
+        "tokens_per_second",
+        "gflops_per_second",
+    }
     assert all(set(line) - {"learning_rates"} == keys for line in train)
     steps = [line["step"] for line in train]
     assert steps == sorted(set(steps))
@@ -131,8 +137,8 @@ def test_each_line_of_metrics_has_step_losses_gradient_norm_and_learning_rate(pr
 def test_the_report_has_the_curves_up_to_the_last_step_and_the_command(pretrained):
     page = data_of((pretrained / "report.html").read_text())
     charts = {section["title"]: section["parts"][0].get("series") for section in page["sections"]}
-    titles = ["Learning curve", "Masked words and next sentences", "Learning rate", "Speed"]
-    assert list(charts) == [*titles, "Checkpoint and command"]
+    titles = ["Learning curve", "Masked words and next sentences", "Learning rate", "Mask rate"]
+    assert list(charts) == [*titles, "Speed", "Checkpoint and command"]
     losses = dict(charts["Learning curve"])
     results = read_results(pretrained)
     assert losses["dev loss"][-1] == [150, results["loss"]]

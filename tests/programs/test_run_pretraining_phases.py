@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from pages import data_of
 from tiny_checkpoints import write_tf1
 from tiny_runs import (
     Interruption,
@@ -113,6 +114,10 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
     speeds = [line["tokens"] for line in lines(options.output_dir)]
     assert len(speeds) == STEPS
     assert [phase.train_batch_size for phase in options.of_phases()] == [24, 16]
+    *_, command = data_of(Path(options.output_dir, "report.html").read_text())["sections"]
+    flags = command["parts"][-1]["text"]
+    assert "--phases=16:0.5,24:0.5" in flags and "train-{length}.tf_record" in flags
+    assert "--stop_step" not in flags
     for interruption in (2, 6):  # in both phases
         parts = dataclasses.replace(options, output_dir=str(tmp_path / f"parts-{interruption}"))
         with monkeypatch.context() as patch, pytest.raises(Interruption):
