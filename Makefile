@@ -5,7 +5,7 @@ VENV := .venv
 # A file stays in one process, which makes its fixtures once.
 TESTS = $(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
-.PHONY: quickstart test test-slow test-all faults fuzz coverage lint format clean
+.PHONY: quickstart test test-slow test-all faults fuzz coverage docs lint format clean
 
 quickstart: $(VENV)/.installed
 	$(VENV)/bin/python run_scripts/quickstart.py
@@ -36,6 +36,10 @@ coverage: $(VENV)/.installed-test
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check pytest-cov
 	$(TESTS) --cov --cov-report=term-missing:skip-covered
 
+# The site, in site/. A broken anchor or a page without a place in the menu is an error.
+docs: $(VENV)/.installed-test
+	$(VENV)/bin/python -m mkdocs build --strict --quiet
+
 lint: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
@@ -59,4 +63,4 @@ $(VENV)/.installed-test: setup.py | $(VENV)/bin/python
 	@touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .ruff_cache .mypy_cache

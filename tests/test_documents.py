@@ -4,6 +4,8 @@ import ast
 import importlib.util
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -185,3 +187,13 @@ def test_values_in_charts_stand_in_the_tables_that_they_name():
             shown = {f"{value:g}", f"{value / 100:.3f}", f"{value:.1f}"}
             if value != 77.5:  # the mean of two seeds in the table
                 assert any(form in text for form in shown), name
+
+
+def test_the_site_is_built_without_a_warning(tmp_path):
+    pytest.importorskip("material", reason="needs the extra [docs]")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    pages = [path.stem for path in (ROOT / "docs").glob("*.md") if path.stem != "index"]
+    assert all((tmp_path / name / "index.html").exists() for name in pages)
+    assert "not included in the" not in done.stderr  # pages without a place in the menu
