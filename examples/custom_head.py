@@ -145,7 +145,7 @@ def train(output_dir, init_checkpoint, learning_rate, num_train_steps):
     task, rng = CountingTask(max_seq_length=32), random.Random(1)
     model = {"init_checkpoint": init_checkpoint}
     if not init_checkpoint:
-        vocab_file = Path(__file__).parents[1] / "vocab/uncased_30522/vocab.txt"
+        vocab_file = Path(bert_tf.__file__).parents[1] / "vocab/uncased_30522/vocab.txt"
         tokenizer = bert_tf.FullTokenizer(vocab_file)
         config = bert_tf.BertConfig.from_name("tiny", vocab_size=len(tokenizer.vocab))
         model = {"config": config, "tokenizer": tokenizer}
@@ -189,7 +189,7 @@ if __name__ == "__main__":
     parser.add_argument("--learning_rate", type=float, default=1e-3)
     parser.add_argument("--num_train_steps", type=int, default=120)
     parser.add_argument("--output_dir", help="default: a temporary folder")
-    arguments = parser.parse_args()
+    arguments = parser.parse_known_args()[0]  # a notebook has arguments of its own
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.output_dir or temporary
         train(folder, arguments.init_checkpoint, arguments.learning_rate, arguments.num_train_steps)

@@ -27,7 +27,7 @@ parser.add_argument("--model", help="folder, TF1 checkpoint or hf://org/name")
 parser.add_argument("--query", action="append", help="may be given several times")
 parser.add_argument("--texts", help="text file to search, one text per line")
 parser.add_argument("--top_k", type=int, default=3)
-arguments = parser.parse_args()
+arguments = parser.parse_known_args()[0]  # a notebook has arguments of its own
 
 # %% [markdown]
 # ## The model
@@ -40,7 +40,7 @@ arguments = parser.parse_args()
 def random_model(folder):
     """Write a tiny BERT with random weights and the vocabulary of this repository."""
     keras.utils.set_random_seed(1)
-    vocab_file = Path(__file__).parents[1] / "vocab/uncased_30522/vocab.txt"
+    vocab_file = Path(bert_tf.__file__).parents[1] / "vocab/uncased_30522/vocab.txt"
     tokenizer = bert_tf.FullTokenizer(vocab_file)
     config = bert_tf.BertConfig.from_name("tiny", vocab_size=len(tokenizer.vocab))
     bert_tf.BertModel(config).save_pretrained(folder, tokenizer, format="tf1")

@@ -25,7 +25,7 @@ parser = argparse.ArgumentParser(description="Fine-tunes a classifier with keras
 parser.add_argument("--init_checkpoint", help="folder, TF1 checkpoint or hf://org/name")
 parser.add_argument("--learning_rate", type=float, default=1e-3)
 parser.add_argument("--epochs", type=int, default=4)
-arguments = parser.parse_args()
+arguments = parser.parse_known_args()[0]  # a notebook has arguments of its own
 keras.utils.set_random_seed(1)
 
 # %% [markdown]
@@ -69,7 +69,7 @@ if arguments.init_checkpoint:
         arguments.init_checkpoint, max_length=MAX_LENGTH
     )
 else:
-    vocab_file = Path(__file__).parents[1] / "vocab/uncased_30522/vocab.txt"
+    vocab_file = Path(bert_tf.__file__).parents[1] / "vocab/uncased_30522/vocab.txt"
     vocabulary = vocab_file.read_text(encoding="utf-8").splitlines()
     config = bert_tf.BertConfig.from_name("tiny", vocab_size=len(vocabulary))
     model = bert_tf.BertForSequenceClassification(config, labels=LABELS)

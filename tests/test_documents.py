@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NAMES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
-IMAGES = ROOT / "docs" / "images"
+IMAGES, NOTEBOOKS = ROOT / "docs" / "images", ROOT / "examples"
 DOCUMENTS = sorted([*(ROOT / name for name in NAMES), *(ROOT / "docs").glob("*.md")])
 
 
@@ -177,6 +177,11 @@ def test_images_are_those_of_the_script():
     assert {"way.svg", "serving.svg", "accuracy.svg"} <= set(
         re.findall(r"images/(\w+\.svg)", readme)
     )
+
+
+def test_notebooks_are_those_of_the_scripts():
+    there = {path.name: path.read_text(encoding="utf-8") for path in NOTEBOOKS.glob("*.ipynb")}
+    assert len(there) == 3 and there == script("make_notebooks").notebooks()
 
 
 def test_values_in_charts_stand_in_the_tables_that_they_name():

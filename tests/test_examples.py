@@ -1,5 +1,6 @@
 """The examples run as they stand, without anything to download, and do what they say."""
 
+import json
 import os
 import re
 import subprocess
@@ -11,8 +12,12 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 def run(name, *flags):
     """What an example prints."""
+    return run_file(EXAMPLES / name, *flags)
+
+
+def run_file(path, *flags):
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), *flags],
+        [sys.executable, str(path), *flags],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
@@ -57,3 +62,15 @@ def test_the_search_finds_the_text_with_the_words_of_the_query(tmp_path):
     found = printed.split("\nthe train to vienna\n")[1].splitlines()
     assert len(found) == 2
     assert found[0].endswith("The train to Vienna is late.")
+
+
+def test_the_code_of_a_notebook_runs_with_the_arguments_of_its_kernel(tmp_path):
+    cells = json.loads((EXAMPLES / "embeddings_and_search.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) >= 4
+    joined = tmp_path / "joined.py"
+    joined.write_text("\n\n".join("".join(cell["source"]) for cell in code) + "\n")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("A bowl of soup.\nThe train to Vienna is late.\n")
+    printed = run_file(joined, "-f", "kernel.json", f"--texts={texts}", "--query=the train")
+    assert "The train to Vienna is late." in printed
