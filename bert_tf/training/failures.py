@@ -24,7 +24,7 @@ _COMPILER = re.compile(
     r"XLA|\bHLO|PTX|ptxas|nvlink|libdevice|LLVM|JIT|[Aa]utotun|[Cc]ompil(e|ation)"
 )
 _TRACE = re.compile(
-    r"\s*(Graph execution error:|Detected at node |<stack trace|Stack trace |The op is created at|File \")"
+    r"\s*(Graph execution error:|Detected at node |<stack trace|Stack trace |The op is created|File \")"
 )
 _OUT_OF_MEMORY = re.compile(r"\bOOM\b|[Oo]ut of memory|OUT_OF_MEMORY|ALLOC_FAILED|memory limit")
 

@@ -251,7 +251,9 @@ class TrainingStep:
         def forward_part(index):
             return forward(piece_of(inputs, index), fold_in(seed, index))
 
-        outputs = outputs_in_parts(forward_part, self._parts)
+        size = next(iter(inputs.values())).shape[0]
+        is_even = size is not None and size % self._parts == 0
+        outputs = outputs_in_parts(forward_part, self._parts, is_even)
         upstream, term = gradients_of_outputs(outputs, others, loss, weight)
 
         def part(index):

@@ -85,9 +85,11 @@ def mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.MirroredStrateg
     """Return the strategy with a copy of the model on each device, one object per process.
 
     Every `MirroredStrategy` numbers its reductions from the same start, and TensorFlow remembers the
-    numbers' shapes until the process ends. A second run on a new strategy would raise "Shape mismatch
-    in the collective instance".
+    devices and shapes of the numbers until the process ends. A second run on a new strategy would raise
+    "Shape mismatch in the collective instance", and one on other devices "joining a group with size 2".
+    Therefore strategies of other devices begin with other numbers, as in TensorFlow's own tests.
     """
+    tf.distribute.MirroredStrategy._collective_key_base += 100_000
     return tf.distribute.MirroredStrategy(devices)
 
 
