@@ -210,7 +210,18 @@ def load_model_folder(folder: str, *, dtype: str | None = None) -> TrainedModel:
             f"{folder} has no {TASK_FILE}, so it is not the output_dir of a run. Name the output_dir of "
             "run_classifier or run_pretraining."
         )
-    checkpoint = read_checkpoint(latest_checkpoint(folder) or folder)
+    prefix = latest_checkpoint(folder)
+    try:
+        return _load_run(folder, task, prefix or folder, dtype)
+    except (OSError, ValueError):
+        if latest_checkpoint(folder) == prefix:
+            raise
+    # A training has replaced the checkpoint meanwhile.
+    return load_model_folder(folder, dtype=dtype)
+
+
+def _load_run(folder: str, task: Task, path: str, dtype: str | None) -> TrainedModel:
+    checkpoint = read_checkpoint(path)
     if checkpoint.config is None or checkpoint.vocab_file is None:
         missing = "bert_config.json" if checkpoint.config is None else "vocab.txt"
         raise ValueError(f"{folder} has no {missing}. Copy the folder again.")

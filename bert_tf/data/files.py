@@ -6,10 +6,15 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 import tensorflow as tf
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -62,13 +67,80 @@ def _files_below(folder: str) -> list[str]:
     ]
 
 
+def has_locks(path: str) -> bool:
+    """Return False for remote folders (gs://) and on Windows, where `open_locked` is impossible."""
+    return fcntl is not None and "://" not in path
+
+
+def open_locked(path: str, *, is_folder: bool = False, wait: bool = False) -> int:
+    """Open a file or folder, made if missing, with a lock that other processes cannot take.
+
+    The lock ends when the descriptor is closed, or with the process, even after a kill. File systems
+    without locks lock nothing.
+
+    Args:
+        wait: True to wait while another process holds the lock.
+
+    Returns:
+        A descriptor.
+
+    Raises:
+        BlockingIOError: another process holds the lock.
+    """
+    flags = os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT
+    while True:
+        if is_folder:
+            os.makedirs(path, exist_ok=True)
+        descriptor = os.open(path, flags, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            os.close(descriptor)
+            raise
+        except OSError:  # a file system without locks
+            return descriptor
+        # The previous holder may have removed or renamed it between our opening and our locking it.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        os.close(descriptor)
+
+
 @contextmanager
-def whole_file(path: str | os.PathLike) -> Iterator[str]:
+def _only_writer(path: str, target: str, **kwargs: bool) -> Iterator[None]:
+    """Hold the lock of a temporary path within the block; see `open_locked`.
+
+    Raises:
+        ValueError: another process writes `target`.
+    """
+    if not has_locks(path):
+        yield
+        return
+    try:
+        descriptor = open_locked(path, **kwargs)
+    except BlockingIOError:
+        raise ValueError(
+            f"{target} is being written by another process. Wait for it or end it, or use another path."
+        ) from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike, *, wait: bool = False) -> Iterator[str]:
     """Yield a temporary name for a file, and rename it to `path` if the block succeeds.
 
     That name is `path` + ".tmp" in the same folder, which is made if missing. The target of a symbolic
     link is replaced. A replaced file passes its permissions on. A device or a pipe is written directly,
     so `path` itself is yielded. Remote paths go through `tf.io.gfile`.
+
+    Args:
+        wait: True to wait while another process writes the file.
+
+    Raises:
+        ValueError: another process writes the file.
     """
     path = os.fspath(path)
     if _is_stream(path):
@@ -77,15 +149,16 @@ def whole_file(path: str | os.PathLike) -> Iterator[str]:
     target = os.path.realpath(path) if os.path.islink(path) else path
     temporary = target + TEMPORARY_SUFFIX
     tf.io.gfile.makedirs(os.path.dirname(target) or ".")
-    try:
-        yield temporary
-        if os.path.isfile(target):
-            shutil.copymode(target, temporary)
-        tf.io.gfile.rename(temporary, target, overwrite=True)
-    except BaseException:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.remove(temporary)
-        raise
+    with _only_writer(temporary, target, wait=wait):
+        try:
+            yield temporary
+            if os.path.isfile(target):
+                shutil.copymode(target, temporary)
+            tf.io.gfile.rename(temporary, target, overwrite=True)
+        except BaseException:
+            if tf.io.gfile.exists(temporary):
+                tf.io.gfile.remove(temporary)
+            raise
 
 
 def _is_stream(path: str) -> bool:
@@ -109,9 +182,9 @@ def remove_file(path: str) -> None:
 
 
 @contextmanager
-def open_whole(path: str | os.PathLike) -> Iterator[TextIO]:
+def open_whole(path: str | os.PathLike, *, wait: bool = False) -> Iterator[TextIO]:
     """Open a UTF-8 text file for writing through `whole_file`."""
-    with whole_file(path) as name:
+    with whole_file(path, wait=wait) as name:
         # Appending keeps the contents of a file that is /dev/stdout.
         mode = "a" if name == os.fspath(path) else "w"
         with tf.io.gfile.GFile(name, mode) as file:
@@ -149,23 +222,31 @@ def new_folder(folder: str, name: str) -> Iterator[str]:
         name: of the parameter or flag, for messages.
 
     Raises:
-        ValueError: as in `check_new_folder`.
+        ValueError: as in `check_new_folder`, or another process writes the folder.
     """
     check_new_folder(folder, name)
     target = os.path.realpath(folder) if os.path.islink(folder) else folder.rstrip("/")
     temporary = target + TEMPORARY_SUFFIX
-    if tf.io.gfile.exists(temporary):  # of a run that was killed
-        tf.io.gfile.rmtree(temporary)
-    tf.io.gfile.makedirs(temporary)
-    try:
-        yield temporary
-        if tf.io.gfile.isdir(target):
-            tf.io.gfile.rmtree(target)
-        tf.io.gfile.rename(temporary, target)
-    except BaseException:
-        if tf.io.gfile.exists(temporary):
-            tf.io.gfile.rmtree(temporary)
-        raise
+    with _only_writer(temporary, folder, is_folder=True):
+        try:
+            check_new_folder(folder, name)  # again: another process may just have made it
+            _make_empty(temporary)
+            yield temporary
+            if tf.io.gfile.isdir(target):
+                tf.io.gfile.rmtree(target)
+            tf.io.gfile.rename(temporary, target)
+        except BaseException:
+            if tf.io.gfile.exists(temporary):
+                tf.io.gfile.rmtree(temporary)
+            raise
+
+
+def _make_empty(folder: str) -> None:
+    """Make the folder, or remove what a killed run has left in it."""
+    tf.io.gfile.makedirs(folder)
+    for name in tf.io.gfile.listdir(folder):
+        path = os.path.join(folder, name)
+        (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
 
 
 def check_new_folder(folder: str, name: str) -> None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from bert_tf import __version__
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.files import write_text
+from bert_tf.data.files import open_whole
 from bert_tf.data.parallel import map_in_order
 from bert_tf.data.records import RecordWriter
 from bert_tf.tokenization import FullTokenizer
@@ -77,26 +77,33 @@ def content_key(tokenizer: FullTokenizer, settings: Any, rows: Iterable[Any]) ->
 def make_once(path: str, key: str, write: Callable[[str], int]) -> int:
     """Write a record file unless it exists with the same key. Return the number of records.
 
+    Waits while another process writes the file.
+
     Args:
         key: hash of its content.
         write: path -> number of records written.
     """
     note = f"{path}.json"
-    found = _read_note(path, note)
-    if found is not None and found["key"] == key:
-        logger.info("Using the %d records of %s", found["num_records"], path)
-        return found["num_records"]
-    if tf.io.gfile.exists(note):  # or it could describe another file
-        tf.io.gfile.remove(note)
-    num_records = write(path)
-    logger.info("Wrote %d records to %s", num_records, path)
-    values = {"key": key, "num_records": num_records, "size": tf.io.gfile.stat(path).length}
-    write_text(note, json.dumps(values) + "\n")
-    return num_records
+    found = _read_note(path, note, key)
+    if found is None:
+        with open_whole(note, wait=True) as file:
+            found = _read_note(path, note, key)
+            if found is None:
+                if tf.io.gfile.exists(note):  # or it could describe another file
+                    tf.io.gfile.remove(note)
+                num_records = write(path)
+                logger.info("Wrote %d records to %s", num_records, path)
+                values = {"key": key, "num_records": num_records}
+                values["size"] = tf.io.gfile.stat(path).length
+                file.write(json.dumps(values) + "\n")
+                return num_records
+            file.write(json.dumps(found) + "\n")
+    logger.info("Using the %d records of %s", found["num_records"], path)
+    return found["num_records"]
 
 
-def _read_note(path: str, note: str) -> dict | None:
-    """Return the note; None if it is missing or does not fit the file."""
+def _read_note(path: str, note: str, key: str) -> dict | None:
+    """Return the note; None if it is missing, has another key, or does not fit the file."""
     if not tf.io.gfile.exists(path) or not tf.io.gfile.exists(note):
         return None
     with tf.io.gfile.GFile(note) as file:
@@ -105,4 +112,5 @@ def _read_note(path: str, note: str) -> dict | None:
         except json.JSONDecodeError:
             return None
     fits = isinstance(values, dict) and {"key", "num_records", "size"} <= values.keys()
+    fits = fits and values["key"] == key
     return values if fits and values["size"] == tf.io.gfile.stat(path).length else None

@@ -89,8 +89,7 @@ def train(
         ValueError: there are fewer examples than one batch needs.
     """
     lengths = _possible_lengths("packed" if options.pack_sequences else lengths, trainer)
-    if lengths == "packed":
-        _check_packable(options, trainer)
+    _check_even(options, trainer, lengths)
     folder = folder or options.output_dir
     num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
     batches = files if isinstance(files, tf.data.Dataset) else None
@@ -296,13 +295,21 @@ def _check_set_size(files: Sequence[str], options: TrainingOptions) -> None:
         )
 
 
-def _check_packable(options: TrainingOptions, trainer: BatchTrainer) -> None:
-    replicas = trainer.strategy.num_replicas_in_sync
-    if options.train_batch_size % replicas:
+def _check_even(options: TrainingOptions, trainer: BatchTrainer, lengths: str) -> None:
+    """Raise if the parts of a batch would differ in size where they must not."""
+    num_parts, reason = trainer.strategy.num_replicas_in_sync, ""
+    of = f"{num_parts} devices"
+    if strategy.needs_static_shapes(trainer.strategy):
+        reason = "a TPU needs parts of one size"
+        num_parts *= options.gradient_accumulation_steps
+        of += f" x gradient_accumulation_steps={options.gradient_accumulation_steps}"
+    elif lengths == "packed":
+        reason = "pack_sequences needs parts of one size"
+    if reason and options.train_batch_size % num_parts:
+        more = -(-options.train_batch_size // num_parts) * num_parts
         raise ValueError(
-            f"train_batch_size is {options.train_batch_size}, but pack_sequences needs a multiple of "
-            f"the {replicas} devices. Use "
-            f"train_batch_size={-(-options.train_batch_size // replicas) * replicas}."
+            f"train_batch_size is {options.train_batch_size}, but {reason}: a multiple of {of}. Use "
+            f"train_batch_size={more}."
         )
 
 

@@ -24,18 +24,19 @@ _SCOPE = threading.local()  # the replicas of a step run in separate threads
 
 
 @contextlib.contextmanager
-def dropout_seed(seed) -> Iterator[None]:
+def dropout_seed(seed, compiled: bool = True) -> Iterator[None]:
     """Make dropout layers that are called inside draw their masks from `seed`.
 
     Args:
         seed: uint32 scalar tensor (or int), different for each step and replica.
+        compiled: False to compute the masks without XLA, with the same bits but more slowly.
     """
-    previous = getattr(_SCOPE, "seed", None)
-    _SCOPE.seed = seed
+    previous = getattr(_SCOPE, "seed", None), getattr(_SCOPE, "compiled", True)
+    _SCOPE.seed, _SCOPE.compiled = seed, compiled
     try:
         yield
     finally:
-        _SCOPE.seed = previous
+        _SCOPE.seed, _SCOPE.compiled = previous
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -102,12 +103,12 @@ if keras.config.backend() == "tensorflow":
     _compiled_drop = tf.function(_plain_drop, jit_compile=True, autograph=False)
 
     def _drop(x, key, rate: float):
+        function = _compiled_drop if _SCOPE.compiled else _plain_drop
+
         @tf.custom_gradient
         def drop(x):
             # Dropout is linear in x. The key gives the gradient's mask, so no mask is kept.
-            return _compiled_drop(x, key, rate), lambda upstream: _compiled_drop(
-                upstream, key, rate
-            )
+            return function(x, key, rate), lambda upstream: function(upstream, key, rate)
 
         return drop(x)
 

@@ -23,7 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling.inference_layout import check_no_kept_kernels
-from bert_tf.training import checkpoints
+from bert_tf.training import checkpoints, failures
 from bert_tf.training.batch_runner import BatchRunner
 from bert_tf.training.checkpoints import folder_lock
 from bert_tf.training.losses import Loss
@@ -69,7 +69,8 @@ class BatchTrainer:
             The step is the same as that of the whole batch.
         seed: of dropout.
         jit_compile: "auto" compiles the element-wise parts on CPUs, and forward and backward as a
-            whole on GPUs; "true": as a whole everywhere; "false": nothing.
+            whole on GPUs, or nothing if XLA cannot compile the first step; "true": as a whole
+            everywhere; "false": nothing.
 
     Raises:
         ValueError: environment variables make TensorFlow treat weights as constants.
@@ -196,6 +197,7 @@ class BatchTrainer:
 
         Raises:
             FloatingPointError: the loss is not finite; the message names step and files.
+            ResourceExhaustedError: a step needs more memory; the message has values that need less.
             SystemExit: this process or another worker received SIGTERM. The current step is saved.
             ValueError: another process trains in `output_dir`.
         """
@@ -204,7 +206,8 @@ class BatchTrainer:
             return
         if self.step == 0 and self.optimizer is not None:
             self.optimizer.start_averages(self.model.trainable_variables)
-        iterator = iter(self.strategy.experimental_distribute_dataset(dataset_from(self.step)))
+        iterator = self._iterator(dataset_from)
+        counters = self._step.counters()
         progress = Progress("train", num_train_steps)
         pauses = [period for period in (save_checkpoints_steps, evaluate_steps) if period]
         together = is_multi_worker(self.strategy)
@@ -217,7 +220,13 @@ class BatchTrainer:
                 until_pause = min(period - self.step % period for period in pauses)
                 steps = min(loop_size, until_pause, num_train_steps - self.step)
                 start, first = time.monotonic(), self.step + 1
-                values, lost_at, is_told = self.take_steps(iterator, steps, is_terminated())
+                try:
+                    values, lost_at, is_told = self.take_steps(iterator, steps, is_terminated())
+                except tf.errors.OpError as error:
+                    self._step.recover(error, first, counters, speed and speed.batch_size)
+                    self._train_steps = tf.function(self._loop)
+                    iterator = self._iterator(dataset_from)  # the failed step has read a batch
+                    continue
                 seconds_per_step = (time.monotonic() - start) / steps
                 loop_size = max(
                     1, int(min(max_steps_per_loop, _SECONDS_PER_CALL / seconds_per_step))
@@ -225,7 +234,7 @@ class BatchTrainer:
                 if together:  # all workers need the same calls, but their clocks differ
                     loop_size = min(max_steps_per_loop, _STEPS_OF_WORKERS)
                 if lost_at is not None:
-                    self._raise_lost_weights(values, lost_at, saver, files_of_step)
+                    failures.raise_lost_weights(values, lost_at, saver, files_of_step)
                 if log is not None:
                     if speed is not None:
                         values |= speed.values(seconds_per_step, values["tokens"])
@@ -260,6 +269,9 @@ class BatchTrainer:
         if together:
             self._wait_for_workers()
 
+    def _iterator(self, dataset_from: Callable[[int], tf.data.Dataset]) -> Iterator:
+        return iter(self.strategy.experimental_distribute_dataset(dataset_from(self.step)))
+
     @contextmanager
     def _output(self, output_dir: str, tensorboard: bool, keep_checkpoint_max: int):
         """Yield the log and the checkpoint writer, or None and None if not chief."""
@@ -292,26 +304,6 @@ class BatchTrainer:
         )
         values = {name: float(value) for name, value in values.items()}
         return values, int(lost_at) if lost_at >= 0 else None, bool(told > 0)
-
-    def _raise_lost_weights(
-        self,
-        values: Mapping[str, float],
-        step: int,
-        saver: checkpoints.BackgroundSaver | None,
-        files_of_step: Callable[[int], Sequence[str]] | None,
-    ) -> None:
-        """Raise because the new weights are lost; the loss may be finite and its gradient not."""
-        saved = None
-        if saver is not None:
-            saver.wait()
-            saved = checkpoints.latest_checkpoint(saver.directory)
-        before = f"{saved} is from before." if saved else "No earlier checkpoint exists."
-        files = f" Its batch came from {', '.join(files_of_step(step))}." if files_of_step else ""
-        raise FloatingPointError(
-            f"The loss is {values['loss']} and the norm of its gradient {values['gradient_norm']} at "
-            f"step {step}.{files} Lower learning_rate, or raise the number of warm-up steps. "
-            f"{before}"
-        )
 
     @contextmanager
     def _averaged_weights(self) -> Iterator[None]:

@@ -17,12 +17,12 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.files import write_text
+from bert_tf.data.files import has_locks, open_locked, write_text
 from bert_tf.training.optimization import AVERAGE_SLOT
 
 logger = logging.getLogger(__name__)
@@ -151,6 +151,8 @@ def latest_checkpoint(directory: str) -> str | None:
     for name in dict.fromkeys(PurePath(prefix).name for prefix in named):
         if name in complete:
             return complete[name]
+        if tf.train.get_checkpoint_state(directory) != state:  # a training has saved meanwhile
+            return latest_checkpoint(directory)
         logger.warning("%s: the `checkpoint` file names %s, which is missing", directory, name)
     return None
 
@@ -248,11 +250,6 @@ def _write_state(directory: str, prefixes: list[str]) -> None:
     write_text(tf.io.gfile.join(directory, "checkpoint"), "\n".join(lines) + "\n")
 
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
-
 NAME = ".training.lock"
 
 
@@ -266,11 +263,20 @@ def folder_lock(folder: str) -> Iterator[None]:
     Raises:
         ValueError: another process trains in this folder.
     """
-    if fcntl is None or "://" in folder:
+    if not has_locks(folder):
         yield
         return
     path = os.path.join(folder, NAME)
-    with _locked(path, folder) as file:
+    try:
+        descriptor = open_locked(path)
+    except BlockingIOError:
+        with open(path, encoding="ascii") as file:
+            holder = file.read().strip() or "?"
+        raise ValueError(
+            f"{folder} is in use: process {holder} is training in it, and two runs would overwrite "
+            "each other's checkpoints. Wait for it or end it, or use another output_dir."
+        ) from None
+    with open(descriptor, "w", encoding="ascii") as file:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -279,26 +285,3 @@ def folder_lock(folder: str) -> Iterator[None]:
         finally:
             with contextlib.suppress(OSError):
                 os.remove(path)
-
-
-def _locked(path: str, folder: str) -> IO[str]:
-    """Open and lock the file at `path`."""
-    while True:
-        file = open(path, "a+", encoding="ascii")  # noqa: SIM115, the caller closes it
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "?"
-            file.close()
-            raise ValueError(
-                f"{folder} is in use: process {holder} is training in it, and two runs would overwrite "
-                "each other's checkpoints. Wait for it or end it, or use another output_dir."
-            ) from None
-        except OSError:  # a file system without locks
-            return file
-        # The previous holder may have removed the file between our opening and our locking it.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                return file
-        file.close()

@@ -57,8 +57,14 @@ def _gathered(replica: tf.distribute.ReplicaContext, value: tf.Tensor) -> tf.Ten
     return tf.ensure_shape(rows, [None, *value.shape[1:]])
 
 
-def outputs_in_parts(part: Callable[[tf.Tensor], Tensors], num_parts: int) -> dict[str, tf.Tensor]:
-    """Return the outputs of all parts, one after the other: `part(index)` -> name -> [b, ...]."""
+def outputs_in_parts(
+    part: Callable[[tf.Tensor], Tensors], num_parts: int, is_even: bool
+) -> dict[str, tf.Tensor]:
+    """Return the outputs of all parts, one after the other: `part(index)` -> name -> [b, ...].
+
+    Args:
+        is_even: True if all parts have one size; the results then have static shapes, as for a TPU.
+    """
     first = part(tf.constant(0))
     names = list(first)
     arrays = [
@@ -66,7 +72,7 @@ def outputs_in_parts(part: Callable[[tf.Tensor], Tensors], num_parts: int) -> di
             value.dtype,
             size=num_parts,
             infer_shape=False,
-            element_shape=[None, *value.shape[1:]],
+            element_shape=[value.shape[0] if is_even else None, *value.shape[1:]],
         ).write(0, value)
         for value in first.values()
     ]
@@ -78,4 +84,9 @@ def outputs_in_parts(part: Callable[[tf.Tensor], Tensors], num_parts: int) -> di
     _, *arrays = tf.while_loop(
         lambda index, *_: index < num_parts, add, (tf.constant(1), *arrays), parallel_iterations=1
     )
-    return {name: array.concat() for name, array in zip(names, arrays, strict=True)}
+    if not is_even:
+        return {name: array.concat() for name, array in zip(names, arrays, strict=True)}
+    return {
+        name: tf.reshape(array.stack(), [num_parts * value.shape[0], *value.shape[1:]])
+        for (name, value), array in zip(first.items(), arrays, strict=True)
+    }

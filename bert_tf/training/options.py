@@ -39,7 +39,8 @@ class DeviceOptions(Options):
     )
     jit_compile: str = option(
         "Parts of a training step that XLA compiles. auto: element-wise parts on CPUs, the whole "
-        "forward and backward pass on GPUs. true: the whole pass. false: nothing.",
+        "forward and backward pass on GPUs, nothing if XLA cannot compile the first step. true: the "
+        "whole pass. false: nothing.",
         default="auto",
         choices=COMPILATIONS,
     )

@@ -12,21 +12,33 @@ the rule is that of `keras.optimizers.LossScaleOptimizer`.
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.modeling.dropout import dropout_seed, fold_in
 from bert_tf.modeling.fused import fused_parts
+from bert_tf.training.failures import (
+    is_compile_error,
+    is_out_of_memory,
+    out_of_memory,
+    summary,
+)
 from bert_tf.training.gradient_cache import gradients_of_outputs, outputs_in_parts
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AdamByPath
 from bert_tf.training.schedules import WarmupDecay
+from bert_tf.training.strategy import gpu_compiler_problem
+
+logger = logging.getLogger(__name__)
 
 # auto: compile the element-wise parts on CPUs (modeling/fused.py), forward and backward on other
-# devices, and the optimizer's update everywhere. false: compile nothing.
+# devices, and the optimizer's update everywhere; nothing if XLA cannot compile the first step.
+# false: compile nothing.
 COMPILATIONS = ("auto", "true", "false")
 MASKED_LM = "masked_lm_loss"  # name of the loss whose number of words is reported
 
@@ -81,14 +93,59 @@ class TrainingStep:
         self._max_norm = max_gradient_norm
         self._parts = gradient_accumulation_steps
         self._seed = seed % 2**32
-        kinds = {tf.DeviceSpec.from_string(d).device_type for d in strategy.extended.worker_devices}
-        self._fused = jit_compile == "auto" and kinds == {"CPU"}
-        # TPUs compile everything they run.
-        self._whole = jit_compile == "true" or (jit_compile == "auto" and kinds == {"GPU"})
-        self._updates_at_once = jit_compile != "false" and isinstance(
-            strategy, tf.distribute.OneDeviceStrategy
-        )
+        self._compile(jit_compile)
         self.loss_scale = LossScale() if _computes_in_float16(model) else None
+
+    def counters(self) -> list[tuple[keras.Variable, np.ndarray]]:
+        """Return the variables besides weights and moments that a step changes, with their values."""
+        scale = self.loss_scale.variables.values() if self.loss_scale else ()
+        return [(each, each.numpy()) for each in (self._optimizer.iterations, *scale)]
+
+    def recover(
+        self,
+        error: tf.errors.OpError,
+        step: int,
+        counters: Sequence[tuple[keras.Variable, np.ndarray]],
+        batch_size: int | None,
+    ) -> None:
+        """Compile nothing from now on if XLA could not compile the first step; else raise.
+
+        Such a step has changed no weight, because all updates need its gradients.
+
+        Args:
+            step: in whose call the error was raised, from 1.
+            counters: from before the first step.
+            batch_size: over all replicas, for messages.
+        """
+        if is_out_of_memory(error):
+            replicas, precision = self._strategy.num_replicas_in_sync, self._model.dtype_policy.name
+            raise out_of_memory(
+                error, step, batch_size, replicas, self._parts, precision
+            ) from error
+        if not self._compiled or not is_compile_error(error):
+            raise error
+        words = f"XLA cannot compile the training step ({summary(error)})."
+        if not self._is_automatic or step != counters[0][1] + 1:
+            raise ValueError(f"{words} Use jit_compile=false.") from error
+        logger.warning("%s It runs without XLA, as with --jit_compile=false.", words)
+        self._compile("false")
+        for variable, value in counters:
+            variable.assign(value)
+
+    def _compile(self, jit_compile: str) -> None:
+        """Set which parts are compiled when a step is traced."""
+        devices = self._strategy.extended.worker_devices
+        kinds = {tf.DeviceSpec.from_string(device).device_type for device in devices}
+        if jit_compile == "auto" and kinds == {"GPU"} and (problem := gpu_compiler_problem()):
+            logger.warning("%s. The training runs without XLA.", problem)
+            jit_compile = "false"
+        if kinds == {"TPU"}:
+            jit_compile = "false"  # TPUs compile everything they run
+        self._is_automatic, self._compiled = jit_compile == "auto", jit_compile != "false"
+        self._fused = jit_compile == "auto" and kinds == {"CPU"}
+        self._whole = jit_compile == "true" or (jit_compile == "auto" and kinds == {"GPU"})
+        is_single = isinstance(self._strategy, tf.distribute.OneDeviceStrategy)
+        self._updates_at_once = self._compiled and is_single
 
     @property
     def reported(self) -> tuple[str, ...]:
@@ -181,7 +238,7 @@ class TrainingStep:
         """Do `_accumulate` for a loss that compares examples with each other; see gradient_cache.py."""
 
         def forward(inputs, seed):
-            with dropout_seed(seed), fused_parts(self._fused):
+            with dropout_seed(seed, self._compiled), fused_parts(self._fused):
                 outputs = self._forward(inputs)
             return {name: outputs[name] for name in loss.whole_batch}
 
@@ -199,7 +256,9 @@ class TrainingStep:
         def forward_part(index):
             return forward(piece_of(inputs, index), fold_in(seed, index))
 
-        outputs = outputs_in_parts(forward_part, self._parts)
+        size = next(iter(inputs.values())).shape[0]
+        is_even = size is not None and size % self._parts == 0
+        outputs = outputs_in_parts(forward_part, self._parts, is_even)
         upstream, term = gradients_of_outputs(outputs, others, loss, weight)
 
         def part(index):
@@ -244,7 +303,11 @@ class TrainingStep:
 
     def _differentiate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
         inputs = {name: features[name] for name in self._input_names if name in features}
-        with tf.GradientTape() as tape, dropout_seed(seed), fused_parts(self._fused):
+        with (
+            tf.GradientTape() as tape,
+            dropout_seed(seed, self._compiled),
+            fused_parts(self._fused),
+        ):
             outputs = self._forward(inputs)
             terms = self._terms(outputs, features, weights)
             objective = tf.add_n([terms[loss.name] for loss in self._losses])

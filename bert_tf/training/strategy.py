@@ -85,9 +85,11 @@ def mirrored_strategy(devices: tuple[str, ...]) -> tf.distribute.MirroredStrateg
     """Return the strategy with a copy of the model on each device, one object per process.
 
     Every `MirroredStrategy` numbers its reductions from the same start, and TensorFlow remembers the
-    numbers' shapes until the process ends. A second run on a new strategy would raise "Shape mismatch
-    in the collective instance".
+    devices and shapes of the numbers until the process ends. A second run on a new strategy would raise
+    "Shape mismatch in the collective instance", and one on other devices "joining a group with size 2".
+    Therefore strategies of other devices begin with other numbers, as in TensorFlow's own tests.
     """
+    tf.distribute.MirroredStrategy._collective_key_base += 100_000
     return tf.distribute.MirroredStrategy(devices)
 
 
@@ -149,6 +151,8 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "auto")
 CPU_INFO = Path("/proc/cpuinfo")
 _BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")  # the faster first
 _GPU_CAPABILITY = (8, 0)  # NVIDIA's Ampere, the first with bfloat16
+# Compute capability -> first CUDA version with its PTX, the newest first. Older GPUs: any version.
+_OLDEST_CUDA = {(12, 1): (12, 9), (12, 0): (12, 8), (10, 3): (12, 9), (10, 0): (12, 8)}
 
 
 class Choice(NamedTuple):
@@ -163,14 +167,36 @@ def choose_precision() -> Choice:
     """Return the precision that `auto` selects on this machine."""
     if tf.config.list_logical_devices("TPU"):
         return Choice("mixed_bfloat16", "TPUs multiply bfloat16")
-    gpus = tf.config.list_physical_devices("GPU")
-    if not gpus:
-        return precision_for_cpu()
-    found = [
+    found = _gpu_capabilities()
+    return precision_for_gpu(min(found)) if found else precision_for_cpu()
+
+
+def _gpu_capabilities() -> list[tuple[int, int]]:
+    """Return the compute capability of each visible GPU, (0, 0) if unknown."""
+    return [
         tf.config.experimental.get_device_details(gpu).get("compute_capability", (0, 0))
-        for gpu in gpus
+        for gpu in tf.config.list_physical_devices("GPU")
     ]
-    return precision_for_gpu(min(found))
+
+
+def gpu_compiler_problem() -> str | None:
+    """Return why XLA would end the process on a visible GPU; None if it supports all of them.
+
+    XLA writes PTX of the CUDA version that TensorFlow was built for. If that is older than the GPU, LLVM
+    ends the process, so that no error can be caught. Source: tensorflow/tensorflow issue 111958.
+    """
+    built = tf.sysconfig.get_build_info().get("cuda_version")
+    if built is None:
+        return None
+    version = tuple(int(part) for part in built.split(".")[:2])
+    for capability in _gpu_capabilities():
+        needed = next((cuda for first, cuda in _OLDEST_CUDA.items() if capability >= first), (0, 0))
+        if version < needed:
+            return (
+                f"XLA of TensorFlow {tf.__version__}, which was built for CUDA {built}, does not "
+                f"support GPUs of compute capability {capability[0]}.{capability[1]}"
+            )
+    return None
 
 
 def precision_for_gpu(capability: tuple[int, int]) -> Choice:

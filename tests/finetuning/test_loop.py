@@ -270,3 +270,16 @@ def test_batches_for_a_tpu_have_one_shape(task_and_trainer, tmp_path, monkeypatc
     )
     with pytest.raises(ValueError, match=r"pack_sequences .* TPU needs static shapes\. Omit it\."):
         loop.train(trainer, task, [file], options, 3)
+    options = classifier_options(
+        tmp_path,
+        train_file="unused.tsv",
+        do_train=True,
+        train_batch_size=7,
+        gradient_accumulation_steps=2,
+    )
+    message = (
+        "train_batch_size is 7, but a TPU needs parts of one size: a multiple of 1 devices x "
+        "gradient_accumulation_steps=2. Use train_batch_size=8"
+    )
+    with pytest.raises(ValueError, match=message):
+        loop.train(trainer, task, [file], options, 3)

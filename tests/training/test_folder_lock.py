@@ -1,6 +1,7 @@
 """Two processes cannot train in one folder, and a killed one leaves it free."""
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -8,7 +9,6 @@ import sys
 
 import pytest
 
-from bert_tf.training import checkpoints as folder_lock_module
 from bert_tf.training.checkpoints import NAME, folder_lock
 
 HOLDER = """\
@@ -62,19 +62,19 @@ def test_a_file_system_without_locks_is_not_locked(tmp_path, monkeypatch):
     def flock(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(folder_lock_module.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     with folder_lock(str(tmp_path)), folder_lock(str(tmp_path)):
         pass
 
 
 def test_a_file_that_its_holder_removed_meanwhile_is_made_anew(tmp_path, monkeypatch):
-    flock, removed = folder_lock_module.fcntl.flock, []
+    flock, removed = fcntl.flock, []
 
     def remove_first(file, how):
         if not removed:
             removed.append((tmp_path / NAME).unlink())
         flock(file, how)
 
-    monkeypatch.setattr(folder_lock_module.fcntl, "flock", remove_first)
+    monkeypatch.setattr(fcntl, "flock", remove_first)
     with folder_lock(str(tmp_path)):
         assert removed and (tmp_path / NAME).read_text() == str(os.getpid())

@@ -2,7 +2,6 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,6 +9,7 @@ from tiny_training import (
     ONE,
     TWO,
     endless,
+    float16_pretrainer,
     linear_batches,
     linear_trainer,
     pretrainer,
@@ -101,17 +101,6 @@ def test_in_float16_a_step_is_about_that_of_float32(tmp_path, devices):
     assert found["gradient_norm"] == pytest.approx(expected["gradient_norm"], rel=2e-2)
     assert found["loss_scale"] == 2.0**15
     assert "loss_scale" not in expected
-
-
-def float16_pretrainer(devices=ONE, **kwargs):
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
-        trainer = pretrainer(devices, **kwargs)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    assert trainer.model.dtype_policy.name == "mixed_float16"
-    trainer.optimizer.skip_nonfinite = True
-    return trainer
 
 
 def test_a_step_whose_gradients_overflow_changes_no_weight_but_counts(tmp_path):

@@ -83,6 +83,17 @@ def pretrainer(devices=ONE, dropout=0.0, init_seed=1, rate=None, **kwargs) -> Ba
     )
 
 
+def float16_pretrainer(devices=ONE, **kwargs):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        trainer = pretrainer(devices, **kwargs)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert trainer.model.dtype_policy.name == "mixed_float16"
+    trainer.optimizer.skip_nonfinite = True
+    return trainer
+
+
 class Linear(keras.Model):
     """y = w . x"""
 

@@ -1,0 +1,230 @@
+"""Processes and threads on the same files and the same model: right answers, or one clear error."""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_runs import script_command
+
+import bert_tf
+from bert_tf.data.files import new_folder, open_whole, whole_file
+from bert_tf.data.record_cache import make_once
+from bert_tf.model_folder import load_model_folder
+from bert_tf.training.checkpoints import save_checkpoint, training_variables
+
+IN_USE = "is being written by another process. Wait for it or end it, or use another path"
+
+
+def at_once(count, function):
+    """The results of `function(number)` in so many threads that begin together."""
+    barrier = threading.Barrier(count)
+
+    def call(number):
+        barrier.wait(timeout=60)
+        return function(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(call, range(count)))
+
+
+# ---- Files ----------------------------------------------------------------------------------------
+# A lock is of an open file, so that two threads exclude each other as two processes do.
+
+
+def test_of_two_that_make_the_same_records_one_writes_and_the_other_waits(tmp_path):
+    path, written = tmp_path / "cache" / "train.tf_record", []
+
+    def write(name):
+        written.append(name)
+        with whole_file(name) as temporary, open(temporary, "wb") as file:
+            for number in range(7):
+                file.write(bytes([number]))
+                time.sleep(0.01)
+        return 7
+
+    assert at_once(4, lambda _: make_once(str(path), "key", write)) == [7] * 4
+    assert written == [str(path)]
+    assert path.read_bytes() == bytes(range(7))
+    assert sorted(file.name for file in path.parent.iterdir()) == [path.name, f"{path.name}.json"]
+
+
+def test_of_two_that_write_the_same_file_the_second_is_refused(tmp_path):
+    path = tmp_path / "vectors.jsonl"
+    with open_whole(path) as file:
+        file.write("first ")
+        with pytest.raises(ValueError, match=f"{path} {IN_USE}"), open_whole(path) as second:
+            second.write("never")
+        file.write("alone")
+    assert path.read_text() == "first alone"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_of_two_that_make_the_same_folder_the_second_is_refused(tmp_path):
+    path = tmp_path / "exported"
+    with new_folder(str(path), "export_dir") as folder:
+        Path(folder, "one").write_text("first")
+        with (
+            pytest.raises(ValueError, match=f"{path} {IN_USE}"),
+            new_folder(str(path), "export_dir"),
+        ):
+            raise AssertionError("both write")
+        assert Path(folder, "one").read_text() == "first"
+    assert [file.name for file in path.iterdir()] == ["one"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_who_comes_when_the_folder_was_just_made_overwrites_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "exported"
+    check, called = bert_tf.data.files.check_new_folder, []
+
+    def check_and_make(folder, name):
+        check(folder, name)
+        if not called:  # another process ends now
+            called.append(path.mkdir())
+            (path / "file").write_text("its")
+
+    monkeypatch.setattr("bert_tf.data.files.check_new_folder", check_and_make)
+    with pytest.raises(ValueError, match="is not empty"), new_folder(str(path), "export_dir"):
+        raise AssertionError("it overwrites")
+    assert (path / "file").read_text() == "its"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+HOLDER = """
+import sys, time
+from bert_tf.data.files import new_folder, whole_file
+with whole_file(sys.argv[1]), new_folder(sys.argv[2], "export_dir"):
+    print("begun", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_another_process_is_refused_until_the_first_is_killed(tmp_path):
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, file, folder], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout.readline() == "begun\n"
+        with pytest.raises(ValueError, match=f"{file} {IN_USE}"), whole_file(file):
+            raise AssertionError("both write")
+        with pytest.raises(ValueError, match=f"{folder} {IN_USE}"), new_folder(str(folder), "x"):
+            raise AssertionError("both write")
+    finally:
+        process.kill()
+        process.wait()
+    with open_whole(file) as opened:
+        opened.write("whole")
+    with new_folder(str(folder), "export_dir") as temporary:
+        Path(temporary, "one").touch()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+# ---- Programs -------------------------------------------------------------------------------------
+
+
+def run_both(*commands):
+    """Return code and words of each, begun together."""
+    processes = [subprocess.Popen(**each, stderr=subprocess.PIPE, text=True) for each in commands]
+    try:
+        words = [process.communicate(timeout=240)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, text) for process, text in zip(processes, words, strict=True)]
+
+
+@pytest.mark.slow
+def test_of_two_same_exports_one_is_made_and_the_other_says_why_not(sentence_model, tmp_path):
+    folder = tmp_path / "served"
+    command = script_command("export_saved_model", model_dir=sentence_model, export_dir=folder)
+    ended = sorted(run_both(command, command))
+    assert [code for code, _ in ended] == [0, 1], ended
+    assert f"error: --export_dir={folder} is not empty" in ended[1][1] or IN_USE in ended[1][1]
+    assert "Traceback" not in ended[1][1]
+    (answer,) = bert_tf.load(folder).predict(["the happy cat in the barn"])
+    (expected,) = bert_tf.load(sentence_model).predict(["the happy cat in the barn"])
+    assert answer["label"] == expected["label"]
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_two_runs_share_a_folder_of_records(pretrained, mood_tables, tmp_path):
+    flags = {
+        "train_file": mood_tables.train,
+        "text_a_column": "sentence",
+        "label_column": "mood",
+        "init_checkpoint": pretrained,
+        "do_train": True,
+        "num_train_epochs": 1,
+        "max_seq_length": 19,
+        "jit_compile": "false",
+        "feature_cache_dir": tmp_path / "cache",
+    }
+    ended = run_both(
+        *(script_command("run_classifier", **flags, output_dir=tmp_path / name) for name in "ab")
+    )
+    assert [code for code, _ in ended] == [0, 0], ended
+    assert sum("Wrote 90 records" in text for _, text in ended) == 1
+    assert sum("Using the 90 records" in text for _, text in ended) == 1
+    assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+# ---- Predicting -----------------------------------------------------------------------------------
+
+TEXTS = [f"the {mood} {animal}" for mood in ("happy", "angry") for animal in ("cat", "dog", "owl")]
+
+
+@pytest.mark.parametrize("kind", ["run", "export"])
+def test_a_predictor_answers_eight_threads_as_it_answers_one(sentence_model, exported, kind):
+    folder = sentence_model if kind == "run" else exported.single
+    batches = [[text + " in the barn" * (number % 3) for text in TEXTS] for number in range(8)]
+    alone = bert_tf.load(folder)
+    expected = [alone.predict(batch) for batch in batches]
+    shared = bert_tf.load(folder)  # nothing of it is traced yet
+    found = at_once(8, lambda number: [shared.predict(batches[number]) for _ in range(3)])
+    for answers, wanted in zip(found, expected, strict=True):
+        assert answers == [wanted] * 3
+
+
+def test_a_folder_is_read_while_a_training_replaces_its_checkpoint(sentence_model, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(sentence_model, folder, ignore=shutil.ignore_patterns("model.ckpt-*"))
+    model = bert_tf.model_folder.load_model_folder(str(sentence_model)).model
+    variables = training_variables(model)
+    is_over = threading.Event()
+    step = 0
+
+    def save():
+        nonlocal step
+        while not is_over.is_set():
+            step += 1
+            arrays = {n: np.full(v.shape, step, "float32") for n, v in variables.items()}
+            save_checkpoint(str(folder), arrays, step, keep_max=1)
+            time.sleep(0.2)
+
+    trainer = threading.Thread(target=save)
+    trainer.start()
+    try:
+        while not step > 1:
+            time.sleep(0.01)
+        for _ in range(8):
+            found = {
+                float(v)
+                for w in load_model_folder(str(folder)).model.weights
+                for v in np.unique(w.numpy())
+            }
+            assert len(found) == 1 and found.pop() >= 1  # one checkpoint, whole
+    finally:
+        is_over.set()
+        trainer.join()
+    assert os.listdir(folder).count("checkpoint") == 1

@@ -1,0 +1,139 @@
+"""The step of a TPU: one XLA function of static shapes, without anything dynamic or on the host."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tiny_training import ONE, bert_config, strategy_on
+
+from bert_tf.data.records import RecordWriter
+from bert_tf.finetuning import loop
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.embeddings import EmbeddingTask
+from bert_tf.tasks.multiple_choice import MultipleChoiceTask
+from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.reranking import RerankingTask
+from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
+from bert_tf.training.options import TrainingOptions
+
+B, S = 4, 9
+LABELS = ("O", "B-X", "I-X")
+TASKS = {
+    "pretraining": lambda: PretrainingTask(S, 3),
+    "mlm_sop": lambda: PretrainingTask(S, 3, "mlm_sop"),
+    "classification": lambda: ClassificationTask(LABELS, S),
+    "multi_label": lambda: ClassificationTask(LABELS, S, problem_type="multi_label"),
+    "token_classification": lambda: TokenClassificationTask(LABELS, S),
+    "crf": lambda: TokenClassificationTask(LABELS, S, crf="iob2"),
+    "multiple_choice": lambda: MultipleChoiceTask(3, S),
+    "question_answering": lambda: QuestionAnsweringTask(S, 2, 3),
+    "embeddings": lambda: EmbeddingTask(S, 3),
+    "reranking": lambda: RerankingTask(S, 3, "listwise"),
+}
+# Operations whose results have as many rows as the values say, and those that run on the host.
+DYNAMIC = re.compile(
+    r"^(Where|Unique|DynamicPartition|Ragged|SparseTo|NonMaxSuppression|ListDiff|.*PyFunc|Print"
+    r"|String|Parse|Decode|Lookup|TensorArrayV3$)"
+)
+
+
+def trainer_of(task, parts=2, **kwargs):
+    keras.utils.set_random_seed(1)
+    strategy = strategy_on(ONE)
+    with strategy.scope():
+        model = task.build_model(bert_config(dropout=0.1), dtype="mixed_bfloat16")
+        optimizer = AdamWeightDecay(WarmupLinearDecay(0.01, 25, 3))
+    return BatchTrainer(
+        model,
+        task.losses,
+        strategy=strategy,
+        input_names=task.input_names,
+        forward=lambda inputs: task.training_outputs(model, inputs),
+        optimizer=optimizer,
+        gradient_accumulation_steps=parts,
+        jit_compile="false",  # on a TPU nothing within the step is compiled by itself
+        **kwargs,
+    )
+
+
+def batches_of(task, folder, batch_size=B):
+    """As on a TPU, from records of ones."""
+    path = str(folder / "train.tf_record")
+    with RecordWriter(path, task.record_features) as writer:
+        for _ in range(2 * batch_size):
+            writer.write({s.name: np.ones(s.shape, s.dtype) for s in task.record_features})
+    options = TrainingOptions(output_dir=str(folder), train_batch_size=batch_size)
+    return loop.training_batches(task, [path], options, "full")
+
+
+def all_operations(graph):
+    definition = graph.as_graph_def()
+    functions = definition.library.function
+    return {n.op for nodes in (definition.node, *(f.node_def for f in functions)) for n in nodes}
+
+
+def cases():
+    """Two parts of a batch and the tasks that need most; the others are long."""
+    for name in TASKS:
+        for parts in (1, 2):
+            is_main = parts == 2 and name in ("pretraining", "crf", "embeddings")
+            marks = [pytest.mark.slow] if is_main else [pytest.mark.slow, pytest.mark.long]
+            yield pytest.param(name, parts, marks=marks)
+
+
+@pytest.mark.parametrize("name, parts", cases())
+def test_a_step_of_a_task_is_one_function_without_anything_dynamic(tmp_path, name, parts):
+    task = TASKS[name]()
+    trainer, batches = trainer_of(task, parts), batches_of(task, tmp_path)
+    assert all(spec.shape.is_fully_defined() for spec in batches.element_spec.values())
+    step = tf.function(
+        lambda features: trainer.strategy.run(trainer._step.take, args=(features,)),
+        jit_compile=True,
+    )
+    features = next(iter(batches))
+    graph = step.get_concrete_function(features).graph
+    assert [op for op in all_operations(graph) if DYNAMIC.match(op)] == []
+    hlo = step.experimental_get_compiler_ir(features)(stage="hlo")  # raises if XLA cannot
+    assert "bf16" in hlo and "dot(" in hlo
+    assert re.findall(r"\[[^\]]*<=[^\]]*\]", hlo) == []  # sizes that only the values give
+    assert re.findall(r"custom-call|infeed|outfeed|send\(|recv\(", hlo) == []
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_such_a_step_is_that_of_single_operations(tmp_path):
+    task = TASKS["pretraining"]()
+    results = []
+    for jit_compile in (True, False):
+        trainer, batches = trainer_of(task), batches_of(task, tmp_path)
+        step = tf.function(
+            lambda features, trainer=trainer: trainer.strategy.run(
+                trainer._step.take, args=(features,)
+            ),
+            jit_compile=jit_compile,
+        )
+        losses = [float(step(features)["loss"]) for features in batches.take(4)]
+        results.append(losses)
+    assert results[0] == pytest.approx(results[1], rel=2e-2)
+    assert results[0][-1] < results[0][0]
+
+
+def test_an_evaluation_has_one_shape_whatever_remains(tmp_path):
+    task = TASKS["classification"]()
+    trainer = trainer_of(task)
+    data = batches_of(task, tmp_path).unbatch().take(7).batch(3)
+    traced = []
+
+    def outputs_of(outputs, features):
+        traced.append({name: value.shape for name, value in features.items()})
+        return task.eval_outputs(outputs, features)
+
+    data = data.apply(tf.data.experimental.assert_cardinality(3))
+    kept = trainer.predict(data, outputs_of, 3)
+    assert all(len(value) == 7 for value in kept.values())
+    assert len(traced) == 1 and all(shape.is_fully_defined() for shape in traced[0].values())
