@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from bert_tf.config import parse_json
-from bert_tf.data.readers import open_binary
+from bert_tf.data.streams import open_binary
 
 # Fewer characters separate words than in the tokenizer. A no-break space, for example, does not.
 _WORD = re.compile("[^ \t\r\n\u202f]+")

@@ -14,18 +14,11 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
-import io
 import json
 import os
-import sys
-import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import chain
-from typing import Any, BinaryIO
-
-import tensorflow as tf
+from typing import Any
 
 from bert_tf.config import parse_json, suggestion
 from bert_tf.data.encodings import (
@@ -35,12 +28,10 @@ from bert_tf.data.encodings import (
     wide_lines,
     workbook_error,
 )
+from bert_tf.data.streams import BLOCK, STANDARD_INPUT, open_binary
 
-GZIP_MAGIC = b"\x1f\x8b\x08"
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
-STANDARD_INPUT = "-"
-_BUFFER_SIZE = 1 << 20
 
 
 def place_of(file: str, line: int) -> str:
@@ -135,7 +126,7 @@ def count_lines(files: Iterable[str]) -> int:
             if wide_encoding(stream):
                 total += sum(1 for _ in read_lines(file))
                 continue
-            while block := stream.read(_BUFFER_SIZE):
+            while block := stream.read(BLOCK):
                 total += block.count(b"\n")
                 last = block
         total += not last.endswith(b"\n")
@@ -146,7 +137,7 @@ def _line_number(file: str, offset: int) -> int:
     """Return the number of the line that begins at a byte of the file, from 1."""
     number = 1
     with open_binary(file) as stream:
-        while offset > 0 and (block := stream.read(min(offset, _BUFFER_SIZE))):
+        while offset > 0 and (block := stream.read(min(offset, BLOCK))):
             number += block.count(b"\n")
             offset -= len(block)
     return number
@@ -231,59 +222,6 @@ def _with_checked_header(lines: Iterator[str], file: str, delimiter: str) -> Ite
             f"column_separator={found}. For a table of one column use column_separator={own}."
         )
     yield from chain([first], lines)
-
-
-@contextmanager
-def open_binary(file: str) -> Iterator[BinaryIO]:
-    """Open a file as a buffered binary stream, decompressed if its content is gzip.
-
-    Raises:
-        ValueError: the gzip data are damaged.
-    """
-    try:
-        if file == STANDARD_INPUT:
-            yield _decompressed(sys.stdin.buffer)
-            return
-        remote = "://" in file
-        with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
-            raw = _RemoteFile(opened) if remote else opened
-            yield _decompressed(io.BufferedReader(raw, _BUFFER_SIZE))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
-            f"{file} begins like a gzip file, but cannot be decompressed ({error}). It may be "
-            "truncated. Copy it again."
-        ) from error
-
-
-def _decompressed(stream: Any) -> BinaryIO:
-    if not stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
-        return stream
-    return io.BufferedReader(gzip.GzipFile(fileobj=stream), _BUFFER_SIZE)
-
-
-class _RemoteFile(io.RawIOBase):
-    """Adapter of a GFile for Python's buffered reader. (GFile's own lines lose every "\\r".)"""
-
-    def __init__(self, opened: tf.io.gfile.GFile) -> None:
-        self._opened = opened
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._opened.seek(offset, whence)
-        return self._opened.tell()
-
-    def tell(self) -> int:
-        return self._opened.tell()
-
-    def readinto(self, buffer) -> int:
-        data = self._opened.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 def _delimited_rows(

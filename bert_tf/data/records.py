@@ -18,8 +18,8 @@ import tensorflow as tf
 from bert_tf.data import buckets
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
 from bert_tf.data.files import whole_file
-from bert_tf.data.readers import GZIP_MAGIC, open_binary
 from bert_tf.data.record_order import epochs_of
+from bert_tf.data.streams import GZIP_MAGIC, open_binary
 
 COMPRESSIONS = (None, "GZIP")
 

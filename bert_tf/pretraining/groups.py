@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.data.readers import GZIP_MAGIC, open_binary, read_lines
-
-_BLOCK = 1 << 20
+from bert_tf.data.readers import read_lines
+from bert_tf.data.streams import BLOCK, GZIP_MAGIC, open_binary
 
 
 class TextRange(NamedTuple):
@@ -83,7 +82,7 @@ def _text_size(file: str) -> int:
     if not compressed:
         return tf.io.gfile.stat(file).length
     with open_binary(file) as stream:
-        return sum(map(len, iter(lambda: stream.read(_BLOCK), b"")))
+        return sum(map(len, iter(lambda: stream.read(BLOCK), b"")))
 
 
 def _next_cut(files: Sequence[str], sizes: Sequence[int], target: int) -> int:

@@ -1,0 +1,71 @@
+"""Binary streams of files: local or remote, plain or gzip, or standard input."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+import tensorflow as tf
+
+GZIP_MAGIC = b"\x1f\x8b\x08"
+STANDARD_INPUT = "-"
+BLOCK = 1 << 20  # bytes that are read at once
+
+
+@contextmanager
+def open_binary(file: str) -> Iterator[BinaryIO]:
+    """Open a file as a buffered binary stream, decompressed if its content is gzip.
+
+    Raises:
+        ValueError: the gzip data are damaged.
+    """
+    try:
+        if file == STANDARD_INPUT:
+            yield _decompressed(sys.stdin.buffer)
+            return
+        remote = "://" in file
+        with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
+            raw = _RemoteFile(opened) if remote else opened
+            yield _decompressed(io.BufferedReader(raw, BLOCK))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"{file} begins like a gzip file, but cannot be decompressed ({error}). It may be "
+            "truncated. Copy it again."
+        ) from error
+
+
+def _decompressed(stream: Any) -> BinaryIO:
+    if not stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
+        return stream
+    return io.BufferedReader(gzip.GzipFile(fileobj=stream), BLOCK)
+
+
+class _RemoteFile(io.RawIOBase):
+    """Adapter of a GFile for Python's buffered reader. (GFile's own lines lose every "\\r".)"""
+
+    def __init__(self, opened: tf.io.gfile.GFile) -> None:
+        self._opened = opened
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._opened.seek(offset, whence)
+        return self._opened.tell()
+
+    def tell(self) -> int:
+        return self._opened.tell()
+
+    def readinto(self, buffer) -> int:
+        data = self._opened.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
