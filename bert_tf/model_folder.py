@@ -39,6 +39,7 @@ from bert_tf.interop.hub import SCHEME
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.sidecar import check_vocabulary, find_config, load_tokenizer
+from bert_tf.limits import MAX_TASK_NUMBER, ORIGIN
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.registry import BY_ARCHITECTURE, TASK_NAMES, TYPES
@@ -121,6 +122,12 @@ def read_task(folder: str) -> Task | None:
     if not tf.io.gfile.exists(path):
         return None
     arguments = read_json(path)
+    for key, value in arguments.items():
+        if isinstance(value, int) and abs(value) > MAX_TASK_NUMBER:
+            raise ValueError(
+                f"{path}: `{key}` is {value:.3g}, but may be at most {MAX_TASK_NUMBER:,}, {ORIGIN}. Get "
+                "the folder again."
+            )
     name = arguments.pop("task", None)
     if not isinstance(name, str) or name not in TASK_NAMES:
         raise UnknownTaskError(
@@ -214,6 +221,10 @@ def load_model_folder(folder: str, *, dtype: str | None = None) -> TrainedModel:
     if checkpoint.config is None or checkpoint.vocab_file is None:
         missing = "bert_config.json" if checkpoint.config is None else "vocab.txt"
         raise ValueError(f"{folder} has no {missing}. Copy the folder again.")
+    try:
+        checkpoint.config.check_sequence_length(task.max_seq_length)
+    except ValueError as error:
+        raise ValueError(f"{os.path.join(folder, TASK_FILE)}: {error}") from error
     model = task.build_model(checkpoint.config, dtype=dtype)
     report = initialize(model, checkpoint)
     if report.missing:

@@ -16,11 +16,12 @@ import codecs
 import csv
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from bert_tf.config import parse_json, suggestion
+from bert_tf.config import suggestion
 from bert_tf.data.encodings import (
     WORKBOOKS,
     check_no_workbook,
@@ -29,14 +30,33 @@ from bert_tf.data.encodings import (
     workbook_error,
 )
 from bert_tf.data.streams import BLOCK, STANDARD_INPUT, open_binary
+from bert_tf.limits import (
+    MAX_COLUMNS,
+    MAX_LINE,
+    MAX_WHOLE_FILE,
+    ORIGIN,
+    bounded_lines,
+    check_size,
+    parse_json,
+)
 
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 
 
-def place_of(file: str, line: int) -> str:
-    """Return "file:line" for error messages."""
-    return f"{'standard input' if file == STANDARD_INPUT else file}:{line}"
+def place_of(file: str, line: int | None = None) -> str:
+    """Return "file:line" or "file" for error messages."""
+    name = "standard input" if file == STANDARD_INPUT else file
+    return name if line is None else f"{name}:{line}"
+
+
+def check_columns(number: int, file: str, line: int) -> None:
+    """Raise unless a row has at most `limits.MAX_COLUMNS` columns."""
+    if number > MAX_COLUMNS:
+        raise ValueError(
+            f"{place_of(file, line)}: found {number:,} columns, but at most {MAX_COLUMNS:,} are "
+            f"allowed, {ORIGIN}. Correct the separator, or remove the row."
+        )
 
 
 class _Placed:
@@ -95,7 +115,8 @@ def read_lines(
         if not start and end is None and (encoding := wide_encoding(stream)):
             yield from wide_lines(file, stream, encoding, errors)
             return
-        for line in stream:
+        name = f"{file} from byte {start}" if start else place_of(file)
+        for line in bounded_lines(stream, name):
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
@@ -115,6 +136,20 @@ def read_lines(
             yield text.removesuffix("\n").removesuffix("\r")
             if offset == end:
                 return
+
+
+def read_text(path: str | os.PathLike) -> str:
+    """Return the lines of a text file, joined by "\\n".
+
+    Raises:
+        ValueError: as in `read_lines`, or the file has more than `limits.MAX_WHOLE_FILE` characters.
+    """
+    lines, size = [], 0
+    for line in read_lines(path):
+        size += len(line) + 1
+        check_size(size, os.fspath(path), MAX_WHOLE_FILE)
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def count_lines(files: Iterable[str]) -> int:
@@ -231,14 +266,28 @@ def _delimited_rows(
     if not quoted:
         for number, line in enumerate(lines, 1):
             if line:
+                check_columns(line.count(delimiter) + 1, file, number)
                 yield Row(line.split(delimiter), file, number)
         return
     # Documents can exceed Python's default limit of 131,072 characters per column.
-    csv.field_size_limit(2**31 - 1)
-    reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True)
+    csv.field_size_limit(MAX_LINE)
     number = 1
+    size = num_columns = 0  # of the row so far; a quoted column may contain line ends
+
+    def counted() -> Iterator[str]:
+        nonlocal size, num_columns
+        for line in lines:
+            size += len(line) + 1
+            num_columns += line.count(delimiter) + 1
+            check_columns(num_columns, file, number)
+            if size > MAX_LINE:
+                raise csv.Error(f"a row has more than {MAX_LINE:,} characters, {ORIGIN}")
+            yield line + "\n"
+
+    reader = csv.reader(counted(), delimiter=delimiter, strict=True)
     try:
         for columns in reader:
+            size = num_columns = 0
             if columns:
                 yield Row(columns, file, number)
             number = reader.line_num + 1
@@ -262,11 +311,11 @@ def _named_rows(
         rows = _without_empty_columns(rows, header)
     else:
         header, rows = Row(map(str, range(len(first))), file, first.line), chain([first], rows)
-    for column in header:
-        if header.count(column) > 1 or not column:
+    for column, count in Counter(header).items():
+        if count > 1 or not column:
             raise ValueError(
                 f"{header.place}: the first line must name each column once, but contains {column!r} "
-                f"{header.count(column)} times. It begins {_beginning(header, delimiter)!r}."
+                f"{count} times. It begins {_beginning(header, delimiter)!r}."
             )
     for row in rows:
         if len(row) != len(header):

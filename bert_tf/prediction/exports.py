@@ -146,6 +146,13 @@ def _read(folder: str, format: str) -> Export:
         checkpoint = read_checkpoint(folder)
         if checkpoint.config is None:
             raise ValueError(f"{folder}/config.json has no architecture of BERT.")
+        if not str(checkpoint.architecture or "Bert").startswith(
+            "Bert"
+        ):  # the runtime would load it
+            raise ValueError(
+                f"{folder}/config.json: `architectures` names {checkpoint.architecture!r}, but must "
+                "name a class of BERT."
+            )
         head = find_head(checkpoint.arrays, None, checkpoint.architecture, folder)
         stated = checkpoint.config.extra
         precision = stated.get("dtype") or stated.get("torch_dtype") or "float32"
