@@ -100,6 +100,10 @@ def _question(row: _Row) -> Question:
             raise BadQuestion(f"{row.origin}: {text!r} is not a string")
     if not row.text_a.strip():
         raise BadQuestion(f"{row.origin}: the question is empty")
+    if len(row.choices) > len(row.keys):
+        raise BadQuestion(
+            f"{row.origin}: found {len(row.choices)} choices, but at most {len(row.keys)} have a letter"
+        )
     real = [(k, text) for k, text in zip(row.keys, row.choices, strict=True) if text.strip()]
     if len(real) < 2:
         raise BadQuestion(f"{row.origin}: found {len(real)} choices, but 2 or more are needed")

@@ -347,6 +347,8 @@ def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
             f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}. Save the tokenizer again "
             "with transformers."
         )
+    if "[UNK]" not in ids:
+        raise ValueError(f"{path}: the vocabulary of {len(ids)} tokens has no [UNK]. Get it again.")
     return tuple(sorted(ids, key=ids.__getitem__))
 
 
