@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.limits import parse_json, read_whole
+from bert_tf.limits import MAX_CONTAINERS, MAX_WHOLE_FILE, parse_json, read_whole
 
 # Fraction of a checkpoint's tokens that --vocab_file may replace. The published vocabularies have up to
 # 994 free places, [unused0] to [unused993]: 3.3 % of 30,522. Unrelated vocabularies differ in nearly all
@@ -100,10 +100,17 @@ def as_float32(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def read_json(path: str) -> dict[str, Any]:
-    """Read a JSON object, local or remote. Errors name the file."""
+def read_json(
+    path: str, most: int = MAX_WHOLE_FILE, most_containers: int = MAX_CONTAINERS
+) -> dict[str, Any]:
+    """Read a JSON object, local or remote. Errors name the file.
+
+    Args:
+        most: bytes.
+        most_containers: as in `limits.parse_json`.
+    """
     try:
-        values = parse_json(read_whole(path).decode("utf-8-sig"))
+        values = parse_json(read_whole(path, most).decode("utf-8-sig"), most_containers)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: this is not JSON in UTF-8: {error}") from error
     if not isinstance(values, dict):
