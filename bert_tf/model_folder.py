@@ -176,7 +176,10 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
                 f"{checkpoint.source} has a classifier, but no names for its {num_labels} outputs. "
                 "Name them with convert_checkpoint --labels."
             )
-    return make_task(head, checkpoint.config, labels or (), max_seq_length=max_seq_length)
+    try:
+        return make_task(head, checkpoint.config, labels or (), max_seq_length=max_seq_length)
+    except ValueError as error:
+        raise ValueError(f"{checkpoint.source}: {error}") from error
 
 
 def _is_usual(embeddings: Mapping[str, Any]) -> bool:

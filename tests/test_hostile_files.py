@@ -24,7 +24,7 @@ from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.interop.tf2_graph import ObjectGraph
 from bert_tf.limits import MAX_LINE, MAX_TOKENS, MAX_WHOLE_FILE, MEBIBYTE
-from bert_tf.model_folder import load_model, read_task
+from bert_tf.model_folder import known_task, load_model, read_task
 from bert_tf.prediction.exports import find_exports
 from bert_tf.pretraining.groups import plan_groups
 from bert_tf.pretraining.make_group import GroupJob
@@ -249,6 +249,14 @@ def test_a_configuration_of_a_far_larger_model_than_the_weights_is_rejected(
 )
 def test_a_value_of_another_type_in_config_json_is_named(tmp_path, values, message):
     rejected(read_checkpoint, write_huggingface(tmp_path, TENSORS, **values), message)
+
+
+def test_labels_of_equal_names_are_rejected(tmp_path):
+    values = {"architectures": ["BertForSequenceClassification"]}
+    values["id2label"] = {str(number): f"label {number % 4}" for number in range(5)}
+    checkpoint = read_checkpoint(write_huggingface(tmp_path, TENSORS, **values))
+    with pytest.raises(ValueError, match=r"model.safetensors: `labels` are .* all different"):
+        known_task(checkpoint)
 
 
 def test_an_object_graph_whose_edges_lead_nowhere_is_rejected():
