@@ -5,7 +5,7 @@ VENV := .venv
 # A file stays in one process, which makes its fixtures once.
 TESTS = $(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
 
-.PHONY: quickstart test test-slow test-all faults fuzz coverage docs lint format clean
+.PHONY: quickstart test test-slow test-all faults fuzz fuzz-coverage coverage docs lint format clean
 
 quickstart: $(VENV)/.installed
 	$(VENV)/bin/python run_scripts/quickstart.py
@@ -29,6 +29,12 @@ faults: $(VENV)/.installed-test
 
 fuzz: $(VENV)/.installed-test
 	FUZZ_SCALE=25 $(VENV)/bin/python -m pytest tests/fuzzing
+
+# Coverage-guided, with atheris: each target of tests/fuzz_targets.py for so many seconds.
+SECONDS_EACH ?= 30
+fuzz-coverage: $(VENV)/.installed-test
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test,fuzz]'
+	$(VENV)/bin/python tests/fuzzing/fuzz.py all -max_total_time=$(SECONDS_EACH)
 
 # Which lines the tests reach, those of subprocesses included; what TensorFlow traces is not seen. The
 # three tests that limit the size of a file fail, since coverage writes files as well.

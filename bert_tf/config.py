@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bert_tf.limits import MAX_LAYERS, MAX_PARAMETERS, ORIGIN, parse_json, read_whole
+
 # Keys of the published files that this architecture does not use. Kept and written back, as in the
 # reference.
 _REFERENCE_EXTRAS = frozenset(
@@ -197,6 +199,12 @@ class BertConfig:
         layers = self.num_bilstm_layers
         if isinstance(layers, bool) or not isinstance(layers, int) or layers < 0:
             raise ValueError(f"`num_bilstm_layers` is {layers!r}, but must be 0 or more.")
+        if self.num_hidden_layers + layers > MAX_LAYERS or self.encoder_size > MAX_PARAMETERS:
+            raise ValueError(
+                f"The model has {self.num_hidden_layers} + {layers} layers (`num_hidden_layers`, "
+                f"`num_bilstm_layers`) and {self.encoder_size:,} parameters, but at most {MAX_LAYERS:,} "
+                f"and {MAX_PARAMETERS:,} are allowed, {ORIGIN}. Correct the configuration."
+            )
         if layers and self.hidden_size % 2:
             raise ValueError(
                 f"`hidden_size` is {self.hidden_size}, but must be even with `num_bilstm_layers` = "
@@ -207,6 +215,15 @@ class BertConfig:
     def size_per_head(self) -> int:
         """D = H / N."""
         return self.hidden_size // self.num_attention_heads
+
+    @property
+    def encoder_size(self) -> int:
+        """Number of parameters in the encoder's tables and kernels."""
+        h, i = self.hidden_size, self.intermediate_size
+        tables = self.vocab_size + self.max_position_embeddings + self.type_vocab_size
+        return h * (
+            tables + self.num_hidden_layers * (4 * h + 2 * i) + self.num_bilstm_layers * 6 * h
+        )
 
     @classmethod
     def from_name(cls, name: str, vocab_size: int, **changes: Any) -> BertConfig:
@@ -246,7 +263,7 @@ class BertConfig:
         for key, value in values.items():
             if key not in accepted:
                 raise ValueError(
-                    f"Unknown key {key!r} in the BERT configuration"
+                    f"Unknown key {key[:_LONGEST_NAME]!r} in the BERT configuration"
                     f"{suggestion(key, accepted)} Remove it or correct its name."
                 )
             (fields if key in known else extra)[key] = value
@@ -260,7 +277,7 @@ class BertConfig:
     def from_json_file(cls, json_file: str | os.PathLike) -> BertConfig:
         """Read `bert_config.json` (or Hugging Face's `config.json`). Errors name the file."""
         try:
-            values = parse_json(Path(json_file).read_text(encoding="utf-8-sig"))
+            values = parse_json(read_whole(json_file).decode("utf-8-sig"))
             if not isinstance(values, dict):
                 raise ValueError(
                     f"must contain a JSON object, but contains {type(values).__name__}"
@@ -352,7 +369,7 @@ def _translate_huggingface(fields: Mapping[str, Any], extra: Mapping[str, Any]) 
     if extra.get("is_decoder"):
         raise ValueError("`is_decoder` is true, but BERT is an encoder.")
     activation = fields.get("hidden_act", "gelu")
-    if activation not in _HUGGINGFACE_ACTIVATIONS:
+    if activation not in list(_HUGGINGFACE_ACTIVATIONS):  # a list in the file has no hash
         raise ValueError(
             f"`hidden_act` is {activation!r}, but must be one of "
             f"{', '.join(_HUGGINGFACE_ACTIVATIONS)} in a Hugging Face configuration."
@@ -369,16 +386,10 @@ def huggingface_activation(hidden_act: str) -> str:
     return next(theirs for theirs, ours in _HUGGINGFACE_ACTIVATIONS.items() if ours == hidden_act)
 
 
-def parse_json(text: str) -> Any:
-    """Return `json.loads(text)`; raise JSONDecodeError for too deeply nested data, too."""
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        message = "lists or objects are nested too deeply for Python's parser"
-        raise json.JSONDecodeError(message, text, 0) from error
+_LONGEST_NAME = 100  # comparing takes time and memory
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name, with the nearest known one."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    close = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1)
     return f'; did you mean "{close[0]}"?' if close else "."

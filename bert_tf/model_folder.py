@@ -39,6 +39,7 @@ from bert_tf.interop.hub import SCHEME
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.sidecar import check_vocabulary, find_config, load_tokenizer
+from bert_tf.limits import MAX_TASK_NUMBER, ORIGIN
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.registry import BY_ARCHITECTURE, TASK_NAMES, TYPES
@@ -121,6 +122,12 @@ def read_task(folder: str) -> Task | None:
     if not tf.io.gfile.exists(path):
         return None
     arguments = read_json(path)
+    for key, value in arguments.items():
+        if isinstance(value, int) and abs(value) > MAX_TASK_NUMBER:
+            raise ValueError(
+                f"{path}: `{key}` is {value:.3g}, but may be at most {MAX_TASK_NUMBER:,}, {ORIGIN}. Get "
+                "the folder again."
+            )
     name = arguments.pop("task", None)
     if not isinstance(name, str) or name not in TASK_NAMES:
         raise UnknownTaskError(
@@ -169,7 +176,10 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
                 f"{checkpoint.source} has a classifier, but no names for its {num_labels} outputs. "
                 "Name them with convert_checkpoint --labels."
             )
-    return make_task(head, checkpoint.config, labels or (), max_seq_length=max_seq_length)
+    try:
+        return make_task(head, checkpoint.config, labels or (), max_seq_length=max_seq_length)
+    except ValueError as error:
+        raise ValueError(f"{checkpoint.source}: {error}") from error
 
 
 def _is_usual(embeddings: Mapping[str, Any]) -> bool:
@@ -225,6 +235,10 @@ def _load_run(folder: str, task: Task, path: str, dtype: str | None) -> TrainedM
     if checkpoint.config is None or checkpoint.vocab_file is None:
         missing = "bert_config.json" if checkpoint.config is None else "vocab.txt"
         raise ValueError(f"{folder} has no {missing}. Copy the folder again.")
+    try:
+        checkpoint.config.check_sequence_length(task.max_seq_length)
+    except ValueError as error:
+        raise ValueError(f"{os.path.join(folder, TASK_FILE)}: {error}") from error
     model = task.build_model(checkpoint.config, dtype=dtype)
     report = initialize(model, checkpoint)
     if report.missing:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from importlib import import_module
+
+from bert_tf.limits import MAX_TOKENS, ORIGIN, read_whole
 
 
 def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) -> dict[str, int]:
@@ -28,7 +29,7 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
         ValueError: a token is duplicated, a required one is missing, or the file is not UTF-8.
     """
     name = os.fspath(vocab_file)
-    data = _read_bytes(name)
+    data = read_whole(name)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -37,6 +38,12 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
             f"{name}:{line}: the vocabulary is not UTF-8: byte 0x{data[error.start]:02x} at "
             f"offset {error.start} is invalid ({error.reason}). Save the file as UTF-8."
         ) from error
+    num_lines = data.count(b"\n")
+    if num_lines > MAX_TOKENS:
+        raise ValueError(
+            f"{name} has {num_lines:,} lines, but a vocabulary has at most {MAX_TOKENS:,}, "
+            f"{ORIGIN}. Use the `vocab.txt` of the checkpoint."
+        )
     lines = text.removeprefix("\ufeff").split("\n")
     if not lines[-1]:  # the empty part after the last "\n"
         lines.pop()
@@ -57,11 +64,3 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
             "needs. A vocabulary contains one token per line. Use the `vocab.txt` of the checkpoint."
         )
     return vocab
-
-
-def _read_bytes(path: str) -> bytes:
-    if "://" in path:
-        with import_module("tensorflow").io.gfile.GFile(path, "rb") as file:
-            return file.read()
-    with open(path, "rb") as file:
-        return file.read()

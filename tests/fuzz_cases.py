@@ -1,4 +1,4 @@
-"""What the fuzzing tests share: how many cases, how a file is spoilt, and what may come of it.
+"""What the fuzzing tests share: how many cases, and how a file is spoilt.
 
 `make test` tries some hundred cases of each kind; `make fuzz` sets FUZZ_SCALE, by which the number is
 multiplied, and prints how many of each kind were tried.
@@ -119,14 +119,3 @@ def _random_place(draw, values):
             break
         values = values[key]
     return place, key
-
-
-def read_or_refuse(kind, read, path) -> bool:
-    """Counts a case; whether it was read. Else it must be a ValueError that names the file."""
-    COUNTS[kind] += 1
-    try:
-        read()
-    except ValueError as error:
-        assert str(path) in str(error), f"the file is not named: {error}"
-        return False
-    return True

@@ -25,6 +25,7 @@ ROOT = Path(bert_tf.__file__).parent
 # A part may import itself and what stands before it.
 ORDER = [
     "quiet",
+    "limits",
     "config",
     "characters",
     "vocabulary",

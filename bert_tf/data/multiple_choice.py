@@ -20,9 +20,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.config import parse_json
 from bert_tf.data.files import expand_files
-from bert_tf.data.readers import Row, TableRow, ending_of, read_csv, read_lines, read_table
+from bert_tf.data.readers import Row, TableRow, ending_of, read_csv, read_table, read_text
+from bert_tf.limits import parse_json
 
 _LABEL_COLUMNS = ("label", "answer", "answerkey")
 
@@ -100,6 +100,10 @@ def _question(row: _Row) -> Question:
             raise BadQuestion(f"{row.origin}: {text!r} is not a string")
     if not row.text_a.strip():
         raise BadQuestion(f"{row.origin}: the question is empty")
+    if len(row.choices) > len(row.keys):
+        raise BadQuestion(
+            f"{row.origin}: found {len(row.choices)} choices, but at most {len(row.keys)} have a letter"
+        )
     real = [(k, text) for k, text in zip(row.keys, row.choices, strict=True) if text.strip()]
     if len(real) < 2:
         raise BadQuestion(f"{row.origin}: found {len(real)} choices, but 2 or more are needed")
@@ -285,7 +289,7 @@ def _race_folder(folder: str) -> Iterator[_Row]:
         )
     for file in files:
         try:
-            values = parse_json("\n".join(read_lines(file)))
+            values = parse_json(read_text(file))
         except json.JSONDecodeError as error:
             raise ValueError(f"{file}:{error.lineno}: invalid JSON ({error.msg}).") from error
         if not isinstance(values, dict) or "article" not in values:

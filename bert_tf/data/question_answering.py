@@ -12,6 +12,7 @@ Source: google-research/bert, run_squad.py, `read_squad_examples`.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from bisect import bisect_right
@@ -20,8 +21,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from bert_tf.config import parse_json
-from bert_tf.data.readers import open_binary
+from bert_tf.data.streams import open_binary
+from bert_tf.limits import MAX_DOCUMENT, MAX_DOCUMENT_CONTAINERS, parse_json, read_at_most
 
 # Fewer characters separate words than in the tokenizer. A no-break space, for example, does not.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -125,8 +126,9 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
     file = os.fspath(path)
     with open_binary(file) as stream:
         try:
-            values = parse_json(stream.read().decode("utf-8-sig"))
-        except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+            text = read_at_most(stream, file, MAX_DOCUMENT).decode("utf-8-sig")
+            values = parse_json(text, most=MAX_DOCUMENT_CONTAINERS)
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{file}: not JSON in UTF-8: {error}") from error
     examples = []
     for entry, place in _items(values, "data", file):

@@ -14,20 +14,14 @@ from __future__ import annotations
 
 import codecs
 import csv
-import gzip
-import io
 import json
 import os
-import sys
-import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import chain
-from typing import Any, BinaryIO
+from typing import Any
 
-import tensorflow as tf
-
-from bert_tf.config import parse_json, suggestion
+from bert_tf.config import suggestion
 from bert_tf.data.encodings import (
     WORKBOOKS,
     check_no_workbook,
@@ -35,17 +29,34 @@ from bert_tf.data.encodings import (
     wide_lines,
     workbook_error,
 )
+from bert_tf.data.streams import BLOCK, STANDARD_INPUT, open_binary
+from bert_tf.limits import (
+    MAX_COLUMNS,
+    MAX_LINE,
+    MAX_WHOLE_FILE,
+    ORIGIN,
+    bounded_lines,
+    check_size,
+    parse_json,
+)
 
-GZIP_MAGIC = b"\x1f\x8b\x08"
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
-STANDARD_INPUT = "-"
-_BUFFER_SIZE = 1 << 20
 
 
-def place_of(file: str, line: int) -> str:
-    """Return "file:line" for error messages."""
-    return f"{'standard input' if file == STANDARD_INPUT else file}:{line}"
+def place_of(file: str, line: int | None = None) -> str:
+    """Return "file:line" or "file" for error messages."""
+    name = "standard input" if file == STANDARD_INPUT else file
+    return name if line is None else f"{name}:{line}"
+
+
+def check_columns(number: int, file: str, line: int) -> None:
+    """Raise unless a row has at most `limits.MAX_COLUMNS` columns."""
+    if number > MAX_COLUMNS:
+        raise ValueError(
+            f"{place_of(file, line)}: found {number:,} columns, but at most {MAX_COLUMNS:,} are "
+            f"allowed, {ORIGIN}. Correct the separator, or remove the row."
+        )
 
 
 class _Placed:
@@ -104,7 +115,8 @@ def read_lines(
         if not start and end is None and (encoding := wide_encoding(stream)):
             yield from wide_lines(file, stream, encoding, errors)
             return
-        for line in stream:
+        name = f"{file} from byte {start}" if start else place_of(file)
+        for line in bounded_lines(stream, name):
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
@@ -126,6 +138,20 @@ def read_lines(
                 return
 
 
+def read_text(path: str | os.PathLike) -> str:
+    """Return the lines of a text file, joined by "\\n".
+
+    Raises:
+        ValueError: as in `read_lines`, or the file has more than `limits.MAX_WHOLE_FILE` characters.
+    """
+    lines, size = [], 0
+    for line in read_lines(path):
+        size += len(line) + 1
+        check_size(size, os.fspath(path), MAX_WHOLE_FILE)
+        lines.append(line)
+    return "\n".join(lines)
+
+
 def count_lines(files: Iterable[str]) -> int:
     """Count the lines that `read_lines` yields for all files."""
     total = 0
@@ -135,7 +161,7 @@ def count_lines(files: Iterable[str]) -> int:
             if wide_encoding(stream):
                 total += sum(1 for _ in read_lines(file))
                 continue
-            while block := stream.read(_BUFFER_SIZE):
+            while block := stream.read(BLOCK):
                 total += block.count(b"\n")
                 last = block
         total += not last.endswith(b"\n")
@@ -146,7 +172,7 @@ def _line_number(file: str, offset: int) -> int:
     """Return the number of the line that begins at a byte of the file, from 1."""
     number = 1
     with open_binary(file) as stream:
-        while offset > 0 and (block := stream.read(min(offset, _BUFFER_SIZE))):
+        while offset > 0 and (block := stream.read(min(offset, BLOCK))):
             number += block.count(b"\n")
             offset -= len(block)
     return number
@@ -233,59 +259,6 @@ def _with_checked_header(lines: Iterator[str], file: str, delimiter: str) -> Ite
     yield from chain([first], lines)
 
 
-@contextmanager
-def open_binary(file: str) -> Iterator[BinaryIO]:
-    """Open a file as a buffered binary stream, decompressed if its content is gzip.
-
-    Raises:
-        ValueError: the gzip data are damaged.
-    """
-    try:
-        if file == STANDARD_INPUT:
-            yield _decompressed(sys.stdin.buffer)
-            return
-        remote = "://" in file
-        with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
-            raw = _RemoteFile(opened) if remote else opened
-            yield _decompressed(io.BufferedReader(raw, _BUFFER_SIZE))
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
-            f"{file} begins like a gzip file, but cannot be decompressed ({error}). It may be "
-            "truncated. Copy it again."
-        ) from error
-
-
-def _decompressed(stream: Any) -> BinaryIO:
-    if not stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
-        return stream
-    return io.BufferedReader(gzip.GzipFile(fileobj=stream), _BUFFER_SIZE)
-
-
-class _RemoteFile(io.RawIOBase):
-    """Adapter of a GFile for Python's buffered reader. (GFile's own lines lose every "\\r".)"""
-
-    def __init__(self, opened: tf.io.gfile.GFile) -> None:
-        self._opened = opened
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._opened.seek(offset, whence)
-        return self._opened.tell()
-
-    def tell(self) -> int:
-        return self._opened.tell()
-
-    def readinto(self, buffer) -> int:
-        data = self._opened.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
 def _delimited_rows(
     file: str, delimiter: str, quoted: bool, lines: Iterable[str] | None = None
 ) -> Iterator[Row]:
@@ -293,14 +266,28 @@ def _delimited_rows(
     if not quoted:
         for number, line in enumerate(lines, 1):
             if line:
+                check_columns(line.count(delimiter) + 1, file, number)
                 yield Row(line.split(delimiter), file, number)
         return
     # Documents can exceed Python's default limit of 131,072 characters per column.
-    csv.field_size_limit(2**31 - 1)
-    reader = csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True)
+    csv.field_size_limit(MAX_LINE)
     number = 1
+    size = num_columns = 0  # of the row so far; a quoted column may contain line ends
+
+    def counted() -> Iterator[str]:
+        nonlocal size, num_columns
+        for line in lines:
+            size += len(line) + 1
+            num_columns += line.count(delimiter) + 1
+            check_columns(num_columns, file, number)
+            if size > MAX_LINE:
+                raise csv.Error(f"a row has more than {MAX_LINE:,} characters, {ORIGIN}")
+            yield line + "\n"
+
+    reader = csv.reader(counted(), delimiter=delimiter, strict=True)
     try:
         for columns in reader:
+            size = num_columns = 0
             if columns:
                 yield Row(columns, file, number)
             number = reader.line_num + 1
@@ -324,11 +311,11 @@ def _named_rows(
         rows = _without_empty_columns(rows, header)
     else:
         header, rows = Row(map(str, range(len(first))), file, first.line), chain([first], rows)
-    for column in header:
-        if header.count(column) > 1 or not column:
+    for column, count in Counter(header).items():
+        if count > 1 or not column:
             raise ValueError(
                 f"{header.place}: the first line must name each column once, but contains {column!r} "
-                f"{header.count(column)} times. It begins {_beginning(header, delimiter)!r}."
+                f"{count} times. It begins {_beginning(header, delimiter)!r}."
             )
     for row in rows:
         if len(row) != len(header):

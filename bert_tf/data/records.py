@@ -18,8 +18,9 @@ import tensorflow as tf
 from bert_tf.data import buckets
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
 from bert_tf.data.files import whole_file
-from bert_tf.data.readers import GZIP_MAGIC, open_binary
 from bert_tf.data.record_order import epochs_of
+from bert_tf.data.streams import GZIP_MAGIC, open_binary
+from bert_tf.limits import MAX_RECORD, ORIGIN
 
 COMPRESSIONS = (None, "GZIP")
 
@@ -28,7 +29,6 @@ SHUFFLE_BUFFER = 10_000
 
 _LENGTH = struct.Struct("<Q")
 _HEADER_SIZE = 12
-_LARGEST_RECORD = 2**31  # bytes; a protocol buffer cannot be larger
 _CHECKED_RECORDS = 100  # per file, for ids that the model does not have
 
 
@@ -135,6 +135,7 @@ def feature_names(file: str) -> set[str]:
     Raises:
         ValueError: the file is damaged.
     """
+    next(_raw_records(file), None)  # TensorFlow's reader crashes for a forged length
     with naming_damaged_file([file]):
         for record in tf.data.TFRecordDataset(file, _compression(file)).take(1):
             return set(_features(record.numpy(), f"{file}: record 1"))
@@ -313,16 +314,15 @@ def _compression(file: str) -> str:
 
 def _raw_records(file: str) -> Iterator[bytes]:
     """Yield the data of a file's records. Check lengths, but not checksums."""
-    limit = _LARGEST_RECORD if _compression(file) else tf.io.gfile.stat(file).length
     number = 1
     with open_binary(file) as stream:
         try:
             while header := stream.read(_HEADER_SIZE):
                 length = _LENGTH.unpack_from(header)[0] if len(header) == _HEADER_SIZE else 0
-                if length > limit:
+                if length > MAX_RECORD:
                     raise ValueError(
                         f"{file} is not a TFRecord file, or is damaged: record {number} would have "
-                        f"{length} bytes."
+                        f"{length:,} bytes, but at most {MAX_RECORD:,} are allowed, {ORIGIN}."
                     )
                 data = stream.read(length + 4)
                 if len(header) < _HEADER_SIZE or len(data) < length + 4:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from bert_tf.data.label_schemes import WORDS, is_label, marks_entities
-from bert_tf.data.readers import read_lines
+from bert_tf.data.readers import check_columns, read_lines
 
 DOCSTART = "-DOCSTART-"
 # The longest sentence of CoNLL-2003 has 124 words. A file with one longer sentence has lost its empty
@@ -169,7 +169,8 @@ def relabelled_lines(
 def _rows(path: str) -> Iterator[list[str] | None]:
     """Yield each line's columns with the separators between them; None for an empty line."""
     split = None
-    for line in read_lines(path):
+    for number, line in enumerate(read_lines(path), 1):
+        check_columns(line.count(" ") + line.count("\t") + 1, path, number)
         if not line.strip(" \t"):
             yield None
             continue

@@ -6,6 +6,8 @@ layout: kernels [in, out], weights of heads [out, in].
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +15,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import BertConfig, parse_json
+from bert_tf.config import BertConfig
+from bert_tf.limits import MAX_CONTAINERS, MAX_WHOLE_FILE, parse_json, read_whole
 
 # Fraction of a checkpoint's tokens that --vocab_file may replace. The published vocabularies have up to
 # 994 free places, [unused0] to [unused993]: 3.3 % of 30,522. Unrelated vocabularies differ in nearly all
@@ -97,18 +100,37 @@ def as_float32(array: np.ndarray) -> np.ndarray:
     return array
 
 
-def read_json(path: str) -> dict[str, Any]:
-    """Read a JSON object, local or remote. Errors name the file."""
+def read_json(
+    path: str, most: int = MAX_WHOLE_FILE, most_containers: int = MAX_CONTAINERS
+) -> dict[str, Any]:
+    """Read a JSON object, local or remote. Errors name the file.
+
+    Args:
+        most: bytes.
+        most_containers: as in `limits.parse_json`.
+    """
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            values = parse_json(file.read().decode("utf-8-sig"))
-    except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+        values = parse_json(read_whole(path, most).decode("utf-8-sig"), most_containers)
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: this is not JSON in UTF-8: {error}") from error
     if not isinstance(values, dict):
         raise ValueError(
             f"{path}: a JSON object was expected, but it contains {type(values).__name__}."
         )
     return values
+
+
+def typed(values: Mapping[str, Any], key: str, kind: type, path: str) -> Any:
+    """Return the value of a key in a JSON object, or None if it is null or missing.
+
+    Raises:
+        ValueError: it has another type. The message names the file.
+    """
+    value = values.get(key)
+    if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        names = {dict: "a JSON object", list: "a list", str: "a string", int: "a whole number"}
+        raise ValueError(f"{path}: `{key}` is {str(value)[:60]!r}, but must be {names[kind]}.")
+    return value
 
 
 def config_from_values(values: Mapping[str, Any], path: str) -> BertConfig:
@@ -128,12 +150,24 @@ def file_beside(folder: str, name: str) -> str | None:
 def open_bundle(prefix: str) -> Any:
     """Return TensorFlow's reader of a checkpoint, name-based or object-based. Errors name the file."""
     try:
-        return tf.train.load_checkpoint(prefix)
+        reader = tf.train.load_checkpoint(prefix)
     except (tf.errors.OpError, IndexError) as error:
         raise ValueError(
             f"{prefix}.index cannot be read as a TensorFlow checkpoint ({error}). "
             "The file is damaged or incomplete; copy it again."
         ) from error
+    dtypes = reader.get_variable_to_dtype_map()
+    stated = sum(
+        math.prod(shape) * dtypes[name].size
+        for name, shape in reader.get_variable_to_shape_map().items()
+    )
+    there = sum(tf.io.gfile.stat(file).length for file in tf.io.gfile.glob(f"{prefix}.data-*-of-*"))
+    if stated > there:
+        raise ValueError(
+            f"{prefix}.index states {stated:,} bytes of values, but its .data files have {there:,}. "
+            "They are damaged, incomplete or of another checkpoint; copy all files again."
+        )
+    return reader
 
 
 def read_values(reader: Any, key: str, prefix: str) -> np.ndarray:

@@ -23,6 +23,7 @@ from bert_tf.interop.checkpoint import (
     config_from_values,
     file_beside,
     read_json,
+    typed,
 )
 from bert_tf.interop.sentence_transformers import read_projection
 from bert_tf.interop.sidecar import (
@@ -72,7 +73,7 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         )
     values = read_json(config_file)
     config = _config(values, config_file)
-    architecture = next(iter(values.get("architectures") or ()), None)
+    architecture = next(map(str, typed(values, "architectures", list, config_file) or ()), None)
     tensors = open_tensors(file)
     pooler_file = file_beside(folder, POOLER_FILE)
     if pooler_file:
@@ -98,7 +99,7 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
 
 
 def _config(values: Mapping[str, Any], config_file: str) -> BertConfig:
-    if any((values.get("pruned_heads") or {}).values()):
+    if any((typed(values, "pruned_heads", dict, config_file) or {}).values()):
         raise ValueError(
             f"{config_file}: `pruned_heads` is {values['pruned_heads']}, but every layer must have "
             "all its attention heads. Use the model before pruning."
@@ -156,7 +157,7 @@ def _labels(
     values: Mapping[str, Any], arrays: LazyArrays, config_file: str
 ) -> tuple[str, ...] | None:
     """Return the names in `id2label`, in the order of the classifier's outputs."""
-    id2label = values.get("id2label")
+    id2label = typed(values, "id2label", dict, config_file)
     if not id2label or "output_weights" not in arrays:
         return None
     num_labels = arrays.shape("output_weights")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
+import math
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -39,6 +40,7 @@ _ROWS = {
     "bert/embeddings/token_type_embeddings": "type_vocab_size",
 }
 
+_SMALL_MODEL = 1 << 27  # parameters, 0.5 GB; whether a smaller one fits is checked after it is made
 
 # Parts of the encoder that a checkpoint may lack as a whole, and the consequence.
 _MAY_BE_NEW = {
@@ -88,7 +90,13 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
         ImportError: a library for this format is not installed.
         ValueError: the file or folder is not supported, or damaged.
     """
-    path = os.fspath(path)
+    checkpoint = _read_any(os.fspath(path))
+    if checkpoint.config is not None:
+        _check_size(checkpoint.config, checkpoint.arrays, checkpoint.source)
+    return checkpoint
+
+
+def _read_any(path: str) -> PretrainedCheckpoint:
     if path.startswith(SCHEME):
         return read_huggingface(local_path(path))
     if tf.io.gfile.isdir(path):
@@ -264,6 +272,17 @@ def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> 
     for note in notes:
         logger.warning("%s", note)
     return notes
+
+
+def _check_size(config: BertConfig, arrays: Mapping[str, np.ndarray], source: str) -> None:
+    """Raise if the configuration describes a far larger model than the weights, before it is made."""
+    stored = sum(math.prod(shape_of(arrays, name)) for name in arrays)
+    if config.encoder_size > 4 * stored + _SMALL_MODEL or config.num_hidden_layers > len(arrays):
+        raise ValueError(
+            f"The configuration next to {source} describes {config.num_hidden_layers:,} layers and "
+            f"{config.encoder_size:,} parameters, but the weights are {len(arrays):,} tensors with "
+            f"{stored:,} values. They do not belong together; get both again."
+        )
 
 
 def _shape_problem(name: str, wanted: tuple[int, ...], found: tuple[int, ...]) -> str:

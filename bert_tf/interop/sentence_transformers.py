@@ -20,10 +20,10 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
-from bert_tf.interop.checkpoint import LazyArrays, read_json
+from bert_tf.interop.checkpoint import LazyArrays, read_json, typed
+from bert_tf.interop.sidecar import MODULES_FILE, read_modules
 from bert_tf.interop.tensor_files import open_tensors, weights_file, write_safetensors
 
-MODULES_FILE = "modules.json"
 _POOLINGS = ("mean", "cls", "max")  # names of both
 _OLD_NAMES = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
 _PROJECTION = {
@@ -70,19 +70,21 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
     found["pooling"] = _pooling(os.path.join(modules["Pooling"], "config.json"))
     if "Dense" in modules:
         found["projection_size"] = _dense_size(modules["Dense"])
-    values = _optional(os.path.join(root, "config_sentence_transformers.json"))
-    prompts = values.get("prompts") or {}
+    file = os.path.join(root, "config_sentence_transformers.json")
+    values = _optional(file)
+    prompts = typed(values, "prompts", dict, file) or {}
     for name, prompt in _PREFIXES:
-        if prompts.get(prompt):
-            found.setdefault(name, prompts[prompt])
-    if default := prompts.get(values.get("default_prompt_name")):
+        if text := typed(prompts, prompt, str, file):
+            found.setdefault(name, text)
+    if default := typed(prompts, typed(values, "default_prompt_name", str, file) or "", str, file):
         found = {"query_prefix": default, "document_prefix": default} | found
     if values.get("truncate_dim"):
         raise ValueError(
             f"{root}: `truncate_dim` is {values['truncate_dim']}, but vectors are not cut here. Set it "
             "to null, and use the first numbers of each vector."
         )
-    length = _optional(os.path.join(folder, "sentence_bert_config.json")).get("max_seq_length")
+    file = os.path.join(folder, "sentence_bert_config.json")
+    length = typed(_optional(file), "max_seq_length", int, file)
     return found if length is None else {**found, "max_seq_length": length}
 
 
@@ -181,10 +183,8 @@ def _root(folder: str) -> str | None:
 
 
 def _modules(root: str) -> list[tuple[str, str]]:
-    """Return the class and the folder of each module."""
-    with open(os.path.join(root, MODULES_FILE), encoding="utf-8") as file:
-        modules = json.load(file)
-    return [(m["type"].rpartition(".")[2], os.path.join(root, m["path"])) for m in modules]
+    """Return the class without its package, and the folder of each module."""
+    return [(kind.rpartition(".")[2], path) for kind, path in read_modules(root)]
 
 
 def _pooling(file: str) -> str:
@@ -193,7 +193,7 @@ def _pooling(file: str) -> str:
         raise ValueError(f"{file} is missing, so the pooling is unknown. Copy the whole folder.")
     if values.get("include_prompt") is False:
         raise ValueError(f"{file}: `include_prompt` is false, but prompts are always pooled here.")
-    found = values.get("pooling_mode")
+    found = typed(values, "pooling_mode", str, file)
     if found is None:
         used = [n for n, used in values.items() if n.startswith("pooling_mode_") and used]
         names = [name.removeprefix("pooling_mode_") for name in used]
@@ -215,7 +215,10 @@ def _dense_size(path: str) -> int:
             f"{file}: `activation_function` is {activation}, but only a linear layer (Identity) is "
             "supported."
         )
-    return int(values["out_features"])
+    size = typed(values, "out_features", int, file)
+    if size is None:
+        raise ValueError(f"{file} has no `out_features`. Copy the whole folder.")
+    return size
 
 
 def _optional(file: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -10,13 +11,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import tensorflow as tf
 
 from bert_tf.characters import lower_and_strip_accents
-from bert_tf.config import BertConfig, parse_json
-from bert_tf.interop.checkpoint import MOST_REPLACED, PretrainedCheckpoint, file_beside, read_json
+from bert_tf.config import BertConfig
+from bert_tf.interop.checkpoint import (
+    MOST_REPLACED,
+    PretrainedCheckpoint,
+    file_beside,
+    read_json,
+    typed,
+)
 from bert_tf.interop.hub import local_path
+from bert_tf.limits import check_inside, parse_json, read_whole
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)
+
+MODULES_FILE = "modules.json"  # of sentence-transformers
 
 
 def find_config(
@@ -262,7 +272,7 @@ def _statements(folder: str) -> Iterator[tuple[bool, str]]:
     if path and isinstance(value := read_json(path).get("do_lower_case"), bool):
         yield value, path
     path = file_beside(folder, "tokenizer.json")
-    normalizer = (read_json(path).get("normalizer") or {}) if path else {}
+    normalizer = (typed(read_json(path), "normalizer", dict, path) or {}) if path else {}
     if path and isinstance(value := normalizer.get("lowercase"), bool):
         yield value, path
 
@@ -292,39 +302,53 @@ def transformer_folder(folder: str) -> str:
     Raises:
         ValueError: modules.json names no transformer, or one outside the folder.
     """
-    modules_file = os.path.join(folder, "modules.json")
-    if not os.path.isfile(modules_file):
+    if not os.path.isfile(os.path.join(folder, MODULES_FILE)):
         return folder
-    with open(modules_file, encoding="utf-8") as file:
-        # [{"type": "sentence_transformers.models.Transformer", ...}]
-        modules = parse_json(file.read())
-    for module in modules:
-        if module.get("type", "").endswith(".Transformer"):
-            part = module.get("path", "")
-            if os.path.isabs(part) or ".." in part.split("/"):
-                raise ValueError(
-                    f"{modules_file} names the folder {part!r}, but the parts of a model must be in its "
-                    "own folder. It is damaged or not trustworthy; get it again."
-                )
-            return os.path.join(folder, part).rstrip(os.sep)
+    modules = read_modules(folder)
+    for kind, path in modules:
+        if kind.endswith(".Transformer"):
+            return path.rstrip(os.sep)
     raise ValueError(
-        f"{modules_file} names no module of type Transformer, but only "
-        f"{', '.join(module.get('type', '?') for module in modules)}; there is no BERT to read."
+        f"{os.path.join(folder, MODULES_FILE)} names no module of type Transformer, but only "
+        f"{', '.join(kind for kind, _ in modules)}; there is no BERT to read."
     )
+
+
+def read_modules(folder: str) -> list[tuple[str, str]]:
+    """Return the class and the folder of each module of a sentence-transformers model.
+
+    Raises:
+        ValueError: modules.json is damaged, or names a folder outside of its own.
+    """
+    source = os.path.join(folder, MODULES_FILE)
+    found = []
+    try:
+        # [{"type": "sentence_transformers.models.Transformer", "path": "", ...}]
+        for module in parse_json(read_whole(source).decode("utf-8")):
+            check_inside(module["path"], "folder", source)
+            found.append((str(module["type"]), os.path.join(folder, module["path"])))
+    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{source} is damaged: it must be a list of objects with `type` and `path` ({error!r}). Get "
+            "it again."
+        ) from error
+    return found
 
 
 def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
     """Return the WordPieces in `tokenizer.json`, in the order of their ids; None if it has none."""
     path = file_beside(folder, "tokenizer.json")
-    model = read_json(path).get("model", {}) if path else {}
-    if model.get("type") != "WordPiece":
+    model = (typed(read_json(path), "model", dict, path) or {}) if path else {}
+    if path is None or model.get("type") != "WordPiece":
         return None
-    ids = model["vocab"]
-    if sorted(ids.values()) != list(range(len(ids))):
+    ids = typed(model, "vocab", dict, path) or {}
+    if sorted(typed(ids, token, int, path) or 0 for token in ids) != list(range(len(ids))):
         raise ValueError(
             f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}. Save the tokenizer again "
             "with transformers."
         )
+    if "[UNK]" not in ids:
+        raise ValueError(f"{path}: the vocabulary of {len(ids)} tokens has no [UNK]. Get it again.")
     return tuple(sorted(ids, key=ids.__getitem__))
 
 

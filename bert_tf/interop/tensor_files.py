@@ -15,6 +15,7 @@ import numpy as np
 
 from bert_tf.data.files import whole_file
 from bert_tf.interop.checkpoint import LazyArrays, read_json
+from bert_tf.limits import MAX_TENSOR_HEADER, ORIGIN, check_inside
 
 # In order of preference: safetensors are read in place, without running code.
 _WEIGHTS_FILES = (
@@ -47,9 +48,14 @@ def open_tensors(path: str) -> LazyArrays:
     """
     if path.endswith(".index.json"):
         return _open_shards(path)
-    if path.endswith(".safetensors"):
-        return _open_safetensors(path)
-    return _open_torch(path)
+    tensors = (_open_safetensors if path.endswith(".safetensors") else _open_torch)(path)
+    for name in tensors:
+        if 0 in tensors.shape(name):  # the other sizes could be anything
+            raise ValueError(
+                f"{path}: {name} has the shape {list(tensors.shape(name))}, so it has no values. The "
+                "file is damaged; save the model again."
+            )
+    return tensors
 
 
 def _open_shards(index_file: str) -> LazyArrays:
@@ -64,11 +70,7 @@ def _open_shards(index_file: str) -> LazyArrays:
     folder = os.path.dirname(index_file)
     shards = {}
     for file in sorted(set(weight_map.values())):
-        if os.path.basename(file) != file:
-            raise ValueError(
-                f"{index_file} names the file {file!r}, but the files of a checkpoint must be in its "
-                "own folder. It is damaged or not trustworthy; get it again."
-            )
+        check_inside(file, "file", index_file)
         path = os.path.join(folder, file)
         if not os.path.isfile(path):
             raise FileNotFoundError(
@@ -94,6 +96,14 @@ def _open_safetensors(path: str) -> LazyArrays:
             f"Reading {path} needs the safetensors library: pip install -e '.[hf]' in "
             "the checkout of bert_tf"
         ) from error
+    with open(path, "rb") as start:
+        header_size = int.from_bytes(start.read(8), "little")
+    if header_size > MAX_TENSOR_HEADER:
+        raise ValueError(
+            f"{path} cannot be read as safetensors: its header would have {header_size:,} bytes, but at "
+            f"most {MAX_TENSOR_HEADER:,} are allowed, {ORIGIN}. It is damaged or not fully downloaded "
+            "(a Git LFS pointer is a text file of 130 bytes); fetch it again."
+        )
     try:
         file = safetensors.safe_open(path, framework="numpy")
     except (safetensors.SafetensorError, OSError) as error:
@@ -161,22 +171,36 @@ def _open_torch(path: str) -> LazyArrays:
             "older versions a file can run code despite weights_only=True (CVE-2025-32434). Update it, "
             "or save the model as model.safetensors."
         )
+    is_zip = zipfile.is_zipfile(path)
     try:
+        if is_zip:
+            with zipfile.ZipFile(path) as archive:
+                _check_stored(archive, path)
         # Only the current format, a zip archive, can be mapped into memory.
-        tensors = torch.load(
-            path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-        )
+        tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except pickle.UnpicklingError as error:
         raise ValueError(
             f"{path} is rejected: it is damaged, or it contains more than tensors and would run code "
             "when read. Use model.safetensors, or save the model again from a source you trust."
         ) from error
-    except (RuntimeError, EOFError, OSError) as error:
+    except (RuntimeError, EOFError, OSError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"{path} cannot be read as PyTorch weights ({error}). It is damaged or not fully "
             "downloaded; fetch it again."
         ) from error
+    if not isinstance(tensors, Mapping):
+        raise ValueError(
+            f"{path} contains {type(tensors).__name__}, but must contain tensors by name. Save the "
+            "model's `state_dict()`."
+        )
     tensors = {name: value for name, value in tensors.items() if torch.is_tensor(value)}
+    for name, value in tensors.items():
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise ValueError(
+                f"{path}: {name} has the shape {list(value.shape)}, but values for only "
+                f"{value.untyped_storage().nbytes():,} bytes. The file is damaged or not trustworthy; "
+                "get it again."
+            )
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
 
     def read(name: str) -> np.ndarray:
@@ -184,3 +208,14 @@ def _open_torch(path: str) -> LazyArrays:
         return (value.float() if value.is_floating_point() else value).numpy()
 
     return LazyArrays(shapes, read)
+
+
+def _check_stored(archive: zipfile.ZipFile, path: str) -> None:
+    """Raise for compressed entries, which PyTorch does not write and would unpack in memory."""
+    for entry in archive.infolist():
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(
+                f"{path} is rejected: its entry {entry.filename!r} is compressed, {entry.file_size:,} "
+                "bytes without compression. PyTorch does not compress. Save the model again from a "
+                "source you trust."
+            )

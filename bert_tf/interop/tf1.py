@@ -22,6 +22,7 @@ from bert_tf.interop.checkpoint import (
     read_values,
 )
 from bert_tf.interop.sidecar import stated_lower_case
+from bert_tf.limits import read_whole
 
 # Optimizer state that belongs to no variable. `global_step` becomes the step.
 _TRAINING_STATE = frozenset(
@@ -165,8 +166,7 @@ def _prefix_in_folder(folder: str) -> str:
 
 
 def _newest(state_file: str) -> str:
-    with tf.io.gfile.GFile(state_file) as file:
-        text = file.read()
+    text = read_whole(state_file).decode("utf-8", "replace")
     match = re.search(r'^\s*model_checkpoint_path:\s*"(.*)"\s*$', text, re.MULTILINE)
     if not match:
         raise ValueError(

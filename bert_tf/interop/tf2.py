@@ -112,7 +112,7 @@ def _read_variables(prefix: str) -> tuple[LazyArrays, BertConfig, str | None, tu
     The sizes are inferred from the shapes. The class is that of the head, or None.
     """
     reader = open_bundle(prefix)
-    graph = ObjectGraph(reader.get_tensor(OBJECT_GRAPH))
+    graph = ObjectGraph(bytes(read_values(reader, OBJECT_GRAPH, prefix)), prefix)
     keys, architecture, notes = find_weights(graph, prefix)
     stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     config = _config_of({name: stored[key] for name, key in keys.items()}, prefix)
@@ -153,18 +153,19 @@ def _config_of(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
     """Infer the sizes from the stored shapes."""
     layers = {int(m[1]) for name in shapes if (m := re.match(r"bert/encoder/layer_(\d+)/", name))}
     needed = [
+        "bert/embeddings/word_embeddings",
         "bert/embeddings/position_embeddings",
         "bert/embeddings/token_type_embeddings",
         "bert/encoder/layer_0/attention/self/query/kernel",
         "bert/encoder/layer_0/intermediate/dense/kernel",
     ]
-    missing = [name for name in needed if name not in shapes]
+    missing = [name for name in needed if len(shapes.get(name, ())) < 2]
     if missing:
         raise ValueError(
             f"{prefix}: the encoder is incomplete: {', '.join(missing)} not found. Copy the checkpoint "
             "again."
         )
-    vocab_size, width = shapes["bert/embeddings/word_embeddings"]
+    vocab_size, width = shapes["bert/embeddings/word_embeddings"][:2]
     query = shapes["bert/encoder/layer_0/attention/self/query/kernel"]
     if len(query) != 3 or width != query[0]:
         raise ValueError(
@@ -172,7 +173,7 @@ def _config_of(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
             f"{list(query)}, but [hidden_size, heads, size per head] with equal widths is expected. "
             "Is it an ALBERT or an ELECTRA with a projection? Those are other architectures."
         )
-    return BertConfig(
+    sizes = dict(
         vocab_size=vocab_size,
         hidden_size=query[0],
         num_hidden_layers=max(layers) + 1,
@@ -181,3 +182,4 @@ def _config_of(shapes: dict[str, tuple[int, ...]], prefix: str) -> BertConfig:
         max_position_embeddings=shapes["bert/embeddings/position_embeddings"][0],
         type_vocab_size=shapes["bert/embeddings/token_type_embeddings"][0],
     )
+    return config_from_values(sizes, prefix)

@@ -86,10 +86,25 @@ VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 
 class ObjectGraph:
-    """Objects by number: edges (attribute -> number), and the variables among them."""
+    """Objects by number: edges (attribute -> number), and the variables among them.
 
-    def __init__(self, serialized: bytes) -> None:
-        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
+    Raises:
+        ValueError: the bytes are not a graph, or an edge leads nowhere.
+    """
+
+    def __init__(self, serialized: bytes, source: str) -> None:
+        try:
+            graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
+        except Exception as error:  # DecodeError, whose module differs between protobuf versions
+            raise ValueError(
+                f"{source}: the object graph is damaged ({error}). Copy the checkpoint again."
+            ) from error
+        targets = [child.node_id for node in graph.nodes for child in node.children]
+        if not all(0 <= target < len(graph.nodes) for target in [0, *targets]):
+            raise ValueError(
+                f"{source}: the object graph is damaged: an edge does not lead to one of its "
+                f"{len(graph.nodes)} objects. Copy the checkpoint again."
+            )
         self.edges = [{c.local_name: c.node_id for c in node.children} for node in graph.nodes]
         self.keys: dict[int, str] = {}  # number -> key in the checkpoint
         self.names: dict[int, str] = {}  # number -> name of the variable
@@ -172,11 +187,11 @@ def _present(graph: ObjectGraph, found: Mapping[str, int | None]) -> dict[str, i
 def _by_attributes(graph: ObjectGraph, encoder: int) -> dict[str, int | None]:
     found = {name: graph.at(encoder, path) for path, name in _ENCODER.items()}
     layers = graph.edges[graph.edges[encoder]["_transformer_layers"]]
-    for index in (int(name) for name in layers if name.isdigit()):
+    for index in filter(re.compile(r"[0-9]{1,9}").fullmatch, layers):
         for path, _, name in _LAYER:
             for part in ("gamma", "beta") if "norm" in path else ("kernel", "bias"):
                 ours = f"bert/encoder/layer_{index}/{name}/{part}"
-                found[ours] = graph.at(layers[str(index)], f"{path}/{part}")
+                found[ours] = graph.at(layers[index], f"{path}/{part}")
     for owner in graph.objects_with("masked_lm"):
         found |= {name: graph.at(owner, f"masked_lm/{path}") for path, name in _MASKED_LM.items()}
     return found
@@ -228,7 +243,7 @@ def _reference_name(name: str) -> str | None:
     for end, ours in _NAMES.items():
         if name == end or name.endswith(f"/{end}"):
             return ours
-    match = re.search(r"(?:^|/)layer_(\d+)/(.+)/(kernel|bias|gamma|beta)$", name)
+    match = re.search(r"(?:^|/)layer_([0-9]{1,9})/(.+)/(kernel|bias|gamma|beta)$", name)
     parts = {theirs: ours for _, theirs, ours in _LAYER}
     if match is None or match[2] not in parts:
         return None

@@ -21,7 +21,7 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.data.readers import read_lines
-from bert_tf.interop.checkpoint import config_from_values, read_json
+from bert_tf.interop.checkpoint import config_from_values, read_json, typed
 from bert_tf.interop.heads import find_head
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.tensor_files import weights_file
@@ -146,6 +146,13 @@ def _read(folder: str, format: str) -> Export:
         checkpoint = read_checkpoint(folder)
         if checkpoint.config is None:
             raise ValueError(f"{folder}/config.json has no architecture of BERT.")
+        if not str(checkpoint.architecture or "Bert").startswith(
+            "Bert"
+        ):  # the runtime would load it
+            raise ValueError(
+                f"{folder}/config.json: `architectures` names {checkpoint.architecture!r}, but must "
+                "name a class of BERT."
+            )
         head = find_head(checkpoint.arrays, None, checkpoint.architecture, folder)
         stated = checkpoint.config.extra
         precision = stated.get("dtype") or stated.get("torch_dtype") or "float32"
@@ -170,11 +177,11 @@ def _read(folder: str, format: str) -> Export:
             folder,
             format,
             folder if format == "saved_model" else os.path.join(folder, _FILES[format]),
-            _SERVED[facts["kind"]],
-            config_from_values(facts["config"], metadata),
+            _SERVED[str(facts["kind"])],
+            config_from_values(typed(facts, "config", dict, metadata) or {}, metadata),
             facts["precision"],
-            tuple(facts["labels"]),
-            facts["max_seq_length"],
+            tuple(typed(facts, "labels", list, metadata) or ()),
+            typed(facts, "max_seq_length", int, metadata),
             FullTokenizer(os.path.join(beside, "vocab.txt"), facts["do_lower_case"]),
             tuple(read_lines(labels_file)) if os.path.isfile(labels_file) else None,
         )

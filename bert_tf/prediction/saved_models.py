@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.buckets import batches_by_length
+from bert_tf.data.readers import read_lines
 from bert_tf.model_folder import read_task
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
@@ -90,8 +91,7 @@ class SavedClassifier(_Saved, LabelModel):
                 f"{folder} has no assets.extra/labels.txt, so it is not a SavedModel of "
                 "export_saved_model."
             )
-        with tf.io.gfile.GFile(path) as file:
-            self.labels = file.read().splitlines()
+        self.labels = list(read_lines(path))
         super().__init__(folder, batch_size, runtime)
         self.is_pair = "text_b" in self._takes
         if "text_a" not in self._takes or "choices" in self._takes:

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.data.readers import GZIP_MAGIC, open_binary, read_lines
-
-_BLOCK = 1 << 20
+from bert_tf.data.readers import read_lines
+from bert_tf.data.streams import BLOCK, GZIP_MAGIC, open_binary
+from bert_tf.limits import bounded_lines
 
 
 class TextRange(NamedTuple):
@@ -83,7 +83,7 @@ def _text_size(file: str) -> int:
     if not compressed:
         return tf.io.gfile.stat(file).length
     with open_binary(file) as stream:
-        return sum(map(len, iter(lambda: stream.read(_BLOCK), b"")))
+        return sum(map(len, iter(lambda: stream.read(BLOCK), b"")))
 
 
 def _next_cut(files: Sequence[str], sizes: Sequence[int], target: int) -> int:
@@ -94,9 +94,10 @@ def _next_cut(files: Sequence[str], sizes: Sequence[int], target: int) -> int:
             offset = max(0, target - before)
             with open_binary(file) as stream:
                 stream.seek(offset)
+                lines = bounded_lines(stream, f"{file} from byte {offset}")
                 if offset:
-                    offset += len(stream.readline())  # perhaps only the end of a line
-                for line in stream:
+                    offset += len(next(lines, b""))  # perhaps only the end of a line
+                for line in lines:
                     offset += len(line)
                     if not line.decode("utf-8", "replace").strip():
                         return before + offset

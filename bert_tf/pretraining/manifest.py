@@ -15,8 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.config import parse_json
 from bert_tf.data.files import expand_files, write_text
+from bert_tf.limits import parse_json, read_whole
 
 SUFFIX = ".manifest.json"
 FORMAT = 1  # raised when the same flags make other records
@@ -157,8 +157,7 @@ def read_manifest(path: str) -> Manifest | None:
     if not tf.io.gfile.exists(path):
         return None
     try:
-        with tf.io.gfile.GFile(path) as file:
-            values = parse_json(file.read())
+        values = parse_json(read_whole(path).decode("utf-8"))
         groups = [group_from_json(group) for group in values["groups"]]
         plain = {name: values[name] for name in _PLAIN_FIELDS}
         _check_types(plain, groups)

@@ -17,6 +17,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -204,20 +205,29 @@ def start_or_resume(
             "another output_file, or pass overwrite to replace it."
         )
     if overwrite:
-        _remove_set(path)
+        _remove_set(path, jobs)
     remove_notes(jobs)  # of an earlier set
     return wanted
 
 
-def _remove_set(path: str) -> None:
-    """Remove the files of an earlier run, which a glob would find among the new ones."""
+def _remove_set(path: str, jobs: Sequence[GroupJob]) -> None:
+    """Remove the files of an earlier run, which a glob would find among the new ones.
+
+    A manifest may be a stranger's: files that these jobs would not call like this are kept.
+    """
+    own = {_without_group(os.path.abspath(file)) for job in jobs for file in job.output_files}
     try:
         found = read_manifest(path)
     except ValueError:  # damaged, or of another version
         found = None
     for shard in found.shards if found else ():
         file = os.path.join(os.path.dirname(path), shard.file)
-        if tf.io.gfile.exists(file):
+        if _without_group(os.path.abspath(file)) in own and tf.io.gfile.exists(file):
             remove_file(file)
     if tf.io.gfile.exists(path):
         tf.io.gfile.remove(path)
+
+
+def _without_group(file: str) -> str:
+    """Return a record file's name in `output_file`, without the number of its group."""
+    return re.sub(r"-\d{5}-of-\d{5}$", "", file)

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from bert_tf.config import parse_json
+from bert_tf.limits import parse_json
 
 FORMATS = ("wikiextractor", "json", "plain")
 

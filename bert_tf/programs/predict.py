@@ -16,7 +16,8 @@ from typing import Any, ClassVar, TextIO
 
 from bert_tf.beam import BeamOptions, make_pipeline
 from bert_tf.data.files import open_whole
-from bert_tf.data.readers import STANDARD_INPUT, count_lines
+from bert_tf.data.readers import count_lines
+from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.options import option
 from bert_tf.prediction.encoder import EmbeddingModel
 from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity

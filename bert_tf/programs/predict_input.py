@@ -12,7 +12,6 @@ from typing import Any
 
 from bert_tf.data.files import expand_files
 from bert_tf.data.readers import (
-    STANDARD_INPUT,
     TABLE_FORMATS,
     TableRow,
     ending_of,
@@ -20,6 +19,7 @@ from bert_tf.data.readers import (
     read_lines,
     read_table,
 )
+from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.options import TableOptions, option
 from bert_tf.predictor import EMBEDDING_POOLINGS, TextModel
 

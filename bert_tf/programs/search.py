@@ -18,12 +18,12 @@ import numpy as np
 from bert_tf.data.files import expand_files
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.readers import (
-    STANDARD_INPUT,
     TABLE_FORMATS,
     ending_of,
     read_lines,
     read_table,
 )
+from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.metrics import retrieval
 from bert_tf.options import TableOptions, option
 from bert_tf.prediction.classification import LabelModel

@@ -232,3 +232,9 @@ def test_arc_is_read_and_its_broken_rows_are_counted(name, num_rows, num_bad):
     questions = read_questions(str(ARC / name), bad)
     assert (len(questions) + len(bad), len(bad)) == (num_rows, num_bad)
     assert {len(q.choices) for q in questions} <= {2, 3, 4, 5}
+
+
+def test_a_row_with_more_choices_than_letters_is_a_bad_row(written):
+    path = written(",".join(["What?", *["a"] * 27, "A"]) + "\n", "arc.csv")
+    with pytest.raises(ValueError, match=r"found 27 choices, but at most 26 have a letter"):
+        read_questions(str(path))

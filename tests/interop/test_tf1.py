@@ -143,9 +143,19 @@ def test_damaged_index_is_an_error(tmp_path):
 def test_damaged_values_are_an_error_that_names_the_variable(tmp_path):
     prefix = write_tf1(tmp_path, ARRAYS)
     data = Path(f"{prefix}.data-00000-of-00001")
-    data.write_bytes(data.read_bytes()[:40])
+    data.write_bytes(b"?" * len(data.read_bytes()))
     with pytest.raises(ValueError, match="values of 'bert/pooler/dense/kernel' cannot be read"):
         read_tf1(prefix).arrays["bert/pooler/dense/kernel"]
+
+
+def test_an_index_that_states_more_values_than_there_are_is_an_error(tmp_path):
+    prefix = write_tf1(tmp_path, ARRAYS)
+    data = Path(f"{prefix}.data-00000-of-00001")
+    data.write_bytes(data.read_bytes()[:40])
+    with pytest.raises(
+        ValueError, match=r"states [\d,]+ bytes of values, .* have 40\. .* copy all"
+    ):
+        read_tf1(prefix)
 
 
 def test_object_based_checkpoint_is_refused(tmp_path):

@@ -1,0 +1,127 @@
+"""Limits on files of others: a hostile or damaged file is rejected before it fills the memory.
+
+All readers use these. Real files are far below every limit. The whole size of text and records is
+unlimited where they are read line by line or record by record.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+MEBIBYTE = 1 << 20
+MAX_WHOLE_FILE = 64 * MEBIBYTE  # configurations, vocabularies; the largest known tokenizer has 33
+MAX_DOCUMENT = 2048 * MEBIBYTE  # JSON of questions or answers; SQuAD 2.0 has 40
+MAX_DOCUMENT_CONTAINERS = 50_000_000  # lists and objects in it; SQuAD 2.0 has 0.4 million
+MAX_LINE = 64 * MEBIBYTE  # of text, or a row of a table; whole books have 5
+MAX_CONTAINERS = 1_000_000  # lists and objects in a JSON file or line; 30 times their bytes
+MAX_COLUMNS = 1_000_000  # in a row
+MAX_TOKENS = 4_000_000  # of a vocabulary; the largest known one has 1,000,000
+MAX_RECORD = 64 * MEBIBYTE  # 16 choices of 512 tokens have 0.1; hidden states of 24 layers 50
+MAX_TENSOR_HEADER = 16 * MEBIBYTE  # of a safetensors file; BERT-Large has 0.05
+MAX_LAYERS = 1_000
+MAX_BILSTM_UNITS = 1 << 12  # the paper's have 768
+MAX_TASK_NUMBER = 1 << 16  # a whole number in task.json, such as max_seq_length
+MAX_PARAMETERS = 20_000_000_000  # the largest known BERT has 4 billion
+# Text in gzip is 3 to 30 times smaller, records with much padding up to 100 times. A bomb is 1,000.
+MAX_GZIP_RATIO = 200
+GZIP_ALLOWANCE = 4 * MEBIBYTE  # decompressed bytes without a limit on the ratio
+
+ORIGIN = "a limit of bert_tf/limits.py"
+
+
+def read_whole(path: str | os.PathLike, most: int = MAX_WHOLE_FILE) -> bytes:
+    """Return the bytes of a file, local or remote (`tf.io.gfile`).
+
+    Raises:
+        ValueError: it has more than `most` bytes.
+    """
+    name = os.fspath(path)
+    if "://" in name:
+        with import_module("tensorflow").io.gfile.GFile(name, "rb") as file:
+            return read_at_most(file, name, most)
+    with open(name, "rb") as file:
+        return read_at_most(file, name, most)
+
+
+def read_at_most(stream: Any, name: str, most: int) -> bytes:
+    """Return the rest of a binary stream.
+
+    Args:
+        name: of the file, for messages.
+
+    Raises:
+        ValueError: the rest has more than `most` bytes.
+    """
+    blocks, size = [], 0
+    while block := stream.read(MEBIBYTE):
+        size += len(block)
+        check_size(size, name, most)
+        blocks.append(block)
+    return b"".join(blocks)
+
+
+def check_size(size: int, name: str, most: int) -> None:
+    """Raise unless the part of a file that was read has at most `most` bytes."""
+    if size > most:
+        raise ValueError(
+            f"{name} has more than {most:,} bytes, {ORIGIN} for files that are read whole. It is "
+            "damaged, not trustworthy or of another kind. Name another file, or split it."
+        )
+
+
+def bounded_lines(stream: Any, name: str) -> Iterator[Any]:
+    """Yield the lines of a stream, binary or text, with their ends.
+
+    Raises:
+        ValueError: a line is longer than `MAX_LINE`.
+    """
+    lines = iter(partial(stream.readline, MAX_LINE + 1), stream.read(0))
+    for number, line in enumerate(lines, 1):
+        if len(line) > MAX_LINE:
+            raise ValueError(
+                f"{name}:{number}: a line has more than {MAX_LINE:,} bytes, {ORIGIN}. It begins "
+                f"{line[:60]!r}. The file is damaged, or needs line ends."
+            )
+        yield line
+
+
+def parse_json(text: str, most: int = MAX_CONTAINERS) -> Any:
+    """Return `json.loads(text)`.
+
+    Raises:
+        JSONDecodeError: invalid JSON, deep nesting, very long numbers, or more than `most` lists and
+            objects (brackets in strings are counted as well).
+    """
+    number = text.count("[") + text.count("{")
+    if number > most:
+        message = f"found {number:,} lists or objects, but at most {most:,} are allowed, {ORIGIN}"
+        raise json.JSONDecodeError(message, text, 0)
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        message = "lists or objects are nested too deeply for Python's parser"
+        raise json.JSONDecodeError(message, text, 0) from error
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:  # a whole number with more digits than Python converts
+        raise json.JSONDecodeError(str(error), text, 0) from error
+
+
+def check_inside(name: str, what: str, source: str) -> None:
+    """Raise unless a name in a file is a relative path that does not leave the file's folder.
+
+    Args:
+        what: "file" or "folder".
+        source: the file that contains the name.
+    """
+    if os.path.isabs(name) or ".." in re.split(r"[/\\]", name) or "\0" in name:
+        raise ValueError(
+            f"{source} names the {what} {name!r}, but what belongs to it must be in its own folder. It "
+            "is damaged or not trustworthy; get it again."
+        )

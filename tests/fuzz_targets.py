@@ -1,0 +1,272 @@
+"""Everything that parses files of others, as targets of fuzzing: seeds, and how the file is read.
+
+`tests/test_fuzz_targets.py` runs each target over its seeds and some spoilt ones, the slow tier
+(`tests/fuzzing/test_fuzzed_readers.py`) over more, and `tests/fuzzing/fuzz.py` with atheris.
+"""
+
+import gzip
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import fuzz_seeds as seeds
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.multiple_choice import read_questions
+from bert_tf.data.question_answering import Findings, examples_to_train, read_squad
+from bert_tf.data.readers import count_lines, read_csv, read_lines, read_table, read_tsv
+from bert_tf.data.records import (
+    check_records,
+    count_records,
+    feature_names,
+    naming_damaged_file,
+    read_records,
+)
+from bert_tf.data.token_classification import read_conll
+from bert_tf.interop.initial import read_checkpoint
+from bert_tf.interop.sentence_transformers import embedding_settings, read_projection
+from bert_tf.interop.tensor_files import open_tensors
+from bert_tf.interop.tf2_graph import OBJECT_GRAPH
+from bert_tf.model_folder import known_task, read_task
+from bert_tf.prediction.exports import find_exports
+from bert_tf.pretraining.groups import group_lines, plan_groups
+from bert_tf.pretraining.manifest import SUFFIX, check_record_sets, read_manifest
+from bert_tf.pretraining.wikipedia import read_paragraphs
+from bert_tf.tasks.answer_ensemble import read_nbest
+from bert_tf.tokenization import FullTokenizer
+
+
+class Target(NamedTuple):
+    """How one type of file is read.
+
+    Attributes:
+        name: of the file, in a folder of its own.
+        seeds: contents that are read without an error.
+        read: gets the path; may raise a ValueError or an OSError that names the file, or its folder.
+        beside: other files of the folder, by name.
+    """
+
+    name: str
+    seeds: tuple[bytes, ...]
+    read: Callable[[str], object]
+    beside: Mapping[str, bytes] = {}
+
+    @property
+    def is_json(self) -> bool:
+        return self.name.endswith(".json") or self.name == "high/race.txt"
+
+    def prepare(self, folder: Path) -> Path:
+        """Write the other files, and return the path of the one that is fuzzed."""
+        for name in (self.name, *self.beside):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(self.beside.get(name, b""))
+        return folder / self.name
+
+    def accepts(self, path: Path, content: bytes) -> bool:
+        """Return True if a content is read, False for an error that names the file or its folder."""
+        path.write_bytes(content)
+        try:
+            self.read(str(path))
+        except (ValueError, OSError) as error:
+            folder = path.parent if path.parent.name != "high" else path.parent.parent
+            assert str(folder) in str(error), f"the file is not named: {error!r}"
+            return False
+        return True
+
+
+def consumed(reader):
+    return lambda path: list(reader(path))
+
+
+def in_folder(reader):
+    return lambda path: reader(os.path.dirname(path))
+
+
+def read_corpus(path):
+    lines = list(read_lines(path))
+    count_lines([path])
+    for group in plan_groups([path], 8):
+        list(group_lines(group))
+    return lines
+
+
+def read_squad_to_train(path):
+    examples_to_train(read_squad(path), version_2_with_negative=True, findings=Findings())
+
+
+def read_record_set(path):
+    """As run_pretraining does; there are no records, and a whole manifest says so."""
+    read_manifest(path)
+    records = path.removesuffix(SUFFIX)
+    Path(records).write_bytes(bytes(9))
+    limits = {"max_seq_length": ("--max_seq_length", 128), "vocab_size": ("the model", 9)}
+    check_record_sets([records], limits)
+
+
+def read_all_records(path):
+    count_records([path])
+    feature_names(path)
+    check_records([path], seeds.SPECS, {"input_ids": 7})
+    settings = {"shuffle": False, "repeat": False, "drop_remainder": False}
+    with naming_damaged_file([path]):
+        for batch in read_records([path], seeds.SPECS, batch_size=2, **settings):
+            assert batch["input_ids"].shape[1:] == (4,)
+
+
+def read_one_record(path):
+    """The content as the second record of a file, with fitting checksums."""
+    data, records = Path(path).read_bytes(), f"{path}.tf_record"
+    with tf.io.TFRecordWriter(records) as writer:
+        writer.write(seeds.example())
+        writer.write(data)
+    read_all_records(records)
+
+
+def read_weights(path):
+    checkpoint = read_checkpoint(path)
+    known_task(checkpoint)
+    return [checkpoint.arrays[name] for name in checkpoint.arrays]
+
+
+def read_graph(path):
+    """The content as the object graph of a checkpoint of TensorFlow 2."""
+    values = {**seeds.TF2, OBJECT_GRAPH: Path(path).read_bytes()}
+    tf.raw_ops.SaveV2(
+        prefix=f"{path}.ckpt",
+        tensor_names=list(values),
+        shape_and_slices=[""] * len(values),
+        tensors=list(values.values()),
+    )
+    return read_weights(f"{path}.ckpt")
+
+
+def read_tensors(path):
+    tensors = open_tensors(path)
+    return [tensors[name] for name in tensors]
+
+
+def read_embeddings(folder):
+    embedding_settings(folder)
+    return dict(read_projection(folder))
+
+
+TARGETS = {
+    "lines": Target(
+        "a.txt",
+        ("one\ntwo\n\nthré\n".encode(), "\ufeffa\nb".encode("utf-16")),
+        consumed(read_lines),
+    ),
+    "corpus": Target(
+        "a.txt",
+        (b"one\ntwo\n\nthree\n\nfour\n", gzip.compress(b"one\n\ntwo\n", mtime=0)),
+        read_corpus,
+    ),
+    "tsv": Target("a.tsv", (b"a\tb\n1\t2\n",), consumed(read_tsv)),
+    "quoted tsv": Target(
+        "b.tsv", (b'a\tb\n"1"\t2\n',), lambda path: list(read_tsv(path, quoted=True))
+    ),
+    "csv": Target("a.csv", (b'a,b\n"1, ""x""",2\n',), consumed(read_csv)),
+    "table tsv": Target("t.tsv", (b"text\tlabel\nan owl\t1\n",), consumed(read_table)),
+    "table csv": Target("t.csv", (b'text,label\n"an, owl",1\n',), consumed(read_table)),
+    "table jsonl": Target(
+        "t.jsonl", (b'{"text": "owl", "label": 1}\n{"text": "x"}\n',), consumed(read_table)
+    ),
+    "conll": Target(
+        "a.conll", (b"EU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\n", b"EU\tO\n"), read_conll
+    ),
+    "vocabulary": Target("v.txt", (seeds.VOCAB,), FullTokenizer),
+    "swag": Target(
+        "s.csv",
+        (
+            b",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,"
+            b"label\n0,v,1,An owl,An owl,It,gold,flies,eats,sleeps,sings,2\n",
+        ),
+        read_questions,
+    ),
+    "choices csv": Target(
+        "c.csv", (b"question,choice0,choice1,label\nWhat?,a,b,1\n",), read_questions
+    ),
+    "race in a line": Target("race.jsonl", seeds.as_json(seeds.RACE), read_questions),
+    "choices": Target("arc.jsonl", seeds.as_json(seeds.ARC), read_questions),
+    "race": Target(
+        "high/race.txt",
+        seeds.as_json(seeds.RACE),
+        lambda path: read_questions(os.path.dirname(path)),
+    ),
+    "wikipedia": Target(
+        "wiki_00",
+        (
+            b'<doc id="9" title="Tides">\nTides\n\nHistory.\nSun &amp; moon pull. Why?\n</doc>\n',
+            b'{"title": "Tides", "text": "Tides\\nSun &amp; moon."}\n',
+            b"One paragraph.\n\nAnother.\n",
+        ),
+        lambda path: list(read_paragraphs(read_lines(path), path)),
+    ),
+    "squad": Target("q.json", seeds.as_json(seeds.SQUAD), read_squad_to_train),
+    "configuration": Target(
+        "bert_config.json", seeds.as_json(seeds.REFERENCE_CONFIG), BertConfig.from_json_file
+    ),
+    "manifest": Target("x.tf_record.manifest.json", seeds.as_json(seeds.MANIFEST), read_record_set),
+    "task": Target("task.json", seeds.as_json(*seeds.TASKS), in_folder(read_task)),
+    "nbest": Target(
+        "nbest_predictions.json",
+        seeds.as_json(seeds.NBEST),
+        lambda path: read_nbest(path, ["1"], True),
+    ),
+    "export": Target(
+        "export.json",
+        seeds.as_json(seeds.EXPORT),
+        in_folder(find_exports),
+        {"model.tflite": b"", "vocab.txt": seeds.VOCAB, "labels.txt": b"0\n1\n"},
+    ),
+    "safetensors": Target("model.safetensors", seeds.safetensors_seeds(), read_tensors),
+    "safetensors index": Target(
+        "model.safetensors.index.json",
+        seeds.as_json({"weight_map": {"a": "one.safetensors", "b": "one.safetensors"}}),
+        read_tensors,
+        {"one.safetensors": seeds.safetensors_seeds()[0]},
+    ),
+    "huggingface config": Target(
+        "config.json",
+        seeds.as_json(seeds.HUGGINGFACE_CONFIG, seeds.LABELLED_CONFIG),
+        in_folder(read_weights),
+        seeds.HUGGINGFACE,
+    ),
+    "huggingface weights": Target(
+        "model.safetensors", (seeds.WEIGHTS,), in_folder(read_weights), seeds.HUGGINGFACE
+    ),
+    "tokenizer": Target(
+        "tokenizer.json", seeds.as_json(seeds.TOKENIZER), in_folder(FullTokenizer.from_pretrained)
+    ),
+    "tokenizer config": Target(
+        "tokenizer_config.json",
+        seeds.as_json({"do_lower_case": True}),
+        in_folder(FullTokenizer.from_pretrained),
+        {"vocab.txt": seeds.VOCAB},
+    ),
+    **{
+        f"sentence-transformers {name}": Target(
+            name, (content,), in_folder(read_embeddings), seeds.SENTENCES
+        )
+        for name, content in seeds.SENTENCES.items()
+        if "/" not in name
+    },
+    "sentence-transformers pooling": Target(
+        "1_Pooling/config.json",
+        (seeds.SENTENCES["1_Pooling/config.json"],),
+        lambda path: read_embeddings(os.path.dirname(os.path.dirname(path))),
+        seeds.SENTENCES,
+    ),
+    "tf1 index": Target(seeds.INDEX, (seeds.TF1[seeds.INDEX],), in_folder(read_weights), seeds.TF1),
+    "tf1 values": Target(
+        seeds.VALUES, (seeds.TF1[seeds.VALUES],), in_folder(read_weights), seeds.TF1
+    ),
+    "tf1 state": Target("checkpoint", (seeds.STATE,), in_folder(read_weights), seeds.TF1),
+    "tf2 graph": Target("graph", (seeds.TF2[OBJECT_GRAPH],), read_graph),
+    "records": Target(
+        "x.tf_record", (seeds.record_file(), seeds.record_file("GZIP")), read_all_records
+    ),
+    "example": Target("example", (seeds.example(),), read_one_record),
+}

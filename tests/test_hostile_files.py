@@ -1,0 +1,350 @@
+"""Files of strangers: rejected by name, with little memory; nothing outside their folder changes."""
+
+import gzip
+import json
+import os
+import struct
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fuzz_seeds import EXPORT, MODULES, POOLING, VOCAB
+from tiny_checkpoints import arrays_of, huggingface_tensors, write_huggingface, write_json
+
+from bert_tf.config import BertConfig
+from bert_tf.data.question_answering import read_squad
+from bert_tf.data.readers import read_csv, read_lines, read_table, read_text, read_tsv
+from bert_tf.data.records import count_records, feature_names
+from bert_tf.data.token_classification import read_conll
+from bert_tf.interop.checkpoint import read_json
+from bert_tf.interop.initial import read_checkpoint
+from bert_tf.interop.sentence_transformers import embedding_settings
+from bert_tf.interop.tensor_files import open_tensors
+from bert_tf.interop.tf2_graph import ObjectGraph
+from bert_tf.limits import MAX_LINE, MAX_TOKENS, MAX_WHOLE_FILE, MEBIBYTE
+from bert_tf.model_folder import known_task, load_model, read_task
+from bert_tf.prediction.exports import find_exports
+from bert_tf.pretraining.groups import plan_groups
+from bert_tf.pretraining.make_group import GroupJob
+from bert_tf.pretraining.manifest import Counts, DoneGroup, Manifest, Shard
+from bert_tf.pretraining.runners import start_or_resume
+from bert_tf.vocabulary import load_vocab
+
+TENSORS = huggingface_tensors(arrays_of("classifier"))
+
+
+def rejected(read, path, message, most=None):
+    """`read(path)` raises a ValueError with the path and a message, in at most so many megabytes."""
+    if most is not None:
+        tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=message) as caught:
+            list(read(str(path)))
+        assert most is None or tracemalloc.get_traced_memory()[1] < most * MEBIBYTE
+    finally:
+        tracemalloc.stop()
+    assert str(path) in str(caught.value)
+
+
+def sparse(path, size, start=b""):
+    """A file of zeros that takes no space on the disk."""
+    path.write_bytes(start)
+    os.truncate(path, size)
+    return path
+
+
+def corpus(path):
+    return plan_groups([path], 10_000)
+
+
+# ------------------------------------------------------------------------------------- compression
+
+
+@pytest.mark.parametrize(
+    ("read", "unit"),
+    [
+        (read_lines, b"a"),
+        (read_lines, b"a\n"),
+        (read_csv, b'"a",b\n'),
+        (read_conll, b"a O\n"),
+        (read_squad, b"["),
+        (corpus, b"a\n"),
+    ],
+)
+def test_a_gzip_bomb_is_rejected_before_it_is_unpacked(tmp_path, monkeypatch, read, unit):
+    monkeypatch.setattr("bert_tf.data.streams.GZIP_ALLOWANCE", MEBIBYTE // 4)
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(unit * (32 * MEBIBYTE // len(unit)), mtime=0))
+    memory = 8 if len(unit) == 1 else None  # rows are kept
+    rejected(read, path, r"compressed more than 200 times, .* unpack it with gunzip", memory)
+
+
+def test_a_bomb_on_standard_input_is_rejected_too(monkeypatch, tmp_path):
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(bytes(16 * MEBIBYTE), mtime=0))
+    with open(path) as stream:
+        monkeypatch.setattr("sys.stdin", stream)
+        with pytest.raises(ValueError, match="standard input is compressed more than 200 times"):
+            list(read_lines("-"))
+
+
+def test_what_compresses_like_text_is_read_whole(tmp_path):
+    words = np.random.default_rng(1).integers(0, 1000, 2 * MEBIBYTE // 8 * 8)
+    lines = [" ".join(map(str, line)) for line in words.reshape(-1, 8)]
+    (tmp_path / "a.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    assert list(read_lines(tmp_path / "a.gz")) == lines
+    assert len(plan_groups([str(tmp_path / "a.gz")], 1 << 30)) == 1
+
+
+# ---------------------------------------------------------------------------------- lines and rows
+
+
+@pytest.mark.parametrize("start", [b"", b"\xff\xfe"])
+def test_a_line_without_end_is_rejected(tmp_path, start):
+    path = sparse(tmp_path / "a.txt", 8 * MAX_LINE, start)
+    rejected(read_lines, path, r"a.txt:1: a line has more than 67,108,864 bytes", most=400)
+
+
+def test_a_row_of_very_many_columns_is_rejected(tmp_path):
+    for name, content, read in (
+        ("a.tsv", b"aa\t" * 2_000_000, read_tsv),
+        ("a.csv", b'"\n' + b'","\n' * 2_000_000, read_csv),
+        ("a.conll", b"aa " * 2_000_000, read_conll),
+    ):
+        (tmp_path / name).write_bytes(content)
+        rejected(read, tmp_path / name, r":1: found [12],0\d\d,... columns, but at most 1,000,000")
+
+
+def test_a_header_of_many_columns_takes_no_quadratic_time(tmp_path):
+    (tmp_path / "a.csv").write_text(",".join(map(str, range(200_000))) + "\n")
+    assert list(read_table(tmp_path / "a.csv")) == []
+
+
+def test_an_open_quotation_mark_does_not_swallow_a_large_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("bert_tf.data.readers.MAX_LINE", 1000)
+    (tmp_path / "a.csv").write_text('a,b\n"open,' + "line\n" * 1000)
+    rejected(read_csv, tmp_path / "a.csv", r"a.csv:2: a row has more than 1,000 characters")
+
+
+# -------------------------------------------------------------------------------------- JSON files
+
+
+@pytest.mark.parametrize("read", [read_json, BertConfig.from_json_file, load_vocab, read_text])
+def test_a_large_file_is_rejected_where_files_are_read_whole(tmp_path, read):
+    path = sparse(tmp_path / "config.json", 8 * MAX_WHOLE_FILE)
+    rejected(read, path, "has more than 67,108,864 bytes", most=300)
+
+
+@pytest.mark.parametrize("text", ["[" * 1_000_000, '{"a":' * 1_000_000])
+@pytest.mark.parametrize("read", [read_json, BertConfig.from_json_file, read_squad])
+def test_a_million_nested_lists_are_rejected(tmp_path, read, text):
+    (tmp_path / "a.json").write_text(text)
+    rejected(read, tmp_path / "a.json", "nested too deeply")
+
+
+def test_very_many_lists_are_rejected(tmp_path):
+    (tmp_path / "a.json").write_text('{"a": [' + "[]," * 2_000_000 + "[]]}")
+    rejected(
+        read_json, tmp_path / "a.json", "found 2,000,003 lists or objects, but at most 1,000,000"
+    )
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_a_number_of_very_many_digits_is_invalid_json(tmp_path, name):
+    (tmp_path / name).write_text('{"a": ' + "9" * 10_000 + "}\n")
+    read = read_table if name == "a.jsonl" else read_json
+    rejected(read, tmp_path / name, r"JSON.*digits")
+
+
+def test_an_unknown_key_of_a_million_letters_is_shortened(tmp_path):
+    (tmp_path / "a.json").write_text('{"vocab_size": 1, "' + "v" * 1_000_000 + '": 1}')
+    with pytest.raises(ValueError, match="Unknown key") as caught:
+        BertConfig.from_json_file(tmp_path / "a.json")
+    assert len(str(caught.value)) < 1000
+
+
+# ------------------------------------------------------------------------------------ vocabularies
+
+
+def test_a_vocabulary_of_very_many_lines_is_rejected(tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(b"a\n" * (MAX_TOKENS + 1))
+    rejected(load_vocab, tmp_path / "vocab.txt", "has 4,000,001 lines, but .* at most 4,000,000")
+
+
+def test_a_vocabulary_of_half_a_million_lines_is_read(tmp_path):
+    (tmp_path / "vocab.txt").write_text("".join(f"w{number}\n" for number in range(500_000)))
+    assert len(load_vocab(tmp_path / "vocab.txt")) == 500_000
+
+
+@pytest.mark.parametrize(
+    ("vocab", "message"),
+    [
+        ({"a": 0}, r"tokenizer.json: the vocabulary of 1 tokens has no \[UNK\]"),
+        ({"[UNK]": "0"}, r"tokenizer.json: `\[UNK\]` is '0', but must be a whole number"),
+        (["[UNK]"], r"tokenizer.json: `vocab` is .* but must be a JSON object"),
+    ],
+)
+def test_a_vocabulary_of_another_type_is_named(tmp_path, vocab, message):
+    folder = write_huggingface(tmp_path, TENSORS)
+    write_json(tmp_path / "tokenizer.json", {"model": {"type": "WordPiece", "vocab": vocab}})
+    with pytest.raises(ValueError, match=message):
+        read_checkpoint(folder)
+
+
+# ----------------------------------------------------------------------------------------- weights
+
+
+def test_a_header_of_ten_gigabytes_is_rejected(tmp_path):
+    start = (10 << 30).to_bytes(8, "little")
+    path = sparse(tmp_path / "model.safetensors", (10 << 30) + 8, start)
+    rejected(open_tensors, path, "header would have 10,737,418,240 bytes", most=1)
+
+
+def test_a_tensor_without_values_is_rejected(tmp_path):
+    """Its size would be the number of labels."""
+    header = json.dumps({"x": {"dtype": "F32", "shape": [10**12, 0], "data_offsets": [0, 0]}})
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode())
+    rejected(open_tensors, path, r"x has the shape \[1000000000000, 0\], so it has no values", 1)
+
+
+def test_weights_of_pytorch_that_are_larger_than_their_file_are_rejected(tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"x": torch.zeros(1, 1).expand(10**9, 8)}, path)
+    rejected(open_tensors, path, r"x has the shape .* but values for only 4 bytes", most=10)
+    torch.save([torch.zeros(1)], path)
+    rejected(open_tensors, path, "contains list, but must contain tensors by name", most=10)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", bytes(8 * MEBIBYTE))
+    rejected(open_tensors, path, "'archive/data.pkl' is compressed, 8,388,608 bytes", most=10)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"num_hidden_layers": 10**9}, r"1000000000 \+ 0 layers"),
+        ({"vocab_size": 10**12}, r"but at most 1,000 and 20,000,000,000 are allowed"),
+        ({"vocab_size": 2 * 10**7, "hidden_size": 768}, "describes 2 layers and 15,3.* parameters"),
+        ({"num_hidden_layers": 900}, "describes 900 layers .* the weights are 41 tensors"),
+    ],
+)
+def test_a_configuration_of_a_far_larger_model_than_the_weights_is_rejected(
+    tmp_path, sizes, message
+):
+    folder = write_huggingface(tmp_path, TENSORS, **sizes)
+    rejected(load_model, folder, message, most=10)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"architectures": True}, "`architectures` is 'True', but must be a list"),
+        ({"hidden_act": ["gelu"]}, "`hidden_act` is"),
+        ({"pruned_heads": [1]}, "`pruned_heads` is .* must be a JSON object"),
+        ({"id2label": [1]}, "`id2label` is .* must be a JSON object"),
+    ],
+)
+def test_a_value_of_another_type_in_config_json_is_named(tmp_path, values, message):
+    rejected(read_checkpoint, write_huggingface(tmp_path, TENSORS, **values), message)
+
+
+def test_labels_of_equal_names_are_rejected(tmp_path):
+    values = {"architectures": ["BertForSequenceClassification"]}
+    values["id2label"] = {str(number): f"label {number % 4}" for number in range(5)}
+    checkpoint = read_checkpoint(write_huggingface(tmp_path, TENSORS, **values))
+    with pytest.raises(ValueError, match=r"model.safetensors: `labels` are .* all different"):
+        known_task(checkpoint)
+
+
+def test_an_object_graph_whose_edges_lead_nowhere_is_rejected():
+    for graph in (b"", b"\n\x04\n\x02\x08\x07", b"?"):
+        with pytest.raises(ValueError, match="x: the object graph is damaged"):
+            ObjectGraph(graph, "x")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"task": "multiple_choice", "num_choices": 4, "max_seq_length": 10**9}, "is 1e.09, but may"),
+        ({"task": "token_classification", "labels": ["O", "X"], "max_seq_length": 9}
+         | {"bilstm_units": 60_000}, "`bilstm_units` is 60000, but must be from 1 to 4,096"),
+    ],
+)  # fmt: skip
+def test_large_numbers_in_a_task_are_rejected(tmp_path, values, message):
+    write_json(tmp_path / "task.json", values)
+    rejected(read_task, tmp_path, message)
+
+
+def test_a_task_that_is_longer_than_its_model_is_rejected(tmp_path):
+    write_huggingface(tmp_path, TENSORS)
+    (tmp_path / "vocab.txt").write_bytes(VOCAB)
+    task = {"task": "classification", "labels": list("abcde"), "max_seq_length": 60_000}
+    write_json(tmp_path / "task.json", task)
+    rejected(load_model, tmp_path, "task.json: max_seq_length is 60000, but must be from 1 to 9")
+
+
+# ----------------------------------------------------------------------------------------- records
+
+
+def test_a_record_of_two_gigabytes_is_rejected(tmp_path):
+    header = struct.pack("<Q", 2**31) + bytes(4)
+    (tmp_path / "a").write_bytes(header)
+    (tmp_path / "b.gz").write_bytes(gzip.compress(header + bytes(9)))
+    for name in ("a", "b.gz"):
+        path = str(tmp_path / name)
+        for read in (count_records, lambda files: feature_names(files[0])):
+            with pytest.raises(
+                ValueError, match=r"record 1 would have 2,147,483,648 bytes"
+            ) as caught:
+                read([path])
+            assert path in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------ names of files
+
+
+@pytest.mark.parametrize("part", ["../1_Pooling", "/etc", "a\\..\\b"])
+def test_modules_outside_of_their_folder_are_rejected(tmp_path, part):
+    write_json(tmp_path / "1_Pooling" / "config.json", POOLING)
+    modules = [MODULES[0], {**MODULES[1], "path": part}]
+    write_json(tmp_path / "model" / "modules.json", modules)
+    rejected(embedding_settings, tmp_path / "model", "names the folder .* in its own folder")
+
+
+@pytest.mark.parametrize("modules", [1, [1], [{"type": "x.Transformer"}], {"a": 1}])
+def test_a_list_of_modules_of_another_type_is_rejected(tmp_path, modules):
+    write_json(tmp_path / "modules.json", modules)
+    rejected(embedding_settings, tmp_path, "modules.json is damaged: it must be a list of objects")
+
+
+def test_overwriting_removes_no_file_that_only_a_strangers_manifest_names(tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    old = ("x.tf_record-00000-of-00002", "x.tf_record-00001-of-00002")
+    kept = ("../victim", "notes.txt", "x.tf_record.gz", "y.tf_record")
+    for name in (*old, *kept):
+        (folder / name).write_text("precious")
+    shards = [Shard(name, 1, 8) for name in (*old, *kept, str(tmp_path / "victim"))]
+    values = {"flags": {"max_seq_length": 9}, "input": [], "vocabulary": {"sha256": "", "size": 1}}
+    path = str(folder / "x.tf_record.manifest.json")
+    manifest = Manifest(**values, num_groups=1, groups={0: DoneGroup(0, 1, [], shards, Counts())})
+    manifest.write(path)
+    job = GroupJob(0, 1, (), (str(folder / "x.tf_record"),), path, 0)
+    start_or_resume(path, manifest, [job], overwrite=True)
+    assert [name for name in (*old, *kept) if (folder / name).exists()] == list(kept)
+
+
+def test_a_class_of_another_library_is_no_export(tmp_path):
+    write_huggingface(tmp_path, TENSORS, architectures=["AutoModelForCausalLM"])
+    rejected(find_exports, tmp_path, "names 'AutoModelForCausalLM', but must name a class of BERT")
+
+
+@pytest.mark.parametrize("key", ["kind", "config", "labels", "max_seq_length"])
+def test_a_value_of_another_type_in_an_export_is_named(tmp_path, key):
+    write_json(tmp_path / "export.json", {**EXPORT, key: ["?"] if key != "labels" else "?"})
+    (tmp_path / "vocab.txt").write_bytes(VOCAB)
+    Path(tmp_path, "model.tflite").touch()
+    rejected(find_exports, tmp_path, "export.json")
