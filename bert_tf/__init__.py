@@ -47,12 +47,13 @@ if TYPE_CHECKING:
     from bert_tf.text_preprocessor import TextPreprocessor
     from bert_tf.tokenization import FullTokenizer
     from bert_tf.training.losses import Loss
-    from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb
+    from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb, Muon, StableAdamW
     from bert_tf.training.schedules import (
         WarmupConstant,
         WarmupCosineDecay,
         WarmupLinearDecay,
         WarmupPolynomialDecay,
+        WarmupStableDecay,
     )
 
 # Module -> its names in this package.
@@ -79,8 +80,9 @@ _NAMES = {
     "data.features": "FeatureSpec",
     "data.records": "RecordWriter",
     "training.losses": "Loss",
-    "training.optimization": "AdamWeightDecay AdamW Lamb",
-    "training.schedules": "WarmupLinearDecay WarmupPolynomialDecay WarmupCosineDecay WarmupConstant",
+    "training.optimization": "AdamWeightDecay AdamW StableAdamW Lamb Muon",
+    "training.schedules": "WarmupLinearDecay WarmupPolynomialDecay WarmupCosineDecay WarmupConstant "
+    "WarmupStableDecay",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -30,7 +30,8 @@ from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import folder_lock, latest_checkpoint
-from bert_tf.training.optimization import OPTIMIZERS, freeze, layer_learning_rate_factors
+from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors
+from bert_tf.training.optimization import OPTIMIZERS
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.strategy import is_chief

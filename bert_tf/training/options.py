@@ -12,7 +12,8 @@ from bert_tf.interop.hub import NO_LICENSE, SCHEME, check_license
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.options import Options, option
 from bert_tf.training import strategy
-from bert_tf.training.optimization import OPTIMIZERS, parse_frozen
+from bert_tf.training.encoder_parts import parse_frozen
+from bert_tf.training.optimization import OPTIMIZERS
 from bert_tf.training.schedules import DECAYS, SCHEDULES
 from bert_tf.training.step import COMPILATIONS
 from bert_tf.training.strategy import PRECISIONS, choose_precision

@@ -15,6 +15,7 @@ from bert_tf.training.checkpoints import (
     save_checkpoint,
     training_variables,
 )
+from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors, parse_frozen
 from bert_tf.training.optimization import (
     OPTIMIZERS,
     AdamW,
@@ -22,10 +23,7 @@ from bert_tf.training.optimization import (
     Lamb,
     Muon,
     StableAdamW,
-    freeze,
-    layer_learning_rate_factors,
     orthogonal,
-    parse_frozen,
 )
 from bert_tf.training.schedules import WarmupLinearDecay
 from reference import optimizer as reference
