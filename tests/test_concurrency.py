@@ -143,6 +143,7 @@ def run_both(*commands):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_of_two_same_exports_one_is_made_and_the_other_says_why_not(sentence_model, tmp_path):
     folder = tmp_path / "served"
     command = script_command("export_saved_model", model_dir=sentence_model, export_dir=folder)

@@ -81,7 +81,7 @@ def cases():
     """Two parts of a batch and the tasks that need most; the others are long."""
     for name in TASKS:
         for parts in (1, 2):
-            is_main = parts == 2 and name in ("pretraining", "crf", "embeddings")
+            is_main = parts == 2 and name in ("pretraining", "embeddings")
             marks = [pytest.mark.slow] if is_main else [pytest.mark.slow, pytest.mark.long]
             yield pytest.param(name, parts, marks=marks)
 
