@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fuzz_seeds import EXPORT, MODULES, POOLING, VOCAB
+from fuzz_targets import TARGETS
 from tiny_checkpoints import arrays_of, huggingface_tensors, write_huggingface, write_json
 
 from bert_tf.config import BertConfig
@@ -263,6 +264,15 @@ def test_an_object_graph_whose_edges_lead_nowhere_is_rejected():
     for graph in (b"", b"\n\x04\n\x02\x08\x07", b"?"):
         with pytest.raises(ValueError, match="x: the object graph is damaged"):
             ObjectGraph(graph, "x")
+
+
+def test_an_object_graph_that_names_absent_values_is_rejected(tmp_path):
+    target = TARGETS["tf2 graph"]
+    path = target.prepare(tmp_path)
+    path.write_bytes(
+        target.seeds[0].replace(b"_query_dense/bias/.ATTR", b"_query_dense/bias/?ATTR")
+    )
+    rejected(target.read, path, "the object graph names .* has no values for it")
 
 
 @pytest.mark.parametrize(

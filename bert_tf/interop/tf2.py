@@ -115,6 +115,12 @@ def _read_variables(prefix: str) -> tuple[LazyArrays, BertConfig, str | None, tu
     graph = ObjectGraph(bytes(read_values(reader, OBJECT_GRAPH, prefix)), prefix)
     keys, architecture, notes = find_weights(graph, prefix)
     stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    absent = [key for key in keys.values() if key not in stored]
+    if absent:
+        raise ValueError(
+            f"{prefix}: the object graph names {absent[0]!r}, but the checkpoint has no values for it. "
+            "The checkpoint is damaged; copy it again."
+        )
     config = _config_of({name: stored[key] for name, key in keys.items()}, prefix)
     shapes = {name: _reference_shape(name, stored[key]) for name, key in keys.items()}
 
