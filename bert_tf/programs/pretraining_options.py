@@ -81,8 +81,8 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
     )
     recipe: str = option(
         "Set of flags, which the log and the model card list. paper: none, the reference's defaults. "
-        "2026: --optimizer=muon, a falling --masked_lm_prob and no dropout, for less work until the "
-        "same loss. Flags that are given have precedence.",
+        "2026: --optimizer=muon and no dropout, for about half of the steps until the same loss. Flags "
+        "that are given have precedence.",
         default="paper",
         choices=tuple(RECIPES),
     )
