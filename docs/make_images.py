@@ -26,7 +26,7 @@ STYLE = """
     .box { fill: #161b22; stroke: #656c76; } .arrow { stroke: #9198a1; }
   }
 """
-# The way from text to a served model: programs below, files between them.
+# The way from text to a served model: a station and what makes it.
 STATIONS = (
     ("text", "lines, tables"),
     ("records", "create_pretraining_data"),

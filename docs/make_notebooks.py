@@ -1,4 +1,4 @@
-"""Make examples/*.ipynb from the scripts beside them, whose cells begin with "# %%".
+"""Make examples/*.ipynb from the scripts in the same folder, whose cells begin with "# %%".
 
 python docs/make_notebooks.py
 """

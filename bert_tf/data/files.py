@@ -193,7 +193,7 @@ def open_whole(path: str | os.PathLike, *, wait: bool = False) -> Iterator[TextI
 
 
 def write_text(path: str | os.PathLike, text: str) -> None:
-    with open_whole(path) as file:
+    with open_whole(path, wait=True) as file:
         file.write(text)
 
 

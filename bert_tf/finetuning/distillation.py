@@ -95,9 +95,12 @@ class Teacher:
                 tokenizer where the student learns tokens.
         """
         trained = _load(str(options.teacher), options.policy, setup.devices)
+        if isinstance(task, EmbeddingTask) and trained.task is None:
+            length = min(trained.max_seq_length, task.max_seq_length)
+            trained = _rebuilt(trained, EmbeddingTask(length), setup.devices)
         _check_same_kind(trained, task)
-        if isinstance(task, RerankingTask):
-            trained = _for_several_documents(trained, task, setup.devices)
+        if isinstance(task, RerankingTask):  # reads a query with its documents
+            trained = replace(_rebuilt(trained, task, setup.devices), task=trained.task)
         same = _same_tokenizer(trained.tokenizer, setup.tokenizer)
         same = same and _prefixes(trained.task) == _prefixes(task)
         if same:
@@ -147,7 +150,8 @@ class Teacher:
         """Return a hash of everything that the logits depend on, except the examples."""
         trained = self.trained
         about = [trained.model.config.to_dict(), list(trained.tokenizer.vocab), self.order]
-        about += [trained.tokenizer.do_lower_case, run.options.policy, self._task(run).arguments()]
+        about += [trained.tokenizer.do_lower_case, run.options.policy]
+        about += [task and task.arguments() for task in (trained.task, self._task(run))]
         found = hashlib.sha256(json.dumps(about).encode())
         for variable in trained.model.weights:
             found.update(variable.path.encode())
@@ -160,7 +164,10 @@ class Teacher:
             return run.task
         positions = self.trained.model.config.max_position_embeddings
         longest = max(self.trained.max_seq_length, run.task.max_seq_length)
-        changed = {"max_seq_length": min(longest, positions), **_prefixes(self.trained.task)}
+        length = min(longest, positions)
+        if isinstance(run.task, RerankingTask):
+            return run.task.with_length(length)
+        changed = {"max_seq_length": length, **_prefixes(self.trained.task)}
         return type(run.task)(**{**run.task.arguments(), **changed})
 
     def _outputs(self, run: Run, examples: Sequence[Any], source: str) -> Mapping[str, np.ndarray]:
@@ -257,16 +264,16 @@ def _prefixes(task: Task | None) -> dict[str, str]:
     return {n: getattr(task, n) for n in names} if isinstance(task, EmbeddingTask) else {}
 
 
-def _for_several_documents(
-    trained: TrainedModel, task: RerankingTask, devices: tf.distribute.Strategy
+def _rebuilt(
+    trained: TrainedModel, task: ExampleTask, devices: tf.distribute.Strategy
 ) -> TrainedModel:
-    """Return a cross-encoder that reads the records of `task`, a query with its documents."""
+    """Return the teacher with its weights in the model of `task`."""
     values = {variable.path: variable for variable in trained.model.weights}
     with devices.scope():
         model = task.build_model(trained.model.config, dtype=trained.model.dtype_policy.name)
         for variable in model.weights:
             variable.assign(values[variable.path])
-    return replace(trained, model=model)
+    return replace(trained, model=model, task=task)
 
 
 def _load(path: str, policy: str, devices: tf.distribute.Strategy) -> TrainedModel:

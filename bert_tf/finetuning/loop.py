@@ -69,6 +69,7 @@ def train(
     evaluate: Callable[[], Mapping[str, float]] | None = None,
     lengths: str = "trimmed",
     folder: str | None = None,
+    command: TrainingOptions | None = None,
 ) -> Mapping[str, float] | None:
     """Train on record files from the trainer's step up to `num_train_steps`.
 
@@ -81,6 +82,7 @@ def train(
         lengths: one of `LENGTHS`. Becomes "full" under a strategy that needs static shapes, and "packed"
             with `pack_sequences`.
         folder: result of `folder_to_write`; default: `output_dir` of the options.
+        command: options that README.md shows; default: `options`.
 
     Returns:
         Metrics of an evaluation at the last step, or None without one.
@@ -136,7 +138,7 @@ def train(
     trainer.take_averages()
     if trainer.is_chief:
         size = num_parameters(trainer.model)
-        write_training_card(options, task, size, trainer.step, trainer.optimizer, files)
+        write_training_card(command or options, task, size, trainer.step, trainer.optimizer, files)
     return evaluations.at(trainer.step)
 
 

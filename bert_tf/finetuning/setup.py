@@ -231,7 +231,7 @@ _NOTED = (
     *("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze"),
     *("teacher", "temperature", "hard_labels", "loss", "scale", "margin", "crf_learning_rate"),
     *("num_negatives", "num_decay_steps", "masked_lm_prob", "masked_lm_prob_end", "z_loss"),
-    *("hidden_dropout", "attention_dropout"),
+    *("hidden_dropout", "attention_dropout", "phases", "lr_decay_shape"),
 )
 TRAINING_FILE = "training.json"
 
@@ -274,7 +274,7 @@ def make_optimizer(
         "polynomial": {"power": options.lr_power},
         "warmup_stable_decay": {
             "num_decay_steps": options.num_decay_steps,
-            "decay": options.lr_decay,
+            "decay": options.lr_decay_shape,
         },
     }
     schedule = SCHEDULES[options.lr_schedule](
@@ -312,6 +312,8 @@ def _noted(options: TrainingOptions) -> dict[str, object]:
     names = (*_SAME_TRAINING, *_NOTED)
     noted = {name: getattr(options, name) for name in names if hasattr(options, name)}
     noted["learning_rate"] = options.base_learning_rate
+    if noted.get("phases"):  # which have batches of their own
+        del noted["train_batch_size"]
     return {**noted, "precision": options.policy}  # auto may differ between machines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -68,7 +69,8 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
     )
     max_predictions_per_seq: int = option(
         "Most masked tokens per example, as in records with masks. For records without masks the "
-        "default becomes --max_seq_length times --masked_lm_prob, rounded up, if that is set.",
+        "default becomes --max_seq_length times --masked_lm_prob, rounded up, if that or --phases is "
+        "set.",
         default=_MAX_PREDICTIONS,
         min=1,
     )
@@ -81,8 +83,9 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
     )
     recipe: str = option(
         "Set of flags, which the log and the model card list. paper: none, the reference's defaults. "
-        "2026: --optimizer=muon and no dropout, for about half of the steps until the same loss. Flags "
-        "that are given have precedence.",
+        "2026: "
+        + " ".join(f"--{name}={value}" for name, value in RECIPES["2026"].items())
+        + ". Flags that are given have precedence.",
         default="paper",
         choices=tuple(RECIPES),
     )
@@ -127,7 +130,7 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         self._need("phases", ("scale_phase_batches",))
         self._need("do_eval", ("probe_file",))
         if self.phases is not None:
-            parse_phases(self.phases)
+            self._check_phases(parse_phases(self.phases))
         added = RECIPES[self.recipe].items()
         if added and all(getattr(self, name) != value for name, value in added):
             raise ValueError(
@@ -143,6 +146,20 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
                 f"num_train_steps={self.num_train_steps}. A tenth of it is usual: "
                 f"num_warmup_steps={self.num_train_steps // 10}."
             )
+
+    def _check_phases(self, phases: Sequence[Phase]) -> None:
+        steps = self.num_train_steps
+        empty = [p.max_seq_length for p in phases if p.first_step(steps) == p.last_step(steps)]
+        if empty:
+            raise ValueError(
+                f"phases={self.phases}: the phase of {empty[0]} tokens has no step of "
+                f"num_train_steps={steps}. Give it a larger fraction."
+            )
+        for name in ("early_stopping", "lr_batch_size" if self.scale_phase_batches else ""):
+            if name and getattr(self, name):
+                raise ValueError(
+                    f"{name} cannot be combined with phases, whose losses and batches differ. Omit one."
+                )
 
     def of_phases(self) -> list[PretrainingOptions]:
         """Return the options of each phase until `stop_step`; without `phases` these alone."""
@@ -170,7 +187,8 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         """Return `max_predictions_per_seq`, with its default filled in."""
         prob = max(self.masked_lm_prob, self.masked_lm_prob_end or 0.0)
         is_set = self.max_predictions_per_seq != _MAX_PREDICTIONS
-        if is_set or is_masked or prob == MaskingOptions().masked_lm_prob:
+        is_usual = prob == MaskingOptions().masked_lm_prob and self.phases is None
+        if is_set or is_masked or is_usual:
             return self.max_predictions_per_seq
         return most_predictions(self.max_seq_length, prob)
 

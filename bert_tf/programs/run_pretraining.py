@@ -63,6 +63,11 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     """
     devices = options.make_strategy()
     *phases, last = options.of_phases()
+    if phases:  # mistakes of a later phase are found now
+        Setup.from_options(last, devices)
+        for phase in (*phases, last):
+            for files in filter(None, (phase.input_file, phase.eval_file)):
+                read_record_set(expand_record_files(files), phase.max_seq_length)
     for number, phase in enumerate(phases, start=1):
         checkpoint = latest_checkpoint(options.output_dir)
         step = checkpoint_step(checkpoint) if checkpoint else 0
@@ -130,6 +135,7 @@ def _run_phase(
             options.num_train_steps,
             evaluate=evaluate_now if options.do_eval else None,
             folder=folder,
+            command=whole,
         )
     if not options.do_eval:
         write_page(folder, whole, {"global_step": trainer.step})

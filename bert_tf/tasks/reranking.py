@@ -109,6 +109,10 @@ class RerankingTask(ExampleTask):
         task = ClassificationTask((), self.max_seq_length, is_pair=True, problem_type="regression")
         return task.arguments()
 
+    def with_length(self, max_seq_length: int) -> RerankingTask:
+        """Return the task with another S."""
+        return RerankingTask(max_seq_length, self.num_documents, self.loss, self.best_metric)
+
     def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForMultipleChoice:
         return BertForMultipleChoice(config, dtype=dtype)
 

@@ -106,7 +106,7 @@ def distillation_losses(
         return (replace(hard, total=joined),)
 
     def labelled(features: Tensors) -> tf.Tensor:
-        """1 for predictions with a label, [B] or [B, W]."""
+        """Return 1 for predictions with a label, else 0: float32 [B] or [B, W]."""
         is_labelled = tf.cast(features[IS_LABELLED], tf.float32)
         return is_labelled if soft.weights(features).shape.rank == 1 else is_labelled[:, None]
 

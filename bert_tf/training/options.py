@@ -123,8 +123,9 @@ class TrainingOptions(DeviceOptions):
         default=None,
         min=0,
     )
-    lr_decay: str = option(
-        "Shape of that fall: one_minus_sqrt (fast at first) or linear.",
+    lr_decay_shape: str = option(
+        "Shape of the decay of --lr_schedule=warmup_stable_decay: one_minus_sqrt (fast at first) or "
+        "linear.",
         default=DECAYS[0],
         choices=DECAYS,
     )
@@ -176,15 +177,15 @@ class TrainingOptions(DeviceOptions):
         below=1,
     )
     hidden_dropout: float | None = option(
-        "Fraction of hidden values dropped in this training. Default: `hidden_dropout_prob` of the "
-        "configuration, which --output_dir keeps in any case.",
+        "Fraction of hidden values dropped in this training. bert_config.json in --output_dir does not "
+        "change. Default: its `hidden_dropout_prob`.",
         default=None,
         min=0,
         below=1,
     )
     attention_dropout: float | None = option(
         "Fraction of attention probabilities dropped in this training. Default: "
-        "`attention_probs_dropout_prob` of the configuration.",
+        "`attention_probs_dropout_prob` of bert_config.json.",
         default=None,
         min=0,
         below=1,
@@ -285,7 +286,7 @@ class TrainingOptions(DeviceOptions):
                 f"{self.lr_schedule}."
             )
         stable = "warmup_stable_decay"
-        for name, default in (("num_decay_steps", None), ("lr_decay", DECAYS[0])):
+        for name, default in (("num_decay_steps", None), ("lr_decay_shape", DECAYS[0])):
             if getattr(self, name) != default and self.lr_schedule != stable:
                 raise ValueError(
                     f"{name}={getattr(self, name)} needs lr_schedule={stable}, but lr_schedule is "

@@ -209,6 +209,8 @@ class WarmupStableDecay(WarmupDecay):
                 f"{self.num_train_steps - self.num_warmup_steps}: `num_train_steps` = "
                 f"{self.num_train_steps} less `num_warmup_steps` = {self.num_warmup_steps}."
             )
+        if self.decay_from_warmup:
+            raise ValueError("`decay_from_warmup` has no meaning with a decay in the last steps.")
         if decay not in DECAYS:
             raise ValueError(f"`decay` is {decay!r}, but must be one of {', '.join(DECAYS)}.")
         self.num_decay_steps = num_decay_steps

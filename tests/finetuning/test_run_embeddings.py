@@ -20,6 +20,7 @@ from tiny_runs import (
 )
 from tiny_words_and_choices import write_json_lines
 
+import bert_tf
 from bert_tf.finetuning.embeddings import Embeddings, run_embeddings
 from bert_tf.finetuning.embeddings_data import read_examples
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
@@ -377,6 +378,20 @@ def test_a_student_learns_the_similarities_of_a_teacher(embedder, pretrained, da
     losses = [json.loads(line)["loss"] for line in lines]
     assert losses[-1] < 0.5 * losses[0]
     assert load(tmp_path / "b").embed(["a dog"]).shape[1] != found.shape[-1]  # no projection
+
+
+def test_an_encoder_alone_teaches_the_means_of_its_tokens(embedder, pretrained, data, tmp_path):
+    folder = tmp_path / "encoder"
+    encoder = bert_tf.BertModel.from_pretrained(str(pretrained))
+    tokenizer = bert_tf.FullTokenizer.from_pretrained(str(pretrained))
+    encoder.save_pretrained(folder, tokenizer, format="tf1")
+    settings = {"train_file": data["pairs"][0], "do_train": True, "teacher": str(folder)}
+    made = options(tmp_path / "a", init_checkpoint=str(pretrained), **settings)
+    found = taught(made, Embeddings())["train"]["teacher_embedding"][:, 0]
+    rows = [json.loads(line) for line in Path(data["pairs"][0]).read_text().splitlines()]
+    expected = load(folder).embed([row["anchor"] for row in rows])
+    found = found / np.linalg.norm(found, axis=-1, keepdims=True)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_several_sequences_have_no_states_and_no_unlabelled_file(data, tmp_path):

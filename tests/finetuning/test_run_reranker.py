@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_distillation import taught
+from test_distillation import other_vocabulary, taught
 from test_run_embeddings import pairs, scored
 from tiny_runs import checkpoint_arrays, moods, read_results
 from tiny_words_and_choices import write_json_lines
@@ -350,6 +350,18 @@ def test_a_student_learns_the_scores_of_a_teacher(reranker, pretrained, data, tm
     run_reranker(options(tmp_path / "b", **settings))
     lines = [json.loads(line) for line in (tmp_path / "b" / "metrics.jsonl").open()]
     assert lines[-1]["soft_loss"] < 0.5 * lines[0]["soft_loss"]
+
+
+def test_a_teacher_with_another_vocabulary_gives_the_same_scores(
+    reranker, pretrained, data, tmp_path
+):
+    settings = {"init_checkpoint": str(pretrained), "train_file": data["train"], "do_train": True}
+    found = []
+    for number, teacher in enumerate((reranker, other_vocabulary(reranker, tmp_path / "teacher"))):
+        changes = {**settings, "teacher": str(teacher), "num_negatives": 1}
+        features = taught(options(tmp_path / f"{number}", **changes), Reranking())["train"]
+        found.append(features["teacher_logits"])
+    np.testing.assert_allclose(*found, atol=1e-4)
 
 
 def test_a_teacher_of_a_reranker_scores_pairs(sentence_model, data, tmp_path):

@@ -23,9 +23,8 @@ def main(kind: str, flags: list[str]) -> None:
         from fuzz_targets import TARGETS
 
     if kind == "all":
-        for each in TARGETS:
-            subprocess.run([sys.executable, __file__, each, *flags], check=False)
-        return
+        runs = [subprocess.run([sys.executable, __file__, each, *flags]) for each in TARGETS]
+        sys.exit(max(abs(run.returncode) for run in runs))
     target = TARGETS[kind]
     path = target.prepare(Path(tempfile.mkdtemp(prefix="fuzz-")))
     corpus = Path("fuzz_corpus", kind)

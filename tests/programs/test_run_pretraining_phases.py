@@ -111,8 +111,11 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
     )
     results = run_pretraining(options)
     assert results["global_step"] == STEPS
-    speeds = [line["tokens"] for line in lines(options.output_dir)]
-    assert len(speeds) == STEPS
+    card = Path(options.output_dir, "README.md").read_text()
+    assert "--phases=16:0.5,24:0.5" in card and "--stop_step" not in card
+    tokens = [line["tokens"] for line in lines(options.output_dir)]
+    assert len(tokens) == STEPS
+    assert np.mean(tokens[:4]) == pytest.approx(np.mean(tokens[4:]), rel=0.15)  # less the padding
     assert [phase.train_batch_size for phase in options.of_phases()] == [24, 16]
     *_, command = data_of(Path(options.output_dir, "report.html").read_text())["sections"]
     flags = command["parts"][-1]["text"]
@@ -138,6 +141,7 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
         ("64", "phases=64: '64' is not LENGTH:FRACTION, such as 128:0.9"),
         ("64:0.5,128:0.6", "the fractions sum to 1.1, but must sum to 1"),
         ("64:0,128:1", "'64:0' is not LENGTH:FRACTION"),
+        ("64:0.001,128:0.999", "the phase of 64 tokens has no step of num_train_steps=8"),
     ],
 )
 def test_phases_that_make_no_training_are_refused(options, phases, message):
@@ -146,9 +150,11 @@ def test_phases_that_make_no_training_are_refused(options, phases, message):
 
 
 def test_a_recipe_stands_for_flags_and_given_ones_have_precedence(options, caplog):
+    caplog.set_level("INFO")
     given = {"input_file": "x", "output_dir": "y", "do_train": True, "recipe": "2026"}
     made = PretrainingOptions.with_given(**given, adam_beta2=0.9)
     assert (made.optimizer, made.adam_beta2, made.hidden_dropout) == ("muon", 0.9, 0.0)
+    assert "--recipe=2026 adds --optimizer=muon " in caplog.text
     assert PretrainingOptions.with_given(**{**given, "recipe": "paper"}) == PretrainingOptions(
         **{**given, "recipe": "paper"}
     )

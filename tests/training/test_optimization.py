@@ -169,8 +169,9 @@ def test_two_replicas_take_the_steps_of_one(kind):
     results = []
     for num_devices in (1, 2):
         strategy = strategy_on(num_devices)
-        with strategy.scope():
-            table = keras.Variable(np.float32([[1, 2], [3, -4], [5, 6]]), name="table")
+        with strategy.scope(), keras.name_scope("bert"), keras.name_scope("layer_0"):
+            table = keras.Variable(np.float32([[1, 2], [3, -4], [5, 6]]), name="kernel")
+            assert table.path.endswith("/layer_0/kernel")
             bias = keras.Variable(np.float32([0.5, -0.5]), name="bias")
             optimizer = kind(WarmupLinearDecay(0.1, 9, 2))
             optimizer.build([table, bias])

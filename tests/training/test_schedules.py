@@ -118,6 +118,8 @@ def test_warm_up_and_decay_are_no_longer_than_the_training(num_decay_steps):
         WarmupStableDecay(1.0, 10, 2, num_decay_steps=num_decay_steps)
     with pytest.raises(ValueError, match="`decay` is 'cubic', but must be one of one_minus_sqrt"):
         WarmupStableDecay(1.0, 10, decay="cubic")
+    with pytest.raises(ValueError, match="`decay_from_warmup` has no meaning"):
+        WarmupStableDecay(1.0, 10, decay_from_warmup=True)
 
 
 def test_a_power_that_does_not_fall_is_refused():
@@ -128,7 +130,9 @@ def test_a_power_that_does_not_fall_is_refused():
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_serialization_keeps_every_setting(name):
     extra = {"power": 2.5} if name == "polynomial" else {}
-    schedule = SCHEDULES[name](0.3, 9, 2, end=0.1, decay_from_warmup=True, **extra)
+    if name != "warmup_stable_decay":
+        extra["decay_from_warmup"] = True
+    schedule = SCHEDULES[name](0.3, 9, 2, end=0.1, **extra)
     saved = keras.optimizers.schedules.serialize(schedule)
     copy = keras.optimizers.schedules.deserialize(saved)
     assert type(copy) is type(schedule)
