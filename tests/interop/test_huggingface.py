@@ -168,15 +168,18 @@ def test_vocabulary_and_case_come_from_the_same_folder(tmp_path):
 def test_vocabulary_is_taken_from_tokenizer_json_where_there_is_no_vocab_txt(tmp_path):
     folder = write_huggingface(tmp_path, huggingface_tensors(ENCODER))
     path = tmp_path / "tokenizer.json"
-    model = {"type": "WordPiece", "vocab": {"b": 1, "[PAD]": 0, "##c": 2}}
+    model = {"type": "WordPiece", "vocab": {"b": 1, "[UNK]": 0, "##c": 2}}
     write_json(path, {"normalizer": {"lowercase": True}, "model": model})
     checkpoint = read_huggingface(folder)
     assert checkpoint.vocab_file is None
-    assert checkpoint.vocab == ("[PAD]", "b", "##c")
+    assert checkpoint.vocab == ("[UNK]", "b", "##c")
     assert checkpoint.do_lower_case is True
 
     write_json(path, {"model": {"type": "WordPiece", "vocab": {"[PAD]": 0, "b": 2}}})
     with pytest.raises(ValueError, match=rf"{path}: the ids of the vocabulary are not 0 to 1"):
+        read_huggingface(folder)
+    write_json(path, {"model": {"type": "WordPiece", "vocab": {"[PAD]": 0, "b": 1}}})
+    with pytest.raises(ValueError, match=rf"{path}: the vocabulary of 2 tokens has no \[UNK\]"):
         read_huggingface(folder)
     write_json(path, {"normalizer": None, "model": {"type": "BPE", "vocab": {}}})
     assert read_huggingface(folder).vocab is None
