@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import stat
@@ -15,6 +16,8 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+logger = logging.getLogger(__name__)
 
 TEMPORARY_SUFFIX = ".tmp"
 
@@ -107,7 +110,9 @@ def open_locked(path: str, *, is_folder: bool = False, wait: bool = False) -> in
 
 
 @contextmanager
-def _only_writer(path: str, target: str, **kwargs: bool) -> Iterator[None]:
+def _only_writer(
+    path: str, target: str, *, is_folder: bool = False, wait: bool = False
+) -> Iterator[None]:
     """Hold the lock of a temporary path within the block; see `open_locked`.
 
     Raises:
@@ -117,11 +122,15 @@ def _only_writer(path: str, target: str, **kwargs: bool) -> Iterator[None]:
         yield
         return
     try:
-        descriptor = open_locked(path, **kwargs)
+        descriptor = open_locked(path, is_folder=is_folder)
     except BlockingIOError:
-        raise ValueError(
-            f"{target} is being written by another process. Wait for it or end it, or use another path."
-        ) from None
+        if not wait:
+            raise ValueError(
+                f"{target} is being written by another process. Wait for it or end it, or use another "
+                "path."
+            ) from None
+        logger.info("Waiting for another process, which writes %s", target)
+        descriptor = open_locked(path, is_folder=is_folder, wait=True)
     try:
         yield
     finally:
