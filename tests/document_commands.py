@@ -40,6 +40,7 @@ SHORTER = {
     "--num_train_steps=100000": "--num_train_steps=2 --num_warmup_steps=1",
     "--num_train_steps=10000": "--num_train_steps=2",
     "--num_train_steps=8000": "--num_train_steps=2",
+    "--num_decay_steps=100000": "--num_decay_steps=1",
     "--num_warmup_steps=1000": "--num_warmup_steps=1",
     "--num_warmup_steps=800": "--num_warmup_steps=1",
     "--train_batch_size=256": "--train_batch_size=8",

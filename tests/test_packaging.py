@@ -70,7 +70,7 @@ def test_the_source_distribution_can_make_and_holds_no_foreign_data(distribution
     _, in_source, _ = distributions
     assert {"README.md", "Makefile", "pyproject.toml", "setup.py", "LICENSE"} <= set(in_source)
     folders = {name.partition("/")[0] for name in in_source if "/" in name}
-    known = {"bert_tf", "benchmarks", "docs", "examples", "run_scripts", "tests", "vocab"}
+    known = {"bert_tf", "benchmarks", "docker", "docs", "examples", "run_scripts", "tests", "vocab"}
     assert folders <= known | {"bert_tf.egg-info"}
 
 

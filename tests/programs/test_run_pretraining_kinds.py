@@ -124,7 +124,8 @@ def test_a_falling_fraction_of_masks_is_a_function_of_the_step(make_options, tmp
 
 
 def test_evaluations_mask_the_fraction_of_the_last_step(make_options, pretrained):
-    changes = {"do_train": False, "init_checkpoint": pretrained, "max_predictions_per_seq": 20}
+    changes = {"do_train": False, "init_checkpoint": str(pretrained)}
+    changes["max_predictions_per_seq"] = 20
     falling, fixed = (
         run_pretraining(make_options("unmasked_nsp", **changes, **fractions))
         for fractions in (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]  # of two devices: test_batch_trainer.py
 
 # Eight CPU devices, in a process of their own because their number is fixed once TensorFlow computes.
 PROGRAM = """
