@@ -151,6 +151,8 @@ def open_bundle(prefix: str) -> Any:
     """Return TensorFlow's reader of a checkpoint, name-based or object-based. Errors name the file."""
     try:
         reader = tf.train.load_checkpoint(prefix)
+        files = tf.io.gfile.glob(f"{prefix}.data-*-of-*")
+        there = sum(tf.io.gfile.stat(file).length for file in files)
     except (tf.errors.OpError, IndexError) as error:
         raise ValueError(
             f"{prefix}.index cannot be read as a TensorFlow checkpoint ({error}). "
@@ -161,7 +163,6 @@ def open_bundle(prefix: str) -> Any:
         math.prod(shape) * dtypes[name].size
         for name, shape in reader.get_variable_to_shape_map().items()
     )
-    there = sum(tf.io.gfile.stat(file).length for file in tf.io.gfile.glob(f"{prefix}.data-*-of-*"))
     if stated > there:
         raise ValueError(
             f"{prefix}.index states {stated:,} bytes of values, but its .data files have {there:,}. "
