@@ -26,12 +26,12 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.distillation_options import TeacherOptions
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.setup import Setup
+from bert_tf.finetuning.teacher_checks import check_same_kind, order_of_labels, same_tokenizer
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.exported import is_exported
 from bert_tf.prediction.saved_models import is_saved_model
 from bert_tf.tasks.base import ExampleTask, Task
-from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.distillation import (
     MASKED_WORDS,
     DistilledTask,
@@ -42,10 +42,8 @@ from bert_tf.tasks.distillation import (
     soft_targets,
 )
 from bert_tf.tasks.embeddings import EmbeddingTask
-from bert_tf.tasks.of_checkpoint import are_unnamed, label_order
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.reranking import RerankingTask
-from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.distillation import IS_LABELLED, distillation_losses, states_loss
 from bert_tf.training.losses import Loss
@@ -95,13 +93,13 @@ class Teacher:
                 tokenizer where the student learns tokens.
         """
         trained = _load(str(options.teacher), options.policy, setup.devices)
-        if isinstance(task, EmbeddingTask) and trained.task is None:
+        if isinstance(task, EmbeddingTask) and not (trained.task or trained.unused_head):
             length = min(trained.max_seq_length, task.max_seq_length)
             trained = _rebuilt(trained, EmbeddingTask(length), setup.devices)
-        _check_same_kind(trained, task)
+        check_same_kind(trained, task)
         if isinstance(task, RerankingTask):  # reads a query with its documents
             trained = replace(_rebuilt(trained, task, setup.devices), task=trained.task)
-        same = _same_tokenizer(trained.tokenizer, setup.tokenizer)
+        same = same_tokenizer(trained.tokenizer, setup.tokenizer)
         same = same and _prefixes(trained.task) == _prefixes(task)
         if same:
             trained.model.config.check_sequence_length(task.max_seq_length)
@@ -120,7 +118,7 @@ class Teacher:
             features.append(FeatureSpec(IS_LABELLED, role="id"))
         in_step, states_losses = _in_step(options, trained, setup)
         learned = DistilledTask(task, features, (*losses, *states_losses), in_step)
-        return cls(trained, _order_of_labels(trained, task, other_names), same, learned)
+        return cls(trained, order_of_labels(trained, task, other_names), same, learned)
 
     def check_size(self, student: keras.Model) -> None:
         """Warn if the student has more parameters than the teacher."""
@@ -315,68 +313,6 @@ def add_columns(
             for record, more in zip(batch, added, strict=True):
                 writer.write_serialized(record + more)
     return writer.count
-
-
-def _check_same_kind(trained: TrainedModel, task: ExampleTask) -> None:
-    """Raise ValueError if the teacher is not for this type of task and of input."""
-    found, remedy = trained.task, "Use a teacher that was trained for this task."
-    if isinstance(task, RerankingTask):
-        task = ClassificationTask(**task.arguments())
-    if found is None or found.name != task.name:
-        kind = "no task" if found is None else found.name
-        reason = f" {trained.unused_head}" if trained.unused_head else ""
-        raise ValueError(
-            f"The teacher {trained.source} is for {kind}, but the model is for {task.name}.{reason} "
-            f"{remedy}"
-        )
-    for source, each in ((f"The teacher {trained.source}", found), ("The model", task)):
-        if getattr(each, "crf", None) is not None:
-            raise ValueError(
-                f"{source} has a CRF, whose scores are no probabilities of single words. Distil models "
-                "without crf."
-            )
-    if not (isinstance(found, ClassificationTask) and isinstance(task, ClassificationTask)):
-        return
-    theirs, ours = (each.kind.name for each in (found, task))
-    if theirs != ours:
-        raise ValueError(
-            f"The teacher {trained.source} is for problem_type={theirs}, but the model for {ours}. "
-            f"{remedy}"
-        )
-    if None not in (found.is_pair, task.is_pair) and found.is_pair != task.is_pair:
-        inputs = ("single sentences", "pairs of sentences")
-        raise ValueError(
-            f"The teacher {trained.source} is for {inputs[found.is_pair]}, but the data are "
-            f"{inputs[task.is_pair]}. {remedy}"
-        )
-
-
-def _order_of_labels(
-    trained: TrainedModel, task: ExampleTask, other_names: Sequence[str]
-) -> Sequence[int] | None:
-    """Return the teacher's output for each label of `task`, or None without labels."""
-    theirs, ours = (getattr(each, "labels", ()) for each in (trained.task, task))
-    if not ours:  # a regression, answers or choices
-        return None
-    order = label_order(theirs, ours, other_names)
-    if order is None:
-        raise ValueError(
-            f"The teacher {trained.source} has the {len(theirs)} labels {', '.join(theirs)}, but the "
-            f"data have {len(ours)}: {', '.join(ours)}. Use a teacher with the labels of the data, or "
-            "correct the names in its task.json (Hugging Face: `id2label` in config.json)."
-        )
-    if are_unnamed(theirs) and not are_unnamed(ours):
-        logger.warning(
-            "The teacher %s does not name its labels (%s). They are assumed to be %s, in this order.",
-            trained.source,
-            ", ".join(theirs),
-            ", ".join(ours),
-        )
-    return order
-
-
-def _same_tokenizer(theirs: FullTokenizer, ours: FullTokenizer) -> bool:
-    return theirs.vocab == ours.vocab and theirs.do_lower_case == ours.do_lower_case
 
 
 def _in_step(
