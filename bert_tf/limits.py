@@ -1,4 +1,4 @@
-"""Limits on files of others: a hostile or damaged file is rejected before it fills the memory.
+"""Limits on untrusted files: a hostile or damaged file is rejected before it fills the memory.
 
 All readers use these. Real files are far below every limit. The whole size of text and records is
 unlimited where they are read line by line or record by record.
@@ -71,7 +71,7 @@ def check_size(size: int, name: str, most: int) -> None:
     if size > most:
         raise ValueError(
             f"{name} has more than {most:,} bytes, {ORIGIN} for files that are read whole. It is "
-            "damaged, not trustworthy or of another kind. Name another file, or split it."
+            "damaged or has another format. Name another file, or split it."
         )
 
 

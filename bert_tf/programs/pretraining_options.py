@@ -166,6 +166,11 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         if self.phases is None:
             return [self]
         phases = parse_phases(self.phases)
+        if len(phases) > 1 and _LENGTH not in self.input_file:
+            raise ValueError(
+                f"phases={self.phases} needs records of each length, but input_file={self.input_file} "
+                f"has no {_LENGTH}, which becomes the length: records-{_LENGTH}.tf_record."
+            )
         longest = max(phase.max_seq_length for phase in phases)
         stop = self.num_train_steps if self.stop_step is None else self.stop_step
 

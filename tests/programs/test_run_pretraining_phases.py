@@ -149,6 +149,11 @@ def test_phases_that_make_no_training_are_refused(options, phases, message):
         dataclasses.replace(options, phases=phases)
 
 
+def test_phases_need_records_of_each_length(options):
+    with pytest.raises(ValueError, match=r"has no \{length\}, which becomes the length"):
+        run_pretraining(dataclasses.replace(options, phases="64:0.5,128:0.5"))
+
+
 def test_a_recipe_stands_for_flags_and_given_ones_have_precedence(options, caplog):
     caplog.set_level("INFO")
     given = {"input_file": "x", "output_dir": "y", "do_train": True, "recipe": "2026"}
