@@ -28,6 +28,7 @@ import tensorflow as tf
 from bert_tf.data.files import write_text
 from bert_tf.report.charts import Part, line_chart, paragraph
 from bert_tf.report.command_line import changed_flags
+from bert_tf.report.teacher import student_and_teacher
 from bert_tf.training.checkpoints import latest_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -90,9 +91,22 @@ def write_report(
         for name, value in sorted(results.items())
         if not (name.startswith("loss") and f"eval_{name}" in results)
     }
-    made = [] if command is None else [_origin(command, os.path.dirname(path))]
+    made = [] if command is None else _made(command, os.path.dirname(path), results)
     write_text(path, page(title, metrics, [*sections, *curve, *made]))
     logger.info("Wrote %s", path)
+
+
+def _made(command: Command, folder: str, results: Mapping[str, float]) -> list[Section]:
+    """Return the teacher, if there is one, the checkpoints, and the command."""
+    teacher = getattr(command.options, "teacher", None)
+    origin = _origin(command, folder)
+    if teacher is None or latest_checkpoint(folder) is None:
+        return [origin]
+    note = "Operations are of a forward pass, for a text of 128 tokens. Fewer are faster."
+    return [
+        Section("Student and teacher", student_and_teacher(teacher, folder, results), note),
+        origin,
+    ]
 
 
 def _origin(command: Command, folder: str) -> Section:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from pages import data_of
 from tiny_runs import (
     Interruption,
     assert_bit_equal,
@@ -41,6 +42,7 @@ from bert_tf.finetuning.token_classification import TokenClassification, run_ner
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.model_folder import load_model, model_files, read_task, write_files
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.report.teacher import student_and_teacher
 from bert_tf.tasks.distillation import DistilledTask, soft_targets
 from bert_tf.training.checkpoints import latest_checkpoint, save_checkpoint, training_variables
 from bert_tf.training.distillation import IS_LABELLED
@@ -133,6 +135,9 @@ def test_a_student_is_trained_evaluated_loaded_and_exported_as_any_model(
     folder = tmp_path / "student"
     assert json.loads((folder / "bert_config.json").read_text())["num_hidden_layers"] == 1
     assert read_results(folder)["eval_accuracy"] > 0.9
+    sections = data_of((folder / "report.html").read_text())["sections"]
+    (compared,) = (section for section in sections if section["title"] == "Student and teacher")
+    assert ["layers", 2, 1] in compared["parts"][0]["rows"]
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     last = json.loads(lines[-1])
     assert last["loss"] == pytest.approx(last["hard_loss"] + last["soft_loss"], rel=1e-5)
@@ -186,6 +191,30 @@ def test_columns_are_added_to_records_without_a_change_of_the_others(
         added = new.features.feature.pop(spec.name)
         assert list(added.float_list.value) == [2 * number, 2 * number + 1]
         assert old == new
+
+
+def test_the_report_has_sizes_and_metrics_of_student_and_teacher(sentence_model, tmp_path):
+    folder = tmp_path / "teacher"
+    shutil.copytree(sentence_model, folder)
+    (folder / "eval_results.txt").write_text("eval_accuracy = 0.75\neval_loss = 0.5\n")
+    results = {"eval_accuracy": 0.5, "eval_loss": 0.6, "global_step": 3}
+    rows, chart = student_and_teacher(str(folder), str(sentence_model), results)
+    config = json.loads((folder / "bert_config.json").read_text())
+    size, layers = config["hidden_size"], config["num_hidden_layers"]
+    products = 4 * size * size + 2 * size * config["intermediate_size"] + 2 * 128 * size
+    work = pytest.approx(2 * layers * products / 1e6)
+    assert rows["header"] == ["", "teacher", "student"]
+    assert rows["rows"] == [
+        ["layers", layers, layers],
+        ["hidden size", size, size],
+        ["million operations per token", work, work],
+        ["eval_accuracy", 0.75, 0.5],
+        ["eval_loss", 0.5, 0.6],
+    ]
+    assert chart["series"] == [["teacher", [[work, 0.75]]], ["student", [[work, 0.5]]]]
+    (folder / "eval_results.txt").unlink()
+    (rows,) = student_and_teacher(str(folder), str(sentence_model), results)
+    assert [name for name, *_ in rows["rows"]][2:] == ["million operations per token"]
 
 
 # ---- other types of task -------------------------------------------------------------------------
