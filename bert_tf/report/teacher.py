@@ -12,6 +12,7 @@ from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.model_folder import read_task
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.report.charts import Part, line_chart, table
+from bert_tf.tasks.pretraining import PretrainingTask
 
 _LENGTH = 128  # tokens of a text, for the operations
 _NAMES = ("teacher", "student")
@@ -38,10 +39,11 @@ def student_and_teacher(teacher: str, folder: str, results: Mapping[str, float])
     common = [name for name in sorted(results) if name in metrics[0] and name != "global_step"]
     rows += [[name, *(found[name] for found in metrics)] for name in common]
     parts = [table(["", *_NAMES], rows)]
-    best = read_task(folder).best_metric
+    task = read_task(folder)
+    best = PretrainingTask.best_metric if task is None else task.best_metric
     if best in common:
         values = [found[best] for found in metrics]
-        points = {name: [point] for name, *point in zip(_NAMES, work, values, strict=True)}
+        points = {name: [(x, y)] for name, x, y in zip(_NAMES, work, values, strict=True)}
         axis = "million operations per token"
         parts.append(line_chart(points, axis, best.removeprefix("eval_"), dots=True))
     return parts
