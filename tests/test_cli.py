@@ -140,7 +140,7 @@ FROM_LENGTH_AND_SHARE = {"max_predictions_per_seq": None}  # 20 for 128 and 0.15
 OWN_TABLE_INSTEAD = {"data_dir": None, "task_name": None}  # --train_file
 EXCEPTIONS = {
     "PretrainingDataOptions": FROM_LENGTH_AND_SHARE | AS_THE_VOCABULARY_SAYS,
-    "PretrainingOptions": {"bert_config_file": None},
+    "PretrainingOptions": {"bert_config_file": None, "max_predictions_per_seq": None},  # else 20
     "ClassifierOptions": BESIDE_THE_CHECKPOINT
     | AS_THE_CHECKPOINT_SAYS
     | AS_THE_RUN_IN_OUTPUT_DIR

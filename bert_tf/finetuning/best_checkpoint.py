@@ -2,7 +2,7 @@
 
 output_dir/best/
   model.ckpt-N, checkpoint      weights without the optimizer's moments
-  best.json                     {"metric": "masked_lm_loss", "value": 2.1, "step": 3000, "since": 0}
+  best.json                     {"metric": "masked_lm_loss", "value": 2.1, "step": 3000, "since": 0, ...}
   bert_config.json, ...         the files that model_folder.py lists; the folder works alone
 """
 
@@ -44,13 +44,16 @@ class BestCheckpoint:
 
     Args:
         metric: name of a metric; `metrics.basic.score` knows its direction.
+        max_seq_length: of the evaluations. A record of another length, such as that of an earlier
+            phase, does not count.
 
     Raises:
         ValueError: the record is for another metric.
     """
 
-    def __init__(self, output_dir: str, metric: str):
+    def __init__(self, output_dir: str, metric: str, max_seq_length: int):
         self.metric = metric
+        self._length = max_seq_length
         self.folder = os.path.join(output_dir, FOLDER)
         self._output_dir = output_dir
         self._state: dict = {}
@@ -62,6 +65,8 @@ class BestCheckpoint:
                     f"{path} is for {self._state.get('metric')}, but best_metric is {metric}. Use the "
                     "same metric, or remove the folder."
                 )
+            if self._state.get("max_seq_length", max_seq_length) != max_seq_length:
+                self._state = {}
 
     @property
     def evaluations_since(self) -> int:
@@ -83,6 +88,7 @@ class BestCheckpoint:
         best = self._state.get("value")
         if best is None or score(self.metric, value) > score(self.metric, best):
             self._state = {"metric": self.metric, "value": value, "step": step, "since": 0}
+            self._state["max_seq_length"] = self._length
             if trainer.is_chief:
                 self._write_weights(trainer)
             logger.info(

@@ -190,7 +190,9 @@ class _Evaluations:
         self._last: tuple[int, Mapping[str, float]] | None = None
         self._best = None
         if evaluate is not None and options.evaluate_steps:
-            self._best = BestCheckpoint(folder, options.best_metric or task.best_metric)
+            self._best = BestCheckpoint(
+                folder, options.best_metric or task.best_metric, task.max_seq_length
+            )
 
     def __call__(self) -> Mapping[str, float]:
         results = self._evaluate()

@@ -13,6 +13,7 @@ from bert_tf.pretraining.phases import Phase, parse_phases
 from bert_tf.pretraining.recipes import RECIPES, with_recipe
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
 from bert_tf.pretraining.settings import MaskingOptions, most_predictions
+from bert_tf.programs.pretraining_record_sets import RecordSet
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.training.options import TrainingOptions
 
@@ -67,11 +68,11 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         "whose examples are --train_batch_size.",
         default=False,
     )
-    max_predictions_per_seq: int = option(
-        "Most masked tokens per example, as in records with masks. For records without masks the "
-        "default becomes --max_seq_length times --masked_lm_prob, rounded up, if that or --phases is "
-        "set.",
-        default=_MAX_PREDICTIONS,
+    max_predictions_per_seq: int | None = option(
+        "Most masked tokens per example. Default: as in the manifest of records with masks, else "
+        f"{_MAX_PREDICTIONS}. For records without masks it is --max_seq_length times --masked_lm_prob, "
+        "rounded up, if that or --phases is set.",
+        default=None,
         min=1,
     )
     masked_lm_prob_end: float | None = option(
@@ -161,7 +162,7 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
                     f"{name} cannot be combined with phases, whose losses and batches differ. Omit one."
                 )
 
-    def of_phases(self) -> list[PretrainingOptions]:
+    def phase_options(self) -> list[PretrainingOptions]:
         """Return the options of each phase until `stop_step`; without `phases` these alone."""
         if self.phases is None:
             return [self]
@@ -188,13 +189,15 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         steps = self.num_train_steps
         return [options_of(phase) for phase in phases if phase.first_step(steps) < stop]
 
-    def most_predictions(self, is_masked: bool) -> int:
-        """Return `max_predictions_per_seq`, with its default filled in."""
-        prob = max(self.masked_lm_prob, self.masked_lm_prob_end or 0.0)
-        is_set = self.max_predictions_per_seq != _MAX_PREDICTIONS
-        is_usual = prob == MaskingOptions().masked_lm_prob and self.phases is None
-        if is_set or is_masked or is_usual:
+    def most_predictions(self, records: RecordSet) -> int:
+        """Return `max_predictions_per_seq`, with its default for these records filled in."""
+        if self.max_predictions_per_seq is not None:
             return self.max_predictions_per_seq
+        if records.is_masked:
+            return records.max_predictions_per_seq or _MAX_PREDICTIONS
+        prob = max(self.masked_lm_prob, self.masked_lm_prob_end or 0.0)
+        if prob == MaskingOptions().masked_lm_prob and self.phases is None:
+            return _MAX_PREDICTIONS
         return most_predictions(self.max_seq_length, prob)
 
     @property

@@ -49,6 +49,13 @@ class RecordSet:
             return (manifest.flags["objective"], "mlm")
         return ("mlm_nsp", "mlm_sop", "mlm")
 
+    @property
+    def max_predictions_per_seq(self) -> int | None:
+        """Most predictions of a record with masks; None if no manifest tells it."""
+        for manifest in self.manifests.values():
+            return manifest.flags.get("max_predictions_per_seq")
+        return None
+
 
 def read_record_set(files: Sequence[str], max_seq_length: int) -> RecordSet:
     """Read the first record of each file and the manifests.

@@ -62,7 +62,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     card) and the files that model_folder.py lists.
     """
     devices = options.make_strategy()
-    *phases, last = options.of_phases()
+    *phases, last = options.phase_options()
     if phases:  # mistakes of a later phase are found now
         Setup.from_options(last, devices)
         for phase in (*phases, last):
@@ -180,7 +180,7 @@ def make_tasks(
         )
     tasks = {}
     for name, record_set in record_sets.items():
-        masker, most = None, options.most_predictions(record_set.is_masked)
+        masker, most = None, options.most_predictions(record_set)
         if not record_set.is_masked:
             masker = make_masker(options, record_set, config, checkpoint, trains=name == "train")
         logger.info(
@@ -235,7 +235,7 @@ def make_masker(
     return DynamicMasker(
         {token: index for index, token in enumerate(tokens)},
         options if trains or end is None else replace(options, masked_lm_prob=end),
-        max_predictions_per_seq=options.most_predictions(is_masked=False),
+        max_predictions_per_seq=options.most_predictions(record_set),
         end_prob=end if trains else None,
         num_batches=options.num_train_steps,
     )

@@ -102,7 +102,7 @@ def test_interrupted_with_new_masks_it_ends_with_the_bits_of_an_uninterrupted_ru
 
 
 def test_a_falling_fraction_of_masks_is_a_function_of_the_step(make_options, tmp_path):
-    changes = {"masked_lm_prob": 0.4, "masked_lm_prob_end": 0.1, "max_predictions_per_seq": 20}
+    changes = {"masked_lm_prob": 0.4, "masked_lm_prob_end": 0.1, "max_predictions_per_seq": None}
     changes |= {"iterations_per_loop": 1, "do_eval": False}
     options = make_options("unmasked_nsp", **changes)
     run_pretraining(options)
@@ -125,7 +125,7 @@ def test_a_falling_fraction_of_masks_is_a_function_of_the_step(make_options, tmp
 
 def test_evaluations_mask_the_fraction_of_the_last_step(make_options, pretrained):
     changes = {"do_train": False, "init_checkpoint": str(pretrained)}
-    changes["max_predictions_per_seq"] = 20
+    changes["max_predictions_per_seq"] = None
     falling, fixed = (
         run_pretraining(make_options("unmasked_nsp", **changes, **fractions))
         for fractions in (

@@ -93,7 +93,8 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
     for length in (16, 24):
         for name in ("train", "held_out"):
             path = tmp_path / f"{name}-{length}.tf_record"
-            write_records(toy_text / f"{name}.txt", path, max_seq_length=length)
+            sizes = {"max_seq_length": length, "max_predictions_per_seq": length // 8}
+            write_records(toy_text / f"{name}.txt", path, **sizes)
     records = SimpleNamespace(
         train=str(tmp_path / "train-{length}.tf_record"),
         held_out=str(tmp_path / "held_out-{length}.tf_record"),
@@ -102,6 +103,7 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
     options = dataclasses.replace(
         options,
         phases="16:0.5,24:0.5",
+        max_predictions_per_seq=None,
         scale_phase_batches=True,
         num_train_steps=STEPS,
         num_warmup_steps=2,
@@ -116,7 +118,7 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
     tokens = [line["tokens"] for line in lines(options.output_dir)]
     assert len(tokens) == STEPS
     assert np.mean(tokens[:4]) == pytest.approx(np.mean(tokens[4:]), rel=0.15)  # less the padding
-    assert [phase.train_batch_size for phase in options.of_phases()] == [24, 16]
+    assert [phase.train_batch_size for phase in options.phase_options()] == [24, 16]
     *_, command = data_of(Path(options.output_dir, "report.html").read_text())["sections"]
     flags = command["parts"][-1]["text"]
     assert "--phases=16:0.5,24:0.5" in flags and "train-{length}.tf_record" in flags
@@ -132,7 +134,8 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
             for folder in (parts.output_dir, options.output_dir)
         )
         assert_bit_equal(found, expected)
-    assert json.loads(Path(options.output_dir, "task.json").read_text())["max_seq_length"] == 24
+    task = json.loads(Path(options.output_dir, "task.json").read_text())
+    assert (task["max_seq_length"], task["max_predictions_per_seq"]) == (24, 3)
 
 
 @pytest.mark.parametrize(

@@ -108,8 +108,8 @@ def test_muon_takes_the_steps_of_keras_in_the_layers_and_those_of_adamw_elsewher
     for variable, *copies in zip(ours, theirs, others, strict=True):
         for copy in copies:
             copy.assign(variable)
-    settings = dict(weight_decay_rate=0.0, beta_2=0.98, epsilon=1e-5)
-    keras_muon = keras.optimizers.Muon(0.01, weight_decay=None, adam_weight_decay=None)
+    settings = dict(weight_decay_rate=0.1, beta_2=0.98, epsilon=1e-5)
+    keras_muon = keras.optimizers.Muon(0.01, weight_decay=0.1, adam_weight_decay=None)
     for optimizer, variables in (
         (Muon(0.01, **settings), ours),
         (keras_muon, theirs),
