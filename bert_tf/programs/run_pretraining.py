@@ -136,6 +136,11 @@ def _run_phase(
             evaluate=evaluate_now if options.do_eval else None,
             folder=folder,
             command=whole,
+            all_files=[
+                file
+                for phase in whole.phase_options()
+                for file in expand_record_files(phase.input_file)
+            ],
         )
     if not options.do_eval:
         write_page(folder, whole, {"global_step": trainer.step})

@@ -20,6 +20,7 @@ from tiny_runs import (
 )
 
 from bert_tf.config import BertConfig
+from bert_tf.data.records import count_records
 from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
 from bert_tf.training.checkpoints import NAME, folder_lock, latest_checkpoint
 from reference import numpy_bert
@@ -114,6 +115,8 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
     results = run_pretraining(options)
     assert results["global_step"] == STEPS
     card = Path(options.output_dir, "README.md").read_text()
+    count = count_records([records.train.format(length=length) for length in (16, 24)])
+    assert f"| records to train on | {count:,} |" in card
     assert "--phases=16:0.5,24:0.5" in card and "--stop_step" not in card
     tokens = [line["tokens"] for line in lines(options.output_dir)]
     assert len(tokens) == STEPS
