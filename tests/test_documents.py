@@ -198,7 +198,8 @@ def test_values_in_charts_stand_in_the_tables_that_they_name():
 def test_main_figures_are_those_of_the_detailed_page():
     """Numbers with a decimal point or three digits in the tables of results.md."""
     main, details = (
-        (ROOT / "docs" / name).read_text() for name in ("results.md", "results_details.md")
+        (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for name in ("results.md", "results_details.md")
     )
     rows = [line for line in main.splitlines() if line.startswith("|")]
     numbers = re.findall(r"(?<![\w.-])\d[\d,]*\.?\d+(?![\w.-])", " ".join(rows))
