@@ -11,7 +11,7 @@ same. Prints the largest difference of each version, model and signature. The li
 and strings and integers must be equal (exit status 1).
 
 --work_dir is kept. A further run with another environment, or in another Python, writes and asks only
-what is missing. The table has all that is in --work_dir; --document writes it into docs/serving.md.
+what is missing. The table has all that is in --work_dir; --document writes it into docs/results_serving.md.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LIMITS = {"float32": 1e-6, "bfloat16": 0.1}
 Key = tuple[str, str, str, str]  # model, signature, reader, precision
 MASKED = 1e6  # logits of masked positions are -1e9 and less
-DOCUMENT = ROOT / "docs" / "serving.md"
+DOCUMENT = ROOT / "docs" / "results_serving.md"
 BEGIN = "<!-- begin: written by benchmarks/server_versions.py -->\n"
 END = "<!-- end -->\n"
 
@@ -311,7 +311,7 @@ def main() -> None:
     parser.add_argument("--model", action="append", choices=MODELS, help="only this tiny model")
     parser.add_argument("--form", action="append", choices=FORMS, help="only this form")
     parser.add_argument(
-        "--document", action="store_true", help="write the table into docs/serving.md"
+        "--document", action="store_true", help="write the table into docs/results_serving.md"
     )
     args = parser.parse_args()
 

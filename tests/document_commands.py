@@ -266,6 +266,8 @@ _servers: list[subprocess.Popen] = []
 
 # What a document begins with that a command of another one makes: its name -> the name of that output
 FROM_OTHERS = {
+    "formats.md": {"mrpc_output": "mrpc_output"},
+    "int8.md": {"mrpc_output": "mrpc_output"},
     "migration.md": {"mrpc_output": "mrpc_output"},
     "multi_host.md": {"mrpc_output": "mrpc_output"},
     "prediction.md": {name: name for name in ("my_output", "squad_output", "swag_output")},

@@ -188,10 +188,24 @@ def test_values_in_charts_stand_in_the_tables_that_they_name():
     for chart in json.loads((IMAGES / "numbers.json").read_text(encoding="utf-8")).values():
         page = re.search(r"docs/(\w+\.md)#", chart["note"])[1]
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-        for name, value, _ in chart["bars"]:
+        bars = [(name, value) for name, value, _ in chart.get("bars", [])]
+        points = [(name, y) for name, line, _ in chart.get("lines", []) for _, y in line]
+        for name, value in bars + points:
             shown = {f"{value:g}", f"{value / 100:.3f}", f"{value:.1f}"}
-            if value != 77.5:  # the mean of two seeds in the table
-                assert any(form in text for form in shown), name
+            assert any(form in text for form in shown), name
+
+
+def test_main_figures_are_those_of_the_detailed_page():
+    """Numbers with a decimal point or three digits in the tables of results.md."""
+    main, details = (
+        (ROOT / "docs" / name).read_text(encoding="utf-8")
+        for name in ("results.md", "results_details.md")
+    )
+    rows = [line for line in main.splitlines() if line.startswith("|")]
+    numbers = re.findall(r"(?<![\w.-])\d[\d,]*\.?\d+(?![\w.-])", " ".join(rows))
+    kept = [number for number in numbers if "." in number or len(number) > 2]
+    assert len(kept) > 100
+    assert [number for number in kept if number not in details] == []
 
 
 def test_the_site_is_built_without_a_warning(tmp_path):

@@ -1,6 +1,6 @@
 """Versions of TensorFlow that load our SavedModels and answer like the one that wrote them.
 
-Source: benchmarks/server_versions.py; its table is in docs/serving.md, "Which servers load it".
+Source: benchmarks/server_versions.py; its table is in docs/results_serving.md.
 """
 
 from __future__ import annotations

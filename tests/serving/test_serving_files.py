@@ -157,7 +157,7 @@ def test_a_graph_for_any_device_has_plain_operations_and_the_same_answers(
         found = served(**{name: tf.constant(value) for name, value in ids.items()})["logits"]
         np.testing.assert_allclose(found, logits, rtol=0, atol=atol)
         normalizations[device] = operations_of(tmp_path / device)["FusedBatchNormV3"]
-    # In float32 the plain layout is never slower (docs/results.md), so it is that of both.
+    # In float32 the plain layout is never slower (docs/experiments.md), so it is that of both.
     assert normalizations == {"cpu": 1 + 2 * 2 if precision == "bfloat16" else 0, "any": 0}
 
 
