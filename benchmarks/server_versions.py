@@ -11,7 +11,8 @@ same. Prints the largest difference of each version, model and signature. The li
 and strings and integers must be equal (exit status 1).
 
 --work_dir is kept. A further run with another environment, or in another Python, writes and asks only
-what is missing. The table has all that is in --work_dir; --document writes it into docs/results_serving.md.
+what is missing. The table has all that is in --work_dir; --document writes it into
+docs/results_serving.md.
 """
 
 from __future__ import annotations
