@@ -20,7 +20,7 @@ from bert_tf.data.readers import count_lines, read_csv, read_lines, read_table, 
 from bert_tf.data.records import (
     check_records,
     count_records,
-    feature_names,
+    feature_sizes,
     naming_damaged_file,
     read_records,
 )
@@ -107,7 +107,7 @@ def read_record_set(path):
 
 def read_all_records(path):
     count_records([path])
-    feature_names(path)
+    feature_sizes(path)
     check_records([path], seeds.SPECS, {"input_ids": 7})
     settings = {"shuffle": False, "repeat": False, "drop_remainder": False}
     with naming_damaged_file([path]):

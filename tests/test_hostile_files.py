@@ -17,7 +17,7 @@ from tiny_checkpoints import arrays_of, huggingface_tensors, write_huggingface, 
 from bert_tf.config import BertConfig
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.readers import read_csv, read_lines, read_table, read_text, read_tsv
-from bert_tf.data.records import count_records, feature_names
+from bert_tf.data.records import count_records, feature_sizes
 from bert_tf.data.token_classification import read_conll
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.initial import read_checkpoint
@@ -305,7 +305,7 @@ def test_a_record_of_two_gigabytes_is_rejected(tmp_path):
     (tmp_path / "b.gz").write_bytes(gzip.compress(header + bytes(9)))
     for name in ("a", "b.gz"):
         path = str(tmp_path / name)
-        for read in (count_records, lambda files: feature_names(files[0])):
+        for read in (count_records, lambda files: feature_sizes(files[0])):
             with pytest.raises(
                 ValueError, match=r"record 1 would have 2,147,483,648 bytes"
             ) as caught:

@@ -6,6 +6,7 @@ A TFRecord file is a sequence of [length uint64][checksum][data][checksum]. The 
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -129,8 +130,8 @@ def check_records(
         raise ValueError(f"No record found in {_few(files)}. Write the records again.")
 
 
-def feature_names(file: str) -> set[str]:
-    """Return the features of a file's first record; an empty set for an empty file.
+def feature_sizes(file: str) -> dict[str, int]:
+    """Return feature -> number of values, of a file's first record; {} for an empty file.
 
     Raises:
         ValueError: the file is damaged.
@@ -138,8 +139,9 @@ def feature_names(file: str) -> set[str]:
     next(_raw_records(file), None)  # TensorFlow's reader crashes for a forged length
     with naming_damaged_file([file]):
         for record in tf.data.TFRecordDataset(file, _compression(file)).take(1):
-            return set(_features(record.numpy(), f"{file}: record 1"))
-    return set()
+            features = _features(record.numpy(), f"{file}: record 1").items()
+            return {name: len(_values(feature)) for name, feature in features}
+    return {}
 
 
 def read_records(
@@ -346,6 +348,11 @@ def _features(record: bytes, place: str) -> Mapping[str, Any]:
         ) from error
 
 
+def _values(feature: tf.train.Feature) -> Sequence[Any]:
+    kind = feature.WhichOneof("kind")
+    return getattr(feature, kind).value if kind else ()
+
+
 def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) -> None:
     features = _features(record, f"{file}: record 1")
     for spec in specs:
@@ -362,10 +369,7 @@ def _check_first_record(file: str, record: bytes, specs: Sequence[FeatureSpec]) 
                 f"{file}: feature `{spec.name}` is a {kind}, but {spec.dtype} is stored as "
                 f"{expected_kind}. Make the records for this task."
             )
-        found = len(getattr(feature, kind).value)
-        expected = 1
-        for size in spec.shape:
-            expected *= size
+        found, expected = len(_values(feature)), math.prod(spec.shape)
         if found != expected:
             raise ValueError(
                 f"{file}: feature `{spec.name}` has {found} values in record 1, but {expected} "

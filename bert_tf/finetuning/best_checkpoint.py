@@ -2,7 +2,8 @@
 
 output_dir/best/
   model.ckpt-N, checkpoint      weights without the optimizer's moments
-  best.json                     {"metric": "masked_lm_loss", "value": 2.1, "step": 3000, "since": 0, ...}
+  best.json                     {"metric": "masked_lm_loss", "max_seq_length": 128, "value": 2.1,
+                                "step": 3000, "since": 0, "seen": 3000}
   bert_config.json, ...         the files that model_folder.py lists; the folder works alone
 """
 
@@ -44,8 +45,8 @@ class BestCheckpoint:
 
     Args:
         metric: name of a metric; `metrics.basic.score` knows its direction.
-        max_seq_length: of the evaluations. A record of another length, such as that of an earlier
-            phase, does not count.
+        max_seq_length: tokens of an example in the evaluations. A record of another length, such as
+            that of an earlier phase, does not count. A record without a length does.
 
     Raises:
         ValueError: the record is for another metric.
@@ -66,6 +67,7 @@ class BestCheckpoint:
                     "same metric, or remove the folder."
                 )
             if self._state.get("max_seq_length", max_seq_length) != max_seq_length:
+                logger.info("%s is for another max_seq_length: a new record begins", path)
                 self._state = {}
 
     @property
@@ -87,8 +89,13 @@ class BestCheckpoint:
             return  # evaluated again after an interruption
         best = self._state.get("value")
         if best is None or score(self.metric, value) > score(self.metric, best):
-            self._state = {"metric": self.metric, "value": value, "step": step, "since": 0}
-            self._state["max_seq_length"] = self._length
+            self._state = {
+                "metric": self.metric,
+                "max_seq_length": self._length,
+                "value": value,
+                "step": step,
+                "since": 0,
+            }
             if trainer.is_chief:
                 self._write_weights(trainer)
             logger.info(

@@ -25,7 +25,7 @@ class TeacherOptions(Options):
         above=0,
     )
     hard_labels: float = option(
-        "Share of the labels in the loss, 0 to 1; the rest is for the logits of --teacher.",
+        "Fraction of the labels in the loss, 0 to 1; the rest is for the logits of --teacher.",
         default=0.5,
         between=(0, 1),
     )

@@ -70,7 +70,7 @@ def train(
     lengths: str = "trimmed",
     folder: str | None = None,
     command: TrainingOptions | None = None,
-    all_files: Sequence[str] | None = None,
+    counted_files: Sequence[str] | None = None,
 ) -> Mapping[str, float] | None:
     """Train on record files from the trainer's step up to `num_train_steps`.
 
@@ -84,7 +84,7 @@ def train(
             with `pack_sequences`.
         folder: result of `folder_to_write`; default: `output_dir` of the options.
         command: options that README.md shows; default: `options`.
-        all_files: record files of all phases, which README.md counts; default: `files`.
+        counted_files: record files that README.md counts, those of all phases; default: `files`.
 
     Returns:
         Metrics of an evaluation at the last step, or None without one.
@@ -140,8 +140,10 @@ def train(
     trainer.take_averages()
     if trainer.is_chief:
         size = num_parameters(trainer.model)
-        shown, counted = command or options, files if all_files is None else all_files
-        write_training_card(shown, task, size, trainer.step, trainer.optimizer, counted)
+        counted = files if counted_files is None else counted_files
+        write_training_card(
+            command or options, task, size, trainer.step, trainer.optimizer, counted
+        )
     return evaluations.at(trainer.step)
 
 

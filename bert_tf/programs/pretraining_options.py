@@ -69,9 +69,9 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         default=False,
     )
     max_predictions_per_seq: int | None = option(
-        "Most masked tokens per example. Default: as in the manifest of records with masks, else "
-        f"{_MAX_PREDICTIONS}. For records without masks it is --max_seq_length times --masked_lm_prob, "
-        "rounded up, if that or --phases is set.",
+        "Most masked tokens per example. Default: that of records with masks. For records without masks "
+        f"{_MAX_PREDICTIONS}, or with --phases or another --masked_lm_prob than 0.15 --max_seq_length "
+        "times that fraction, rounded up.",
         default=None,
         min=1,
     )
@@ -189,12 +189,12 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         steps = self.num_train_steps
         return [options_of(phase) for phase in phases if phase.first_step(steps) < stop]
 
-    def most_predictions(self, records: RecordSet) -> int:
+    def max_predictions_for(self, records: RecordSet) -> int:
         """Return `max_predictions_per_seq`, with its default for these records filled in."""
         if self.max_predictions_per_seq is not None:
             return self.max_predictions_per_seq
         if records.is_masked:
-            return records.max_predictions_per_seq or _MAX_PREDICTIONS
+            return records.max_predictions_per_seq
         prob = max(self.masked_lm_prob, self.masked_lm_prob_end or 0.0)
         if prob == MaskingOptions().masked_lm_prob and self.phases is None:
             return _MAX_PREDICTIONS

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from bert_tf.data.records import check_records, feature_names
+from bert_tf.data.records import check_records, feature_sizes
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.manifest import Manifest, manifests_of
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
@@ -29,12 +29,14 @@ class RecordSet:
         is_masked: True if the records have masks. Other records are masked while training.
         has_pairs: True if they have `next_sentence_labels`.
         manifests: path -> manifest, for manifests that name one of the files.
+        max_predictions_per_seq: predictions of a record with masks; 0 without masks.
     """
 
     files: tuple[str, ...]
     is_masked: bool
     has_pairs: bool
     manifests: Mapping[str, Manifest]
+    max_predictions_per_seq: int = 0
 
     @property
     def objectives(self) -> tuple[str, ...]:
@@ -49,13 +51,6 @@ class RecordSet:
             return (manifest.flags["objective"], "mlm")
         return ("mlm_nsp", "mlm_sop", "mlm")
 
-    @property
-    def max_predictions_per_seq(self) -> int | None:
-        """Most predictions of a record with masks; None if no manifest tells it."""
-        for manifest in self.manifests.values():
-            return manifest.flags.get("max_predictions_per_seq")
-        return None
-
 
 def read_record_set(files: Sequence[str], max_seq_length: int) -> RecordSet:
     """Read the first record of each file and the manifests.
@@ -66,9 +61,11 @@ def read_record_set(files: Sequence[str], max_seq_length: int) -> RecordSet:
     """
     check_records(files, pretraining_features(max_seq_length, None, "mlm"))
     kinds: dict[tuple[bool, bool], str] = {}  # (is_masked, has_pairs) -> a file of this kind
+    predictions: dict[int, str] = {}  # number -> a file with so many
     for file in files:
-        if names := feature_names(file):
-            kinds.setdefault(("masked_lm_ids" in names, "next_sentence_labels" in names), file)
+        if sizes := feature_sizes(file):
+            kinds.setdefault(("masked_lm_ids" in sizes, "next_sentence_labels" in sizes), file)
+            predictions.setdefault(sizes.get("masked_lm_ids", 0), file)
     if len(kinds) > 1:
         (masked, paired), (others_masked, _), *_ = kinds
         what = "masks" if masked != others_masked else "`next_sentence_labels`"
@@ -79,8 +76,16 @@ def read_record_set(files: Sequence[str], max_seq_length: int) -> RecordSet:
             f"{'' if others_has else 'no '}{what}. Train on files that create_pretraining_data made "
             "with the same `masking` and `objective`."
         )
+    if len(predictions) > 1:
+        (number, file), (other_number, other_file), *_ = predictions.items()
+        raise ValueError(
+            f"The records of {file} have {number} predictions (`max_predictions_per_seq`), those of "
+            f"{other_file} have {other_number}. Train on records with the same number."
+        )
     ((is_masked, has_pairs),) = kinds
-    record_set = RecordSet(tuple(files), is_masked, has_pairs, manifests_of(files))
+    record_set = RecordSet(
+        tuple(files), is_masked, has_pairs, manifests_of(files), next(iter(predictions))
+    )
     by_objective = {m.flags["objective"]: path for path, m in record_set.manifests.items()}
     if len(by_objective) > 1:
         (first, path), (second, other_path), *_ = by_objective.items()

@@ -64,10 +64,9 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     devices = options.make_strategy()
     *phases, last = options.phase_options()
     if phases:  # mistakes of a later phase are found now
-        Setup.from_options(last, devices)
+        setup = Setup.from_options(last, devices)
         for phase in (*phases, last):
-            for files in filter(None, (phase.input_file, phase.eval_file)):
-                read_record_set(expand_record_files(files), phase.max_seq_length)
+            _checked_tasks(phase, setup)
     for number, phase in enumerate(phases, start=1):
         checkpoint = latest_checkpoint(options.output_dir)
         step = checkpoint_step(checkpoint) if checkpoint else 0
@@ -87,18 +86,7 @@ def _run_phase(
     setup = Setup.from_options(options, devices)
     config, checkpoint = setup.config, setup.checkpoint
     sidecar.compare_vocabularies(find_vocabulary_file(options, checkpoint), checkpoint)
-    train_files = expand_record_files(options.input_file)
-    eval_files = expand_record_files(options.eval_file) if options.eval_file else train_files
-    record_sets = {}
-    if options.do_train:
-        record_sets["train"] = read_record_set(train_files, options.max_seq_length)
-    if options.do_eval:
-        record_sets["eval"] = read_record_set(eval_files, options.max_seq_length)
-    tasks = make_tasks(options, record_sets, config, checkpoint)
-    for name, task in tasks.items():
-        files = record_sets[name].files
-        check_records(files, task.record_features, id_limits(config, task))
-        check_record_sets(files, set_limits(config, task, record_sets[name].is_masked))
+    record_sets, tasks = _checked_tasks(options, setup)
     name = "train" if options.do_train else "eval"
     task = tasks[name]
     probe = read_probe(options, setup, record_sets[name], find_vocabulary_file(options, checkpoint))
@@ -114,7 +102,7 @@ def _run_phase(
     folder = loop.folder_to_write(trainer, options.output_dir)
 
     def evaluate_now() -> dict[str, float]:
-        results = evaluate(trainer, tasks["eval"], eval_files, options, probe)
+        results = evaluate(trainer, tasks["eval"], record_sets["eval"].files, options, probe)
         write_page(folder, whole, results)
         return results
 
@@ -130,17 +118,13 @@ def _run_phase(
         results = loop.train(
             trainer,
             learned,
-            train_files,
+            record_sets["train"].files,
             options,
             options.num_train_steps,
             evaluate=evaluate_now if options.do_eval else None,
             folder=folder,
             command=whole,
-            all_files=[
-                file
-                for phase in whole.phase_options()
-                for file in expand_record_files(phase.input_file)
-            ],
+            counted_files=_all_files(whole),
         )
     if not options.do_eval:
         write_page(folder, whole, {"global_step": trainer.step})
@@ -149,6 +133,34 @@ def _run_phase(
     loop.write_results(os.path.join(folder, "eval_results.txt"), found, "Eval results")
     write_page(folder, whole, found)
     return found
+
+
+def _all_files(options: PretrainingOptions) -> list[str]:
+    """Return the records of all phases until `stop_step`."""
+    files = {phase.input_file: None for phase in options.phase_options()}
+    return [file for given in files for file in expand_record_files(given)]
+
+
+def _checked_tasks(
+    options: PretrainingOptions, setup: Setup
+) -> tuple[dict[str, RecordSet], dict[str, PretrainingTask]]:
+    """Return the records and tasks of "train" and "eval", as far as the options need them.
+
+    Raises:
+        ValueError: the records do not fit the options or the model.
+    """
+    config, record_sets = setup.config, {}
+    for name, is_needed in (("train", options.do_train), ("eval", options.do_eval)):
+        if is_needed:
+            given = options.input_file if name == "train" else options.eval_file
+            files = expand_record_files(given or options.input_file)
+            record_sets[name] = read_record_set(files, options.max_seq_length)
+    tasks = make_tasks(options, record_sets, config, setup.checkpoint)
+    for name, task in tasks.items():
+        found = record_sets[name]
+        check_records(found.files, task.record_features, id_limits(config, task))
+        check_record_sets(found.files, set_limits(config, task, found.is_masked))
+    return record_sets, tasks
 
 
 def write_page(folder: str, options: PretrainingOptions, results: Mapping[str, float]) -> None:
@@ -185,7 +197,7 @@ def make_tasks(
         )
     tasks = {}
     for name, record_set in record_sets.items():
-        masker, most = None, options.most_predictions(record_set)
+        masker, most = None, options.max_predictions_for(record_set)
         if not record_set.is_masked:
             masker = make_masker(options, record_set, config, checkpoint, trains=name == "train")
         logger.info(
@@ -240,7 +252,7 @@ def make_masker(
     return DynamicMasker(
         {token: index for index, token in enumerate(tokens)},
         options if trains or end is None else replace(options, masked_lm_prob=end),
-        max_predictions_per_seq=options.most_predictions(record_set),
+        max_predictions_per_seq=options.max_predictions_for(record_set),
         end_prob=end if trains else None,
         num_batches=options.num_train_steps,
     )
@@ -258,7 +270,7 @@ _LOGGED = (
 def evaluate(
     trainer: BatchTrainer,
     task: PretrainingTask,
-    files: list[str],
+    files: Sequence[str],
     options: PretrainingOptions,
     probe: Probe | None = None,
 ) -> dict[str, float]:

@@ -26,6 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
+from bert_tf.model_folder import read_task
 from bert_tf.report.charts import Part, line_chart, paragraph
 from bert_tf.report.command_line import changed_flags
 from bert_tf.report.teacher import student_and_teacher
@@ -89,24 +90,30 @@ def write_report(
     metrics = {
         name.removeprefix("eval_"): value
         for name, value in sorted(results.items())
-        if not (name.startswith("loss") and f"eval_{name}" in results)
+        if not _repeats(name, results)
     }
-    made = [] if command is None else _made(command, os.path.dirname(path), results)
-    write_text(path, page(title, metrics, [*sections, *curve, *made]))
+    last = [] if command is None else _last_sections(command, os.path.dirname(path), results)
+    write_text(path, page(title, metrics, [*sections, *curve, *last]))
     logger.info("Wrote %s", path)
 
 
-def _made(command: Command, folder: str, results: Mapping[str, float]) -> list[Section]:
-    """Return the teacher, if there is one, the checkpoints, and the command."""
-    teacher = getattr(command.options, "teacher", None)
-    origin = _origin(command, folder)
+def _last_sections(command: Command, folder: str, results: Mapping[str, float]) -> list[Section]:
+    """Return the sections on the teacher (if any), the checkpoint and the command."""
+    options, origin = command.options, _origin(command, folder)
+    teacher = getattr(options, "teacher", None) if options.do_train else None
     if teacher is None or latest_checkpoint(folder) is None:
         return [origin]
+    task = read_task(folder)
+    metric = options.best_metric or (task.best_metric if task else "")
     note = "Operations are of a forward pass, for a text of 128 tokens. Fewer are faster."
-    return [
-        Section("Student and teacher", student_and_teacher(teacher, folder, results), note),
-        origin,
-    ]
+    named = {name: value for name, value in results.items() if not _repeats(name, results)}
+    parts = student_and_teacher(teacher, folder, named, metric)
+    return [Section("Student and teacher", parts, note), origin]
+
+
+def _repeats(name: str, results: Mapping[str, float]) -> bool:
+    """Return True for a `loss` that is also there as `eval_loss`."""
+    return name.startswith("loss") and f"eval_{name}" in results
 
 
 def _origin(command: Command, folder: str) -> Section:

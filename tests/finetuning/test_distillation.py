@@ -196,9 +196,9 @@ def test_columns_are_added_to_records_without_a_change_of_the_others(
 def test_the_report_has_sizes_and_metrics_of_student_and_teacher(sentence_model, tmp_path):
     folder = tmp_path / "teacher"
     shutil.copytree(sentence_model, folder)
-    (folder / "eval_results.txt").write_text("eval_accuracy = 0.75\neval_loss = 0.5\n")
+    (folder / "eval_results.txt").write_text("a note\neval_accuracy = 0.75\neval_loss = 0.5\n")
     results = {"eval_accuracy": 0.5, "eval_loss": 0.6, "global_step": 3}
-    rows, chart = student_and_teacher(str(folder), str(sentence_model), results)
+    rows, chart = student_and_teacher(str(folder), str(sentence_model), results, "eval_accuracy")
     config = json.loads((folder / "bert_config.json").read_text())
     size, layers = config["hidden_size"], config["num_hidden_layers"]
     products = 4 * size * size + 2 * size * config["intermediate_size"] + 2 * 128 * size
@@ -213,7 +213,7 @@ def test_the_report_has_sizes_and_metrics_of_student_and_teacher(sentence_model,
     ]
     assert chart["series"] == [["teacher", [[work, 0.75]]], ["student", [[work, 0.5]]]]
     (folder / "eval_results.txt").unlink()
-    (rows,) = student_and_teacher(str(folder), str(sentence_model), results)
+    (rows,) = student_and_teacher(str(folder), str(sentence_model), results, "eval_accuracy")
     assert [name for name, *_ in rows["rows"]][2:] == ["million operations per token"]
 
 

@@ -155,6 +155,27 @@ def test_phases_that_make_no_training_are_refused(options, phases, message):
         dataclasses.replace(options, phases=phases)
 
 
+def test_records_with_different_numbers_of_predictions_are_refused(toy_text, tmp_path, options):
+    for number in (3, 4):
+        path = tmp_path / f"of-{number}.tf_record"
+        write_records(toy_text / "train.txt", path, max_predictions_per_seq=number)
+    changes = {"input_file": str(tmp_path / "of-*.tf_record"), "max_predictions_per_seq": None}
+    message = r"of-3.tf_record have 3 predictions .* of-4.tf_record have 4"
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(dataclasses.replace(options, **changes))
+
+
+def test_a_later_phase_is_checked_before_the_first_one_trains(toy_text, tmp_path, options):
+    for length in (16, 24):
+        path = tmp_path / f"{length}.tf_record"
+        sizes = {"max_seq_length": length, "max_predictions_per_seq": length // 8}
+        write_records(toy_text / "train.txt", path, **sizes)
+    changes = {"input_file": str(tmp_path / "{length}.tf_record"), "phases": "16:0.5,24:0.5"}
+    with pytest.raises(ValueError, match=r"has 3 values .* Use .*max_predictions_per_seq=3"):
+        run_pretraining(dataclasses.replace(options, **changes, max_predictions_per_seq=2))
+    assert latest_checkpoint(options.output_dir) is None
+
+
 def test_phases_need_records_of_each_length(options):
     with pytest.raises(ValueError, match=r"has no \{length\}, which becomes the length"):
         run_pretraining(dataclasses.replace(options, phases="64:0.5,128:0.5"))
