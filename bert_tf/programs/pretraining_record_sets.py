@@ -61,7 +61,7 @@ def read_record_set(files: Sequence[str], max_seq_length: int) -> RecordSet:
     """
     check_records(files, pretraining_features(max_seq_length, None, "mlm"))
     kinds: dict[tuple[bool, bool], str] = {}  # (is_masked, has_pairs) -> a file of this kind
-    predictions: dict[int, str] = {}  # number -> a file with so many
+    predictions: dict[int, str] = {}  # number -> a file
     for file in files:
         if sizes := feature_sizes(file):
             kinds.setdefault(("masked_lm_ids" in sizes, "next_sentence_labels" in sizes), file)
