@@ -211,7 +211,7 @@ def test_the_report_has_sizes_and_metrics_of_student_and_teacher(sentence_model,
         ["eval_accuracy", 0.75, 0.5],
         ["eval_loss", 0.5, 0.6],
     ]
-    assert chart["series"] == [["teacher", [[work, 0.75]]], ["student", [[work, 0.5]]]]
+    assert chart["series"] == [["teacher", [(work, 0.75)]], ["student", [(work, 0.5)]]]
     (folder / "eval_results.txt").unlink()
     (rows,) = student_and_teacher(str(folder), str(sentence_model), results, "eval_accuracy")
     assert [name for name, *_ in rows["rows"]][2:] == ["million operations per token"]
