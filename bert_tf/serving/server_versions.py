@@ -33,7 +33,7 @@ def check_server_version(version: str, precision: str) -> None:
     if _numbers(version) < _numbers(oldest):
         raise ValueError(
             f"server_version is {version}, but SavedModels in {precision} are proven on TensorFlow "
-            f"{oldest} and later only (docs/results_serving.md, measured by benchmarks/server_versions.py). "
+            f"{oldest} and later only (docs/results_serving.md, benchmarks/server_versions.py). "
             f"Use a server of {oldest} or later, or a file for another runtime: format=onnx."
         )
 
