@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import expand_files
-from bert_tf.data.records import naming_damaged_file, read_records
+from bert_tf.data.records import feature_sizes, naming_damaged_file, read_records
 from bert_tf.model_folder import TrainedModel
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.programs.predict_input import InputLayout, read_inputs
@@ -52,9 +53,13 @@ def _records(served: Served, files: list[str]) -> Iterator[Ids]:
             "texts."
         )
     names = served.ids_specs()
+    specs = [s for s in served.task.record_features if s.name in names and s.role == "input"]
+    num_documents = feature_sizes(files[0]).get("choice_mask")
+    if num_documents and len(specs[0].shape) == 1:  # of a reranker, which reads lists in training
+        specs = [replace(spec, shape=(num_documents, *spec.shape)) for spec in specs]
     dataset = read_records(
         files,
-        [s for s in served.task.record_features if s.name in names and s.role == "input"],
+        specs,
         batch_size=1,
         shuffle=False,
         repeat=False,
@@ -68,7 +73,7 @@ def _records(served: Served, files: list[str]) -> Iterator[Ids]:
             for text in range(inputs["input_ids"].shape[1]):  # K texts, each a sequence of its own
                 row = {name: value[:, text] for name, value in inputs.items()}
                 if row["input_mask"].any():
-                    yield {**row, "segment_ids": np.zeros_like(row["input_ids"])}
+                    yield {"segment_ids": np.zeros_like(row["input_ids"]), **row}
 
 
 def _requests(served: Served, files: list[str]) -> Iterator[dict[str, Any]]:

@@ -33,7 +33,9 @@ class MiningOptions(TextColumnsOptions):
     input_file: str = option(
         "Anchors with positives: .tsv, .csv, .jsonl, or SQuAD's .json. Its own negatives are not kept."
     )
-    output_file: str = option("New file, .jsonl, for --train_file of run_embeddings.")
+    output_file: str = option(
+        "File to write, .jsonl, for --train_file of run_embeddings. An older one is replaced."
+    )
     num_negatives: int = option("Negatives of each anchor, at most.", default=1, min=1)
     margin: float = option(
         "A text is left out, as a probable positive, if its cosine is above that of the positive minus "

@@ -15,6 +15,9 @@ from tiny_words_and_choices import write_json_lines
 from bert_tf.finetuning.reranking import Reranking, run_reranker, with_negatives
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.predictor import load
+from bert_tf.programs.calibration_file import _records
+from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.programs.model_to_export import load_served
 from bert_tf.programs.search import SearchOptions, search
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RERANKING_LOSSES, RerankingTask
@@ -291,8 +294,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(pretrained, data, tmp_path):
 @pytest.mark.slow
 @pytest.mark.long
 def test_an_export_ranks_like_the_folder(reranker, pretrained, tmp_path):
-    from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
-
     saved = str(tmp_path / "saved" / "1")
     export_saved_model(ExportOptions(model_dir=str(reranker), export_dir=saved, warm_up=False))
     documents = str(write_json_lines(tmp_path / "texts.jsonl", [{"text": t} for t in TEXTS]))
@@ -305,6 +306,24 @@ def test_an_export_ranks_like_the_folder(reranker, pretrained, tmp_path):
     assert [each["text"] for each in found[0]] == [each["text"] for each in found[1]]
     scores = [[each["score"] for each in documents] for documents in found]
     assert scores[0] == pytest.approx(scores[1], abs=1e-5)
+
+
+def test_its_lists_calibrate_an_export(reranker):
+    served = load_served(ExportOptions(model_dir=str(reranker), export_dir="unused"))
+    records = f"{reranker}/train.tf_record"
+    names = ("input_ids", "input_mask", "segment_ids", "choice_mask")
+    found = [
+        tf.train.Example.FromString(record.numpy()).features.feature
+        for record in tf.data.TFRecordDataset(records)
+    ]
+    lists = {
+        name: np.array([list(each[name].int64_list.value) for each in found]) for name in names
+    }
+    pairs_of = lists["choice_mask"].astype(bool)
+    expected = lists["input_ids"].reshape(*pairs_of.shape, -1)[pairs_of]
+    given = list(_records(served, [records]))  # of read_calibration, before it picks some
+    np.testing.assert_array_equal(np.concatenate([row["input_ids"] for row in given]), expected)
+    assert any(row["segment_ids"].any() for row in given)
 
 
 @pytest.mark.slow
