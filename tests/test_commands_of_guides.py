@@ -14,7 +14,7 @@ def has_some_to_run(name):
     return any(not command.reason_not_to_run for command in commands_of(text))
 
 
-LONG = ("distillation.md", "own_data.md")  # `make test-all` runs them
+LONG = ("distillation.md", "ner.md", "own_data.md")  # `make test-all` runs them
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def assert_same_end(command, folder, whole):
     assert not list(folder.rglob("*.tmp")) and not list(folder.rglob("*.tempstate*"))
 
 
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGKILL", pytest.param("SIGTERM", marks=pytest.mark.long)])
 def test_ended_at_a_random_moment(records, toy_text, whole, tmp_path, fault_seed, name, outcome):
     rng, folder = random.Random(fault_seed), tmp_path / "output"
     command = training_command(records, toy_text, folder)
@@ -63,6 +63,7 @@ def test_killed_before_a_file_gets_its_name(
     )
 
 
+@pytest.mark.long
 def test_killed_while_a_checkpoint_is_written(records, toy_text, tmp_path, fault_seed, outcome):
     """A larger model and a checkpoint at each step: most of the time goes into writing."""
     rng, folder = random.Random(fault_seed), tmp_path / "output"

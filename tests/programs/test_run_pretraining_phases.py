@@ -160,7 +160,7 @@ def test_records_with_different_numbers_of_predictions_are_refused(toy_text, tmp
         path = tmp_path / f"of-{number}.tf_record"
         write_records(toy_text / "train.txt", path, max_predictions_per_seq=number)
     changes = {"input_file": str(tmp_path / "of-*.tf_record"), "max_predictions_per_seq": None}
-    message = r"of-3.tf_record have 3 predictions .* of-4.tf_record have 4"
+    message = r"of-3.tf_record have 3 predictions .*of-4.tf_record have 4"
     with pytest.raises(ValueError, match=message):
         run_pretraining(dataclasses.replace(options, **changes))
 
