@@ -73,6 +73,8 @@ _HUGGINGFACE_EXTRAS = frozenset(
         "pruned_heads",
         "repetition_penalty",
         "return_dict",
+        "sbert_ce_default_activation_function",
+        "sentence_transformers",
         "sep_token_id",
         "task_specific_params",
         "temperature",

@@ -149,7 +149,8 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
     Return None for an encoder alone, and for a head without a task.
 
     Args:
-        max_seq_length: S of a task without `task.json`. Default: `max_position_embeddings`.
+        max_seq_length: S of a task without `task.json`. Default: `checkpoint.longest_input`. The
+            length that an embedder's folder states comes before it.
 
     Raises:
         ValueError: `task.json` is damaged, or the variables fit several heads.
@@ -162,10 +163,12 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
         embeddings = embedding_settings(folder)
     except ValueError as error:
         raise UnknownTaskError(str(error)) from error
+    longest = checkpoint.longest_input(checkpoint.config)
     # The mean of an encoder is what `SentenceEncoder` gives without a task.
     if embeddings is not None and not _is_usual(embeddings):
-        length = max_seq_length or checkpoint.config.max_position_embeddings
-        return EmbeddingTask(**{"max_seq_length": length, **embeddings})
+        if max_seq_length is None or checkpoint.max_seq_length:
+            max_seq_length = longest
+        return EmbeddingTask(max_seq_length, **embeddings)
     head = find_head(checkpoint.arrays, None, checkpoint.architecture, checkpoint.source)
     labels = checkpoint.labels
     if head.has_labels and labels is None:
@@ -177,7 +180,13 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
                 "Name them with convert_checkpoint --labels."
             )
     try:
-        return make_task(head, checkpoint.config, labels or (), max_seq_length=max_seq_length)
+        return make_task(
+            head,
+            checkpoint.config,
+            labels or (),
+            max_seq_length=max_seq_length or longest,
+            is_pair=checkpoint.is_pair,
+        )
     except ValueError as error:
         raise ValueError(f"{checkpoint.source}: {error}") from error
 
@@ -185,7 +194,7 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
 def _is_usual(embeddings: Mapping[str, Any]) -> bool:
     others = ("projection_size", "query_prefix", "document_prefix")
     is_unit_mean = embeddings["normalize"] and embeddings["pooling"] == "mean"
-    return is_unit_mean and not any(name in embeddings for name in others)
+    return is_unit_mean and not any(embeddings.get(name) for name in others)
 
 
 def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:
@@ -322,7 +331,7 @@ def _load_checkpoint(
             f"{checkpoint.source} has an incomplete head: it lacks {', '.join(missing)}. Copy it again, "
             "or use a checkpoint with the whole head."
         )
-    length = config.max_position_embeddings if task is None else task.max_seq_length
+    length = checkpoint.longest_input(config) if task is None else task.max_seq_length
     return TrainedModel(model, tokenizer, task, length, path, unused_head=problem)
 
 

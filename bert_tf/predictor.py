@@ -16,6 +16,7 @@ in `bert_tf/prediction/`; this module exports them too.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -57,6 +58,8 @@ from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress
+
+logger = logging.getLogger(__name__)
 
 __all__ = [
     "EMBEDDING_POOLINGS",
@@ -306,9 +309,25 @@ _CHUNK = 1024  # texts between updates of the progress
 def embed_all(
     model: Predictor, texts: Sequence[str], label: str, as_query: bool = False
 ) -> np.ndarray:
-    """Return unit vectors [texts, E]. Show the progress."""
+    """Return unit vectors [texts, E]. Show the progress, and log how many texts were truncated.
+
+    Raises:
+        ValueError: the model is for a task other than embeddings.
+    """
+    encoder = model.encoder(as_query=as_query)
+    trained, num_cut = model._trained, encoder.num_cut
+    if trained and trained.task and trained.task.name not in ("embeddings", "pretraining"):
+        raise ValueError(
+            f"{trained.source} is a model for {trained.task.name}, whose vectors are not made to be "
+            "compared. Name a model of run_embeddings, a folder of sentence-transformers, or an encoder."
+        )
     progress, parts = Progress(label, len(texts), unit="texts"), []
     for start in range(0, len(texts), _CHUNK):
         parts.append(unit(model.embed(texts[start : start + _CHUNK], as_query=as_query)))
         progress.update(min(start + _CHUNK, len(texts)))
+    if num_cut := encoder.num_cut - num_cut:
+        logger.warning(
+            "%d of %d %s are longer than the model's longest input and were truncated",
+            *(num_cut, len(texts), label),
+        )
     return np.concatenate(parts)

@@ -183,6 +183,9 @@ def write_folder(
     if beside:
         write_safetensors(os.path.join(folder, POOLER_FILE), beside)
     if vocab is not None and do_lower_case is not None:
-        files |= tokenizer_values(vocab, do_lower_case, config.max_position_embeddings)
+        length = config.max_position_embeddings
+        if isinstance(task, ClassificationTask | EmbeddingTask):  # others read windows
+            length = task.max_seq_length
+        files |= tokenizer_values(vocab, do_lower_case, length)
     texts = {name: json.dumps(v, indent=2, ensure_ascii=False) + "\n" for name, v in files.items()}
     write_files(folder, texts | model_files(task=task, vocab=vocab))

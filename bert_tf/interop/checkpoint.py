@@ -37,9 +37,12 @@ class PretrainedCheckpoint:
         vocab: the WordPieces in the order of their ids, if only a `tokenizer.json` has them; otherwise
             None. The current `transformers` writes no `vocab.txt`.
         do_lower_case: from a tokenizer's configuration; None if it is not set there.
+        max_seq_length: longest input, in tokens, by the same files; None if not set. It may exceed the
+            positions.
         architecture: the class name of Hugging Face's model, such as
             "BertForSequenceClassification", or None.
         labels: names of the classifier's outputs, in order, or None.
+        is_pair: True if the classifier is a cross-encoder of sentence-transformers; None if unknown.
         step: optimizer steps taken (`global_step`), or None.
         notes: remarks for the user on how the checkpoint was read, one sentence each.
     """
@@ -50,10 +53,17 @@ class PretrainedCheckpoint:
     vocab_file: str | None = None
     vocab: tuple[str, ...] | None = None
     do_lower_case: bool | None = None
+    max_seq_length: int | None = None
     architecture: str | None = None
     labels: tuple[str, ...] | None = None
+    is_pair: bool | None = None
     step: int | None = None
     notes: tuple[str, ...] = ()
+
+    def longest_input(self, config: BertConfig) -> int:
+        """Return `max_seq_length`, or all positions if they are fewer or it is None."""
+        positions = config.max_position_embeddings
+        return min(self.max_seq_length or positions, positions)
 
 
 class LazyArrays(Mapping[str, np.ndarray]):

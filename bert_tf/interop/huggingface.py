@@ -25,9 +25,10 @@ from bert_tf.interop.checkpoint import (
     read_json,
     typed,
 )
-from bert_tf.interop.sentence_transformers import read_projection
+from bert_tf.interop.sentence_transformers import is_cross_encoder, read_projection
 from bert_tf.interop.sidecar import (
     check_one_vocabulary,
+    stated_length,
     stated_lower_case,
     transformer_folder,
     vocab_of_tokenizer,
@@ -92,6 +93,8 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         vocab_file=vocab_file,
         vocab=None if vocab_file else vocab_of_tokenizer(folder),
         do_lower_case=stated_lower_case(folder),
+        max_seq_length=stated_length(folder),
+        is_pair=True if is_cross_encoder(folder, values) else None,
         architecture=architecture,
         labels=labels,
         notes=notes,

@@ -3,8 +3,8 @@
     modules.json                        the modules in order: Transformer, Pooling, Dense, Normalize
     1_Pooling/config.json               pooling
     2_Dense/                            projection
-    config_sentence_transformers.json   prompts, the prefixes of queries and documents
-    sentence_bert_config.json           {"max_seq_length": 256}
+    config_sentence_transformers.json   prompts, the prefixes of texts; whether it is a CrossEncoder
+    sentence_bert_config.json           {"max_seq_length": 256}, which `sidecar.stated_length` reads
 
 Source: the files that sentence-transformers 2.0 to 6.0 save.
 """
@@ -31,7 +31,8 @@ _PROJECTION = {
     "cls/embedding/output_bias": "linear.bias",
 }
 _KINDS = ("Transformer", "Pooling", "Dense", "Normalize")  # in their order
-# Setting, and a prompt for it; the first that exists is taken, as in `encode_document`.
+# Setting, and a prompt for it; the first that exists is taken, even if it is empty, as in
+# `encode_document`.
 _PREFIXES = (
     ("query_prefix", "query"),
     ("document_prefix", "document"),
@@ -74,7 +75,7 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
     values = _optional(file)
     prompts = typed(values, "prompts", dict, file) or {}
     for name, prompt in _PREFIXES:
-        if text := typed(prompts, prompt, str, file):
+        if (text := typed(prompts, prompt, str, file)) is not None:
             found.setdefault(name, text)
     if default := typed(prompts, typed(values, "default_prompt_name", str, file) or "", str, file):
         found = {"query_prefix": default, "document_prefix": default} | found
@@ -83,9 +84,19 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
             f"{root}: `truncate_dim` is {values['truncate_dim']}, but vectors are not cut here. Set it "
             "to null, and use the first numbers of each vector."
         )
-    file = os.path.join(folder, "sentence_bert_config.json")
-    length = typed(_optional(file), "max_seq_length", int, file)
-    return found if length is None else {**found, "max_seq_length": length}
+    return found
+
+
+def is_cross_encoder(folder: str, values: Mapping[str, Any]) -> bool:
+    """Return True if a classifier is a CrossEncoder, which takes pairs.
+
+    Args:
+        folder: of its weights.
+        values: of its config.json, where earlier versions than 5.0 write keys of their own.
+    """
+    beside = _optional(os.path.join(folder, "config_sentence_transformers.json"))
+    keys = ("sentence_transformers", "sbert_ce_default_activation_function")
+    return beside.get("model_type") == "CrossEncoder" or any(key in values for key in keys)
 
 
 def read_projection(folder: str) -> LazyArrays:

@@ -20,7 +20,7 @@ from bert_tf.interop.checkpoint import (
     typed,
 )
 from bert_tf.interop.hub import local_path
-from bert_tf.limits import check_inside, parse_json, read_whole
+from bert_tf.limits import MAX_TASK_NUMBER, check_inside, parse_json, read_whole
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
@@ -294,6 +294,26 @@ def _case_evidence(path: str, vocab: Mapping[str, int] | None) -> Iterator[tuple
             yield True, f'the name `{name}` contains "uncased"'
         elif re.search(r"(?<![a-z])cased(?![a-z])", name.lower()):
             yield False, f'the name `{name}` contains "cased"'
+
+
+# The files that state the longest input, and their keys. Without a limit, `transformers` writes 10^30.
+_LENGTHS = (
+    ("sentence_bert_config.json", "max_seq_length"),
+    ("tokenizer_config.json", "model_max_length"),
+)
+
+
+def stated_length(folder: str) -> int | None:
+    """Return the most tokens of an input by the tokenizer's files in `folder`; None if unset.
+
+    The file of sentence-transformers takes precedence over that of `transformers`.
+    """
+    for name, key in _LENGTHS:
+        path = file_beside(folder, name)
+        value = read_json(path).get(key) if path else None
+        if isinstance(value, int | float) and value > 0:
+            return int(min(value, MAX_TASK_NUMBER))
+    return None
 
 
 def transformer_folder(folder: str) -> str:

@@ -239,7 +239,7 @@ class _Model:
         if name not in self._expected:
             length = self._options.max_seq_length
             if length is None and not export.head.task:
-                length = export.config.max_position_embeddings
+                length = self._checkpoint.longest_input(export.config)
             trained = with_settings(self._trained, max_seq_length=length)
             self._expected[name] = self._answers(trained, name)
         return self._expected[name]

@@ -187,14 +187,14 @@ def _describe(
         if task is not None and _labels_of(task) not in ((), labels):
             task = type(task)(**{**task.arguments(), "labels": labels})
     if task is None:
-        length = options.max_seq_length or config.max_position_embeddings
+        length = options.max_seq_length or source.longest_input(config)
         config.check_sequence_length(length)
         task = make_task(
             head,
             config,
             checkpoint.labels or (),
             max_seq_length=length,
-            is_pair=options.is_pair,
+            is_pair=source.is_pair if options.is_pair is None else options.is_pair,
             num_choices=options.num_choices or 4,
         )
         if task is None and head.name == "classification":

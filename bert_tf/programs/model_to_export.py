@@ -124,7 +124,7 @@ def _without_task(head: str, options: ExportOptions, dtype: str) -> Served:
     checkpoint = read_checkpoint(options.model_dir)
     config = find_config(options.bert_config_file, checkpoint)
     tokenizer = load_tokenizer(options.vocab_file, options.do_lower_case, checkpoint, config)
-    length = options.max_seq_length or config.max_position_embeddings
+    length = options.max_seq_length or checkpoint.longest_input(config)
     config.check_sequence_length(length, MIN_SEQ_LENGTH)
     model = TYPES[head].load("model")(config, dtype=dtype)
     report = initialize(model, checkpoint)

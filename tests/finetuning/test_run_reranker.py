@@ -16,6 +16,7 @@ from bert_tf.finetuning.reranking import Reranking, run_reranker, with_negatives
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.predictor import load
 from bert_tf.programs.calibration_file import _records
+from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.programs.model_to_export import load_served
 from bert_tf.programs.search import SearchOptions, search
@@ -260,7 +261,7 @@ def test_the_card_names_the_program(reranker):
     assert "`run_reranker`: " in card and "`run_reranker --do_eval" in card
 
 
-def test_search_refuses_what_it_cannot_use(pretrained, sentence_model, tmp_path):
+def test_search_refuses_what_it_cannot_use(pretrained, reranker, sentence_model, tmp_path):
     (tmp_path / "empty.txt").write_text("\n")
     given = {"model_dir": str(pretrained), "documents": str(tmp_path / "empty.txt"), "query": "a"}
     with pytest.raises(ValueError, match=r"empty.txt contains no text"):
@@ -269,12 +270,39 @@ def test_search_refuses_what_it_cannot_use(pretrained, sentence_model, tmp_path)
     for other in (sentence_model, pretrained):
         with pytest.raises(ValueError, match="has no score for a pair of texts"):
             search(SearchOptions(**given, reranker=str(other)))
+    for folder in (reranker, sentence_model):
+        with pytest.raises(
+            ValueError, match="is a model for classification, whose vectors are not"
+        ):
+            search(SearchOptions(**{**given, "model_dir": str(folder)}))
     with pytest.raises(ValueError, match="depth is 3, but must be top_k=10 or more"):
         SearchOptions(**given, reranker="r", depth=3)
     with pytest.raises(ValueError, match="query is ' ', but must be a text"):
         SearchOptions(**{**given, "query": " "})
     with pytest.raises(ValueError, match="Give either query or input_file"):
         SearchOptions(**given, input_file="b")
+
+
+def test_search_counts_documents_that_are_too_long(pretrained, tmp_path, caplog):
+    (tmp_path / "documents.txt").write_text("a cat\n" + "a dog " * 200 + "\n")
+    given = {"model_dir": str(pretrained), "documents": str(tmp_path / "documents.txt")}
+    search(SearchOptions(**given, query="a", output_file=str(tmp_path / "found.jsonl")))
+    assert "1 of 2 documents are longer than the model's longest input" in caplog.text
+
+
+def test_a_converted_reranker_keeps_its_length_and_takes_pairs(reranker, tmp_path):
+    there = tmp_path / "there"
+    given = {"init_checkpoint": str(reranker), "output_format": "huggingface"}
+    convert_checkpoint(ConvertOptions(**given, output_dir=str(there)))
+    length = load(str(reranker)).task.max_seq_length
+    values = json.loads((there / "tokenizer_config.json").read_text())
+    assert values["model_max_length"] == length
+    (there / "task.json").unlink()
+    config = json.loads((there / "config.json").read_text())
+    version = {"sentence_transformers": {"version": "4.1.0"}}  # as CrossEncoder writes
+    (there / "config.json").write_text(json.dumps(config | version))
+    task = load(str(there)).task
+    assert (task.is_pair, task.max_seq_length) == (True, length)
 
 
 @pytest.mark.slow

@@ -2,9 +2,18 @@
 
 import json
 
+import numpy as np
 import pytest
+from test_pretrained import CONFIG, TOKENS
 
-from bert_tf.interop.sentence_transformers import embedding_settings
+from bert_tf.interop.sentence_transformers import embedding_settings, is_cross_encoder
+from bert_tf.interop.sidecar import stated_length
+from bert_tf.model_folder import load_model
+from bert_tf.modeling.bert import BertModel
+from bert_tf.prediction.encoder import SentenceEncoder
+from bert_tf.programs.export_saved_model import ExportOptions
+from bert_tf.programs.model_to_export import load_served
+from bert_tf.tokenization import FullTokenizer
 
 TYPES = "sentence_transformers.models."
 
@@ -33,11 +42,8 @@ LINEAR = {"out_features": 4, "activation_function": "torch.nn.modules.linear.Ide
 
 def test_the_settings_of_old_and_new_folders_are_read(tmp_path):
     folder = folder_with(tmp_path, ["Transformer", "Pooling"], CLS)
-    assert embedding_settings(folder) == {
-        "normalize": False,
-        "pooling": "cls",
-        "max_seq_length": 64,
-    }
+    assert embedding_settings(folder) == {"normalize": False, "pooling": "cls"}
+    assert stated_length(folder) == 64
     config = {"prompts": {"query": "q: ", "passage": "p: "}}
     kinds = ["Transformer", "Pooling", "Dense", "Normalize"]
     folder = folder_with(tmp_path, kinds, {"pooling_mode": "max"}, LINEAR, config)
@@ -47,7 +53,6 @@ def test_the_settings_of_old_and_new_folders_are_read(tmp_path):
         "projection_size": 4,
         "query_prefix": "q: ",
         "document_prefix": "p: ",
-        "max_seq_length": 64,
     }
 
 
@@ -55,6 +60,50 @@ def test_the_default_prompt_is_a_prefix_where_there_is_no_other(tmp_path):
     config = {"prompts": {"query": "q: ", "s": "s: "}, "default_prompt_name": "s"}
     found = embedding_settings(folder_with(tmp_path, ["Transformer", "Pooling"], CLS, None, config))
     assert (found["query_prefix"], found["document_prefix"]) == ("q: ", "s: ")
+
+
+def test_an_empty_prompt_is_a_prefix_too(tmp_path):
+    config = {"prompts": {"document": "", "passage": "p: ", "s": "s: "}, "default_prompt_name": "s"}
+    found = embedding_settings(folder_with(tmp_path, ["Transformer", "Pooling"], CLS, None, config))
+    assert (found["query_prefix"], found["document_prefix"]) == ("s: ", "")
+
+
+@pytest.mark.parametrize(
+    ("of_theirs", "of_tokenizer", "length"),
+    [(64, 512, 64), (None, 256, 256), (None, 10**30, 1 << 16), (None, None, None)],
+)
+def test_the_longest_input_is_stated_by_one_of_two_files(tmp_path, of_theirs, of_tokenizer, length):
+    values = {"max_seq_length": of_theirs}
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps(values))
+    values = {"model_max_length": of_tokenizer}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
+    assert stated_length(str(tmp_path)) == length
+
+
+def test_a_cross_encoder_is_known_by_its_files(tmp_path):
+    folder = str(tmp_path)
+    assert not is_cross_encoder(folder, {})
+    assert is_cross_encoder(folder, {"sbert_ce_default_activation_function": "Identity"})
+    assert is_cross_encoder(folder, {"sentence_transformers": {"version": "4.1.0"}})
+    folder_with(tmp_path, ["Transformer"], config={"model_type": "SentenceTransformer"})
+    assert not is_cross_encoder(folder, {})
+    folder_with(tmp_path, ["Transformer"], config={"model_type": "CrossEncoder"})
+    assert is_cross_encoder(folder, {})
+
+
+def test_an_encoder_with_usual_pooling_keeps_its_length(tmp_path):
+    tokenizer = FullTokenizer(TOKENS)
+    BertModel(CONFIG).save_pretrained(tmp_path / "whole", tokenizer)
+    assert load_model(str(tmp_path / "whole")).max_seq_length == CONFIG.max_position_embeddings
+    folder = tmp_path / "whole"
+    folder_with(folder, ["Transformer", "Pooling", "Normalize"], {"pooling_mode": "mean"})
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 6}))
+    trained = load_model(str(folder))
+    assert (trained.task, trained.max_seq_length) == (None, 6)
+    vectors = SentenceEncoder(trained).encode(["a b a b a b", "a b a b"])
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
+    served = load_served(ExportOptions(model_dir=str(folder), export_dir="unused"))
+    assert served.max_seq_length == 6
 
 
 def test_vectors_that_are_cut_are_refused(tmp_path):
