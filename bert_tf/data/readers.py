@@ -15,7 +15,9 @@ from __future__ import annotations
 import codecs
 import csv
 import json
+import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -39,6 +41,8 @@ from bert_tf.limits import (
     check_size,
     parse_json,
 )
+
+logger = logging.getLogger(__name__)
 
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
@@ -233,7 +237,7 @@ def read_table(
         )
     if format == "jsonl":
         return _json_rows(file)
-    quoted = format == "csv" if quoted is None else quoted
+    quoted = True if quoted is None and format == "csv" else quoted
     if delimiter is not None:
         return _named_rows(_delimited_rows(file, delimiter, quoted), file, delimiter, header)
     delimiter = "," if format == "csv" else "\t"
@@ -260,12 +264,22 @@ def _with_checked_header(lines: Iterator[str], file: str, delimiter: str) -> Ite
 
 
 def _delimited_rows(
-    file: str, delimiter: str, quoted: bool, lines: Iterable[str] | None = None
+    file: str, delimiter: str, quoted: bool | None, lines: Iterable[str] | None = None
 ) -> Iterator[Row]:
     lines = read_lines(file) if lines is None else lines
     if not quoted:
+        # A column as spreadsheets and pandas quote it: "He said ""no"""
+        quotes = re.compile(rf'(^|{re.escape(delimiter)})"[^{re.escape(delimiter)}]*""')
+        is_known = quoted is not None
         for number, line in enumerate(lines, 1):
             if line:
+                if not is_known and '""' in line and quotes.search(line):
+                    is_known = True
+                    logger.warning(
+                        "%s: a column is quoted as in CSV. Its quotation marks are read as text; "
+                        "--quoted reads them as marks, --noquoted omits this warning.",
+                        place_of(file, number),
+                    )
                 check_columns(line.count(delimiter) + 1, file, number)
                 yield Row(line.split(delimiter), file, number)
         return

@@ -104,6 +104,9 @@ class SentenceEncoder(EmbeddingModel):
         if normalize is None:
             normalize = True if task is None else task.normalize
         self._prefix = prefix_of(task, as_query)
+        if self._prefix:
+            kind = "queries" if as_query else "documents"
+            logger.info("%s puts %r before %s", trained.source, self._prefix, kind)
         bert = trained.model if isinstance(trained.model, BertModel) else trained.model.bert
         self._tokenizer = trained.tokenizer
         self._max_seq_length = trained.max_seq_length

@@ -115,6 +115,22 @@ def test_an_open_quotation_mark_is_named_by_the_line_where_it_opens(file):
         list(read_tsv(file('a\tb\nc\t"d\ne\tf\n'), quoted=True))
 
 
+@pytest.mark.parametrize(
+    ("quoted", "text", "warned"),
+    [
+        (None, 'text\nhe said "so"\n"say ""so"""\n"say ""no"""\n', 1),
+        (None, 'text\tlabel\n"a"\t"" "\nsay ""so"" he said\t1\n', 0),
+        (False, 'text\n"say ""so"""\n', 0),
+        (True, 'text\n"say ""so"""\n', 0),
+    ],
+)
+def test_a_tsv_that_is_quoted_like_csv_is_warned_of_once(file, caplog, quoted, text, warned):
+    rows = list(read_table(file(text), format="tsv", quoted=quoted))
+    assert caplog.text.count("a column is quoted as in CSV") == warned
+    assert (":3: a column" in caplog.text) == bool(warned)
+    assert rows[-1]["text"].startswith('"') == (quoted is not True and "label" not in rows[0])
+
+
 def test_a_quoted_column_may_be_a_whole_book(file):
     (row,) = read_tsv(file('a\t"' + "b" * 200_000 + '"\n'), quoted=True)
     assert len(row[1]) == 200_000
