@@ -1,11 +1,12 @@
-"""The examples of run_embeddings, from tables, SQuAD files and GLUE data sets."""
+"""The examples of run_embeddings, from tables, SQuAD files, GLUE data sets and SNLI."""
 
 from __future__ import annotations
 
 import logging
 import math
+import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -13,6 +14,7 @@ from bert_tf.data.question_answering import read_squad
 from bert_tf.data.readers import TableRow, ending_of, read_table
 from bert_tf.finetuning.embeddings_options import TextColumnsOptions, TextFilesOptions
 from bert_tf.finetuning.options import SPLITS
+from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
 
@@ -189,6 +191,8 @@ def _score(row: TableRow, column: str) -> float:
 
 def _of_data_set(options: TextFilesOptions, split: str) -> tuple[str, list[EmbeddingExample]]:
     name, data_dir = str(options.task_name), str(options.data_dir)
+    if name == "snli":
+        return PAIRS, _of_inference(_read_snli(data_dir, split))
     task = find_glue_task(name)
     parts = splits_of(task, data_dir, split)
     rows = [
@@ -210,12 +214,19 @@ def _of_data_set(options: TextFilesOptions, split: str) -> tuple[str, list[Embed
     ]
 
 
-def _of_inference(rows) -> list[EmbeddingExample]:
+def _read_snli(data_dir: str, split: str) -> Iterator[InputExample]:
+    """Yield the pairs of a split of SNLI 1.0. Those without agreement have the label "-"."""
+    for row in read_table(os.path.join(data_dir, f"snli_1.0_{split}.jsonl")):
+        a, b = _text(row, "sentence1"), _text(row, "sentence2")
+        yield InputExample("", a, b, str(row["gold_label"]), row.place)
+
+
+def _of_inference(rows: Iterable[InputExample]) -> list[EmbeddingExample]:
     """Return premises with their entailed hypotheses, and contradictions as negatives."""
     by_premise: dict[str, dict[str, list]] = {}
     for row in rows:
         labels = by_premise.setdefault(row.text_a, {})
-        labels.setdefault(row.label, []).append(row)
+        labels.setdefault(str(row.label), []).append(row)
     examples = []
     for premise, labels in by_premise.items():
         against = [row.text_b for row in labels.get("contradiction", [])]

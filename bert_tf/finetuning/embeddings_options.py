@@ -9,7 +9,7 @@ from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import TableOptions, option
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES
 
-TASK_NAMES = ("sts-b", "mrpc", "qqp", "mnli")
+TASK_NAMES = ("sts-b", "mrpc", "qqp", "mnli", "snli")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +44,9 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
 
     data_dir: str | None = option("Folder of a data set, for --task_name.", default=None)
     task_name: str | None = option(
-        "Name of a data set of GLUE. For your own data give --train_file instead. mnli: premises with "
-        "their entailed sentences, and contradictions as negatives.",
+        "Name of a data set of GLUE, or snli (folder snli_1.0 with its .jsonl files). For your own data "
+        "give --train_file instead. mnli, snli: premises with their entailed sentences, and "
+        "contradictions as negatives.",
         default=None,
         choices=TASK_NAMES,
     )
@@ -54,11 +55,11 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
         super().__post_init__()
         if bool(self.task_name) == any(getattr(self, name) for _, _, name in SPLITS):
             raise ValueError(
-                "Give either task_name with data_dir, for a data set of GLUE, or train_file, eval_file "
-                "and predict_file, for your own data."
+                "Give either task_name with data_dir, for a data set of GLUE or SNLI, or train_file, "
+                "eval_file and predict_file, for your own data."
             )
         if self.task_name and not self.data_dir:
-            raise ValueError("task_name needs data_dir, the folder of its train.tsv.")
+            raise ValueError("task_name needs data_dir, the folder of its files.")
         if not self.task_name:
             self.require_files((wanted, file) for _, wanted, file in SPLITS)
         if self.unlabelled_file or self.teacher_states != "none":

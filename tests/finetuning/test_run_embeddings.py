@@ -327,6 +327,20 @@ def test_a_data_set_of_glue_has_scores_from_0_to_1(tmp_path):
     assert splits["dev"][0].texts == ("a man", "a woman") and splits["dev"][0].label == 0.5
 
 
+def test_snli_gives_entailed_pairs_with_a_contradiction(tmp_path):
+    labels = ("neutral", "contradiction", "entailment", "-", "entailment")
+    rows = [
+        {"sentence1": "a man runs", "sentence2": f"text {i}", "gold_label": label, "pairID": "1"}
+        for i, label in enumerate(labels)
+    ]
+    write(tmp_path / "snli_1.0_dev.jsonl", "\n".join(map(json.dumps, rows)))
+    given = options(tmp_path / "out", do_eval=True, task_name="snli", data_dir=str(tmp_path))
+    kind, splits = read_examples(given)
+    assert kind == {"dev": "pairs"}
+    texts = [example.texts for example in splits["dev"]]
+    assert texts == [("a man runs", "text 2", "text 1"), ("a man runs", "text 4", "text 1")]
+
+
 @pytest.mark.slow
 def test_exports_and_folders_of_sentence_transformers_give_the_same_vectors(embedder, tmp_path):
     from bert_tf.programs.convert_checkpoint import convert
