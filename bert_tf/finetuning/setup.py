@@ -231,6 +231,7 @@ _NOTED = (
     *("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze"),
     *("teacher", "temperature", "hard_labels", "loss", "scale", "margin", "crf_learning_rate"),
     *("num_negatives", "num_decay_steps", "masked_lm_prob", "masked_lm_prob_end", "z_loss"),
+    *("gradient_accumulation_steps",),
     *("hidden_dropout", "attention_dropout", "phases", "lr_decay_shape"),
 )
 TRAINING_FILE = "training.json"
@@ -313,7 +314,7 @@ def _noted(options: TrainingOptions) -> dict[str, object]:
     noted = {name: getattr(options, name) for name in names if hasattr(options, name)}
     noted["learning_rate"] = options.base_learning_rate
     if noted.get("phases"):  # which have batches of their own
-        del noted["train_batch_size"]
+        del noted["train_batch_size"], noted["gradient_accumulation_steps"]
     return {**noted, "precision": options.policy}  # auto may differ between machines
 
 

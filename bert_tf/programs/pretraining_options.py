@@ -109,6 +109,11 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         "training is shorter than it.",
         default=_NUM_WARMUP_STEPS,
     )
+    auto_batch: bool = option(
+        "Choose --gradient_accumulation_steps: the fewest parts of a device's batch that fit its memory "
+        "by an estimate.",
+        default=False,
+    )
     max_eval_steps: int = option("Most batches to evaluate on.", default=100, min=1)
     probe_file: str | None = option(
         "Labelled table for a linear probe at every evaluation: .tsv, .csv or .jsonl with the column "
@@ -130,6 +135,8 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         require_one_of(self, ("do_train", "do_eval"))
         self._need("phases", ("scale_phase_batches",))
         self._need("do_eval", ("probe_file",))
+        if self.auto_batch and self.gradient_accumulation_steps > 1:
+            raise ValueError("Give either auto_batch or gradient_accumulation_steps.")
         if self.phases is not None:
             self._check_phases(parse_phases(self.phases))
         added = RECIPES[self.recipe].items()

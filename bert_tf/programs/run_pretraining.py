@@ -36,6 +36,7 @@ from bert_tf.tasks.base import Task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
+from bert_tf.training.memory import parts_that_fit, replica_bytes, step_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,9 @@ def _run_phase(
     task = tasks[name]
     probe = read_probe(options, setup, record_sets[name], find_vocabulary_file(options, checkpoint))
     num_train_steps = options.num_train_steps if options.do_train else 0
+    if options.do_train and options.auto_batch:
+        options = _with_parts(options, setup, task)
+        setup = replace(setup, options=options)
     learned: Task = task
     if options.do_train and options.teacher:
         vocab = find_vocabulary(options, checkpoint)
@@ -133,6 +137,23 @@ def _run_phase(
     loop.write_results(os.path.join(folder, "eval_results.txt"), found, "Eval results")
     write_page(folder, whole, found)
     return found
+
+
+def _with_parts(
+    options: PretrainingOptions, setup: Setup, task: PretrainingTask
+) -> PretrainingOptions:
+    """Return the options with the `gradient_accumulation_steps` of `auto_batch`."""
+    each = -(-options.train_batch_size // setup.devices.num_replicas_in_sync)
+    memory = replica_bytes(setup.devices)
+    sizes = task.max_seq_length, task.max_predictions_per_seq, options.policy
+    parts = parts_that_fit(setup.config, each, *sizes, memory)
+    logger.info(
+        "--auto_batch: --gradient_accumulation_steps=%d; a device computes %d examples at a time, and "
+        "needs about %.1f of its %.1f GB",
+        *(parts, each // parts),
+        *(step_bytes(setup.config, each // parts, *sizes) / 1e9, memory / 1e9),
+    )
+    return replace(options, auto_batch=False, gradient_accumulation_steps=parts)
 
 
 def _all_files(options: PretrainingOptions) -> list[str]:

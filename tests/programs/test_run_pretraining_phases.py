@@ -64,6 +64,26 @@ def test_a_second_phase_goes_on_with_weights_moments_and_step_of_the_first(optio
     assert_bit_equal(phases, whole)
 
 
+def test_auto_batch_takes_the_steps_of_its_accumulation(options, tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    monkeypatch.setattr("bert_tf.training.memory.host_bytes", lambda: 1 << 10)
+    with pytest.raises(ValueError, match=r"A step with one example of .* tokens needs about"):
+        run_pretraining(dataclasses.replace(options, auto_batch=True))
+    monkeypatch.setattr("bert_tf.programs.run_pretraining.parts_that_fit", lambda *sizes: 2)
+    run_pretraining(dataclasses.replace(options, auto_batch=True))
+    assert "--auto_batch: --gradient_accumulation_steps=2; a device computes" in caplog.text
+    given = {"output_dir": str(tmp_path / "given"), "gradient_accumulation_steps": 2}
+    given = dataclasses.replace(options, **given)
+    run_pretraining(given)
+    found, wanted = (
+        checkpoint_arrays(f"{folder}/model.ckpt-{STEPS}")
+        for folder in (options.output_dir, given.output_dir)
+    )
+    assert_bit_equal(found, wanted)
+    with pytest.raises(ValueError, match="Give either auto_batch or gradient_accumulation_steps"):
+        dataclasses.replace(given, auto_batch=True)
+
+
 def test_a_decay_branches_off_any_checkpoint_of_a_stable_rate(options, tmp_path):
     stable = {"lr_schedule": "warmup_stable_decay", "num_decay_steps": 2, "iterations_per_loop": 1}
     options = dataclasses.replace(options, **stable)

@@ -1,0 +1,102 @@
+"""Memory that a pre-training step needs, estimated from sizes before it runs.
+
+Source: Korthikanti et al. 2022, arXiv 2205.05198, equation 1 (what a layer keeps for the backward pass).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+
+USED = 0.8  # of the memory; the rest is for TensorFlow, compiled code and data
+_PER_PARAMETER = 20  # bytes: weight, gradient, its sum over parts, two moments of Adam; float32
+_LOGITS = 3  # float32 copies: logits, their softmax, the gradient
+_CGROUP_LIMITS = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+_ASK_GPU = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")  # MiB
+
+
+def step_bytes(
+    config: BertConfig, examples: int, length: int, predictions: int, precision: str
+) -> int:
+    """Return the bytes of a step on one device.
+
+    Args:
+        examples: that are computed at the same time.
+        length: S.
+        predictions: masked words of an example.
+        precision: Keras policy; activations have 4 bytes in float32, else 2.
+    """
+    hidden, heads = config.hidden_size, config.num_attention_heads
+    layer = length * (34 * hidden + 5 * heads * length) * (2 if precision == "float32" else 1)
+    logits = _LOGITS * 4 * predictions * config.vocab_size
+    example = config.num_hidden_layers * layer + logits
+    return _PER_PARAMETER * config.encoder_size + examples * example
+
+
+def replica_bytes(strategy: tf.distribute.Strategy) -> int:
+    """Return the memory of a device: of the smallest GPU, or an equal part of the host's for CPUs.
+
+    Raises:
+        ValueError: it is not known.
+    """
+    devices = strategy.extended.worker_devices
+    (kind,) = {tf.DeviceSpec.from_string(device).device_type for device in devices}
+    if kind == "CPU":
+        return host_bytes() // len(devices)
+    try:
+        if kind == "GPU":
+            done = subprocess.run(  # noqa: S603, a fixed program
+                _ASK_GPU, capture_output=True, check=True, text=True
+            )
+            return min(int(line) for line in done.stdout.splitlines()) << 20
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        pass
+    raise ValueError(
+        f"auto_batch needs the memory of the device, but that of {devices[0]} is not known. Use "
+        "gradient_accumulation_steps instead."
+    )
+
+
+def host_bytes() -> int:
+    """Return the memory of the machine, or of its container."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in filter(Path.exists, map(Path, _CGROUP_LIMITS)):
+        limit = path.read_text().strip()
+        found += [int(limit)] if limit.isdecimal() else []  # "max" is no limit
+    return min(found)
+
+
+def parts_that_fit(
+    config: BertConfig,
+    batch_size: int,
+    length: int,
+    predictions: int,
+    precision: str,
+    memory: int,
+) -> int:
+    """Return the fewest equal parts of a device's batch whose step fits `USED` of the memory.
+
+    >>> base = BertConfig.from_name("base", vocab_size=30522)
+    >>> [parts_that_fit(base, 256, 512, 77, "mixed_bfloat16", gigabytes << 30) for gigabytes in (16, 80)]
+    [16, 2]
+
+    Raises:
+        ValueError: one example does not fit.
+    """
+    for parts in (n for n in range(1, batch_size + 1) if batch_size % n == 0):
+        needed = step_bytes(config, batch_size // parts, length, predictions, precision)
+        if needed <= USED * memory:
+            return parts
+    raise ValueError(
+        f"A step with one example of {length} tokens needs about {needed / 1e9:.1f} GB, but {USED:.0%} "
+        f"of the device's {memory / 1e9:.1f} GB may be used. Use a smaller model, shorter sequences "
+        "(max_seq_length), or precision=mixed_bfloat16."
+    )
