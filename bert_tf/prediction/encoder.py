@@ -103,7 +103,7 @@ class SentenceEncoder(EmbeddingModel):
         task = trained.task if isinstance(trained.task, EmbeddingTask) else None
         if normalize is None:
             normalize = True if task is None else task.normalize
-        self._prefix = prefix_of(task, as_query)
+        self.as_query, self._prefix = as_query, prefix_of(task, as_query)
         bert = trained.model if isinstance(trained.model, BertModel) else trained.model.bert
         self._tokenizer = trained.tokenizer
         self._max_seq_length = trained.max_seq_length

@@ -293,6 +293,8 @@ def _text_model(trained: TrainedModel, name: str, options: CertifyOptions) -> Te
     predictor = Predictor(trained, **{each: getattr(options, each) for each in answers})
     if name == "encoder":
         return predictor.encoder(options.pooling, options.normalize, options.as_query)
+    if name == "embeddings":
+        return predictor.encoder(as_query=options.as_query)
     return predictor.mask_filler if name in ("masked_lm", "pretraining") else predictor.text_model
 
 

@@ -12,6 +12,7 @@ import tiny_text_models as tiny
 from bert_tf.modeling.activations import get_activation
 from bert_tf.prediction.runtimes import SavedModel
 from bert_tf.serving.classification import ServedClassifier
+from bert_tf.serving.embeddings import ServedEmbedder
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.masked_lm import ServedMaskFiller
 from bert_tf.serving.multiple_choice import ServedChooser
@@ -19,6 +20,7 @@ from bert_tf.serving.question_answering import ServedAnswerer
 from bert_tf.serving.saved_model import described
 from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.answer_decoding import AnswerSettings
+from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.text_ops.tokenizer import GraphTokenizer
 
@@ -36,6 +38,7 @@ INPUTS = {
     "entities": SENTENCES,
     "choices": [("a dog", ["sat .", "the owl , who sat"]), ("who ?", ["owls", "cats", "a mat"])],
     "encoder": SENTENCES,
+    "embedder": SENTENCES,
     "masks": ["the [MASK] sat on a mat", "[MASK] ? [MASK]", "a [MASK] log on the log . owls"],
 }
 
@@ -49,6 +52,9 @@ def trained(kind):
     elif kind == "entities":
         labels = ("O", "B-X", "I-X", "B-Y", "I-Y")
         model = tiny.trained(TokenClassificationTask(labels, tiny.MAX_SEQ_LENGTH))
+    elif kind == "embedder":
+        prefixes = {"query_prefix": "who ? ", "document_prefix": "a mat , "}
+        model = tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH, **prefixes))
     else:
         makers = {"questions": tiny.answerer, "choices": tiny.chooser, "masks": tiny.pretrained}
         model = makers[kind]() if kind in makers else tiny.trained(None)
@@ -71,7 +77,7 @@ def served(kind, model=None):
         return ServedMaskFiller(model.model, model.tokenizer, length)
     if kind == "questions":
         return ServedAnswerer(model, AnswerSettings())
-    makers = {"entities": ServedTagger, "choices": ServedChooser}
+    makers = {"entities": ServedTagger, "choices": ServedChooser, "embedder": ServedEmbedder}
     return makers.get(kind, ServedClassifier)(model, length)
 
 
@@ -80,7 +86,7 @@ class InMemory(SavedModel):
 
     def __init__(self, model):
         model.prepare()
-        functions = model.signatures(["serving_default", "tokens"])
+        functions = model.signatures([*model.text_functions(), "tokens"])
         self.version, self.served = "in memory", model
         self._model = SimpleNamespace(signatures=functions, tokenizer=model.tokenizer)
         self.signatures = {name: described(function) for name, function in functions.items()}

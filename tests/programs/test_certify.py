@@ -87,8 +87,20 @@ def test_every_type_of_task_passes(tmp_path, kind):
     assert result["faults"] == []
     for tally in result["signatures"].values():
         assert tally["outputs"] or kind in ("questions", "entities")
-        assert tally["decisions"] or kind in ("regression", "encoder")
+        assert tally["decisions"] or kind in ("regression", "encoder", "embedder")
         assert tally["milliseconds"] > 0
+
+
+@pytest.mark.parametrize("as_query", [False, True])
+def test_an_embedder_passes_with_its_prefixes(right, as_query):
+    export, runtime, _ = right("embedder")
+    model = trained("embedder")
+    text_model = Predictor(model).encoder(as_query=as_query)
+    found = compare(runtime, export, Expected(model, text_model, INPUTS["embedder"]), batch_size=4)
+    asked, other = ("query", "serving_default") if as_query else ("serving_default", "query")
+    assert set(found.tallies) == {asked, "tokens"} and found.not_asked == [other]
+    for tally in found.tallies.values():
+        assert tally.outputs["embedding"][0] < 1e-5
 
 
 @pytest.mark.slow
