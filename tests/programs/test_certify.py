@@ -18,7 +18,14 @@ from bert_tf.prediction.exports import Process, find_exports
 from bert_tf.predictor import Predictor
 from bert_tf.programs.certificate import Expected, compare
 from bert_tf.programs.certificate_answers import variants
-from bert_tf.programs.certify import LIMITS, CertificateError, CertifyOptions, certify, describe
+from bert_tf.programs.certify import (
+    LIMITS,
+    CertificateError,
+    CertifyOptions,
+    _text_model,
+    certify,
+    describe,
+)
 from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.programs.export_saved_model import export
 from bert_tf.serving.lite import write_lite
@@ -101,6 +108,18 @@ def test_an_embedder_passes_with_its_prefixes(right, as_query):
     assert set(found.tallies) == {asked, "tokens"} and found.not_asked == [other]
     for tally in found.tallies.values():
         assert tally.outputs["embedding"][0] < 1e-5
+
+
+def test_the_encoder_of_an_embedder_passes_without_its_prefixes(tmp_path, lines):
+    model = trained("embedder")
+    bare = served("encoder", dataclasses.replace(model, model=model.model.bert, task=None))
+    facts = metadata(bare, "float32") | {"format": "saved_model"}
+    write_beside(bare, str(tmp_path / "assets.extra"), facts)
+    (tmp_path / "saved_model.pb").touch()
+    (export,) = find_exports(str(tmp_path))
+    text_model = _text_model(model, export.head.name, options("", "", lines, tmp_path))
+    expected = Expected(model, text_model, INPUTS["embedder"])
+    assert faults_in(InMemory(bare), export, expected)["faults"] == []
 
 
 @pytest.mark.slow
