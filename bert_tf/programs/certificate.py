@@ -205,7 +205,7 @@ class Expected:
             known = softmax(outputs["masked_lm_logits"][:, : self._num_tokens])
             outputs["token_id"] = np.argsort(-known, axis=-1, kind="stable")
             outputs["probability"] = np.take_along_axis(known, outputs["token_id"], axis=-1)
-        if words is not None and len(words):
+        if words is not None:
             sentence = outputs["logits"][words], np.zeros(len(words), np.int32)
             decoded = decoded_sentences([sentence], outputs["transitions"])
             outputs["label_id"] = decoded["predictions"]

@@ -36,6 +36,7 @@ INPUTS = {
     "pair": list(zip(SENTENCES, SENTENCES[2:] + SENTENCES[:2], strict=True)),
     "questions": [("who sat ?", LONG), ("who ?", "the cat sat on a mat"), ("a log ?", "owls sat")],
     "entities": SENTENCES,
+    "crf": ["", *SENTENCES, " \t"],
     "choices": [("a dog", ["sat .", "the owl , who sat"]), ("who ?", ["owls", "cats", "a mat"])],
     "encoder": SENTENCES,
     "embedder": SENTENCES,
@@ -49,9 +50,10 @@ def trained(kind):
     if kind in ("single", "pair", "windows", "multi_label", "regression"):
         problem = kind if kind in ("multi_label", "regression") else "single_label"
         model = tiny.classifier(problem, **pairs.get(kind, {"is_pair": False}))
-    elif kind == "entities":
+    elif kind in ("entities", "crf"):
         labels = ("O", "B-X", "I-X", "B-Y", "I-Y")
-        model = tiny.trained(TokenClassificationTask(labels, tiny.MAX_SEQ_LENGTH))
+        scheme = "iob2" if kind == "crf" else None
+        model = tiny.trained(TokenClassificationTask(labels, tiny.MAX_SEQ_LENGTH, crf=scheme))
     elif kind == "embedder":
         prefixes = {"query_prefix": "who ? ", "document_prefix": "a mat , "}
         model = tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH, **prefixes))
@@ -62,7 +64,7 @@ def trained(kind):
     for variable in model.model.weights:
         if variable.path.endswith(("bias", "beta")):
             variable.assign(rng.normal(0, 0.3, variable.shape))
-        if kind == "entities" and variable.path == "output_bias":
+        if kind in ("entities", "crf") and variable.path == "output_bias":
             variable.assign(variable.numpy() - [2, 0, 0, 0, 0])  # few words are outside of entities
     return model
 
@@ -77,7 +79,8 @@ def served(kind, model=None):
         return ServedMaskFiller(model.model, model.tokenizer, length)
     if kind == "questions":
         return ServedAnswerer(model, AnswerSettings())
-    makers = {"entities": ServedTagger, "choices": ServedChooser, "embedder": ServedEmbedder}
+    makers = {"choices": ServedChooser, "embedder": ServedEmbedder}
+    makers |= {"entities": ServedTagger, "crf": ServedTagger}
     return makers.get(kind, ServedClassifier)(model, length)
 
 

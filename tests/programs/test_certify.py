@@ -93,9 +93,16 @@ def test_every_type_of_task_passes(tmp_path, kind):
     result = faults_in(runtime, export, expectation(kind))
     assert result["faults"] == []
     for tally in result["signatures"].values():
-        assert tally["outputs"] or kind in ("questions", "entities")
+        assert tally["outputs"] or kind in ("questions", "entities", "crf")
         assert tally["decisions"] or kind in ("regression", "encoder", "embedder")
         assert tally["milliseconds"] > 0
+
+
+def test_texts_without_words_pass_with_a_crf(right):
+    export, runtime, expected = right("crf")
+    result = faults_in(runtime, export, expected)
+    assert result["faults"] == []
+    assert result["signatures"]["tokens"]["decisions"] > 10
 
 
 @pytest.mark.parametrize("as_query", [False, True])
