@@ -6,7 +6,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from bert_tf.data.question_answering import read_squad
@@ -15,6 +15,7 @@ from bert_tf.finetuning.embeddings_options import TextColumnsOptions, TextFilesO
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
+from bert_tf.tasks.problem_types import Label
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,8 @@ def read_examples(
 ) -> tuple[dict[str, str], dict[str, list[EmbeddingExample]]]:
     """Return the examples of the splits that the run needs, and their kinds: split -> kind.
 
-    A model may be trained on one kind and evaluated on another.
+    A model may be trained on one kind and evaluated on another. The test set needs no labels: a missing
+    one is nan.
 
     Raises:
         ValueError: a file cannot be read, has no examples, lacks a column, or has an empty text or an
@@ -65,13 +67,29 @@ def read_examples(
             kinds[split], splits[split] = _of_data_set(options, split)
             _check_some(splits[split], f"{options.data_dir} (task_name={options.task_name})")
         else:
-            kinds[split], splits[split] = read_file(getattr(options, flag), options)
+            path, labelled = getattr(options, flag), split != "test"
+            kinds[split], splits[split] = read_file(path, options, labelled)
     _warn_of_repetitions(kinds.get("train", ""), splits.get("train", []))
     return kinds, splits
 
 
-def read_file(path: str, options: TextColumnsOptions) -> tuple[str, list[EmbeddingExample]]:
+def score_each_pair(
+    kinds: dict[str, str], splits: dict[str, list[EmbeddingExample]], wanted: bool
+) -> None:
+    """If `wanted`, make a test set of anchors with one positive each pairs without scores."""
+    test = splits.get("test", [])
+    if wanted and kinds.get("test") == PAIRS and all(len(each.texts) == 2 for each in test):
+        kinds["test"] = SCORES
+        splits["test"] = [replace(each, label=math.nan) for each in test]
+
+
+def read_file(
+    path: str, options: TextColumnsOptions, labelled: bool = True
+) -> tuple[str, list[EmbeddingExample]]:
     """Return the kind of the examples of a table or a SQuAD file, and the examples.
+
+    Args:
+        labelled: False if scores and classes may be missing.
 
     Raises:
         ValueError: see `read_examples`.
@@ -94,9 +112,9 @@ def read_file(path: str, options: TextColumnsOptions) -> tuple[str, list[Embeddi
     for row in rows:
         names = tuple(row)
         if names not in found:
-            found[names] = _columns(row, options)
+            found[names] = _columns(row, options, labelled)
             kinds.setdefault(found[names].kind, row.place)
-        examples.append(_example(row, found[names], classes))
+        examples.append(_example(row, found[names], classes, labelled))
     _check_some(examples, path)
     if len(kinds) > 1:
         places = ", ".join(f"{place}: {kind}" for kind, place in kinds.items())
@@ -105,7 +123,7 @@ def read_file(path: str, options: TextColumnsOptions) -> tuple[str, list[Embeddi
             "with anchor_column, positive_column and label_column."
         )
     kind = next(iter(kinds))
-    if kind == CLASSES and len(classes) == 1:
+    if labelled and kind == CLASSES and len(classes) == 1:
         raise ValueError(f"{path}: every text has the class {next(iter(classes))!r}.")
     return kind, examples
 
@@ -115,7 +133,7 @@ def _check_some(examples: Sequence[EmbeddingExample], source: str) -> None:
         raise ValueError(f"{source} has no examples.")
 
 
-def _columns(row: TableRow, options: TextColumnsOptions) -> Columns:
+def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Columns:
     """Return the columns that the options name, else those with usual names."""
 
     def find(given: str | None, usual: Sequence[str]) -> str | None:
@@ -131,7 +149,9 @@ def _columns(row: TableRow, options: TextColumnsOptions) -> Columns:
             f"({', '.join(ANCHORS)}). Name it with anchor_column."
         )
     positive = find(options.positive_column, [n for n in POSITIVES if n != anchor])
-    label = find(options.label_column, LABELS)
+    label = None
+    if labelled or options.label_column in (None, *row):
+        label = find(options.label_column, LABELS)
     if options.negative_columns is not None:
         negatives = tuple(name.strip() for name in options.negative_columns.split(","))
         for name in negatives:
@@ -140,7 +160,7 @@ def _columns(row: TableRow, options: TextColumnsOptions) -> Columns:
         negatives = tuple(n for n in row if n == NEGATIVE or n.startswith(f"{NEGATIVE}_"))
     if negatives:
         label = options.label_column
-    if positive is None and label is None:
+    if labelled and positive is None and label is None:
         raise ValueError(
             f"{row.place}: the columns are {', '.join(row)}. The anchor in {anchor!r} needs a positive "
             "or a class. Name its column with positive_column or label_column."
@@ -153,13 +173,17 @@ def _columns(row: TableRow, options: TextColumnsOptions) -> Columns:
     return Columns(anchor, positive, negatives, label)
 
 
-def _example(row: TableRow, columns: Columns, classes: dict[str, int]) -> EmbeddingExample:
+def _example(
+    row: TableRow, columns: Columns, classes: dict[str, int], labelled: bool
+) -> EmbeddingExample:
     texts = [_text(row, columns.anchor)]
     if columns.positive is not None:
         texts.append(_text(row, columns.positive))
     texts += [_text(row, name) for name in columns.negatives if row[name] not in ("", None)]
     label = 0.0
-    if columns.kind == CLASSES:
+    if columns.kind != PAIRS and not labelled and row.get(columns.label) in (None, ""):
+        label = math.nan
+    elif columns.kind == CLASSES:
         label = float(classes.setdefault(str(row[columns.label]), len(classes)))
     elif columns.kind == SCORES:
         label = _score(row, str(columns.label))
@@ -191,23 +215,24 @@ def _of_data_set(options: TextFilesOptions, split: str) -> tuple[str, list[Embed
     name, data_dir = str(options.task_name), str(options.data_dir)
     task = find_glue_task(name)
     parts = splits_of(task, data_dir, split)
-    rows = [
-        row for part in parts for row in read_glue(task, data_dir, part) if row.label is not None
-    ]
-    if not rows:
+    rows = [row for part in parts for row in read_glue(task, data_dir, part)]
+    labelled = [row for row in rows if row.label is not None]
+    if not labelled and split != "test":
         raise ValueError(
             f"{data_dir}: {', '.join(parts)} has no labels, so there is nothing to compare. Omit "
             f"{next(wanted for name, wanted, _ in SPLITS if name == split)}."
         )
-    if name == "mnli":
-        return PAIRS, _of_inference(rows)
+    if labelled and name == "mnli":
+        return PAIRS, _of_inference(labelled)
     most = _MOST_SCORE if name == "sts-b" else 1.0
     return SCORES, [
-        EmbeddingExample(
-            (row.text_a, str(row.text_b)), float(cast(str, row.label)) / most, row.origin
-        )
-        for row in rows
+        EmbeddingExample((row.text_a, str(row.text_b)), _number(row.label) / most, row.origin)
+        for row in labelled or rows
     ]
+
+
+def _number(label: Label) -> float:
+    return math.nan if label is None else float(cast(str, label))
 
 
 def _of_inference(rows) -> list[EmbeddingExample]:

@@ -13,7 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.finetuning.embeddings_data import CLASSES, PAIRS, SCORES, read_examples
+from bert_tf.finetuning.embeddings_data import (
+    CLASSES,
+    PAIRS,
+    SCORES,
+    read_examples,
+    score_each_pair,
+)
 from bert_tf.finetuning.rankings import Ranking, log_start, relevance, write_answers
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune
@@ -43,7 +49,7 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
         report.html               the hardest queries or pairs
         test_predictions.jsonl    of --predict_file: the ten best documents of each query, or the score
                                   of each pair
-        test_results.txt          its metrics
+        test_results.txt          its metrics, if it has scores or negatives
     """
     return fine_tune(Reranking(), options)
 
@@ -91,6 +97,7 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
 
     def read(self, options: RerankerOptions, setup: Setup):
         self.kinds, splits = read_examples(options)
+        score_each_pair(self.kinds, splits, options.retriever is None)
         _check(options, self.kinds, splits, setup)
         for split, kind in self.kinds.items():
             if split != "train" and kind == PAIRS:

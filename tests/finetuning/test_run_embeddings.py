@@ -306,6 +306,60 @@ def test_texts_of_classes_have_one_prefix(pretrained, data, tmp_path):
         run_embeddings(options(tmp_path, init_checkpoint=str(pretrained), **given))
 
 
+def predicted(folder):
+    lines = (folder / "test_predictions.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("given", [{}, {"label_column": "score"}])
+def test_pairs_without_scores_get_cosines(pretrained, data, tmp_path, given):
+    file = write(tmp_path / "t.tsv", "text_a\ttext_b\na owl\tthe owl\na cat\tthe dog\n")
+    files = {"eval_file": data["scores"][1], "predict_file": file, "do_predict": True}
+    run_embeddings(
+        options(
+            tmp_path,
+            init_checkpoint=str(pretrained),
+            do_eval=not given,  # with scores; else the flag shows what is wanted
+            **{**files, **given},
+        )
+    )
+    first, second = predicted(tmp_path)
+    assert first["texts"] == ["a owl", "the owl"] and second["texts"] == ["a cat", "the dog"]
+    vectors = load(str(pretrained)).embed(["a owl", "the owl"])
+    assert first["score"] == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
+    assert (tmp_path / "test_results.txt").read_text() == "global_step = 0\n"
+
+
+def test_texts_alone_get_the_nearest_others(pretrained, tmp_path):
+    rows = [{"text": text} for text in ("a owl", "the dog", "the dog in the barn")]
+    file = write_json_lines(tmp_path / "t.jsonl", rows)
+    run_embeddings(
+        options(tmp_path, init_checkpoint=str(pretrained), do_predict=True, predict_file=file)
+    )
+    found = predicted(tmp_path)
+    assert [each["query"] for each in found] == [row["text"] for row in rows]
+    assert all(len(each["documents"]) == 2 for each in found)
+    assert (tmp_path / "test_results.txt").read_text() == "global_step = 0\n"
+
+
+def test_scores_may_be_missing_in_the_test_set_alone(tmp_path):
+    file = write(tmp_path / "t.tsv", "text_a\ttext_b\tscore\nx\ty\t\nz\ty\t0.5\n")
+    kinds, splits = read_examples(options(tmp_path / "out", do_predict=True, predict_file=file))
+    assert kinds == {"test": "scores"}
+    assert np.isnan(splits["test"][0].label) and splits["test"][1].label == 0.5
+    with pytest.raises(ValueError, match="score is ''"):
+        read_examples(options(tmp_path / "out", do_eval=True, eval_file=file))
+
+
+def test_the_test_set_of_glue_has_no_scores(tmp_path):
+    header = "\t".join(f"c{index}" for index in range(9))
+    row = "\t".join([*map(str, range(7)), "a man", "a woman"])
+    write(tmp_path / "test.tsv", f"{header}\n{row}\n")
+    given = options(tmp_path / "out", do_predict=True, task_name="sts-b", data_dir=str(tmp_path))
+    kinds, splits = read_examples(given)
+    assert kinds == {"test": "scores"} and np.isnan(splits["test"][0].label)
+
+
 def test_questions_of_squad_have_their_passages_as_positives(tmp_path):
     answers = [{"text": "me", "answer_start": 0}]
     paragraphs = [

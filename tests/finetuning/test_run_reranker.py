@@ -136,6 +136,19 @@ def test_what_can_be_learned_is_learned(reranker):
     assert metrics["task"] == "classification" and metrics["problem_type"] == "regression"
 
 
+def test_pairs_without_scores_or_negatives_are_scored(reranker, tmp_path):
+    rows = [{"anchor": "a owl", "positive": TEXTS[0]}, {"anchor": "a cat", "positive": TEXTS[3]}]
+    file = str(write_json_lines(tmp_path / "t.jsonl", rows))
+    init = {"init_checkpoint": str(reranker)}
+    run_reranker(options(tmp_path / "out", do_predict=True, predict_file=file, **init))
+    found = predictions(tmp_path / "out")
+    assert [each["texts"] for each in found] == [[row["anchor"], row["positive"]] for row in rows]
+    expected = load(str(reranker)).predict([tuple(each["texts"]) for each in found])
+    for each, answer in zip(found, expected, strict=True):
+        assert each["score"] == pytest.approx(answer["score"], abs=1e-4)
+    assert (tmp_path / "out" / "test_results.txt").read_text() == "global_step = 0\n"
+
+
 @pytest.mark.parametrize("loss", ["binary", "pairwise"])
 def test_the_other_losses_learn_it_too(pretrained, data, tmp_path, loss):
     given = {"train_file": data["train"], "eval_file": data["dev"], "num_train_epochs": 4.0}
