@@ -99,9 +99,10 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
         self.kinds, splits = read_examples(options)
         score_each_pair(self.kinds, splits, options.retriever is None)
         _check(options, self.kinds, splits, setup)
-        for split, kind in self.kinds.items():
-            if split != "train" and kind == PAIRS:
-                self._lists[split] = _lists(options, splits[split])
+        ranked = [s for s, kind in self.kinds.items() if s != "train" and kind == PAIRS]
+        retriever = Predictor(options.retriever) if options.retriever and ranked else None
+        for split in ranked:
+            self._lists[split] = _lists(options, splits[split], retriever)
         self._pairs = RerankingTask(setup.max_seq_length)
         kind = next(iter(self.kinds.values()))
         if kind == PAIRS and "train" in splits:
@@ -184,12 +185,13 @@ def with_negatives(
     return found
 
 
-def _lists(options: RerankerOptions, examples: Sequence[EmbeddingExample]) -> Lists:
+def _lists(
+    options: RerankerOptions, examples: Sequence[EmbeddingExample], retriever: Predictor | None
+) -> Lists:
     queries, documents, relevant = relevance(examples)
-    if options.retriever:
-        model = Predictor(options.retriever)
-        asked = embed_all(model, list(queries), "queries", as_query=True)
-        vectors = embed_all(model, list(documents), "documents")
+    if retriever is not None:
+        asked = embed_all(retriever, list(queries), "queries", as_query=True)
+        vectors = embed_all(retriever, list(documents), "documents")
         candidates = search(asked, vectors, options.depth)[1].tolist()
     else:
         candidates = listed(examples, queries, documents, relevant)

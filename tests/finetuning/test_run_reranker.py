@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -174,6 +175,21 @@ def test_a_query_without_retriever_has_the_documents_of_its_rows(reranker, data)
         texts = {row[name] for row in own for name in ("positive", "negative")}
         assert {document["text"] for document in found["documents"]} <= texts
         assert len(found["documents"]) == min(len(texts), 10)
+
+
+def test_a_retriever_is_loaded_once_for_all_sets(pretrained, data, tmp_path, monkeypatch):
+    loaded = []
+
+    def load_once(folder):
+        loaded.append(folder)
+        return load(folder)
+
+    monkeypatch.setattr("bert_tf.finetuning.reranking.Predictor", load_once)
+    files = {"eval_file": data["dev"], "predict_file": data["dev"], "retriever": str(pretrained)}
+    given = options(tmp_path, do_eval=True, do_predict=True, **files)
+    program = Reranking()
+    program.read(given, SimpleNamespace(max_seq_length=23, trained=None))
+    assert loaded == [str(pretrained)] and set(program._lists) == {"dev", "test"}
 
 
 def test_a_retriever_finds_the_documents_among_all(reranker, pretrained, data, tmp_path):
