@@ -214,6 +214,7 @@ def _score(row: TableRow, column: str) -> float:
 def _of_data_set(options: TextFilesOptions, split: str) -> tuple[str, list[EmbeddingExample]]:
     name, data_dir = str(options.task_name), str(options.data_dir)
     task = find_glue_task(name)
+    name = task.name  # in the usual case
     parts = splits_of(task, data_dir, split)
     rows = [row for part in parts for row in read_glue(task, data_dir, part)]
     labelled = [row for row in rows if row.label is not None]

@@ -215,6 +215,16 @@ def test_wrong_tables_are_refused(tmp_path, text, message):
         read_examples(options(tmp_path / "out", do_train=True, train_file=file))
 
 
+def test_a_data_set_of_glue_is_named_in_any_case(tmp_path):
+    write(tmp_path / "dev.tsv", "a\tb\tc\td\te\n1\t2\t3\tx\ty\n")
+    given = {"do_eval": True, "data_dir": str(tmp_path)}
+    kinds, _ = read_examples(options(tmp_path / "out", task_name="MRPC", **given))
+    assert kinds == {"dev": "scores"}
+    assert options(tmp_path, task_name="STSB", **given).task_name == "STSB"
+    with pytest.raises(ValueError, match="task_name is 'cola', but must be one of sts-b, mrpc"):
+        options(tmp_path, task_name="cola", **given)
+
+
 def test_files_may_be_of_different_kinds(data, tmp_path):
     given = {"train_file": data["pairs"][0], "eval_file": data["classes"][1]}
     kinds, splits = read_examples(options(tmp_path, do_train=True, do_eval=True, **given))
