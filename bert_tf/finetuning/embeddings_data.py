@@ -145,8 +145,8 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
     anchor = find(options.anchor_column, ANCHORS)
     if anchor is None:
         raise ValueError(
-            f"{row.place}: the columns are {', '.join(row)}, and none has the name of an anchor "
-            f"({', '.join(ANCHORS)}). Name it with anchor_column."
+            f"{row.place_of_names}: the columns are {', '.join(row)}, and none has the name of an "
+            f"anchor ({', '.join(ANCHORS)}). Name it with anchor_column{_similar(row, ANCHORS)}."
         )
     positive = find(options.positive_column, [n for n in POSITIVES if n != anchor])
     label = None
@@ -162,15 +162,22 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
         label = options.label_column
     if labelled and positive is None and label is None:
         raise ValueError(
-            f"{row.place}: the columns are {', '.join(row)}. The anchor in {anchor!r} needs a positive "
-            "or a class. Name its column with positive_column or label_column."
+            f"{row.place_of_names}: the columns are {', '.join(row)}. The anchor in {anchor!r} needs a "
+            f"positive or a class. Name its column with positive_column{_similar(row, POSITIVES)} or "
+            f"label_column{_similar(row, LABELS)}."
         )
     if negatives and (positive is None or label is not None):
         raise ValueError(
-            f"{row.place}: the negatives in {', '.join(negatives)} need a positive, and no label. Omit "
-            "label_column, or name the positive with positive_column."
+            f"{row.place_of_names}: the negatives in {', '.join(negatives)} need a positive, and no "
+            "label. Omit label_column, or name the positive with positive_column."
         )
     return Columns(anchor, positive, negatives, label)
+
+
+def _similar(row: TableRow, usual: Sequence[str]) -> str:
+    """Return "=" and the column whose name is a usual one in other capitals; "" without one."""
+    known = {name.casefold() for name in usual}
+    return next((f"={name}" for name in row if name.casefold() in known), "")
 
 
 def _example(
@@ -201,8 +208,16 @@ def _score(row: TableRow, column: str) -> float:
     value = row[column]
     try:
         number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    except (TypeError, ValueError) as error:
+        remedy = "Complete it, or name another column with label_column."
+        if str(value).strip().lower() in ("true", "false"):
+            remedy = "Write 1 for true and 0 for false."
+        elif "," in str(value):
+            remedy = "Write a decimal point, not a comma."
+        raise ValueError(
+            f"{row.place}: {column} is {value!r}, which is not a number, but a score must be a number "
+            f"from 0 to 1: the similarity of the two texts. {remedy}"
+        ) from error
     if not 0 <= number <= 1:
         raise ValueError(
             f"{row.place}: {column} is {value!r}, but a score must be a number from 0 to 1: the "

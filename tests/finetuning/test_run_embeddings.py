@@ -199,11 +199,22 @@ def write(path, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a\tb\nx\ty\n", r"t.tsv:2: the columns are a, b, and none has the name of an anchor"),
+        ("a\tb\nx\ty\n", r"t.tsv:1: the columns are a, b, and none has the name of an anchor"),
+        ("Anchor\tpositive\nx\ty\n", r"t.tsv:1: .* Name it with anchor_column=Anchor\."),
         ("anchor\nx\n", "The anchor in 'anchor' needs a positive or a class"),
+        (
+            "anchor\tPOSITIVE\nx\ty\n",
+            r"t.tsv:1: .* Name its column with positive_column=POSITIVE or label_column\.",
+        ),
         ("anchor\tpositive\nx\t\n", r"t.tsv:2: positive is '', but must be a text"),
         ("text_a\ttext_b\tscore\nx\ty\t3\n", r"score is '3', but a score must be a number from 0"),
         ("text_a\ttext_b\tscore\nx\ty\tnan\n", "score is 'nan'"),
+        (
+            "text_a\ttext_b\tscore\nx\ty\t0,8\n",
+            r"t.tsv:2: score is '0,8', which is not a number.* Write a decimal point, not a comma",
+        ),
+        ("text_a\ttext_b\tscore\nx\ty\tTRUE\n", "score is 'TRUE', .* Write 1 for true and 0 for"),
+        ("text_a\ttext_b\tlabel\nx\ty\tsame\n", "'same', which is not a number.* label_column"),
         ("text\tlabel\nx\tA\ny\tA\n", "every text has the class 'A'"),
         ("anchor\tnegative\tlabel\nx\ty\tA\n", "needs a positive"),
         ("anchor\tpositive\n", "t.tsv has no examples"),
@@ -213,6 +224,19 @@ def test_wrong_tables_are_refused(tmp_path, text, message):
     file = write(tmp_path / "t.tsv", text)
     with pytest.raises(ValueError, match=message):
         read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+
+
+def test_a_name_in_other_capitals_than_given_is_suggested(tmp_path):
+    file = write(tmp_path / "t.tsv", "ANCHOR\tpositive\nx\ty\n")
+    given = {"do_train": True, "train_file": file, "anchor_column": "anchor"}
+    with pytest.raises(ValueError, match=r"t.tsv:1: no column 'anchor'; did you mean \"ANCHOR\"\?"):
+        read_examples(options(tmp_path / "out", **given))
+
+
+def test_a_table_of_another_name_names_no_flag_of_another_program(tmp_path):
+    given = {"do_train": True, "train_file": write(tmp_path / "t.txt", "anchor\tpositive\n")}
+    with pytest.raises(ValueError, match=r"unknown format of a table.* Rename the file\.$"):
+        read_examples(options(tmp_path / "out", **given))
 
 
 def test_a_data_set_of_glue_is_named_in_any_case(tmp_path):
