@@ -253,6 +253,6 @@ def _check(
         if is_ranked and not any(len(each.texts) > 2 for each in examples):
             raise ValueError(
                 f"The examples of {examples[0].origin.split(':')[0]} have no negatives, so each query "
-                "would have its positives only. Give retriever, a model for embeddings that finds "
+                "would have its positives only. Give `retriever`, a model for embeddings that finds "
                 "documents, or a file of mine_negatives."
             )

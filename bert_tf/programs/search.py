@@ -81,11 +81,11 @@ class SearchOptions(TableOptions):
         if self.query is not None and not self.query.strip():
             raise ValueError(f"query is {self.query!r}, but must be a text.")
         if self.query is not None and self.input_file:
-            raise ValueError("Give either query or input_file.")
+            raise ValueError("Give either `query` or `input_file`.")
         if self.reranker and self.depth < self.top_k:
             raise ValueError(
-                f"depth is {self.depth}, but must be top_k={self.top_k} or more. Raise depth, or lower "
-                "top_k."
+                f"depth is {self.depth}, but must be top_k={self.top_k} or more. Raise `depth`, or "
+                "lower top_k."
             )
 
 

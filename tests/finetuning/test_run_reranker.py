@@ -208,7 +208,7 @@ def test_a_retriever_finds_the_documents_among_all(reranker, pretrained, data, t
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("plain", {}, r"plain.jsonl have no negatives.* Give retriever"),
+        ("plain", {}, r"plain.jsonl have no negatives.* Give `retriever`"),
         ("texts", {}, "texts with classes, but a reranker needs anchors with positives"),
         ("scores", {"loss": "listwise"}, "loss=listwise is for anchors with positives"),
         ("train", {"num_negatives": 0}, "num_negatives is 0, but must be 1 or more"),
@@ -302,7 +302,7 @@ def test_search_refuses_what_it_cannot_use(pretrained, sentence_model, tmp_path)
         SearchOptions(**given, reranker="r", depth=3)
     with pytest.raises(ValueError, match="query is ' ', but must be a text"):
         SearchOptions(**{**given, "query": " "})
-    with pytest.raises(ValueError, match="Give either query or input_file"):
+    with pytest.raises(ValueError, match="Give either `query` or `input_file`"):
         SearchOptions(**given, input_file="b")
 
 
