@@ -304,11 +304,16 @@ _CHUNK = 1024  # texts between updates of the progress
 
 
 def embed_all(
-    model: Predictor, texts: Sequence[str], label: str, as_query: bool = False
+    model: Predictor,
+    texts: Sequence[str],
+    label: str,
+    as_query: bool = False,
+    pooling: str | None = None,
 ) -> np.ndarray:
     """Return unit vectors [texts, E]. Show the progress."""
     progress, parts = Progress(label, len(texts), unit="texts"), []
     for start in range(0, len(texts), _CHUNK):
-        parts.append(unit(model.embed(texts[start : start + _CHUNK], as_query=as_query)))
+        part = texts[start : start + _CHUNK]
+        parts.append(unit(model.embed(part, pooling, as_query=as_query)))
         progress.update(min(start + _CHUNK, len(texts)))
     return np.concatenate(parts)

@@ -13,6 +13,8 @@ from test_run_embeddings import pairs, scored
 from tiny_runs import checkpoint_arrays, moods, read_results
 from tiny_words_and_choices import write_json_lines
 
+import bert_tf
+from bert_tf.cli import with_flags
 from bert_tf.finetuning.reranking import Reranking, run_reranker, with_negatives
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.predictor import load
@@ -304,6 +306,25 @@ def test_search_refuses_what_it_cannot_use(pretrained, sentence_model, tmp_path)
         SearchOptions(**{**given, "query": " "})
     with pytest.raises(ValueError, match="Give either `query` or `input_file`"):
         SearchOptions(**given, input_file="b")
+
+
+def test_other_modules_need_a_pooling_that_search_has(pretrained, tmp_path):
+    pytest.importorskip("safetensors")
+    folder, tokenizer = tmp_path / "folder", bert_tf.FullTokenizer.from_pretrained(str(pretrained))
+    encoder = bert_tf.BertModel.from_pretrained(str(pretrained))
+    encoder.save_pretrained(folder, tokenizer)
+    types = [
+        {"type": f"sentence_transformers.models.{n}", "path": ""} for n in ("Transformer", "LSTM")
+    ]
+    (folder / "modules.json").write_text(json.dumps(types))
+    (tmp_path / "texts.txt").write_text("a cat\nthe owl\n")
+    output = tmp_path / "found.jsonl"
+    given = {"documents": f"{tmp_path}/texts.txt", "query": "a cat", "output_file": str(output)}
+    with pytest.raises(ValueError, match=r"modules Transformer, LSTM.*Give pooling=mean") as error:
+        search(SearchOptions(model_dir=str(folder), **given))
+    assert "Give --pooling=mean" in with_flags(str(error.value), SearchOptions)
+    search(SearchOptions(model_dir=str(folder), pooling="mean", **given))
+    assert json.loads(output.read_text())["documents"][0]["text"] == "a cat"
 
 
 @pytest.mark.slow
