@@ -392,6 +392,7 @@ _LONGEST_NAME = 100  # comparing takes time and memory
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name, with the nearest known one."""
-    close = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1)
-    return f'; did you mean "{close[0]}"?' if close else "."
+    """Return the end of a message about an unknown name, with the nearest known one in any case."""
+    by_case = {each.casefold(): each for each in known}
+    close = difflib.get_close_matches(name[:_LONGEST_NAME].casefold(), list(by_case), n=1)
+    return f'; did you mean "{by_case[close[0]]}"?' if close else "."

@@ -307,7 +307,11 @@ _CHUNK = 1024  # texts between updates of the progress
 
 
 def embed_all(
-    model: Predictor, texts: Sequence[str], label: str, as_query: bool = False
+    model: Predictor,
+    texts: Sequence[str],
+    label: str,
+    as_query: bool = False,
+    pooling: str | None = None,
 ) -> np.ndarray:
     """Return unit vectors [texts, E]. Show the progress, and log how many texts were truncated.
 
@@ -323,7 +327,8 @@ def embed_all(
         )
     progress, parts = Progress(label, len(texts), unit="texts"), []
     for start in range(0, len(texts), _CHUNK):
-        parts.append(unit(model.embed(texts[start : start + _CHUNK], as_query=as_query)))
+        part = texts[start : start + _CHUNK]
+        parts.append(unit(model.embed(part, pooling, as_query=as_query)))
         progress.update(min(start + _CHUNK, len(texts)))
     if num_cut := encoder.num_cut - num_cut:
         logger.warning(

@@ -1,5 +1,6 @@
 """Flags as a view of the option classes, and how a script ends."""
 
+import ast
 import dataclasses
 import importlib
 import os
@@ -7,6 +8,7 @@ import re
 import subprocess
 import sys
 import typing
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -20,7 +22,7 @@ from bert_tf.quiet import messages_from
 LEAST = {
     "CertifyOptions": ["--model_dir=m", "--export_dir=e"],
     "ClassifierOptions": ["--do_eval", "--task_name=mrpc", "--data_dir=d", "--output_dir=o"],
-    "ConvertOptions": ["--init_checkpoint=c", "--output_dir=o", "--output_format=tf1"],
+    "ConvertOptions": ["--init_checkpoint=c", "--output_dir=o"],
     "EmbeddingOptions": ["--do_train", "--train_file=t", "--output_dir=o"],
     "ExportOptions": ["--model_dir=m", "--export_dir=e"],
     "ExtractionOptions": ["--input_file=i", "--output_file=o", "--init_checkpoint=c"],
@@ -259,6 +261,17 @@ def test_every_flag_of_the_reference_is_there_with_its_default(name):
 )
 def test_messages_name_flags_in_place_of_parameters(message, shown):
     assert cli.with_flags(message, OPTION_CLASSES["SquadOptions"]) == shown
+
+
+def test_messages_mark_options_of_one_word_so_that_they_become_flags():
+    fields = (each for options in OPTION_CLASSES.values() for each in dataclasses.fields(options))
+    names = "|".join({each.name for each in fields if "_" not in each.name})
+    verbs = "Give|Give either|Omit|Raise|Lower|Use|without|combined with"
+    bare = re.compile(rf"\b(?:{verbs}) (?:{names})\b(?!=)|, but (?:{names}) is ")
+    for path in Path(cli.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Raise) and node.exc is not None:
+                assert not (found := bare.search(ast.unparse(node.exc))), f"{path}: {found[0]}"
 
 
 # ---- A script of our own, run as a user runs it -------------------------------------------------

@@ -17,7 +17,6 @@ import csv
 import json
 import logging
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -87,9 +86,13 @@ class TableRow(_Placed, dict):
     A missing column raises ValueError with the names of the columns.
     """
 
+    def __init__(self, columns: Any, file: str, line: int, header_line: int | None = None) -> None:
+        super().__init__(columns, file, line)
+        self.place_of_names = place_of(file, line if header_line is None else header_line)
+
     def __missing__(self, column: str) -> Any:
         raise ValueError(
-            f"{self.place}: no column {column!r}{suggestion(column, self)} The columns are "
+            f"{self.place_of_names}: no column {column!r}{suggestion(column, self)} The columns are "
             f"{', '.join(self)}."
         )
 
@@ -206,6 +209,7 @@ def read_table(
     quoted: bool | None = None,
     header: bool = True,
     separator: str | None = None,
+    format_flag: str | None = None,
 ) -> Iterator[TableRow]:
     """Yield the rows of a table whose columns have names. Empty lines are skipped.
 
@@ -220,13 +224,13 @@ def read_table(
             "0", "1" and so on.
         separator: of the columns, a character or one of SEPARATORS. None means a comma in CSV and a
             tab in TSV.
+        format_flag: option of the program that sets `format`, for the message about its absence.
 
     Raises:
-        ValueError: the format is unknown, the header is missing, invalid or has another separator, or a
-            row does not fit.
+        ValueError: the format is unknown, the header is missing or wrong, or a row does not fit.
     """
     file = os.fspath(path)
-    format = _table_format(file) if format is None else format
+    format = _table_format(file, format_flag) if format is None else format
     if format not in TABLE_FORMATS:
         raise ValueError(f"`format` is {format!r}, but must be one of {', '.join(TABLE_FORMATS)}.")
     delimiter = SEPARATORS.get(separator or "", separator)
@@ -268,20 +272,15 @@ def _delimited_rows(
 ) -> Iterator[Row]:
     lines = read_lines(file) if lines is None else lines
     if not quoted:
-        # A column as spreadsheets and pandas quote it: "He said ""no"""
-        quotes = re.compile(rf'(^|{re.escape(delimiter)})"[^{re.escape(delimiter)}]*""')
         is_known = quoted is not None
         for number, line in enumerate(lines, 1):
             if line:
-                if not is_known and '""' in line and quotes.search(line):
-                    is_known = True
-                    logger.warning(
-                        "%s: a column is quoted as in CSV. Its quotation marks are read as text; "
-                        "--quoted reads them as marks, --noquoted omits this warning.",
-                        place_of(file, number),
-                    )
                 check_columns(line.count(delimiter) + 1, file, number)
-                yield Row(line.split(delimiter), file, number)
+                row = Row(line.split(delimiter), file, number)
+                if not is_known and any(each[:1] == '"' and '""' in each[1:] for each in row):
+                    is_known = True  # "He said ""no""", as spreadsheets and pandas write it
+                    logger.warning("%s: a column is quoted as in CSV. Use --quoted", row.place)
+                yield row
         return
     # Documents can exceed Python's default limit of 131,072 characters per column.
     csv.field_size_limit(MAX_LINE)
@@ -337,7 +336,8 @@ def _named_rows(
                 f"{row.place}: found {len(row)} columns, but {len(header)} are expected "
                 f"({', '.join(header)}). The row begins {_beginning(row, delimiter)!r}."
             )
-        yield TableRow(dict(zip(header, row, strict=True)), file, row.line)
+        values = dict(zip(header, row, strict=True))
+        yield TableRow(values, file, row.line, header.line if has_header else None)
 
 
 def _without_empty_columns(rows: Iterator[Row], header: Row) -> Iterator[Row]:
@@ -384,14 +384,14 @@ def ending_of(file: str) -> str:
     return file.lower().removesuffix(".gz").rsplit(".", 1)[-1]
 
 
-def _table_format(file: str) -> str:
+def _table_format(file: str, flag: str | None) -> str:
     suffix = ending_of(file)
     if suffix in WORKBOOKS:
         raise workbook_error(file)
     if suffix not in TABLE_FORMATS:
         raise ValueError(
             f"{file}: unknown format of a table. The name should end in .{', .'.join(TABLE_FORMATS)}. "
-            "Rename the file, or give its format with table_format of run_classifier."
+            f"Rename the file{f', or give its format with {flag}' if flag else ''}."
         )
     return suffix
 

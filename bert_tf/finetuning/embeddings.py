@@ -11,7 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.finetuning.embeddings_data import CLASSES, PAIRS, SCORES, read_examples, unique_texts
+from bert_tf.finetuning.embeddings_data import (
+    CLASSES,
+    PAIRS,
+    SCORES,
+    read_examples,
+    score_each_pair,
+    unique_texts,
+)
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.rankings import Ranking, log_start, relevance, write_answers
 from bert_tf.finetuning.run import Program, Run, fine_tune
@@ -42,8 +49,8 @@ def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
                                   anchors; relevant are the other texts of the class
         report.html               the hardest queries or pairs
         test_predictions.jsonl    of --predict_file: the ten best documents of each query, or the cosine
-                                  of each pair
-        test_results.txt          its metrics
+                                  of each pair. Of texts alone, the ten nearest others of each
+        test_results.txt          its metrics, if it has scores, positives or classes
     """
     return fine_tune(Embeddings(), options)
 
@@ -66,6 +73,9 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
 
     def read(self, options: EmbeddingOptions, setup: Setup):
         self.kinds, splits = read_examples(options)
+        of_model = _KIND_OF.get(_known_settings(setup).get("loss", ""))
+        has_scores = SCORES in (*self.kinds.values(), of_model) or options.label_column is not None
+        score_each_pair(self.kinds, splits, has_scores)
         return make_task(options, self.kinds, splits, setup), splits
 
     def metrics(self, run: EmbeddingRun) -> Mapping[str, float]:
@@ -96,6 +106,8 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
             ranking = self._ranking(run, examples, name)
         else:
             ranking = self._neighbours(run, examples, name)
+        if not all(ranking.relevant):  # texts without classes
+            return {}, ranking
         return retrieval_metrics(ranking.indexes, ranking.relevant), ranking
 
     def _ranking(
@@ -122,7 +134,8 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
         scores, indexes = (each[others].reshape(len(texts), -1) for each in (scores, indexes))
         members = [np.flatnonzero(classes == value).tolist() for value in classes]
         relevant = [[i for i in row if i != own] for own, row in enumerate(members)]
-        kept = [index for index, row in enumerate(relevant) if row]
+        unknown = np.isnan(classes)
+        kept = [index for index, row in enumerate(relevant) if row or unknown[index]]
         if not kept:
             raise ValueError(
                 "Every class of the evaluation has one text only, so none is relevant."
@@ -157,8 +170,7 @@ def make_task(
     """
     if options.pooling is None and setup.checkpoint is not None:
         embedding_settings(folder_of(setup.checkpoint.source))  # raises for other modules
-    trained = setup.trained or (known_task(setup.checkpoint) if setup.checkpoint else None)
-    known = trained.arguments() if isinstance(trained, EmbeddingTask) else {}
+    known = _known_settings(setup)
     given = {name: getattr(options, name) for name in _OF_THE_MODEL}
     given |= {"matryoshka_dims": options.widths}
     kind, train = next(iter(kinds.values())), splits.get("train", ())
@@ -187,6 +199,12 @@ def make_task(
                 f"matryoshka_dims has {part}, but must be below the width of the vectors, {width}."
             )
     return task
+
+
+def _known_settings(setup: Setup) -> dict[str, Any]:
+    """Return the settings that the model was trained with; {} for another model."""
+    trained = setup.trained or (known_task(setup.checkpoint) if setup.checkpoint else None)
+    return trained.arguments() if isinstance(trained, EmbeddingTask) else {}
 
 
 # Options whose default is the value of the model.

@@ -7,7 +7,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from bert_tf.data.question_answering import read_squad
@@ -17,6 +17,7 @@ from bert_tf.finetuning.options import SPLITS
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
+from bert_tf.tasks.problem_types import Label
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,8 @@ def read_examples(
 ) -> tuple[dict[str, str], dict[str, list[EmbeddingExample]]]:
     """Return the examples of the splits that the run needs, and their kinds: split -> kind.
 
-    A model may be trained on one kind and evaluated on another.
+    A model may be trained on one kind and evaluated on another. The test set needs no labels: a missing
+    one is nan.
 
     Raises:
         ValueError: a file cannot be read, has no examples, lacks a column, or has an empty text or an
@@ -67,13 +69,29 @@ def read_examples(
             kinds[split], splits[split] = _of_data_set(options, split)
             _check_some(splits[split], f"{options.data_dir} (task_name={options.task_name})")
         else:
-            kinds[split], splits[split] = read_file(getattr(options, flag), options)
+            path, labelled = getattr(options, flag), split != "test"
+            kinds[split], splits[split] = read_file(path, options, labelled)
     _warn_of_repetitions(kinds.get("train", ""), splits.get("train", []))
     return kinds, splits
 
 
-def read_file(path: str, options: TextColumnsOptions) -> tuple[str, list[EmbeddingExample]]:
+def score_each_pair(
+    kinds: dict[str, str], splits: dict[str, list[EmbeddingExample]], wanted: bool
+) -> None:
+    """If `wanted`, make a test set of anchors with one positive each pairs without scores."""
+    test = splits.get("test", [])
+    if wanted and kinds.get("test") == PAIRS and all(len(each.texts) == 2 for each in test):
+        kinds["test"] = SCORES
+        splits["test"] = [replace(each, label=math.nan) for each in test]
+
+
+def read_file(
+    path: str, options: TextColumnsOptions, labelled: bool = True
+) -> tuple[str, list[EmbeddingExample]]:
     """Return the kind of the examples of a table or a SQuAD file, and the examples.
+
+    Args:
+        labelled: False if scores and classes may be missing.
 
     Raises:
         ValueError: see `read_examples`.
@@ -96,9 +114,9 @@ def read_file(path: str, options: TextColumnsOptions) -> tuple[str, list[Embeddi
     for row in rows:
         names = tuple(row)
         if names not in found:
-            found[names] = _columns(row, options)
+            found[names] = _columns(row, options, labelled)
             kinds.setdefault(found[names].kind, row.place)
-        examples.append(_example(row, found[names], classes))
+        examples.append(_example(row, found[names], classes, labelled))
     _check_some(examples, path)
     if len(kinds) > 1:
         places = ", ".join(f"{place}: {kind}" for kind, place in kinds.items())
@@ -107,7 +125,7 @@ def read_file(path: str, options: TextColumnsOptions) -> tuple[str, list[Embeddi
             "with anchor_column, positive_column and label_column."
         )
     kind = next(iter(kinds))
-    if kind == CLASSES and len(classes) == 1:
+    if labelled and kind == CLASSES and len(classes) == 1:
         raise ValueError(f"{path}: every text has the class {next(iter(classes))!r}.")
     return kind, examples
 
@@ -117,7 +135,7 @@ def _check_some(examples: Sequence[EmbeddingExample], source: str) -> None:
         raise ValueError(f"{source} has no examples.")
 
 
-def _columns(row: TableRow, options: TextColumnsOptions) -> Columns:
+def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Columns:
     """Return the columns that the options name, else those with usual names."""
 
     def find(given: str | None, usual: Sequence[str]) -> str | None:
@@ -129,11 +147,13 @@ def _columns(row: TableRow, options: TextColumnsOptions) -> Columns:
     anchor = find(options.anchor_column, ANCHORS)
     if anchor is None:
         raise ValueError(
-            f"{row.place}: the columns are {', '.join(row)}, and none has the name of an anchor "
-            f"({', '.join(ANCHORS)}). Name it with anchor_column."
+            f"{row.place_of_names}: the columns are {', '.join(row)}, and none has the name of an "
+            f"anchor ({', '.join(ANCHORS)}). Name it with anchor_column{_similar(row, ANCHORS)}."
         )
     positive = find(options.positive_column, [n for n in POSITIVES if n != anchor])
-    label = find(options.label_column, LABELS)
+    label = None
+    if labelled or options.label_column in (None, *row):
+        label = find(options.label_column, LABELS)
     if options.negative_columns is not None:
         negatives = tuple(name.strip() for name in options.negative_columns.split(","))
         for name in negatives:
@@ -142,26 +162,37 @@ def _columns(row: TableRow, options: TextColumnsOptions) -> Columns:
         negatives = tuple(n for n in row if n == NEGATIVE or n.startswith(f"{NEGATIVE}_"))
     if negatives:
         label = options.label_column
-    if positive is None and label is None:
+    if labelled and positive is None and label is None:
         raise ValueError(
-            f"{row.place}: the columns are {', '.join(row)}. The anchor in {anchor!r} needs a positive "
-            "or a class. Name its column with positive_column or label_column."
+            f"{row.place_of_names}: the columns are {', '.join(row)}. The anchor in {anchor!r} needs a "
+            f"positive or a class. Name its column with positive_column{_similar(row, POSITIVES)} or "
+            f"label_column{_similar(row, LABELS)}."
         )
     if negatives and (positive is None or label is not None):
         raise ValueError(
-            f"{row.place}: the negatives in {', '.join(negatives)} need a positive, and no label. Omit "
-            "label_column, or name the positive with positive_column."
+            f"{row.place_of_names}: the negatives in {', '.join(negatives)} need a positive, and no "
+            "label. Omit label_column, or name the positive with positive_column."
         )
     return Columns(anchor, positive, negatives, label)
 
 
-def _example(row: TableRow, columns: Columns, classes: dict[str, int]) -> EmbeddingExample:
+def _similar(row: TableRow, usual: Sequence[str]) -> str:
+    """Return "=" and the column whose name is a usual one in other capitals; "" without one."""
+    known = {name.casefold() for name in usual}
+    return next((f"={name}" for name in row if name.casefold() in known), "")
+
+
+def _example(
+    row: TableRow, columns: Columns, classes: dict[str, int], labelled: bool
+) -> EmbeddingExample:
     texts = [_text(row, columns.anchor)]
     if columns.positive is not None:
         texts.append(_text(row, columns.positive))
     texts += [_text(row, name) for name in columns.negatives if row[name] not in ("", None)]
     label = 0.0
-    if columns.kind == CLASSES:
+    if columns.kind != PAIRS and not labelled and row.get(columns.label) in (None, ""):
+        label = math.nan
+    elif columns.kind == CLASSES:
         label = float(classes.setdefault(str(row[columns.label]), len(classes)))
     elif columns.kind == SCORES:
         label = _score(row, str(columns.label))
@@ -179,8 +210,16 @@ def _score(row: TableRow, column: str) -> float:
     value = row[column]
     try:
         number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    except (TypeError, ValueError) as error:
+        remedy = "Complete it, or name another column with label_column."
+        if str(value).strip().lower() in ("true", "false"):
+            remedy = "Write 1 for true and 0 for false."
+        elif "," in str(value):
+            remedy = "Write a decimal point, not a comma."
+        raise ValueError(
+            f"{row.place}: {column} is {value!r}, which is not a number, but a score must be a number "
+            f"from 0 to 1: the similarity of the two texts. {remedy}"
+        ) from error
     if not 0 <= number <= 1:
         raise ValueError(
             f"{row.place}: {column} is {value!r}, but a score must be a number from 0 to 1: the "
@@ -191,27 +230,29 @@ def _score(row: TableRow, column: str) -> float:
 
 def _of_data_set(options: TextFilesOptions, split: str) -> tuple[str, list[EmbeddingExample]]:
     name, data_dir = str(options.task_name), str(options.data_dir)
-    if name == "snli":
+    if name.lower() == "snli":
         return PAIRS, _of_inference(_read_snli(data_dir, split))
     task = find_glue_task(name)
+    name = task.name  # in the usual case
     parts = splits_of(task, data_dir, split)
-    rows = [
-        row for part in parts for row in read_glue(task, data_dir, part) if row.label is not None
-    ]
-    if not rows:
+    rows = [row for part in parts for row in read_glue(task, data_dir, part)]
+    labelled = [row for row in rows if row.label is not None]
+    if not labelled and split != "test":
         raise ValueError(
             f"{data_dir}: {', '.join(parts)} has no labels, so there is nothing to compare. Omit "
             f"{next(wanted for name, wanted, _ in SPLITS if name == split)}."
         )
-    if name == "mnli":
-        return PAIRS, _of_inference(rows)
+    if labelled and name == "mnli":
+        return PAIRS, _of_inference(labelled)
     most = _MOST_SCORE if name == "sts-b" else 1.0
     return SCORES, [
-        EmbeddingExample(
-            (row.text_a, str(row.text_b)), float(cast(str, row.label)) / most, row.origin
-        )
-        for row in rows
+        EmbeddingExample((row.text_a, str(row.text_b)), _number(row.label) / most, row.origin)
+        for row in labelled or rows
     ]
+
+
+def _number(label: Label) -> float:
+    return math.nan if label is None else float(cast(str, label))
 
 
 def _read_snli(data_dir: str, split: str) -> Iterator[InputExample]:

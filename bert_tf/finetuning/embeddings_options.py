@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bert_tf.config import suggestion
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import TableOptions, option
@@ -44,15 +45,18 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
 
     data_dir: str | None = option("Folder of a data set, for --task_name.", default=None)
     task_name: str | None = option(
-        "Name of a data set of GLUE, or snli (folder snli_1.0 with its .jsonl files). For your own data "
-        "give --train_file instead. mnli, snli: premises with their entailed sentences, and "
-        "contradictions as negatives.",
+        f"Name of a data set, in any case: {', '.join(TASK_NAMES)} (the folder snli_1.0 with its .jsonl "
+        "files). For your own data give --train_file instead. mnli, snli: premises with their entailed "
+        "sentences, and contradictions as negatives.",
         default=None,
-        choices=TASK_NAMES,
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        known = [name.replace("-", "") for name in TASK_NAMES]
+        if self.task_name and self.task_name.lower().replace("-", "") not in known:
+            end = ", ".join(TASK_NAMES) + suggestion(self.task_name, TASK_NAMES)
+            raise ValueError(f"task_name is {self.task_name!r}, but must be one of {end}")
         if bool(self.task_name) == any(getattr(self, name) for _, _, name in SPLITS):
             raise ValueError(
                 "Give either task_name with data_dir, for a data set of GLUE or SNLI, or train_file, "

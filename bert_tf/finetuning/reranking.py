@@ -13,7 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.finetuning.embeddings_data import CLASSES, PAIRS, SCORES, read_examples
+from bert_tf.finetuning.embeddings_data import (
+    CLASSES,
+    PAIRS,
+    SCORES,
+    read_examples,
+    score_each_pair,
+)
 from bert_tf.finetuning.rankings import Ranking, log_start, relevance, write_answers
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune
@@ -43,7 +49,7 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
         report.html               the hardest queries or pairs
         test_predictions.jsonl    of --predict_file: the ten best documents of each query, or the score
                                   of each pair
-        test_results.txt          its metrics
+        test_results.txt          its metrics, if it has scores or negatives
     """
     return fine_tune(Reranking(), options)
 
@@ -91,10 +97,12 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
 
     def read(self, options: RerankerOptions, setup: Setup):
         self.kinds, splits = read_examples(options)
+        score_each_pair(self.kinds, splits, options.retriever is None)
         _check(options, self.kinds, splits, setup)
-        for split, kind in self.kinds.items():
-            if split != "train" and kind == PAIRS:
-                self._lists[split] = _lists(options, splits[split])
+        ranked = [s for s, kind in self.kinds.items() if s != "train" and kind == PAIRS]
+        retriever = Predictor(options.retriever) if options.retriever and ranked else None
+        for split in ranked:
+            self._lists[split] = _lists(options, splits[split], retriever)
         self._pairs = RerankingTask(setup.max_seq_length)
         kind = next(iter(self.kinds.values()))
         if kind == PAIRS and "train" in splits:
@@ -177,12 +185,13 @@ def with_negatives(
     return found
 
 
-def _lists(options: RerankerOptions, examples: Sequence[EmbeddingExample]) -> Lists:
+def _lists(
+    options: RerankerOptions, examples: Sequence[EmbeddingExample], retriever: Predictor | None
+) -> Lists:
     queries, documents, relevant = relevance(examples)
-    if options.retriever:
-        model = Predictor(options.retriever)
-        asked = embed_all(model, list(queries), "queries", as_query=True)
-        vectors = embed_all(model, list(documents), "documents")
+    if retriever is not None:
+        asked = embed_all(retriever, list(queries), "queries", as_query=True)
+        vectors = embed_all(retriever, list(documents), "documents")
         candidates = search(asked, vectors, options.depth)[1].tolist()
     else:
         candidates = listed(examples, queries, documents, relevant)
@@ -244,6 +253,6 @@ def _check(
         if is_ranked and not any(len(each.texts) > 2 for each in examples):
             raise ValueError(
                 f"The examples of {examples[0].origin.split(':')[0]} have no negatives, so each query "
-                "would have its positives only. Give retriever, a model for embeddings that finds "
+                "would have its positives only. Give `retriever`, a model for embeddings that finds "
                 "documents, or a file of mine_negatives."
             )

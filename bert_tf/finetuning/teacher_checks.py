@@ -31,7 +31,7 @@ def check_same_kind(trained: TrainedModel, task: ExampleTask) -> None:
         if getattr(each, "crf", None) is not None:
             raise ValueError(
                 f"{source} has a CRF, whose scores are no probabilities of single words. Distil models "
-                "without crf."
+                "without `crf`."
             )
     if not (isinstance(found, ClassificationTask) and isinstance(task, ClassificationTask)):
         return

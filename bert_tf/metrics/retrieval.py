@@ -91,7 +91,12 @@ def pair_metrics(first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> d
 
 
 def score_metrics(found_scores: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """Return the correlations of N found scores with the right ones; of 0 and 1 also AP."""
+    """Return the correlations of N found scores with the right ones; of 0 and 1 also AP.
+
+    Without right ones, which are then nan, there are no metrics.
+    """
+    if np.isnan(scores).any():
+        return {}
     found = {
         "eval_spearman": spearman(found_scores, scores),
         "eval_pearson": pearson(found_scores, scores),

@@ -5,6 +5,13 @@ from __future__ import annotations
 import keras
 
 
+class _Bidirectional(keras.layers.Bidirectional):
+    """A layer whose outputs have no mask, which the layers after it would not support."""
+
+    def compute_mask(self, _, mask):
+        return None
+
+
 def bidirectional_lstm(
     units: int, name: str, dtype: keras.DTypePolicy
 ) -> keras.layers.Bidirectional:
@@ -23,4 +30,4 @@ def bidirectional_lstm(
         dtype=dtype,
         name="lstm",
     )
-    return keras.layers.Bidirectional(lstm, name=name, dtype=dtype)
+    return _Bidirectional(lstm, name=name, dtype=dtype)

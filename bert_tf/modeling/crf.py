@@ -43,7 +43,6 @@ class Crf(keras.layers.Layer):
 
     def __init__(self, allowed: Sequence[Sequence[bool]], **kwargs):
         super().__init__(**{"name": "crf", **kwargs, "dtype": "float32"})
-        self.supports_masking = True  # a BiLSTM's outputs have a mask, which has no effect here
         self.allowed = np.array(allowed, bool)
         _check_allowed(self.allowed)
         self.transitions = self.add_weight(

@@ -103,7 +103,7 @@ class SentenceEncoder(EmbeddingModel):
         task = trained.task if isinstance(trained.task, EmbeddingTask) else None
         if normalize is None:
             normalize = True if task is None else task.normalize
-        self._prefix = prefix_of(task, as_query)
+        self.as_query, self._prefix = as_query, prefix_of(task, as_query)
         if self._prefix:
             kind = "queries" if as_query else "documents"
             logger.info("%s puts %r before %s", trained.source, self._prefix, kind)
@@ -116,7 +116,8 @@ class SentenceEncoder(EmbeddingModel):
             if pooling is None and trained.unused_head:
                 if has_modules(folder_of(trained.source)):
                     raise ValueError(
-                        f"{trained.unused_head} Give pooling=mean for the means over the tokens alone."
+                        f"{trained.unused_head} Give pooling=mean for the means over the tokens alone, "
+                        "or an export with head=encoder."
                     )
                 logger.warning("%s Its embeddings are means over the tokens.", trained.unused_head)
             check_pooling(pooling or "mean", bert.config.num_hidden_layers)

@@ -20,7 +20,7 @@ from bert_tf.data.word_windows import split_words, word_pieces
 from bert_tf.metrics.basic import sigmoid, softmax
 from bert_tf.model_folder import TrainedModel, with_special_tokens
 from bert_tf.prediction.classification import LabelModel
-from bert_tf.prediction.encoder import EmbeddingModel
+from bert_tf.prediction.encoder import EmbeddingModel, SentenceEncoder
 from bert_tf.prediction.exports import (
     POSITIONS,
     Export,
@@ -42,6 +42,7 @@ from bert_tf.programs.certificate_answers import (
     numbers_of,
     texts_of,
 )
+from bert_tf.serving.embeddings import QUERY
 from bert_tf.serving.served import INPUT_NAMES, TEXT
 from bert_tf.tasks.token_classification import decoded_sentences
 
@@ -133,6 +134,7 @@ class Expected:
         self._has_crf = getattr(trained.task, "crf", None) is not None
         self._packed_by = with_special_tokens(self._tokenizer) if is_masked else self._tokenizer
         self._num_tokens = len(self._tokenizer.vocab)
+        self.as_query = isinstance(model, SentenceEncoder) and model.as_query
         self._omit = {*omit, "all_encoder_layers", "embedding_output"}
         self._outputs: dict[tuple[int, bool], dict[str, np.ndarray]] = {}
         network = trained.model
@@ -164,7 +166,10 @@ class Expected:
             pairs = [(item[0], choice) for choice in item[1]]
         else:
             pairs = [(item, None) if isinstance(item, str) else tuple(item)]
-        rows = [trimmed(pack_texts(tokenizer, a, b, self.max_seq_length)) for a, b in pairs]
+        if isinstance(self.model, EmbeddingModel):
+            rows = [self.model.prepare(item)]  # with the prefix
+        else:
+            rows = [trimmed(pack_texts(tokenizer, a, b, self.max_seq_length)) for a, b in pairs]
         inputs = _stacked([{name: getattr(row, name) for name in INPUT_NAMES} for row in rows])
         if not isinstance(self.model, ChoiceModel):
             inputs = {name: value[0] for name, value in inputs.items()}
@@ -200,7 +205,7 @@ class Expected:
             known = softmax(outputs["masked_lm_logits"][:, : self._num_tokens])
             outputs["token_id"] = np.argsort(-known, axis=-1, kind="stable")
             outputs["probability"] = np.take_along_axis(known, outputs["token_id"], axis=-1)
-        if words is not None and len(words):
+        if words is not None:
             sentence = outputs["logits"][words], np.zeros(len(words), np.int32)
             decoded = decoded_sentences([sentence], outputs["transitions"])
             outputs["label_id"] = decoded["predictions"]
@@ -256,8 +261,9 @@ def compare(
         beside = list(map(export.tokenizer.encode, expected.texts))
         found.ids["vocab.txt and export.json"] = _differing(expected.token_ids(), beside)
     by_ids = ids_signatures(runtime)
+    by_text = QUERY if expected.as_query and QUERY in runtime.signatures else TEXT
     for name in runtime.signatures:
-        if name == TEXT and name not in by_ids:
+        if name == by_text and name not in by_ids:
             found.tallies[name] = _compare_texts(runtime, export, expected, batch_size)
         elif name in by_ids:
             found.tallies[name] = _compare_ids(runtime, name, export, expected, batch_size)
@@ -278,6 +284,8 @@ def _differing(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -
 
 def _compare_texts(runtime: Runtime, export: Export, expected: Expected, batch_size: int) -> Tally:
     saved = load_saved_model(export.folder, batch_size, runtime)
+    if isinstance(saved, EmbeddingModel) and expected.as_query:
+        saved = saved.for_queries()
     tally = Tally()
     prepared = [saved.prepare(item) for item in expected.items]
 

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import tensorflow as tf
@@ -292,7 +292,10 @@ def _text_model(trained: TrainedModel, name: str, options: CertifyOptions) -> Te
     answers = ("null_score_diff_threshold", "n_best_size", "max_answer_length")
     predictor = Predictor(trained, **{each: getattr(options, each) for each in answers})
     if name == "encoder":
-        return predictor.encoder(options.pooling, options.normalize, options.as_query)
+        alone = Predictor(replace(trained, task=None))  # exported without prefixes and projection
+        return alone.encoder(options.pooling, options.normalize)
+    if name == "embeddings":
+        return predictor.encoder(as_query=options.as_query)
     return predictor.mask_filler if name in ("masked_lm", "pretraining") else predictor.text_model
 
 

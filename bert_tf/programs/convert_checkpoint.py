@@ -47,6 +47,7 @@ class ConvertOptions(EncoderFilesOptions):
     output_format: str = option(
         "tf1: bert_model.ckpt with bert_config.json and vocab.txt, for bert_tf and the original. "
         "huggingface: config.json, model.safetensors and the files of the tokenizer.",
+        default="huggingface",
         choices=FORMATS,
     )
     head: str | None = option(

@@ -177,8 +177,8 @@ class ExportOptions(EncoderFilesOptions):
             )
         if self.is_int8_saved_model and self.device != "cpu":
             raise ValueError(
-                f"precision={INT8} of a SavedModel is for CPUs, but device is {self.device}. Omit "
-                "device, or use precision=bfloat16."
+                f"precision={INT8} of a SavedModel is for CPUs, but `device` is {self.device}. Omit "
+                "it, or use precision=bfloat16."
             )
         may_be_int8 = self.precision == AUTO and self.texts is not None
         if self.keep_precision is not None and not (self.is_int8_saved_model or may_be_int8):
@@ -199,7 +199,8 @@ class ExportOptions(EncoderFilesOptions):
                 )
             if TOKENS not in (self.signatures or (TOKENS,)):
                 raise ValueError(
-                    f"eval_file needs the signature {TOKENS}, but signature is {self.signature}. Add it."
+                    f"eval_file needs the signature {TOKENS}, but `signature` is {self.signature}. "
+                    "Add it."
                 )
         if self.server_version is not None:
             if self.format != "saved_model":

@@ -166,7 +166,8 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         for name in ("early_stopping", "lr_batch_size" if self.scale_phase_batches else ""):
             if name and getattr(self, name):
                 raise ValueError(
-                    f"{name} cannot be combined with phases, whose losses and batches differ. Omit one."
+                    f"{name} cannot be combined with `phases`, whose losses and batches differ. Omit "
+                    "one."
                 )
 
     def phase_options(self) -> list[PretrainingOptions]:

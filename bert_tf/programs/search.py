@@ -27,6 +27,7 @@ from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.metrics import retrieval
 from bert_tf.options import TableOptions, option
 from bert_tf.prediction.classification import LabelModel
+from bert_tf.prediction.encoder import EMBEDDING_POOLINGS
 from bert_tf.predictor import Predictor, embed_all
 from bert_tf.programs.predict import open_output
 
@@ -63,6 +64,11 @@ class SearchOptions(TableOptions):
         "Column of a query in a table. Default: query, question, anchor, text or text_a.",
         default=None,
     )
+    pooling: str | None = option(
+        "Pooling of the vectors. Default: that of the model, else mean.",
+        default=None,
+        choices=EMBEDDING_POOLINGS,
+    )
     reranker: str | None = option(
         "Model of run_reranker, or another classifier of pairs with one score, that ranks the found "
         "documents anew. Default: none.",
@@ -81,11 +87,11 @@ class SearchOptions(TableOptions):
         if self.query is not None and not self.query.strip():
             raise ValueError(f"query is {self.query!r}, but must be a text.")
         if self.query is not None and self.input_file:
-            raise ValueError("Give either query or input_file.")
+            raise ValueError("Give either `query` or `input_file`.")
         if self.reranker and self.depth < self.top_k:
             raise ValueError(
-                f"depth is {self.depth}, but must be top_k={self.top_k} or more. Raise depth, or lower "
-                "top_k."
+                f"depth is {self.depth}, but must be top_k={self.top_k} or more. Raise `depth`, or "
+                "lower top_k."
             )
 
 
@@ -103,14 +109,14 @@ def search(options: SearchOptions) -> None:
     texts = list(documents)
     model = Predictor(options.model_dir, batch_size=options.batch_size)
     reranker = _reranker(options)
-    vectors = embed_all(model, texts, "documents")
+    vectors = embed_all(model, texts, "documents", pooling=options.pooling)
     typed = options.query is None and options.input_file in (None, STANDARD_INPUT)
     typed = typed and sys.stdin.isatty()
     if typed:
         print("Type a query and Enter; end with Ctrl-D.", file=sys.stderr)
     with open_output(options.output_file) as output:
         while block := list(islice(queries, 1 if typed else _QUERIES)):
-            asked = retrieval.unit(model.embed(block, as_query=True))
+            asked = retrieval.unit(model.embed(block, options.pooling, as_query=True))
             most = options.depth if reranker else options.top_k
             scores, indexes = retrieval.search(asked, vectors, most)
             if reranker is not None:

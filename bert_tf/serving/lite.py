@@ -34,12 +34,17 @@ def write_lite(served: Served, export_dir: str, precision: str = "float32") -> d
             of the products, whose inputs are quantized at run time (dynamic range).
 
     Raises:
-        ValueError: the precision is unknown, or the folder is not empty.
+        ValueError: the precision is unknown, the model has a BiLSTM, or the folder is not empty.
     """
     if precision not in LITE_PRECISIONS:
         raise ValueError(
             f"precision is {precision!r}, but for a TFLite file it must be one of "
             f"{', '.join(LITE_PRECISIONS)}."
+        )
+    if any("bilstm_" in weight.path for weight in served.model.weights):
+        raise ValueError(
+            "The model has a BiLSTM, and TFLite does not convert its loop for inputs of any length. Use "
+            "format=onnx, openvino or saved_model."
         )
     served.prepare()
     function = served.numeric_tokens()

@@ -73,6 +73,7 @@ def read_examples(path: str, layout: TableLayout, *, labelled: bool) -> Iterator
         quoted=layout.quoted,
         header=layout.header,
         separator=layout.separator,
+        format_flag="table_format",
     )
     for index, row in enumerate(rows, start=1):
         text_b = None if layout.text_b is None else _text(row, layout.text_b)

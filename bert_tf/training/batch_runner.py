@@ -32,7 +32,7 @@ class BatchRunner:
         self._model = model
         self._strategy = strategy
         self._input_names = tuple(input_names)
-        self._steps: dict[Callable, Callable] = {}
+        self._steps: dict[tuple, Callable] = {}
 
     def batches(
         self,
@@ -60,9 +60,9 @@ class BatchRunner:
         filled_size = -(-batch_size // replicas) * replicas
         filled = dataset.map(lambda features: _fill(features, filled_size))
 
-        predict_step = self._step(outputs_of)
         progress = Progress(label, int(dataset.cardinality()), unit="batches")
         batches = self._strategy.experimental_distribute_dataset(filled)
+        predict_step = self._step(outputs_of, batches.element_spec)
         for number, (features, is_real) in enumerate(batches, start=1):
             outputs, is_real = predict_step(features, is_real)
             keep = self._gather(is_real).astype(bool)
@@ -70,9 +70,10 @@ class BatchRunner:
             if is_chief(self._strategy):
                 progress.update(number)
 
-    def _step(self, outputs_of: Callable[[Tensors, Tensors], Tensors]) -> Callable:
-        """Return the compiled step of `batches`, traced once per `outputs_of`."""
-        if outputs_of not in self._steps:
+    def _step(self, outputs_of: Callable[[Tensors, Tensors], Tensors], specs: Any) -> Callable:
+        """Return the compiled step of `batches`, traced once for all lengths of the dataset."""
+        key = outputs_of, *tf.nest.flatten(specs)
+        if key not in self._steps:
 
             def replica(features, is_real):
                 outputs = self._model(self._inputs(features), training=False)
@@ -84,10 +85,10 @@ class BatchRunner:
                 # A feature has no device, without which all_gather fails; its copy has one.
                 return tf.nest.map_structure(lambda part: gather(tf.identity(part)), kept)
 
-            self._steps[outputs_of] = tf.function(
-                lambda *args: self._strategy.run(replica, args=args), reduce_retracing=True
+            self._steps[key] = tf.function(
+                lambda *args: self._strategy.run(replica, args=args), input_signature=specs
             )
-        return self._steps[outputs_of]
+        return self._steps[key]
 
     def _gather(self, value) -> np.ndarray:
         """Concatenate the parts of all replicas, in order."""

@@ -172,7 +172,7 @@ def test_a_row_with_another_number_of_columns_is_named(file, separator, name):
 
 def test_a_column_that_is_not_there_is_named_beside_those_that_are(file):
     (row,) = read_table(file("sentence\tlabel\na\t1\n"))
-    with pytest.raises(ValueError, match=r"rows\.tsv:2: .*'sentense'; did you mean \"sentence\"\?"):
+    with pytest.raises(ValueError, match=r"rows\.tsv:1: .*'sentense'; did you mean \"sentence\"\?"):
         row["sentense"]
     with pytest.raises(ValueError, match=r"no column 'x'\. The columns are sentence, label"):
         row["x"]

@@ -327,7 +327,7 @@ def test_the_longest_input_is_what_the_model_has_positions_for_unless_it_is_said
         ({"max_seq_length": 0}, r"max_seq_length is 0, .* 1 to 31"),
         ({"max_seq_length": 32}, r"max_seq_length is 32, .* 31"),
         ({"max_seq_length": 2, "text_b_column": "mood"}, r"max_seq_length is 2, .* 3 to 31"),
-        ({"label_column": "mod"}, r"train.tsv:2: .*column 'mod'; did you mean \"mood\""),
+        ({"label_column": "mod"}, r"train.tsv:1: .*column 'mod'; did you mean \"mood\""),
         ({"train_file": "/nowhere/train.tsv"}, "/nowhere/train.tsv"),
         ({"init_checkpoint": "/nowhere/bert_model.ckpt"}, "There is no checkpoint /nowhere"),
         ({"init_checkpoint": None}, "Give .*init_checkpoint .* or .*bert_config_file"),

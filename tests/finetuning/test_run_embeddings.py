@@ -199,11 +199,22 @@ def write(path, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a\tb\nx\ty\n", r"t.tsv:2: the columns are a, b, and none has the name of an anchor"),
+        ("a\tb\nx\ty\n", r"t.tsv:1: the columns are a, b, and none has the name of an anchor"),
+        ("Anchor\tpositive\nx\ty\n", r"t.tsv:1: .* Name it with anchor_column=Anchor\."),
         ("anchor\nx\n", "The anchor in 'anchor' needs a positive or a class"),
+        (
+            "anchor\tPOSITIVE\nx\ty\n",
+            r"t.tsv:1: .* Name its column with positive_column=POSITIVE or label_column\.",
+        ),
         ("anchor\tpositive\nx\t\n", r"t.tsv:2: positive is '', but must be a text"),
         ("text_a\ttext_b\tscore\nx\ty\t3\n", r"score is '3', but a score must be a number from 0"),
         ("text_a\ttext_b\tscore\nx\ty\tnan\n", "score is 'nan'"),
+        (
+            "text_a\ttext_b\tscore\nx\ty\t0,8\n",
+            r"t.tsv:2: score is '0,8', which is not a number.* Write a decimal point, not a comma",
+        ),
+        ("text_a\ttext_b\tscore\nx\ty\tTRUE\n", "score is 'TRUE', .* Write 1 for true and 0 for"),
+        ("text_a\ttext_b\tlabel\nx\ty\tsame\n", "'same', which is not a number.* label_column"),
         ("text\tlabel\nx\tA\ny\tA\n", "every text has the class 'A'"),
         ("anchor\tnegative\tlabel\nx\ty\tA\n", "needs a positive"),
         ("anchor\tpositive\n", "t.tsv has no examples"),
@@ -213,6 +224,29 @@ def test_wrong_tables_are_refused(tmp_path, text, message):
     file = write(tmp_path / "t.tsv", text)
     with pytest.raises(ValueError, match=message):
         read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+
+
+def test_a_name_in_other_capitals_than_given_is_suggested(tmp_path):
+    file = write(tmp_path / "t.tsv", "ANCHOR\tpositive\nx\ty\n")
+    given = {"do_train": True, "train_file": file, "anchor_column": "anchor"}
+    with pytest.raises(ValueError, match=r"t.tsv:1: no column 'anchor'; did you mean \"ANCHOR\"\?"):
+        read_examples(options(tmp_path / "out", **given))
+
+
+def test_a_table_of_another_name_names_no_flag_of_another_program(tmp_path):
+    given = {"do_train": True, "train_file": write(tmp_path / "t.txt", "anchor\tpositive\n")}
+    with pytest.raises(ValueError, match=r"unknown format of a table.* Rename the file\.$"):
+        read_examples(options(tmp_path / "out", **given))
+
+
+def test_a_data_set_of_glue_is_named_in_any_case(tmp_path):
+    write(tmp_path / "dev.tsv", "a\tb\tc\td\te\n1\t2\t3\tx\ty\n")
+    given = {"do_eval": True, "data_dir": str(tmp_path)}
+    kinds, _ = read_examples(options(tmp_path / "out", task_name="MRPC", **given))
+    assert kinds == {"dev": "scores"}
+    assert options(tmp_path, task_name="STSB", **given).task_name == "STSB"
+    with pytest.raises(ValueError, match="task_name is 'cola', but must be one of sts-b, mrpc"):
+        options(tmp_path, task_name="cola", **given)
 
 
 def test_files_may_be_of_different_kinds(data, tmp_path):
@@ -304,6 +338,60 @@ def test_texts_of_classes_have_one_prefix(pretrained, data, tmp_path):
     given = {"do_train": True, "train_file": data["classes"][0], "query_prefix": "query: "}
     with pytest.raises(ValueError, match="texts with classes are compared with each other"):
         run_embeddings(options(tmp_path, init_checkpoint=str(pretrained), **given))
+
+
+def predicted(folder):
+    lines = (folder / "test_predictions.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("given", [{}, {"label_column": "score"}])
+def test_pairs_without_scores_get_cosines(pretrained, data, tmp_path, given):
+    file = write(tmp_path / "t.tsv", "text_a\ttext_b\na owl\tthe owl\na cat\tthe dog\n")
+    files = {"eval_file": data["scores"][1], "predict_file": file, "do_predict": True}
+    run_embeddings(
+        options(
+            tmp_path,
+            init_checkpoint=str(pretrained),
+            do_eval=not given,  # with scores; else the flag shows what is wanted
+            **{**files, **given},
+        )
+    )
+    first, second = predicted(tmp_path)
+    assert first["texts"] == ["a owl", "the owl"] and second["texts"] == ["a cat", "the dog"]
+    vectors = load(str(pretrained)).embed(["a owl", "the owl"])
+    assert first["score"] == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
+    assert (tmp_path / "test_results.txt").read_text() == "global_step = 0\n"
+
+
+def test_texts_alone_get_the_nearest_others(pretrained, tmp_path):
+    rows = [{"text": text} for text in ("a owl", "the dog", "the dog in the barn")]
+    file = write_json_lines(tmp_path / "t.jsonl", rows)
+    run_embeddings(
+        options(tmp_path, init_checkpoint=str(pretrained), do_predict=True, predict_file=file)
+    )
+    found = predicted(tmp_path)
+    assert [each["query"] for each in found] == [row["text"] for row in rows]
+    assert all(len(each["documents"]) == 2 for each in found)
+    assert (tmp_path / "test_results.txt").read_text() == "global_step = 0\n"
+
+
+def test_scores_may_be_missing_in_the_test_set_alone(tmp_path):
+    file = write(tmp_path / "t.tsv", "text_a\ttext_b\tscore\nx\ty\t\nz\ty\t0.5\n")
+    kinds, splits = read_examples(options(tmp_path / "out", do_predict=True, predict_file=file))
+    assert kinds == {"test": "scores"}
+    assert np.isnan(splits["test"][0].label) and splits["test"][1].label == 0.5
+    with pytest.raises(ValueError, match="score is ''"):
+        read_examples(options(tmp_path / "out", do_eval=True, eval_file=file))
+
+
+def test_the_test_set_of_glue_has_no_scores(tmp_path):
+    header = "\t".join(f"c{index}" for index in range(9))
+    row = "\t".join([*map(str, range(7)), "a man", "a woman"])
+    write(tmp_path / "test.tsv", f"{header}\n{row}\n")
+    given = options(tmp_path / "out", do_predict=True, task_name="sts-b", data_dir=str(tmp_path))
+    kinds, splits = read_examples(given)
+    assert kinds == {"test": "scores"} and np.isnan(splits["test"][0].label)
 
 
 def test_questions_of_squad_have_their_passages_as_positives(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from test_run_embeddings import pairs, scored
 from tiny_runs import checkpoint_arrays, moods, read_results
 from tiny_words_and_choices import write_json_lines
 
+import bert_tf
+from bert_tf.cli import with_flags
 from bert_tf.finetuning.reranking import Reranking, run_reranker, with_negatives
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.predictor import load
@@ -137,6 +140,19 @@ def test_what_can_be_learned_is_learned(reranker):
     assert metrics["task"] == "classification" and metrics["problem_type"] == "regression"
 
 
+def test_pairs_without_scores_or_negatives_are_scored(reranker, tmp_path):
+    rows = [{"anchor": "a owl", "positive": TEXTS[0]}, {"anchor": "a cat", "positive": TEXTS[3]}]
+    file = str(write_json_lines(tmp_path / "t.jsonl", rows))
+    init = {"init_checkpoint": str(reranker)}
+    run_reranker(options(tmp_path / "out", do_predict=True, predict_file=file, **init))
+    found = predictions(tmp_path / "out")
+    assert [each["texts"] for each in found] == [[row["anchor"], row["positive"]] for row in rows]
+    expected = load(str(reranker)).predict([tuple(each["texts"]) for each in found])
+    for each, answer in zip(found, expected, strict=True):
+        assert each["score"] == pytest.approx(answer["score"], abs=1e-4)
+    assert (tmp_path / "out" / "test_results.txt").read_text() == "global_step = 0\n"
+
+
 @pytest.mark.parametrize("loss", ["binary", "pairwise"])
 def test_the_other_losses_learn_it_too(pretrained, data, tmp_path, loss):
     given = {"train_file": data["train"], "eval_file": data["dev"], "num_train_epochs": 4.0}
@@ -164,6 +180,21 @@ def test_a_query_without_retriever_has_the_documents_of_its_rows(reranker, data)
         assert len(found["documents"]) == min(len(texts), 10)
 
 
+def test_a_retriever_is_loaded_once_for_all_sets(pretrained, data, tmp_path, monkeypatch):
+    loaded = []
+
+    def load_once(folder):
+        loaded.append(folder)
+        return load(folder)
+
+    monkeypatch.setattr("bert_tf.finetuning.reranking.Predictor", load_once)
+    files = {"eval_file": data["dev"], "predict_file": data["dev"], "retriever": str(pretrained)}
+    given = options(tmp_path, do_eval=True, do_predict=True, **files)
+    program = Reranking()
+    program.read(given, SimpleNamespace(max_seq_length=23, trained=None))
+    assert loaded == [str(pretrained)] and set(program._lists) == {"dev", "test"}
+
+
 def test_a_retriever_finds_the_documents_among_all(reranker, pretrained, data, tmp_path):
     given = {"init_checkpoint": str(reranker), "retriever": str(pretrained), "depth": 3}
     run_reranker(options(tmp_path, **given, do_predict=True, predict_file=data["plain"]))
@@ -180,7 +211,7 @@ def test_a_retriever_finds_the_documents_among_all(reranker, pretrained, data, t
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("plain", {}, r"plain.jsonl have no negatives.* Give retriever"),
+        ("plain", {}, r"plain.jsonl have no negatives.* Give `retriever`"),
         ("texts", {}, "texts with classes, but a reranker needs anchors with positives"),
         ("scores", {"loss": "listwise"}, "loss=listwise is for anchors with positives"),
         ("train", {"num_negatives": 0}, "num_negatives is 0, but must be 1 or more"),
@@ -279,7 +310,7 @@ def test_search_refuses_what_it_cannot_use(pretrained, reranker, sentence_model,
         SearchOptions(**given, reranker="r", depth=3)
     with pytest.raises(ValueError, match="query is ' ', but must be a text"):
         SearchOptions(**{**given, "query": " "})
-    with pytest.raises(ValueError, match="Give either query or input_file"):
+    with pytest.raises(ValueError, match="Give either `query` or `input_file`"):
         SearchOptions(**given, input_file="b")
 
 
@@ -303,6 +334,25 @@ def test_a_converted_reranker_keeps_its_length_and_takes_pairs(reranker, tmp_pat
     (there / "config.json").write_text(json.dumps(config | version))
     task = load(str(there)).task
     assert (task.is_pair, task.max_seq_length) == (True, length)
+
+
+def test_other_modules_need_a_pooling_that_search_has(pretrained, tmp_path):
+    pytest.importorskip("safetensors")
+    folder, tokenizer = tmp_path / "folder", bert_tf.FullTokenizer.from_pretrained(str(pretrained))
+    encoder = bert_tf.BertModel.from_pretrained(str(pretrained))
+    encoder.save_pretrained(folder, tokenizer)
+    types = [
+        {"type": f"sentence_transformers.models.{n}", "path": ""} for n in ("Transformer", "LSTM")
+    ]
+    (folder / "modules.json").write_text(json.dumps(types))
+    (tmp_path / "texts.txt").write_text("a cat\nthe owl\n")
+    output = tmp_path / "found.jsonl"
+    given = {"documents": f"{tmp_path}/texts.txt", "query": "a cat", "output_file": str(output)}
+    with pytest.raises(ValueError, match=r"modules Transformer, LSTM.*Give pooling=mean") as error:
+        search(SearchOptions(model_dir=str(folder), **given))
+    assert "Give --pooling=mean" in with_flags(str(error.value), SearchOptions)
+    search(SearchOptions(model_dir=str(folder), pooling="mean", **given))
+    assert json.loads(output.read_text())["documents"][0]["text"] == "a cat"
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ from bert_tf.finetuning.classification import run_classifier
 from bert_tf.interop.huggingface import config_values
 from bert_tf.interop.initial import assign
 from bert_tf.modeling.bert import BertModel
-from bert_tf.modeling.models import BertForSequenceClassification
+from bert_tf.modeling.feature_based import BertBiLstmForTokenClassification
+from bert_tf.modeling.models import BertForSequenceClassification, BertForTokenClassification
 from bert_tf.registry import TYPES
 
 PLAIN = BertConfig(
@@ -83,6 +84,13 @@ def test_with_it_the_first_token_of_a_left_to_right_model_depends_on_all():
     before, after = (np.asarray(model(x)["pooled_output"]) for x in (INPUTS, changed))
     assert np.abs(before - after)[0].max() > 1e-4
     np.testing.assert_array_equal(before[1], after[1])
+
+
+@pytest.mark.filterwarnings("error")
+def test_layers_after_it_get_no_mask_that_they_do_not_support():
+    crf = {"allowed_transitions": [[True] * 3] * 3}
+    BertForTokenClassification(with_bilstm(), labels=("O", "X"), **crf)(INPUTS)
+    BertBiLstmForTokenClassification(PLAIN, 2, "last_hidden", 4, **crf)(INPUTS)
 
 
 def test_it_is_new_on_top_of_a_checkpoint_without_one():

@@ -12,6 +12,7 @@ import tiny_text_models as tiny
 from bert_tf.modeling.activations import get_activation
 from bert_tf.prediction.runtimes import SavedModel
 from bert_tf.serving.classification import ServedClassifier
+from bert_tf.serving.embeddings import ServedEmbedder
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.masked_lm import ServedMaskFiller
 from bert_tf.serving.multiple_choice import ServedChooser
@@ -19,6 +20,7 @@ from bert_tf.serving.question_answering import ServedAnswerer
 from bert_tf.serving.saved_model import described
 from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.answer_decoding import AnswerSettings
+from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.text_ops.tokenizer import GraphTokenizer
 
@@ -34,8 +36,10 @@ INPUTS = {
     "pair": list(zip(SENTENCES, SENTENCES[2:] + SENTENCES[:2], strict=True)),
     "questions": [("who sat ?", LONG), ("who ?", "the cat sat on a mat"), ("a log ?", "owls sat")],
     "entities": SENTENCES,
+    "crf": ["", *SENTENCES, " \t"],
     "choices": [("a dog", ["sat .", "the owl , who sat"]), ("who ?", ["owls", "cats", "a mat"])],
     "encoder": SENTENCES,
+    "embedder": SENTENCES,
     "masks": ["the [MASK] sat on a mat", "[MASK] ? [MASK]", "a [MASK] log on the log . owls"],
 }
 
@@ -46,9 +50,13 @@ def trained(kind):
     if kind in ("single", "pair", "windows", "multi_label", "regression"):
         problem = kind if kind in ("multi_label", "regression") else "single_label"
         model = tiny.classifier(problem, **pairs.get(kind, {"is_pair": False}))
-    elif kind == "entities":
+    elif kind in ("entities", "crf"):
         labels = ("O", "B-X", "I-X", "B-Y", "I-Y")
-        model = tiny.trained(TokenClassificationTask(labels, tiny.MAX_SEQ_LENGTH))
+        scheme = "iob2" if kind == "crf" else None
+        model = tiny.trained(TokenClassificationTask(labels, tiny.MAX_SEQ_LENGTH, crf=scheme))
+    elif kind == "embedder":
+        prefixes = {"query_prefix": "who ? ", "document_prefix": "a mat , "}
+        model = tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH, **prefixes))
     else:
         makers = {"questions": tiny.answerer, "choices": tiny.chooser, "masks": tiny.pretrained}
         model = makers[kind]() if kind in makers else tiny.trained(None)
@@ -56,7 +64,7 @@ def trained(kind):
     for variable in model.model.weights:
         if variable.path.endswith(("bias", "beta")):
             variable.assign(rng.normal(0, 0.3, variable.shape))
-        if kind == "entities" and variable.path == "output_bias":
+        if kind in ("entities", "crf") and variable.path == "output_bias":
             variable.assign(variable.numpy() - [2, 0, 0, 0, 0])  # few words are outside of entities
     return model
 
@@ -71,7 +79,8 @@ def served(kind, model=None):
         return ServedMaskFiller(model.model, model.tokenizer, length)
     if kind == "questions":
         return ServedAnswerer(model, AnswerSettings())
-    makers = {"entities": ServedTagger, "choices": ServedChooser}
+    makers = {"choices": ServedChooser, "embedder": ServedEmbedder}
+    makers |= {"entities": ServedTagger, "crf": ServedTagger}
     return makers.get(kind, ServedClassifier)(model, length)
 
 
@@ -80,7 +89,7 @@ class InMemory(SavedModel):
 
     def __init__(self, model):
         model.prepare()
-        functions = model.signatures(["serving_default", "tokens"])
+        functions = model.signatures([*model.text_functions(), "tokens"])
         self.version, self.served = "in memory", model
         self._model = SimpleNamespace(signatures=functions, tokenizer=model.tokenizer)
         self.signatures = {name: described(function) for name, function in functions.items()}

@@ -18,7 +18,14 @@ from bert_tf.prediction.exports import Process, find_exports
 from bert_tf.predictor import Predictor
 from bert_tf.programs.certificate import Expected, compare
 from bert_tf.programs.certificate_answers import variants
-from bert_tf.programs.certify import LIMITS, CertificateError, CertifyOptions, certify, describe
+from bert_tf.programs.certify import (
+    LIMITS,
+    CertificateError,
+    CertifyOptions,
+    _text_model,
+    certify,
+    describe,
+)
 from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.programs.export_saved_model import export
 from bert_tf.serving.lite import write_lite
@@ -86,9 +93,40 @@ def test_every_type_of_task_passes(tmp_path, kind):
     result = faults_in(runtime, export, expectation(kind))
     assert result["faults"] == []
     for tally in result["signatures"].values():
-        assert tally["outputs"] or kind in ("questions", "entities")
-        assert tally["decisions"] or kind in ("regression", "encoder")
+        assert tally["outputs"] or kind in ("questions", "entities", "crf")
+        assert tally["decisions"] or kind in ("regression", "encoder", "embedder")
         assert tally["milliseconds"] > 0
+
+
+def test_texts_without_words_pass_with_a_crf(right):
+    export, runtime, expected = right("crf")
+    result = faults_in(runtime, export, expected)
+    assert result["faults"] == []
+    assert result["signatures"]["tokens"]["decisions"] > 10
+
+
+@pytest.mark.parametrize("as_query", [False, True])
+def test_an_embedder_passes_with_its_prefixes(right, as_query):
+    export, runtime, _ = right("embedder")
+    model = trained("embedder")
+    text_model = Predictor(model).encoder(as_query=as_query)
+    found = compare(runtime, export, Expected(model, text_model, INPUTS["embedder"]), batch_size=4)
+    asked, other = ("query", "serving_default") if as_query else ("serving_default", "query")
+    assert set(found.tallies) == {asked, "tokens"} and found.not_asked == [other]
+    for tally in found.tallies.values():
+        assert tally.outputs["embedding"][0] < 1e-5
+
+
+def test_the_encoder_of_an_embedder_passes_without_its_prefixes(tmp_path, lines):
+    model = trained("embedder")
+    bare = served("encoder", dataclasses.replace(model, model=model.model.bert, task=None))
+    facts = metadata(bare, "float32") | {"format": "saved_model"}
+    write_beside(bare, str(tmp_path / "assets.extra"), facts)
+    (tmp_path / "saved_model.pb").touch()
+    (export,) = find_exports(str(tmp_path))
+    text_model = _text_model(model, export.head.name, options("", "", lines, tmp_path))
+    expected = Expected(model, text_model, INPUTS["embedder"])
+    assert faults_in(InMemory(bare), export, expected)["faults"] == []
 
 
 @pytest.mark.slow

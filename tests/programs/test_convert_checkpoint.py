@@ -1,6 +1,7 @@
 """convert_checkpoint: every head in every direction, and --verify."""
 
 import dataclasses
+import inspect
 import json
 import logging
 import sys
@@ -30,7 +31,7 @@ from tiny_tf2 import Encoder, save_hub_encoder
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.model_folder import load_model_folder, read_task
 from bert_tf.modeling.models import BertForSequenceClassification
-from bert_tf.programs import verify
+from bert_tf.programs import convert_checkpoint, verify
 from bert_tf.programs.verify import verify_conversion
 from bert_tf.registry import TYPES
 from reference import numpy_bert
@@ -304,3 +305,8 @@ def test_verify_refuses_values_that_differ(tmp_path):
     message = r"out differs from .*tf1.*: bert/pooler/dense/bias\. .* please report it"
     with pytest.raises(ValueError, match=message):
         verify_conversion(dataclasses.replace(source, arrays=changed), TYPES["encoder"], str(out))
+
+
+def test_the_program_and_the_function_write_the_same_format_by_default():
+    usual = convert_checkpoint.ConvertOptions(init_checkpoint="a", output_dir="b").output_format
+    assert usual == inspect.signature(convert_checkpoint.convert).parameters["format"].default

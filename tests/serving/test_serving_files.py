@@ -1,5 +1,6 @@
 """What export_saved_model writes: signatures that were chosen, precisions, metadata, other formats."""
 
+import dataclasses
 import hashlib
 import json
 import subprocess
@@ -9,6 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny_text_models as tiny
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 from tiny_runs import script_command
 
@@ -21,6 +23,8 @@ from bert_tf.programs.model_to_export import load_served
 from bert_tf.serving.lite import write_lite
 from bert_tf.serving.onnx import write_onnx
 from bert_tf.serving.server_versions import OLDEST_PROVEN
+from bert_tf.serving.token_classification import ServedTagger
+from bert_tf.tasks.token_classification import TokenClassificationTask
 
 TEXTS = ("the happy cat in the barn", "sad dog", "the rude pig is in the lake and angry")
 NAMES = ("input_ids", "input_mask", "segment_ids")
@@ -199,6 +203,18 @@ def test_a_precision_that_a_format_has_not_is_refused(sentence_model, tmp_path, 
     with pytest.raises(ValueError, match=message):
         write(load_served(options), str(tmp_path / "1"), "bfloat16")
     assert not (tmp_path / "1").exists()
+
+
+@pytest.mark.parametrize("of_encoder", [False, True])
+def test_a_model_with_a_bilstm_is_no_lite_model(tmp_path, monkeypatch, of_encoder):
+    config = dataclasses.replace(tiny.CONFIG, num_bilstm_layers=int(of_encoder))
+    layers = None if of_encoder else "last_hidden"
+    task = TokenClassificationTask(("O", "B-X"), 11, feature_layers=layers, bilstm_units=4)
+    served = ServedTagger(tiny.trained(task, config), 11, with_text=False)
+    monkeypatch.delattr(ServedTagger, "tokens")  # nothing is traced
+    with pytest.raises(ValueError, match=r"has a BiLSTM.*Use format=onnx, openvino or saved_model"):
+        write_lite(served, str(tmp_path / "lite"))
+    assert not (tmp_path / "lite").exists()
 
 
 @pytest.mark.parametrize("precision, atol", [("float32", 1e-5), ("float16", 0.05), ("int8", 0.5)])

@@ -87,7 +87,7 @@ def test_every_type_of_task_is_exported(tmp_path, kind):
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({"device": "any"}, "CPUs, but device is any.*bfloat16"),
+        ({"device": "any"}, "CPUs, but `device` is any.*bfloat16"),
         ({"keep_precision": "layer_9/output"}, "layer_9/output.*layer_0/query_key_value"),
     ],
 )

@@ -53,7 +53,7 @@ def test_a_table_is_read_lazily(tmp_path):
 def test_a_missing_column_is_an_error_that_names_those_there_are(tmp_path, column):
     path = write(tmp_path / "t.tsv", "text\tlabel\nHello.\tx\n")
     columns = {"text_a": "text", column: "lable"}
-    with pytest.raises(ValueError, match=r"t.tsv:2: .*column 'lable'.*did you mean") as e:
+    with pytest.raises(ValueError, match=r"t.tsv:1: .*column 'lable'.*did you mean") as e:
         list(read_examples(path, **columns))
     assert "text, label" in str(e.value)
 
