@@ -70,7 +70,7 @@ def host_bytes() -> int:
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for path in filter(Path.exists, map(Path, _CGROUP_LIMITS)):
         limit = path.read_text().strip()
-        found += [int(limit)] if limit.isdecimal() else []  # "max" is no limit
+        found += [int(limit)] if limit.isdecimal() else []  # otherwise "max"
     return min(found)
 
 
