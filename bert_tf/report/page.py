@@ -29,7 +29,7 @@ from bert_tf.data.files import write_text
 from bert_tf.model_folder import read_task
 from bert_tf.report.charts import Part, line_chart, paragraph
 from bert_tf.report.command_line import changed_flags
-from bert_tf.report.teacher import student_and_teacher
+from bert_tf.report.teacher import NOTE, student_and_teacher
 from bert_tf.training.checkpoints import latest_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -105,10 +105,9 @@ def _last_sections(command: Command, folder: str, results: Mapping[str, float]) 
         return [origin]
     task = read_task(folder)
     metric = options.best_metric or (task.best_metric if task else "")
-    note = "Operations are of a forward pass, for a text of 128 tokens. Fewer are faster."
     named = {name: value for name, value in results.items() if not _repeats(name, results)}
     parts = student_and_teacher(teacher, folder, named, metric)
-    return [Section("Student and teacher", parts, note), origin]
+    return [Section("Student and teacher", parts, NOTE), origin]
 
 
 def _repeats(name: str, results: Mapping[str, float]) -> bool:
