@@ -1,10 +1,10 @@
-"""Peak memory of a pre-training step on the CPU, beside the estimate of `--auto_batch`.
+"""Peak memory of a pre-training step on the CPU, and the estimate of `--auto_batch`.
 
     python benchmarks/memory.py
     python benchmarks/memory.py --sizes=base --shapes=4x512 --precisions=mixed_bfloat16
 
 Each row has its own process, which takes two steps on random examples with 15 % of the tokens masked,
-with AdamW. Prints a table in MB: the peak of the process without what it had before the model was made,
+with AdamW. Prints a table in MiB: the peak of the process without what it had before the model was made,
 and the estimate (bert_tf/training/memory.py).
 """
 
@@ -20,7 +20,7 @@ from training import SIZES, bert_tf_step, config_of
 PRECISIONS = {"float32": "bert_tf-fp32", "mixed_bfloat16": "bert_tf-bf16"}
 
 
-def megabytes(field: str) -> float:
+def mebibytes(field: str) -> float:
     """Return a field of /proc/self/status, such as VmHWM, the peak."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
@@ -37,12 +37,12 @@ def measure(size: str, batch_size: int, length: int, precision: str) -> dict[str
     )
     import tensorflow  # noqa: F401, with its memory
 
-    before = megabytes("VmRSS")
+    before = mebibytes("VmRSS")
     step = bert_tf_step(PRECISIONS[precision], arguments)
     for _ in range(2):
         float(step())
     estimate = step_bytes(config_of(size), batch_size, length, predictions, precision)
-    return {"peak": megabytes("VmHWM") - before, "estimate": estimate / 2**20}
+    return {"peak": mebibytes("VmHWM") - before, "estimate": estimate / 2**20}
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def main() -> None:
         print(json.dumps(measure(size, int(batch_size), int(length), precision)))
         return
     print(
-        "| size | examples x tokens | precision | peak, MB | estimate, MB |\n|---|---|---|---|---|"
+        "| size | examples x tokens | precision | peak, MiB | estimate, MiB |\n|---|---|---|---|---|"
     )
     for size in arguments.sizes.split(","):
         for shape in arguments.shapes.split(","):

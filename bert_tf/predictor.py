@@ -318,19 +318,23 @@ def embed_all(
     Raises:
         ValueError: the model is for a task other than embeddings.
     """
-    encoder = model.encoder(as_query=as_query)
-    trained, num_cut = model._trained, encoder.num_cut
+    trained = model._trained
+    if trained is None and pooling:
+        raise ValueError(
+            f"{model._saved_folder} is an export, whose `pooling` was fixed by the export. Omit it."
+        )
     if trained and trained.task and trained.task.name not in ("embeddings", "pretraining"):
         raise ValueError(
             f"{trained.source} is a model for {trained.task.name}, whose vectors are not made to be "
             "compared. Name a model of run_embeddings, a folder of sentence-transformers, or an encoder."
         )
+    encoder = model.encoder(pooling, as_query=as_query)
+    cut_before = encoder.num_cut
     progress, parts = Progress(label, len(texts), unit="texts"), []
     for start in range(0, len(texts), _CHUNK):
-        part = texts[start : start + _CHUNK]
-        parts.append(unit(model.embed(part, pooling, as_query=as_query)))
+        parts.append(unit(encoder.encode(texts[start : start + _CHUNK])))
         progress.update(min(start + _CHUNK, len(texts)))
-    if num_cut := encoder.num_cut - num_cut:
+    if num_cut := encoder.num_cut - cut_before:
         logger.warning(
             "%d of %d %s are longer than the model's longest input and were truncated",
             *(num_cut, len(texts), label),

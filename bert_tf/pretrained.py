@@ -184,7 +184,7 @@ def write_folder(
         write_safetensors(os.path.join(folder, POOLER_FILE), beside)
     if vocab is not None and do_lower_case is not None:
         length = config.max_position_embeddings
-        if isinstance(task, ClassificationTask | EmbeddingTask):  # others read windows
+        if isinstance(task, ClassificationTask | EmbeddingTask):  # they truncate longer inputs
             length = task.max_seq_length
         files |= tokenizer_values(vocab, do_lower_case, length)
     texts = {name: json.dumps(v, indent=2, ensure_ascii=False) + "\n" for name, v in files.items()}

@@ -81,14 +81,15 @@ class Row(_Placed, list):
 
 
 class TableRow(_Placed, dict):
-    """One row of a table with a header, name -> value.
-
-    A missing column raises ValueError with the names of the columns.
-    """
+    """One row of a table with a header, name -> value; a missing column raises ValueError."""
 
     def __init__(self, columns: Any, file: str, line: int, header_line: int | None = None) -> None:
         super().__init__(columns, file, line)
-        self.place_of_names = place_of(file, line if header_line is None else header_line)
+        self.header_line = line if header_line is None else header_line
+
+    @property
+    def place_of_names(self) -> str:
+        return place_of(self.file, self.header_line)
 
     def __missing__(self, column: str) -> Any:
         raise ValueError(
@@ -219,7 +220,7 @@ def read_table(
         format: "tsv" or "csv", whose first line names the columns, or "jsonl", one JSON object per
             line. None infers it from the file name.
         quoted: True if '"' may enclose a column, which may then contain separators and line ends.
-            None means for CSV, not for TSV.
+            None means for CSV; not for TSV, with a warning of such columns.
         header: True if the first line of TSV and CSV names the columns. Otherwise their names are
             "0", "1" and so on.
         separator: of the columns, a character or one of SEPARATORS. None means a comma in CSV and a
@@ -272,20 +273,19 @@ def _delimited_rows(
 ) -> Iterator[Row]:
     lines = read_lines(file) if lines is None else lines
     if not quoted:
-        is_known = quoted is not None
+        may_warn = quoted is None
         for number, line in enumerate(lines, 1):
             if line:
                 check_columns(line.count(delimiter) + 1, file, number)
                 row = Row(line.split(delimiter), file, number)
-                if not is_known and any(each[:1] == '"' and '""' in each[1:] for each in row):
-                    is_known = True  # "He said ""no""", as spreadsheets and pandas write it
-                    logger.warning("%s: a column is quoted as in CSV. Use --quoted", row.place)
+                if may_warn and any(each[:1] == '"' and '""' in each[1:] for each in row):
+                    may_warn = False  # "He said ""no""", as spreadsheets and pandas write it
+                    logger.warning("%s: quotes as in CSV, read as text (see quoted)", row.place)
                 yield row
         return
     # Documents can exceed Python's default limit of 131,072 characters per column.
     csv.field_size_limit(MAX_LINE)
-    number = 1
-    size = num_columns = 0  # of the row so far; a quoted column may contain line ends
+    number, size, num_columns = 1, 0, 0  # of the row so far; a quoted column may contain line ends
 
     def counted() -> Iterator[str]:
         nonlocal size, num_columns

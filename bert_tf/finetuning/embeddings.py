@@ -73,9 +73,14 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
 
     def read(self, options: EmbeddingOptions, setup: Setup):
         self.kinds, splits = read_examples(options)
-        of_model = _KIND_OF.get(_known_settings(setup).get("loss", ""))
-        has_scores = SCORES in (*self.kinds.values(), of_model) or options.label_column is not None
-        score_each_pair(self.kinds, splits, has_scores)
+        kinds = [*self.kinds.values()]
+        is_table = options.positive_column is None and not str(options.predict_file).endswith(
+            "json"
+        )
+        if "train" not in self.kinds and is_table:
+            kinds.append(_KIND_OF.get(_known_settings(setup).get("loss", ""), PAIRS))
+        if SCORES in kinds or options.label_column is not None:
+            score_each_pair(self.kinds, splits)
         return make_task(options, self.kinds, splits, setup), splits
 
     def metrics(self, run: EmbeddingRun) -> Mapping[str, float]:
@@ -106,9 +111,11 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
             ranking = self._ranking(run, examples, name)
         else:
             ranking = self._neighbours(run, examples, name)
-        if not all(ranking.relevant):  # texts without classes
+        known = [index for index, row in enumerate(ranking.relevant) if row]
+        if not known:  # texts without classes
             return {}, ranking
-        return retrieval_metrics(ranking.indexes, ranking.relevant), ranking
+        relevant = [ranking.relevant[index] for index in known]
+        return retrieval_metrics(ranking.indexes[known], relevant), ranking
 
     def _ranking(
         self, run: EmbeddingRun, examples: Sequence[EmbeddingExample], name: str
@@ -134,8 +141,7 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
         scores, indexes = (each[others].reshape(len(texts), -1) for each in (scores, indexes))
         members = [np.flatnonzero(classes == value).tolist() for value in classes]
         relevant = [[i for i in row if i != own] for own, row in enumerate(members)]
-        unknown = np.isnan(classes)
-        kept = [index for index, row in enumerate(relevant) if row or unknown[index]]
+        kept = [index for index, row in enumerate(relevant) if row or name == "test"]
         if not kept:
             raise ValueError(
                 "Every class of the evaluation has one text only, so none is relevant."
@@ -187,7 +193,8 @@ def make_task(
         _check_loss(loss, kind, labels, train, options)
     num_texts = max(len(example.texts) for example in next(iter(splits.values())))
     task = EmbeddingTask(setup.max_seq_length, num_texts, **settings)
-    if CLASSES in kinds.values() and task.query_prefix != task.document_prefix:
+    compared = {kind for split, kind in kinds.items() if split != "test"}
+    if CLASSES in compared and task.query_prefix != task.document_prefix:
         raise ValueError(
             f"query_prefix is {task.query_prefix!r} and document_prefix {task.document_prefix!r}, but "
             "texts with classes are compared with each other. Give both the same value."

@@ -67,7 +67,8 @@ def read_examples(
             continue
         if options.task_name:
             kinds[split], splits[split] = _of_data_set(options, split)
-            _check_some(splits[split], f"{options.data_dir} (task_name={options.task_name})")
+            source = f"{options.data_dir} (task_name={options.task_name})"
+            _check_some(splits[split], source, "pairs, or no entailed ones")
         else:
             path, labelled = getattr(options, flag), split != "test"
             kinds[split], splits[split] = read_file(path, options, labelled)
@@ -75,12 +76,11 @@ def read_examples(
     return kinds, splits
 
 
-def score_each_pair(
-    kinds: dict[str, str], splits: dict[str, list[EmbeddingExample]], wanted: bool
-) -> None:
-    """If `wanted`, make a test set of anchors with one positive each pairs without scores."""
+def score_each_pair(kinds: dict[str, str], splits: dict[str, list[EmbeddingExample]]) -> None:
+    """Make a test set of anchors with one positive each pairs without scores."""
     test = splits.get("test", [])
-    if wanted and kinds.get("test") == PAIRS and all(len(each.texts) == 2 for each in test):
+    if kinds.get("test") == PAIRS and all(len(each.texts) == 2 for each in test):
+        logger.info("The test set has no scores. Each of its pairs gets one; no metrics.")
         kinds["test"] = SCORES
         splits["test"] = [replace(each, label=math.nan) for each in test]
 
@@ -130,9 +130,9 @@ def read_file(
     return kind, examples
 
 
-def _check_some(examples: Sequence[EmbeddingExample], source: str) -> None:
+def _check_some(examples: Sequence[EmbeddingExample], source: str, what: str = "examples") -> None:
     if not examples:
-        raise ValueError(f"{source} has no examples.")
+        raise ValueError(f"{source} has no {what}.")
 
 
 def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Columns:
@@ -154,6 +154,8 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
     label = None
     if labelled or options.label_column in (None, *row):
         label = find(options.label_column, LABELS)
+    else:
+        logger.warning("%s: no column %r, so no metrics", row.place_of_names, options.label_column)
     if options.negative_columns is not None:
         negatives = tuple(name.strip() for name in options.negative_columns.split(","))
         for name in negatives:
@@ -162,7 +164,8 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
         negatives = tuple(n for n in row if n == NEGATIVE or n.startswith(f"{NEGATIVE}_"))
     if negatives:
         label = options.label_column
-    if labelled and positive is None and label is None:
+    is_near = bool(_similar(row, POSITIVES) or _similar(row, LABELS))
+    if (labelled or is_near) and positive is None and label is None:
         raise ValueError(
             f"{row.place_of_names}: the columns are {', '.join(row)}. The anchor in {anchor!r} needs a "
             f"positive or a class. Name its column with positive_column{_similar(row, POSITIVES)} or "
@@ -210,30 +213,28 @@ def _score(row: TableRow, column: str) -> float:
     value = row[column]
     try:
         number = float(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError):
+        number = math.nan
+    if 0 <= number <= 1:
+        return number
+    remedy = "Divide larger scores by their maximum."
+    if str(value).strip().lower() in ("true", "false"):
+        remedy = "Write 1 for true and 0 for false."
+    elif "," in str(value):
+        remedy = "Write a decimal point, not a comma."
+    elif math.isnan(number):
         remedy = "Complete it, or name another column with label_column."
-        if str(value).strip().lower() in ("true", "false"):
-            remedy = "Write 1 for true and 0 for false."
-        elif "," in str(value):
-            remedy = "Write a decimal point, not a comma."
-        raise ValueError(
-            f"{row.place}: {column} is {value!r}, which is not a number, but a score must be a number "
-            f"from 0 to 1: the similarity of the two texts. {remedy}"
-        ) from error
-    if not 0 <= number <= 1:
-        raise ValueError(
-            f"{row.place}: {column} is {value!r}, but a score must be a number from 0 to 1: the "
-            "similarity of the two texts. Divide larger scores by their maximum."
-        )
-    return number
+    raise ValueError(
+        f"{row.place}: {column} is {value!r}, but a score must be a number from 0 to 1: the similarity "
+        f"of the two texts. {remedy}"
+    )
 
 
 def _of_data_set(options: TextFilesOptions, split: str) -> tuple[str, list[EmbeddingExample]]:
-    name, data_dir = str(options.task_name), str(options.data_dir)
-    if name.lower() == "snli":
+    name, data_dir = str(options.data_set), str(options.data_dir)
+    if name == "snli":
         return PAIRS, _of_inference(_read_snli(data_dir, split))
     task = find_glue_task(name)
-    name = task.name  # in the usual case
     parts = splits_of(task, data_dir, split)
     rows = [row for part in parts for row in read_glue(task, data_dir, part)]
     labelled = [row for row in rows if row.label is not None]

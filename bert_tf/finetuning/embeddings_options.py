@@ -51,10 +51,15 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
         default=None,
     )
 
+    @property
+    def data_set(self) -> str | None:
+        """The one of `TASK_NAMES` that --task_name means, in any case and without "-"."""
+        names = {name.replace("-", ""): name for name in TASK_NAMES}
+        return names.get((self.task_name or "").lower().replace("-", ""))
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        known = [name.replace("-", "") for name in TASK_NAMES]
-        if self.task_name and self.task_name.lower().replace("-", "") not in known:
+        if self.task_name and self.data_set is None:
             end = ", ".join(TASK_NAMES) + suggestion(self.task_name, TASK_NAMES)
             raise ValueError(f"task_name is {self.task_name!r}, but must be one of {end}")
         if bool(self.task_name) == any(getattr(self, name) for _, _, name in SPLITS):

@@ -97,7 +97,8 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
 
     def read(self, options: RerankerOptions, setup: Setup):
         self.kinds, splits = read_examples(options)
-        score_each_pair(self.kinds, splits, options.retriever is None)
+        if options.retriever is None:
+            score_each_pair(self.kinds, splits)
         _check(options, self.kinds, splits, setup)
         ranked = [s for s, kind in self.kinds.items() if s != "train" and kind == PAIRS]
         retriever = Predictor(options.retriever) if options.retriever and ranked else None

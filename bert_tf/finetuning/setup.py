@@ -231,7 +231,7 @@ _NOTED = (
     *("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze"),
     *("teacher", "temperature", "hard_labels", "loss", "scale", "margin", "crf_learning_rate"),
     *("num_negatives", "num_decay_steps", "masked_lm_prob", "masked_lm_prob_end", "z_loss"),
-    *("gradient_accumulation_steps",),
+    "gradient_accumulation_steps",
     *("hidden_dropout", "attention_dropout", "phases", "lr_decay_shape"),
 )
 TRAINING_FILE = "training.json"

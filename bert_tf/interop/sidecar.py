@@ -297,6 +297,7 @@ def _case_evidence(path: str, vocab: Mapping[str, int] | None) -> Iterator[tuple
 
 
 # The files that state the longest input, and their keys. Without a limit, `transformers` writes 10^30.
+_NUM_SPECIAL = 2  # [CLS] and [SEP]; an input has a token besides
 _LENGTHS = (
     ("sentence_bert_config.json", "max_seq_length"),
     ("tokenizer_config.json", "model_max_length"),
@@ -304,14 +305,14 @@ _LENGTHS = (
 
 
 def stated_length(folder: str) -> int | None:
-    """Return the most tokens of an input by the tokenizer's files in `folder`; None if unset.
+    """Return the most tokens of an input by the tokenizer's files in `folder`; None if unset or below 3.
 
     The file of sentence-transformers takes precedence over that of `transformers`.
     """
     for name, key in _LENGTHS:
         path = file_beside(folder, name)
         value = read_json(path).get(key) if path else None
-        if isinstance(value, int | float) and value > 0:
+        if isinstance(value, int | float) and value > _NUM_SPECIAL:
             return int(min(value, MAX_TASK_NUMBER))
     return None
 

@@ -93,9 +93,11 @@ def pair_metrics(first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> d
 def score_metrics(found_scores: np.ndarray, scores: np.ndarray) -> dict[str, float]:
     """Return the correlations of N found scores with the right ones; of 0 and 1 also AP.
 
-    Without right ones, which are then nan, there are no metrics.
+    A right score of nan is unknown, and not counted.
     """
-    if np.isnan(scores).any():
+    known = ~np.isnan(scores)
+    found_scores, scores = found_scores[known], scores[known]
+    if not len(scores):
         return {}
     found = {
         "eval_spearman": spearman(found_scores, scores),

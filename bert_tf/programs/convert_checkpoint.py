@@ -62,11 +62,13 @@ class ConvertOptions(EncoderFilesOptions):
         default=None,
     )
     max_seq_length: int | None = option(
-        "Tokens of an example, for task.json. Default: the number of positions.",
+        "Tokens of an example, for task.json. Default: that stated next to the weights, else the "
+        "number of positions.",
         default=None,
     )
     is_pair: bool | None = option(
-        "The classifier takes pairs of sentences, for task.json. Default: unknown, so it takes both.",
+        "The classifier takes pairs of sentences, for task.json. Default: true for a CrossEncoder, else "
+        "unknown, so it takes both.",
         default=None,
     )
     num_choices: int | None = option(

@@ -135,8 +135,12 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         require_one_of(self, ("do_train", "do_eval"))
         self._need("phases", ("scale_phase_batches",))
         self._need("do_eval", ("probe_file",))
-        if self.auto_batch and self.gradient_accumulation_steps > 1:
-            raise ValueError("Give either auto_batch or gradient_accumulation_steps.")
+        self._need("do_train", ("auto_batch",))
+        if self.auto_batch and (self.gradient_accumulation_steps > 1 or self.teacher):
+            raise ValueError(
+                "auto_batch cannot be combined with gradient_accumulation_steps, which it sets, or with "
+                "teacher, whose memory it does not count."
+            )
         if self.phases is not None:
             self._check_phases(parse_phases(self.phases))
         added = RECIPES[self.recipe].items()

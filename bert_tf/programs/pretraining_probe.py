@@ -147,8 +147,8 @@ def _layout(path: str) -> TableLayout:
     text = next((name for name in TEXTS if name in row), None)
     if text is None or LABEL not in row:
         raise ValueError(
-            f"{row.place}: the columns are {', '.join(row)}, but a probe needs {LABEL!r} and a text "
-            f"({', '.join(TEXTS)}). Rename the columns."
+            f"{row.place_of_names}: the columns are {', '.join(row)}, but a probe needs {LABEL!r} and a "
+            f"text ({', '.join(TEXTS)}). Rename the columns."
         )
     second = next((name for name in POSITIVES if name in row), None)
     return TableLayout(text, second, LABEL)

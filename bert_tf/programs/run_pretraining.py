@@ -147,11 +147,12 @@ def _with_parts(
     memory = replica_bytes(setup.devices)
     sizes = task.max_seq_length, task.max_predictions_per_seq, options.policy
     parts = parts_that_fit(setup.config, each, *sizes, memory)
+    examples = -(-each // parts)
     logger.info(
         "--auto_batch: --gradient_accumulation_steps=%d; a device computes %d examples at a time, and "
         "needs about %.1f of its %.1f GB",
-        *(parts, each // parts),
-        *(step_bytes(setup.config, each // parts, *sizes) / 1e9, memory / 1e9),
+        *(parts, examples),
+        *(step_bytes(setup.config, examples, *sizes) / 1e9, memory / 1e9),
     )
     return replace(options, auto_batch=False, gradient_accumulation_steps=parts)
 

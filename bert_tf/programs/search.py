@@ -185,11 +185,13 @@ def _texts(options: SearchOptions, file: str, flag: str) -> Iterator[tuple[str, 
     for row in rows:
         names = [getattr(options, flag)] if getattr(options, flag) else _COLUMNS[flag]
         name = next((name for name in names if name in row), None)
-        if name is None or not isinstance(row[name], str):
+        if name is None:
             raise ValueError(
-                f"{row.place}: the columns are {', '.join(row)}, and none of {', '.join(names)} is a "
-                f"text. Name one with {flag}."
+                f"{row.place_of_names}: the columns are {', '.join(row)}, and none has the name "
+                f"{' or '.join(names)}. Name one with {flag}."
             )
+        if not isinstance(row[name], str):
+            raise ValueError(f"{row.place}: {name} is {row[name]!r}, but must be a text.")
         if row[name].strip():
             yield row[name].strip(), row.line
 

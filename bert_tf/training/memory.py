@@ -1,6 +1,8 @@
 """Memory that a pre-training step needs, estimated from sizes before it runs.
 
-Source: Korthikanti et al. 2022, arXiv 2205.05198, equation 1 (what a layer keeps for the backward pass).
+Counted are weights, gradients and moments, what the layers keep for the backward pass, and the logits.
+
+Source: Korthikanti et al. 2022, arXiv 2205.05198, section 4.1 (of a layer).
 """
 
 from __future__ import annotations
@@ -35,14 +37,15 @@ def step_bytes(
         precision: Keras policy; activations have 4 bytes in float32, else 2.
     """
     hidden, heads = config.hidden_size, config.num_attention_heads
-    layer = length * (34 * hidden + 5 * heads * length) * (2 if precision == "float32" else 1)
+    layer = length * (18 * hidden + 4 * config.intermediate_size + 5 * heads * length)
+    layer *= 2 if precision == "float32" else 1
     logits = _LOGITS * 4 * predictions * config.vocab_size
     example = config.num_hidden_layers * layer + logits
     return _PER_PARAMETER * config.encoder_size + examples * example
 
 
 def replica_bytes(strategy: tf.distribute.Strategy) -> int:
-    """Return the memory of a device: of the smallest GPU, or an equal part of the host's for CPUs.
+    """Return the memory of a device: of the machine's smallest GPU, or of the host, shared by its CPUs.
 
     Raises:
         ValueError: it is not known.
@@ -82,7 +85,7 @@ def parts_that_fit(
     precision: str,
     memory: int,
 ) -> int:
-    """Return the fewest equal parts of a device's batch whose step fits `USED` of the memory.
+    """Return the fewest parts of a device's batch whose step fits `USED` of the memory.
 
     >>> base = BertConfig.from_name("base", vocab_size=30522)
     >>> [parts_that_fit(base, 256, 512, 77, "mixed_bfloat16", gigabytes << 30) for gigabytes in (16, 80)]
@@ -91,12 +94,13 @@ def parts_that_fit(
     Raises:
         ValueError: one example does not fit.
     """
-    for parts in (n for n in range(1, batch_size + 1) if batch_size % n == 0):
-        needed = step_bytes(config, batch_size // parts, length, predictions, precision)
+    for parts in range(1, batch_size + 1):
+        needed = step_bytes(config, -(-batch_size // parts), length, predictions, precision)
         if needed <= USED * memory:
             return parts
+    halved = ", or precision=mixed_bfloat16" if precision == "float32" else ""
     raise ValueError(
-        f"A step with one example of {length} tokens needs about {needed / 1e9:.1f} GB, but {USED:.0%} "
-        f"of the device's {memory / 1e9:.1f} GB may be used. Use a smaller model, shorter sequences "
-        "(max_seq_length), or precision=mixed_bfloat16."
+        f"A step with one example of {length} tokens needs about {needed / 1e9:.2g} GB, but {USED:.0%} "
+        f"of the device's {memory / 1e9:.2g} GB may be used. Use a smaller model, or a lower "
+        f"max_seq_length{halved}."
     )

@@ -211,10 +211,13 @@ def write(path, text):
         ("text_a\ttext_b\tscore\nx\ty\tnan\n", "score is 'nan'"),
         (
             "text_a\ttext_b\tscore\nx\ty\t0,8\n",
-            r"t.tsv:2: score is '0,8', which is not a number.* Write a decimal point, not a comma",
+            r"t.tsv:2: score is '0,8', but .* number .* Write a decimal point, not a comma",
         ),
         ("text_a\ttext_b\tscore\nx\ty\tTRUE\n", "score is 'TRUE', .* Write 1 for true and 0 for"),
-        ("text_a\ttext_b\tlabel\nx\ty\tsame\n", "'same', which is not a number.* label_column"),
+        (
+            "text_a\ttext_b\tlabel\nx\ty\tsame\n",
+            "'same', but a score must be a number.* label_column",
+        ),
         ("text\tlabel\nx\tA\ny\tA\n", "every text has the class 'A'"),
         ("anchor\tnegative\tlabel\nx\ty\tA\n", "needs a positive"),
         ("anchor\tpositive\n", "t.tsv has no examples"),
@@ -364,12 +367,14 @@ def test_pairs_without_scores_get_cosines(pretrained, data, tmp_path, given):
     assert (tmp_path / "test_results.txt").read_text() == "global_step = 0\n"
 
 
-def test_texts_alone_get_the_nearest_others(pretrained, tmp_path):
+@pytest.mark.parametrize("has_classes", [False, True])  # then each its own
+def test_texts_alone_get_the_nearest_others(pretrained, tmp_path, has_classes):
     rows = [{"text": text} for text in ("a owl", "the dog", "the dog in the barn")]
+    if has_classes:
+        rows = [{**row, "label": str(number)} for number, row in enumerate(rows)]
     file = write_json_lines(tmp_path / "t.jsonl", rows)
-    run_embeddings(
-        options(tmp_path, init_checkpoint=str(pretrained), do_predict=True, predict_file=file)
-    )
+    given = {"init_checkpoint": str(pretrained), "query_prefix": "the ", "predict_file": file}
+    run_embeddings(options(tmp_path, do_predict=True, **given))
     found = predicted(tmp_path)
     assert [each["query"] for each in found] == [row["text"] for row in rows]
     assert all(len(each["documents"]) == 2 for each in found)
@@ -383,6 +388,16 @@ def test_scores_may_be_missing_in_the_test_set_alone(tmp_path):
     assert np.isnan(splits["test"][0].label) and splits["test"][1].label == 0.5
     with pytest.raises(ValueError, match="score is ''"):
         read_examples(options(tmp_path / "out", do_eval=True, eval_file=file))
+
+
+def test_a_test_set_with_other_columns_is_not_read_in_part(tmp_path, caplog):
+    file = write(tmp_path / "t.tsv", "text_a\tText_B\nx\ty\n")
+    with pytest.raises(ValueError, match=r"t.tsv:1: .* with positive_column=Text_B or"):
+        read_examples(options(tmp_path / "out", do_predict=True, predict_file=file))
+    file = write(tmp_path / "t.tsv", "text_a\ttext_b\nx\ty\n")
+    given = {"predict_file": file, "label_column": "scoer"}
+    read_examples(options(tmp_path / "out", do_predict=True, **given))
+    assert "t.tsv:1: no column 'scoer', so no metrics" in caplog.text
 
 
 def test_the_test_set_of_glue_has_no_scores(tmp_path):

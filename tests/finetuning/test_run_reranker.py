@@ -276,7 +276,7 @@ def test_queries_and_documents_come_from_tables_and_squad_files(pretrained, tmp_
         "output_file": str(tmp_path / "found.jsonl"),
     }
     with pytest.raises(
-        ValueError, match=r"queries.tsv:2: the columns are q, .* Name one with query_c"
+        ValueError, match=r"queries.tsv:1: the columns are q, .* Name one with query_c"
     ):
         search(SearchOptions(**settings))
     search(SearchOptions(**settings, query_column="q"))

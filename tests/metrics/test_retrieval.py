@@ -3,9 +3,16 @@
 import numpy as np
 import pytest
 
-from bert_tf.metrics.retrieval import pair_metrics, retrieval_metrics, search
+from bert_tf.metrics.retrieval import pair_metrics, retrieval_metrics, score_metrics, search
 
 RNG = np.random.default_rng(2)
+
+
+def test_unknown_scores_are_not_counted():
+    found, right = RNG.normal(size=5), np.array([0.1, np.nan, 0.9, 0.3, np.nan])
+    known = [0, 2, 3]
+    assert score_metrics(found, right) == score_metrics(found[known], right[known])
+    assert score_metrics(found, np.full(5, np.nan)) == {}
 
 
 def test_metrics_of_two_queries_by_hand():

@@ -1,6 +1,7 @@
 """mine_negatives: which texts become negatives, with vectors that are set by hand."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,10 +17,14 @@ class Vectors:
     """A model whose vectors are those of `ANGLES`; every anchor has the angle 0."""
 
     def __init__(self, folder, batch_size):
-        pass
+        self._trained = SimpleNamespace(task=None)
 
-    def embed(self, texts, pooling, as_query):
-        angles = [0.0 if as_query else ANGLES[text] for text in texts]
+    def encoder(self, pooling, as_query):
+        self.num_cut, self._as_query = 0, as_query
+        return self
+
+    def encode(self, texts):
+        angles = [0.0 if self._as_query else ANGLES[text] for text in texts]
         return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 

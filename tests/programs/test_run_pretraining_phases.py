@@ -80,7 +80,7 @@ def test_auto_batch_takes_the_steps_of_its_accumulation(options, tmp_path, monke
         for folder in (options.output_dir, given.output_dir)
     )
     assert_bit_equal(found, wanted)
-    with pytest.raises(ValueError, match="Give either auto_batch or gradient_accumulation_steps"):
+    with pytest.raises(ValueError, match="auto_batch cannot be combined with gradient_acc"):
         dataclasses.replace(given, auto_batch=True)
 
 

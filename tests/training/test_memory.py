@@ -18,7 +18,7 @@ CONFIG = BertConfig(
     max_position_embeddings=64,
     type_vocab_size=2,
 )
-# arXiv 2205.05198: a layer keeps S * H * (34 + 5 * A * S / H) bytes in 16 bits; 16 tokens.
+# arXiv 2205.05198: a layer keeps S * H * (34 + 5 * A * S / H) bytes in 16 bits; 16 tokens, I = 4 H.
 LAYER = 16 * 8 * (34 + 5 * 2 * 16 // 8)
 PARAMETERS = 8 * (1000 + 64 + 2 + 2 * (4 * 8 + 2 * 32))
 LOGITS = 3 * 4 * 5 * 1000
@@ -41,7 +41,7 @@ def test_the_fewest_equal_parts_are_chosen():
         room = int((fixed + each * fitting) / memory.USED) + 1
         assert parts_that_fit(CONFIG, 12, 16, 5, "float32", room) == parts
     with pytest.raises(
-        ValueError, match=r"with one example of 16 tokens needs about 0.0 GB, but 80%"
+        ValueError, match=r"needs about 0.00029 GB, but 80% of .* max_seq_length, or precision="
     ):
         parts_that_fit(CONFIG, 12, 16, 5, "float32", int(fixed / memory.USED))
 
