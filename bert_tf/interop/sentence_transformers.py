@@ -93,8 +93,18 @@ def is_cross_encoder(folder: str, values: Mapping[str, Any]) -> bool:
     Args:
         folder: of its weights.
         values: of its config.json, where earlier versions than 5.0 write keys of their own.
+
+    Raises:
+        ValueError: it puts a prompt before its texts.
     """
-    beside = _optional(os.path.join(folder, "config_sentence_transformers.json"))
+    file = os.path.join(folder, "config_sentence_transformers.json")
+    beside = _optional(file)
+    prompts, name = beside.get("prompts") or {}, beside.get("default_prompt_name")
+    if beside.get("model_type") == "CrossEncoder" and prompts.get(name):
+        raise ValueError(
+            f"{file}: the CrossEncoder puts the prompt {prompts[name]!r} before its texts, which is not "
+            "supported. Set `default_prompt_name` to null, and put it before your texts."
+        )
     keys = ("sentence_transformers", "sbert_ce_default_activation_function")
     return beside.get("model_type") == "CrossEncoder" or any(key in values for key in keys)
 

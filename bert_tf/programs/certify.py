@@ -351,7 +351,7 @@ def describe(
 def _faults(export: Export, expected: Expected, found: Comparison, limits: Limits) -> Iterator[str]:
     labels = expected.labels if export.head.has_labels else ()
     for source, theirs in (("", export.labels), (" of labels.txt", export.listed_labels)):
-        if theirs is not None and theirs != labels:
+        if labels and theirs is not None and theirs != labels:
             yield f"the labels{source} are {', '.join(theirs)}, but must be {', '.join(labels)}"
     if export.max_seq_length not in (None, expected.max_seq_length):
         yield f"max_seq_length is {export.max_seq_length}, but must be {expected.max_seq_length}"

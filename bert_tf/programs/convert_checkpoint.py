@@ -20,6 +20,7 @@ from bert_tf.interop.heads import find_head, select
 from bert_tf.interop.hub import check_license
 from bert_tf.interop.huggingface import name_table
 from bert_tf.interop.initial import folder_of, read_checkpoint
+from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.model_folder import read_task
 from bert_tf.options import EncoderFilesOptions, check_names, option
 from bert_tf.pretrained import FORMATS, write_folder
@@ -27,6 +28,7 @@ from bert_tf.programs.verify import verify_conversion
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.model_card import write_conversion_card
 from bert_tf.tasks.base import Task
+from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
 from bert_tf.tasks.token_classification import TokenClassificationTask
 
@@ -171,6 +173,8 @@ def _describe(
     """Return the completed checkpoint, its head, its task, and the names of dropped variables."""
     config = sidecar.find_config(options.bert_config_file, source)
     task = read_task(folder_of(source.source))
+    if task is None and options.head in (None, "embeddings"):
+        task = _embedder(source, options.max_seq_length or source.longest_input(config))
     stated = options.head or (task.name if task else None)
     head = find_head(source.arrays, stated, source.architecture, source.source)
     known = [row.ours for row in name_table(config.num_hidden_layers)]
@@ -205,6 +209,15 @@ def _describe(
                 "No task.json is written: bert_tf has no task that predicts several numbers."
             )
     return checkpoint, head, task, left_out
+
+
+def _embedder(source: PretrainedCheckpoint, max_seq_length: int) -> EmbeddingTask | None:
+    """Return the task of a folder of sentence-transformers; None for other checkpoints."""
+    try:
+        settings = embedding_settings(folder_of(source.source))
+    except ValueError as error:
+        raise ValueError(f"{error} head=encoder converts the encoder alone.") from error
+    return None if settings is None else EmbeddingTask(max_seq_length, **settings)
 
 
 def _check_no_setting_of(task: Task, source: PretrainedCheckpoint, options: ConvertOptions) -> None:

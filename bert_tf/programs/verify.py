@@ -19,7 +19,7 @@ from bert_tf.interop.sidecar import find_config
 from bert_tf.interop.tensor_files import weights_file
 from bert_tf.prediction.exports import ask_ids, ids_signatures, is_within, largest_difference
 from bert_tf.prediction.runtimes import load
-from bert_tf.registry import TaskType
+from bert_tf.registry import TYPES, TaskType
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +102,8 @@ def verify_conversion(checkpoint: PretrainedCheckpoint, head: TaskType, output_d
         )
     logger.info("verified: all %d variables read back bit-equal", len(names))
 
+    if head.name == "embeddings":  # pooling and projection are modules of their own there
+        head = TYPES["encoder"]
     folders = (folder_of(checkpoint.source), output_dir)
     sides = [side for folder in folders for side in _other_programs(folder, head)]
     if not sides:

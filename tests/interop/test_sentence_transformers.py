@@ -11,6 +11,7 @@ from bert_tf.interop.sidecar import stated_length
 from bert_tf.model_folder import load_model
 from bert_tf.modeling.bert import BertModel
 from bert_tf.prediction.encoder import SentenceEncoder
+from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.programs.export_saved_model import ExportOptions
 from bert_tf.programs.model_to_export import load_served
 from bert_tf.tokenization import FullTokenizer
@@ -104,6 +105,29 @@ def test_an_encoder_with_usual_pooling_keeps_its_length(tmp_path):
     np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
     served = load_served(ExportOptions(model_dir=str(folder), export_dir="unused"))
     assert served.max_seq_length == 6
+
+
+def test_a_converted_embedder_keeps_its_modules(tmp_path):
+    folder, there = tmp_path / "whole", tmp_path / "there"
+    BertModel(CONFIG).save_pretrained(folder, FullTokenizer(TOKENS))
+    config = {"prompts": {"query": "a ", "document": "b "}}
+    folder_with(folder, ["Transformer", "Pooling"], CLS, config=config)
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 6}))
+    convert(folder, there, verify=True)
+    assert embedding_settings(str(there)) == embedding_settings(str(folder))
+    assert stated_length(str(there)) == load_model(str(there)).task.max_seq_length == 6
+    folder_with(folder, ["Transformer", "Pooling", "LSTM"], CLS)
+    with pytest.raises(ValueError, match=r"LSTM are not supported.* head=encoder converts the enc"):
+        convert(folder, tmp_path / "other")
+    convert(folder, tmp_path / "encoder", head="encoder")
+    assert not (tmp_path / "encoder" / "modules.json").exists()
+
+
+def test_a_prompt_of_a_cross_encoder_is_refused(tmp_path):
+    config = {"model_type": "CrossEncoder", "prompts": {"q": "Q: "}, "default_prompt_name": "q"}
+    folder = folder_with(tmp_path, ["Transformer"], config=config)
+    with pytest.raises(ValueError, match="puts the prompt 'Q: ' before its texts"):
+        is_cross_encoder(folder, {})
 
 
 def test_vectors_that_are_cut_are_refused(tmp_path):
