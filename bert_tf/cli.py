@@ -136,6 +136,9 @@ def is_user_error(error: Exception) -> bool:
     return too_large or isinstance(error, _USER_ERRORS + theirs)
 
 
+_MOST_NAMED = 8  # files
+
+
 def _missing_file(error: Exception, options: Any) -> str | None:
     """Return the message for a missing file, with the flag that names it; None for other errors."""
     tf = sys.modules.get("tensorflow")
@@ -155,7 +158,10 @@ def _missing_file(error: Exception, options: Any) -> str | None:
             there = os.listdir(folder) if os.path.isdir(folder) else []
             close = difflib.get_close_matches(name, there, 1, cutoff=0.85)
             meant = f" Did you mean {close[0]}?" if close else ""
-            return f"--{field.name}={value}: file {file} was not found (in {os.getcwd()}).{meant}"
+            if there and not close:
+                meant = f" Its folder contains {', '.join(sorted(there)[:_MOST_NAMED])}."
+            where = "" if os.path.isabs(file) else f" (in {os.getcwd()})"
+            return f"--{field.name}={value}: file {file} was not found{where}.{meant}"
     return None
 
 

@@ -418,6 +418,15 @@ def test_a_missing_file_is_named_with_its_flag_and_its_neighbour(run_script, tmp
     assert ended.stderr.endswith("Did you mean train.tsv?\n")
 
 
+def test_a_missing_file_without_a_neighbour_is_told_with_what_its_folder_contains(
+    run_script, tmp_path
+):
+    (tmp_path / "train.tsv").touch()
+    ended = run_script(f"--needed={tmp_path}", body="open(options.needed + '/snli.jsonl')")
+    found = f"file {tmp_path}/snli.jsonl was not found. Its folder contains script.py, train.tsv.\n"
+    assert ended.stderr.endswith(found)
+
+
 @pytest.mark.parametrize(
     "written, shown",
     [
