@@ -89,7 +89,7 @@ def parts_that_fit(
 
     >>> base = BertConfig.from_name("base", vocab_size=30522)
     >>> [parts_that_fit(base, 256, 512, 77, "mixed_bfloat16", gigabytes << 30) for gigabytes in (16, 80)]
-    [16, 2]
+    [9, 2]
 
     Raises:
         ValueError: one example does not fit.
