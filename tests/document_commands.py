@@ -40,9 +40,11 @@ SHORTER = {
     "--num_train_steps=100000": "--num_train_steps=2 --num_warmup_steps=1",
     "--num_train_steps=10000": "--num_train_steps=2",
     "--num_train_steps=8000": "--num_train_steps=2",
+    "--num_train_steps=4500": "--num_train_steps=2",
     "--num_decay_steps=100000": "--num_decay_steps=1",
     "--num_warmup_steps=1000": "--num_warmup_steps=1",
     "--num_warmup_steps=800": "--num_warmup_steps=1",
+    "--num_warmup_steps=200": "--num_warmup_steps=1",
     "--train_batch_size=256": "--train_batch_size=8",
     "--vocab_size=30522": "--vocab_size=150 --model_size=tiny",
     "--init_layers=0,2,4,6,8,10": "--init_layers=0",  # checkpoints of one layer
