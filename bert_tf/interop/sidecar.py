@@ -363,7 +363,8 @@ def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
     if path is None or model.get("type") != "WordPiece":
         return None
     ids = typed(model, "vocab", dict, path) or {}
-    if sorted(typed(ids, token, int, path) or 0 for token in ids) != list(range(len(ids))):
+    numbers = [typed(ids, token, int, path) for token in ids]
+    if None in numbers or sorted(numbers) != list(range(len(ids))):
         raise ValueError(
             f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}. Save the tokenizer again "
             "with transformers."
