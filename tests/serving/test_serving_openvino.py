@@ -231,12 +231,12 @@ def test_the_ids_are_those_of_the_python_classes(tmp_path, kind):
         special = trained(kind).tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
         windows = [window for _, windows in prepared for window in windows]
         expected = [list(trimmed(window.pack(15, *special)).input_ids) for window in windows]
-    elif kind == "entities":
+    elif kind in ("entities", "crf"):
         kept = {tuple(row["input_ids"][0, [0, -1]]) for row in rows}
         assert kept == {tuple(trained(kind).tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"]))}
         assert len(rows) > len(SENTENCES)  # the long sentence has windows
         return
-    elif kind in ("encoder", "masks"):
+    elif kind in ("encoder", "embedder", "masks"):
         expected = [getattr(row, "sequence", row).input_ids for row in prepared]
     else:
         expected = [window.input_ids for windows in prepared for window in windows]
