@@ -19,7 +19,7 @@ from bert_tf.interop.huggingface import (
     tokenizer_values,
 )
 from bert_tf.interop.initial import initialize, read_checkpoint
-from bert_tf.interop.sentence_transformers import write_modules
+from bert_tf.interop.sentence_transformers import CROSS_ENCODER_KEY, RAW_SCORES, write_modules
 from bert_tf.interop.sidecar import find_config
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.interop.tf1 import write_tf1
@@ -177,6 +177,8 @@ def write_folder(
         stated = problem_type_of(config, checkpoint.labels or ())
         problem_type = (task.kind if isinstance(task, ClassificationTask) else stated).huggingface
     values = config_values(config, head, checkpoint.labels, vocab, problem_type)
+    if isinstance(task, ClassificationTask) and task.kind.name == "regression" and task.is_pair:
+        values.setdefault(CROSS_ENCODER_KEY, RAW_SCORES)
     files = {"config.json": values}
     tensors, beside = huggingface_tensors(arrays, config, head)
     write_safetensors(os.path.join(folder, "model.safetensors"), tensors)

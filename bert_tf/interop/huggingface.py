@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,11 @@ from bert_tf.interop.checkpoint import (
     read_json,
     typed,
 )
-from bert_tf.interop.sentence_transformers import is_cross_encoder, read_projection
+from bert_tf.interop.sentence_transformers import (
+    CROSS_ENCODER_KEY,
+    cross_encoder_settings,
+    read_projection,
+)
 from bert_tf.interop.sidecar import (
     check_one_vocabulary,
     stated_length,
@@ -75,6 +80,9 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     values = read_json(config_file)
     config = _config(values, config_file)
     architecture = next(map(str, typed(values, "architectures", list, config_file) or ()), None)
+    cross_encoder = cross_encoder_settings(folder, values)
+    if cross_encoder is not None:
+        config = replace(config, extra={**config.extra, CROSS_ENCODER_KEY: cross_encoder})
     tensors = open_tensors(file)
     pooler_file = file_beside(folder, POOLER_FILE)
     if pooler_file:
@@ -94,7 +102,7 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         vocab=None if vocab_file else vocab_of_tokenizer(folder),
         do_lower_case=stated_lower_case(folder),
         max_seq_length=stated_length(folder),
-        is_pair=True if is_cross_encoder(folder, values) else None,
+        is_pair=None if cross_encoder is None else True,
         architecture=architecture,
         labels=labels,
         notes=notes,
@@ -280,7 +288,13 @@ _SPECIAL_TOKENS = {
     "mask_token": "[MASK]",
 }
 # Hugging Face's own keys that describe the model and that we do not set.
-_CARRIED = ("classifier_dropout", "pad_token_id", "language", "finetuning_task")
+_CARRIED = (
+    "classifier_dropout",
+    "pad_token_id",
+    "language",
+    "finetuning_task",
+    CROSS_ENCODER_KEY,
+)
 _CLASSIFIER_DROPOUT = 0.1  # of our heads and the reference's, in every configuration
 
 

@@ -40,6 +40,8 @@ _PREFIXES = (
     ("document_prefix", "corpus"),
 )
 _IDENTITY = "torch.nn.modules.linear.Identity"
+CROSS_ENCODER_KEY = "sentence_transformers"  # of config.json
+RAW_SCORES = {"activation_fn": _IDENTITY}  # for this key: `CrossEncoder.predict` returns the logits
 
 
 def has_modules(folder: str) -> bool:
@@ -87,26 +89,34 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
     return found
 
 
-def is_cross_encoder(folder: str, values: Mapping[str, Any]) -> bool:
-    """Return True if a classifier is a CrossEncoder, which takes pairs.
+def cross_encoder_settings(folder: str, values: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what config.json states about a CrossEncoder, which takes pairs; None for other models.
 
     Args:
         folder: of its weights.
         values: of its config.json, where earlier versions than 5.0 write keys of their own.
 
+    Returns:
+        `activation_fn`: path of the class in Python, None for the default of the class.
+
     Raises:
-        ValueError: it puts a prompt before its texts.
+        ValueError: it puts a prompt before its texts, or a file is damaged.
     """
     file = os.path.join(folder, "config_sentence_transformers.json")
     beside = _optional(file)
+    has_file = beside.get("model_type") == "CrossEncoder"
     prompts, name = beside.get("prompts") or {}, beside.get("default_prompt_name")
-    if beside.get("model_type") == "CrossEncoder" and prompts.get(name):
+    if has_file and prompts.get(name):
         raise ValueError(
             f"{file}: the CrossEncoder puts the prompt {prompts[name]!r} before its texts, which is not "
             "supported. Set `default_prompt_name` to null, and put it before your texts."
         )
-    keys = ("sentence_transformers", "sbert_ce_default_activation_function")
-    return beside.get("model_type") == "CrossEncoder" or any(key in values for key in keys)
+    older = typed(values, CROSS_ENCODER_KEY, dict, os.path.join(folder, "config.json")) or {}
+    oldest = "sbert_ce_default_activation_function"
+    if not (has_file or CROSS_ENCODER_KEY in values or oldest in values):
+        return None
+    activation = beside.get("activation_fn") if has_file else None
+    return {"activation_fn": activation or older.get("activation_fn") or values.get(oldest)}
 
 
 def read_projection(folder: str) -> LazyArrays:

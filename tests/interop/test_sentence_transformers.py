@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from test_pretrained import CONFIG, TOKENS
 
-from bert_tf.interop.sentence_transformers import embedding_settings, is_cross_encoder
+from bert_tf import BertForSequenceClassification
+from bert_tf.interop.sentence_transformers import cross_encoder_settings, embedding_settings
 from bert_tf.interop.sidecar import stated_length
 from bert_tf.model_folder import load_model
 from bert_tf.modeling.bert import BertModel
@@ -83,13 +84,29 @@ def test_the_longest_input_is_stated_by_one_of_two_files(tmp_path, of_theirs, of
 
 def test_a_cross_encoder_is_known_by_its_files(tmp_path):
     folder = str(tmp_path)
-    assert not is_cross_encoder(folder, {})
-    assert is_cross_encoder(folder, {"sbert_ce_default_activation_function": "Identity"})
-    assert is_cross_encoder(folder, {"sentence_transformers": {"version": "4.1.0"}})
+    assert cross_encoder_settings(folder, {}) is None
+    oldest = {"sbert_ce_default_activation_function": "Sigmoid"}
+    assert cross_encoder_settings(folder, oldest) == {"activation_fn": "Sigmoid"}
+    older = {"sentence_transformers": {"version": "4.1.0"}}
+    assert cross_encoder_settings(folder, older) == {"activation_fn": None}
     folder_with(tmp_path, ["Transformer"], config={"model_type": "SentenceTransformer"})
-    assert not is_cross_encoder(folder, {})
-    folder_with(tmp_path, ["Transformer"], config={"model_type": "CrossEncoder"})
-    assert is_cross_encoder(folder, {})
+    assert cross_encoder_settings(folder, {}) is None
+    config = {"model_type": "CrossEncoder", "activation_fn": "Identity"}
+    folder_with(tmp_path, ["Transformer"], config=config)
+    assert cross_encoder_settings(folder, oldest) == {"activation_fn": "Identity"}
+
+
+def test_a_converted_cross_encoder_keeps_its_activation(tmp_path):
+    folder, there = tmp_path / "whole", tmp_path / "there"
+    model = BertForSequenceClassification(CONFIG, num_labels=1)
+    model.save_pretrained(folder, FullTokenizer(TOKENS))
+    values = json.loads((folder / "config.json").read_text())
+    assert "sentence_transformers" not in values
+    values["sentence_transformers"] = {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    (folder / "config.json").write_text(json.dumps(values))
+    convert(folder, there)
+    kept = json.loads((there / "config.json").read_text())["sentence_transformers"]
+    assert kept == values["sentence_transformers"]
 
 
 def test_an_encoder_with_usual_pooling_keeps_its_length(tmp_path):
@@ -127,7 +144,7 @@ def test_a_prompt_of_a_cross_encoder_is_refused(tmp_path):
     config = {"model_type": "CrossEncoder", "prompts": {"q": "Q: "}, "default_prompt_name": "q"}
     folder = folder_with(tmp_path, ["Transformer"], config=config)
     with pytest.raises(ValueError, match="puts the prompt 'Q: ' before its texts"):
-        is_cross_encoder(folder, {})
+        cross_encoder_settings(folder, {})
 
 
 def test_vectors_that_are_cut_are_refused(tmp_path):
