@@ -63,11 +63,11 @@ def run_script(
     with tempfile.TemporaryDirectory() as temporary:
         output_dir = Path(args.output_dir or temporary) / f"seed_{seed}"
         given = {"init_checkpoint": init_checkpoint(args), "output_dir": output_dir, "seed": seed}
-        start, start_cpu = time.time(), _seconds_of_children()
+        start, start_cpu = time.time(), seconds_of_children()
         execute(name, given | dict(flags), args.script_flags)
         return {
             "seconds": round(time.time() - start, 1),
-            "cpu_seconds": round(_seconds_of_children() - start_cpu, 1),
+            "cpu_seconds": round(seconds_of_children() - start_cpu, 1),
             **read_results(output_dir),
         }
 
@@ -90,6 +90,7 @@ def read_results(output_dir: Path) -> dict[str, float]:
     return results
 
 
-def _seconds_of_children() -> float:
+def seconds_of_children() -> float:
+    """Return the processor time of all processes that `execute` has started."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
-from fine_tuning_runs import ROOT, execute, read_results
+from fine_tuning_runs import ROOT, execute, read_results, seconds_of_children
 
 TOKENS = 64
 PUBLISHED = {
@@ -75,7 +74,7 @@ def pretrain(flags: Mapping[str, object], data: Mapping[str, Path], folder: Path
     if not config.exists():
         sizes = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4}
         config.write_text(json.dumps({**sizes, "intermediate_size": 1024, "vocab_size": 30522}))
-    before, steps = _seconds_of_children(), _last_step(folder)
+    before, steps = seconds_of_children(), _last_step(folder)
     try:
         execute(
             "run_pretraining",
@@ -90,7 +89,7 @@ def pretrain(flags: Mapping[str, object], data: Mapping[str, Path], folder: Path
             },
         )
     finally:
-        spent = {"seconds": _seconds_of_children() - before, "steps": _last_step(folder) - steps}
+        spent = {"seconds": seconds_of_children() - before, "steps": _last_step(folder) - steps}
         with open(folder / "cpu.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps(spent) + "\n")
 
@@ -126,11 +125,6 @@ def _lines(folder: Path, kind: str) -> list[dict]:
 
 def _last_step(folder: Path) -> int:
     return max((line["step"] for line in _lines(folder, "train")), default=0)
-
-
-def _seconds_of_children() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def main() -> None:
