@@ -63,31 +63,34 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     card) and the files that model_folder.py lists.
     """
     devices = options.make_strategy()
-    *phases, last = options.phase_options()
-    if phases:  # mistakes of a later phase are found now
-        setup = Setup.from_options(last, devices)
-        for phase in (*phases, last):
-            _checked_tasks(phase, setup)
-    for number, phase in enumerate(phases, start=1):
-        checkpoint = latest_checkpoint(options.output_dir)
-        step = checkpoint_step(checkpoint) if checkpoint else 0
+    *earlier, last = options.phase_options()
+    setup = Setup.from_options(last, devices)
+    checkpoint = setup.checkpoint
+    sidecar.compare_vocabularies(find_vocabulary_file(options, checkpoint), checkpoint)
+    checked = [_checked_tasks(phase, setup) for phase in (*earlier, last)]
+    for number, phase in enumerate(earlier):
+        newest = latest_checkpoint(options.output_dir)
+        step = checkpoint_step(newest) if newest else 0
         if not options.do_train or step >= phase.stop_step:
             continue
         logger.info(
-            "Phase %d: %d tokens up to step %d", number, phase.max_seq_length, phase.stop_step
+            "Phase %d: %d tokens up to step %d", number + 1, phase.max_seq_length, phase.stop_step
         )
-        _run_phase(phase, devices, options)
-    return _run_phase(last, devices, options)
+        _run_phase(phase, Setup.from_options(phase, devices), *checked[number], options)
+    if earlier:  # they may have replaced the checkpoint that `setup` reads
+        setup = Setup.from_options(last, devices)
+    return _run_phase(last, setup, *checked[-1], options)
 
 
 def _run_phase(
-    options: PretrainingOptions, devices: tf.distribute.Strategy, whole: PretrainingOptions
+    options: PretrainingOptions,
+    setup: Setup,
+    record_sets: Mapping[str, RecordSet],
+    tasks: Mapping[str, PretrainingTask],
+    whole: PretrainingOptions,
 ) -> dict[str, float]:
     """Run one phase. `whole` are the options of all phases, for the report."""
-    setup = Setup.from_options(options, devices)
     config, checkpoint = setup.config, setup.checkpoint
-    sidecar.compare_vocabularies(find_vocabulary_file(options, checkpoint), checkpoint)
-    record_sets, tasks = _checked_tasks(options, setup)
     name = "train" if options.do_train else "eval"
     task = tasks[name]
     probe = read_probe(options, setup, record_sets[name], find_vocabulary_file(options, checkpoint))
