@@ -17,6 +17,7 @@ from bert_tf.data.files import write_text
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.classification_options import ClassifierOptions
+from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.finetuning.sweep import run_all
@@ -64,6 +65,7 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
     """Sentences and pairs of sentences. For the arguments see `run_once`."""
 
     task_type = "classification"
+    options_type = ClassifierOptions
 
     def __init__(
         self, extra: Sequence[Section] = (), shown_options: ClassifierOptions | None = None
@@ -72,14 +74,10 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
 
     def options_for(
         self, task: ClassificationTask, eval_file: str, output_dir: str, **settings: Any
-    ) -> ClassifierOptions:
+    ) -> FineTuningOptions:
         text_b = "text_b" if task.is_pair else None
-        return ClassifierOptions(
-            output_dir=output_dir,
-            do_eval=True,
-            eval_file=eval_file,
-            text_b_column=text_b,
-            **settings,
+        return super().options_for(
+            task, eval_file, output_dir, **{"text_b_column": text_b, **settings}
         )
 
     def read(self, options: ClassifierOptions, setup: Setup):

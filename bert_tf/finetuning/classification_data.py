@@ -224,7 +224,7 @@ def _check_same_task(
 
 def count_labels(task: ClassificationTask, examples: Sequence[InputExample]) -> list[int]:
     """Return the number of examples with each of the task's labels."""
-    counts = Counter(name for example in examples for name in example.names)
+    counts = Counter(name for example in examples for name in set(example.names))
     return [counts[label] for label in task.labels]
 
 

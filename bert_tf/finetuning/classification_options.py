@@ -91,6 +91,9 @@ class ClassifierOptions(TableOptions, FineTuningOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._need("doc_stride", ["window_pooling"])
+        if not self.label_separator:
+            raise ValueError("label_separator is empty, but must be one or more characters.")
         self._check_data()
         if (self.seeds > 1 or self.grid) and not (self.do_train and self.do_eval):
             raise ValueError(

@@ -5,8 +5,9 @@ Source: Reimers and Gurevych 2019, arXiv 1908.10084. The reference has no such p
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,8 @@ from bert_tf.finetuning.embeddings_data import (
     unique_texts,
 )
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
-from bert_tf.finetuning.rankings import Ranking, log_start, relevance, write_answers
-from bert_tf.finetuning.run import Program, Run, fine_tune
+from bert_tf.finetuning.rankings import Ranking, RankingProgram, relevance
+from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.initial import folder_of
 from bert_tf.interop.sentence_transformers import embedding_settings
@@ -32,8 +33,8 @@ from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 logger = logging.getLogger(__name__)
 
 EmbeddingRun = Run[EmbeddingTask, EmbeddingOptions]
+Encode = Callable[[Sequence[str], str, str], np.ndarray]  # texts, name, prefix -> unit vectors
 
-PROGRAM = "run_embeddings"
 _DEPTH = 100  # documents of a query that are ranked
 _BEST_METRIC = {PAIRS: "eval_ndcg@10", SCORES: "eval_spearman", CLASSES: "eval_map@100"}
 
@@ -50,26 +51,19 @@ def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
         report.html               the hardest queries or pairs
         test_predictions.jsonl    of --predict_file: the ten best documents of each query, or the cosine
                                   of each pair. Of texts alone, the ten nearest others of each
-        test_results.txt          its metrics, if it has scores, positives or classes
+        test_results.txt          the step, and its metrics if it has scores, positives or classes
     """
     return fine_tune(Embeddings(), options)
 
 
-class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
+class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
     """Anchors with positives, pairs with scores, or texts with classes."""
 
-    task_type = "embeddings"
+    name, task_type, options_type = "run_embeddings", "embeddings", EmbeddingOptions
 
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}  # of each split
         self._single: dict[str, EmbeddingTask] = {}  # by prefix; the trainer compiles each once
-
-    def options_for(
-        self, task: EmbeddingTask, eval_file: str, output_dir: str, **settings: Any
-    ) -> EmbeddingOptions:
-        return EmbeddingOptions(
-            output_dir=output_dir, do_eval=True, eval_file=eval_file, **settings
-        )
 
     def read(self, options: EmbeddingOptions, setup: Setup):
         self.kinds, splits = read_examples(options)
@@ -83,34 +77,21 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
             score_each_pair(self.kinds, splits)
         return make_task(options, self.kinds, splits, setup), splits
 
-    def metrics(self, run: EmbeddingRun) -> Mapping[str, float]:
-        return self._answers(run, "dev", "eval")[0]
-
-    def evaluate(self, run: EmbeddingRun) -> dict[str, float]:
-        return self._write(run, "dev", "eval")
-
-    def predict(self, run: EmbeddingRun) -> None:
-        self._write(run, "test", "test")
-
-    def _write(self, run: EmbeddingRun, split: str, name: str) -> dict[str, float]:
-        log_start(run, split, name)
-        return write_answers(run, split, name, *self._answers(run, split, name), PROGRAM)
-
-    def _answers(
-        self, run: EmbeddingRun, split: str, name: str
+    def answers(
+        self, run: EmbeddingRun, split: str, name: str, batch_size: int
     ) -> tuple[dict[str, float], Ranking | np.ndarray]:
-        """Return the metrics of a split, and the documents of each query or the cosines of the pairs."""
         examples = run.splits[split]
+        encode = functools.partial(self._encode, run, batch_size)
         if self.kinds[split] == SCORES:
             first, second = ([e.texts[side] for e in examples] for side in (0, 1))
-            queries = self._encode(run, first, f"{name}_queries", run.task.query_prefix)
-            documents = self._encode(run, second, f"{name}_documents", run.task.document_prefix)
+            queries = encode(first, f"{name}_queries", run.task.query_prefix)
+            documents = encode(second, f"{name}_documents", run.task.document_prefix)
             scores = np.array([e.label for e in examples])
             return pair_metrics(queries, documents, scores), (queries * documents).sum(-1)
         if self.kinds[split] == PAIRS:
-            ranking = self._ranking(run, examples, name)
+            ranking = self._ranking(run.task, examples, name, encode)
         else:
-            ranking = self._neighbours(run, examples, name)
+            ranking = self._neighbours(run.task, examples, name, encode)
         known = [index for index, row in enumerate(ranking.relevant) if row]
         if not known:  # texts without classes
             return {}, ranking
@@ -118,23 +99,22 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
         return retrieval_metrics(ranking.indexes[known], relevant), ranking
 
     def _ranking(
-        self, run: EmbeddingRun, examples: Sequence[EmbeddingExample], name: str
+        self, task: EmbeddingTask, examples: Sequence[EmbeddingExample], name: str, encode: Encode
     ) -> Ranking:
         queries, documents, relevant = relevance(examples)
-        task = run.task
         found = search(
-            self._encode(run, list(queries), f"{name}_queries", task.query_prefix),
-            self._encode(run, list(documents), f"{name}_documents", task.document_prefix),
+            encode(list(queries), f"{name}_queries", task.query_prefix),
+            encode(list(documents), f"{name}_documents", task.document_prefix),
             _DEPTH,
         )
         return Ranking(list(queries), list(documents), *found, relevant)
 
     def _neighbours(
-        self, run: EmbeddingRun, examples: Sequence[EmbeddingExample], name: str
+        self, task: EmbeddingTask, examples: Sequence[EmbeddingExample], name: str, encode: Encode
     ) -> Ranking:
         """Return the nearest other texts of each text; relevant are those of its class."""
         texts, classes = [e.texts[0] for e in examples], np.array([e.label for e in examples])
-        vectors = self._encode(run, texts, name, run.task.query_prefix)
+        vectors = encode(texts, name, task.query_prefix)
         scores, indexes = search(vectors, vectors, _DEPTH + 1)
         others = indexes != np.arange(len(texts))[:, None]
         others[others.all(axis=1), -1] = False  # equal texts hide the text itself
@@ -150,13 +130,13 @@ class Embeddings(Program[EmbeddingTask, EmbeddingOptions]):
         return Ranking(queries, texts, scores[kept], indexes[kept], [relevant[i] for i in kept])
 
     def _encode(
-        self, run: EmbeddingRun, texts: Sequence[str], name: str, prefix: str
+        self, run: EmbeddingRun, batch_size: int, texts: Sequence[str], name: str, prefix: str
     ) -> np.ndarray:
         """Return unit vectors [texts, E]; equal texts are computed once."""
         numbers = unique_texts(iter(texts))
         task = self._single.setdefault(prefix, run.task.of_single_texts(prefix))
         examples = [EmbeddingExample((text,)) for text in numbers]
-        kept = run.outputs(examples, name, run.options.eval_batch_size, task)
+        kept = run.outputs(examples, name, batch_size, task)
         return unit(kept["embedding"])[[numbers[text] for text in texts]]
 
 

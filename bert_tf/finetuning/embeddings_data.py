@@ -196,7 +196,11 @@ def _example(
     if columns.kind != PAIRS and not labelled and row.get(columns.label) in (None, ""):
         label = math.nan
     elif columns.kind == CLASSES:
-        label = float(classes.setdefault(str(row[columns.label]), len(classes)))
+        value = row[columns.label]
+        name = "" if value is None else str(value).strip()
+        if not name:
+            raise ValueError(f"{row.place}: {columns.label} is {value!r}, but must be a class.")
+        label = float(classes.setdefault(name, len(classes)))
     elif columns.kind == SCORES:
         label = _score(row, str(columns.label))
     return EmbeddingExample(tuple(texts), label, row.place)

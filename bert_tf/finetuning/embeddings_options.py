@@ -88,8 +88,9 @@ class EmbeddingOptions(TextFilesOptions):
     """The flags of run_embeddings."""
 
     loss: str | None = option(
-        "Loss. Default: multiple_negatives_ranking for anchors with positives, cosent for scores, "
-        "contrastive for scores of 0 and 1, batch_all_triplet for classes.",
+        "Loss. Default: that of the model if it fits the examples; else multiple_negatives_ranking for "
+        "anchors with positives, cosent for scores, contrastive for scores of 0 and 1, "
+        "batch_all_triplet for classes.",
         default=None,
         choices=tuple(EMBEDDING_LOSSES),
     )
@@ -117,7 +118,9 @@ class EmbeddingOptions(TextFilesOptions):
         choices=tuple(POOLINGS),
     )
     projection_size: int | None = option(
-        "Width of a linear layer on the pooled vector. Default: no layer.", default=None, min=1
+        "Width of a linear layer on the pooled vector. Default: that of the model, else no layer.",
+        default=None,
+        min=1,
     )
     normalize: bool | None = option(
         "Vectors that the model answers have length 1. Default: as the model, else true.",

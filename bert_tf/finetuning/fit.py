@@ -166,7 +166,8 @@ class Trainer:
             TypeError: `data` is of another type.
             ValueError: a dataset repeats without end.
         """
-        return self._results(_held_out(data, "data"))
+        with self._loop.averaged_weights():
+            return self._results(_held_out(data, "data"))
 
     def _results(self, source: list[str] | tf.data.Dataset) -> dict[str, float]:
         results = {"global_step": self._loop.step, **self._metrics(source)}

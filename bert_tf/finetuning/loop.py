@@ -29,7 +29,7 @@ from bert_tf.data.sequence_packing import pack_batch
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.finetuning.setup import note_training
 from bert_tf.modeling.flops import flops_per_token
-from bert_tf.report.model_card import write_card, write_training_card
+from bert_tf.report.model_card import FACTS_FILE, write_card, write_training_card
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
 from bert_tf.training.batch_trainer import BatchTrainer, StopTraining
@@ -90,8 +90,14 @@ def train(
         Metrics of an evaluation at the last step, or None without one.
 
     Raises:
-        ValueError: there are fewer examples than one batch needs.
+        ValueError: there are fewer examples than one batch needs, or there is nothing to evaluate every
+            `evaluate_steps`.
     """
+    if options.evaluate_steps and evaluate is None:
+        raise ValueError(
+            f"evaluate_steps is {options.evaluate_steps}, but there is nothing to evaluate. Set "
+            "do_eval, or give `Trainer.fit` data to `evaluate`."
+        )
     lengths = _possible_lengths("packed" if options.pack_sequences else lengths, trainer)
     _check_even(options, trainer, lengths)
     folder = folder or options.output_dir
@@ -102,8 +108,6 @@ def train(
         _check_set_size(files, options)
     logger.info("***** Running training *****")
     logger.info("  %s", describe(trainer, options))
-    if trainer.is_chief:
-        note_training(options)
 
     def batches_from(step: int) -> tf.data.Dataset:
         if batches is not None:
@@ -115,6 +119,9 @@ def train(
     if evaluations.are_over:
         logger.info("Training ended early, at step %d", trainer.step)
         num_train_steps = min(num_train_steps, trainer.step)
+    is_over = trainer.step >= num_train_steps
+    if trainer.is_chief and not is_over:
+        note_training(options)
     config = trainer.model.config
     flops = flops_per_token(config, task.max_seq_length, task.predictions_per_token)
     with naming_damaged_file(files):
@@ -126,7 +133,7 @@ def train(
             max_steps_per_loop=options.steps_per_loop or options.iterations_per_loop,
             keep_checkpoint_max=options.keep_checkpoint_max,
             evaluate=evaluations,
-            evaluate_steps=0 if evaluate is None else options.evaluate_steps,
+            evaluate_steps=options.evaluate_steps,
             tensorboard=options.tensorboard,
             speed=Speed(options.train_batch_size, flops),
             files_of_step=lambda step: files_of_batch(
@@ -138,7 +145,8 @@ def train(
             ),
         )
     trainer.take_averages()
-    if trainer.is_chief:
+    has_card = tf.io.gfile.exists(os.path.join(options.output_dir, FACTS_FILE))
+    if trainer.is_chief and not (is_over and has_card):
         size = num_parameters(trainer.model)
         counted = files if counted_files is None else counted_files
         write_training_card(
@@ -194,7 +202,7 @@ class _Evaluations:
         self._patience = options.early_stopping
         self._last: tuple[int, Mapping[str, float]] | None = None
         self._best = None
-        if evaluate is not None and options.evaluate_steps:
+        if options.evaluate_steps:
             self._best = BestCheckpoint(
                 folder, options.best_metric or task.best_metric, task.max_seq_length
             )

@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -73,12 +72,8 @@ class MultipleChoice(Program[MultipleChoiceTask, SwagOptions]):
     """Questions, each with several choices."""
 
     task_type = "multiple_choice"
+    options_type = SwagOptions
     examples = "questions"
-
-    def options_for(
-        self, task: MultipleChoiceTask, eval_file: str, output_dir: str, **settings: Any
-    ) -> SwagOptions:
-        return SwagOptions(output_dir=output_dir, do_eval=True, eval_file=eval_file, **settings)
 
     def read(self, options: SwagOptions, setup: Setup):
         splits = read_data(options)

@@ -32,6 +32,7 @@ WRITTEN = {
         *("test_predictions.txt", "test_predictions.jsonl"),
         *("test_queries.tf_record", "test_documents.tf_record"),
         *("predictions.json", "nbest_predictions.json", "null_odds.json"),
+        *("eval_results.txt", "report.html"),  # of SQuAD
         *(split.submission for task in GLUE_TASKS.values() for split in task.splits.values()),
     ),
 }

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import tensorflow as tf
+
 from bert_tf.data.files import write_text
 from bert_tf.data.question_answering import (
     Findings,
@@ -24,6 +26,7 @@ from bert_tf.data.question_answering import (
 )
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import FineTuningOptions
+from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.options import option
@@ -324,6 +327,16 @@ def combine_runs(options: SquadOptions) -> dict[str, float]:
     examples = read_squad(options.predict_file)
     names = [example.qas_id for example in examples]
     folders = [folder for folder in map(str.strip, options.predictions.split(",")) if folder]
+    if not folders:
+        raise ValueError("predictions is a comma list of output folders of runs, but names none.")
+    for path in folders:
+        folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
+        if os.path.abspath(folder) == os.path.abspath(options.output_dir):
+            raise ValueError(
+                f"output_dir={options.output_dir} is one of `predictions`, and its answers would be "
+                "replaced. Use another output_dir."
+            )
+    check_output_folder(options, {})
     runs = [read_nbest(path, names, options.version_2_with_negative) for path in folders]
     logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))
     predictions = combine(runs, names, options.answer_settings)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import abc
 import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from bert_tf.data.files import open_whole
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.embeddings_data import unique_texts
-from bert_tf.finetuning.run import Run, renamed
+from bert_tf.finetuning.run import AnyOptions, AnyTask, Program, Run, renamed
 from bert_tf.report.embeddings import pair_sections, query_sections
 from bert_tf.report.page import Command, Section, write_report
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -40,6 +41,53 @@ class Ranking:
     relevant: Sequence[Sequence[int]]
 
 
+class RankingProgram(Program[AnyTask, AnyOptions]):
+    """A program whose splits have queries with documents, or pairs with scores.
+
+    Attributes:
+        name: of the program.
+    """
+
+    name: ClassVar[str]
+
+    def metrics(self, run: Run) -> Mapping[str, float]:
+        return self.answers(run, "dev", "eval", run.options.eval_batch_size)[0]
+
+    def evaluate(self, run: Run) -> dict[str, float]:
+        return self._write(run, "dev", "eval", run.options.eval_batch_size)
+
+    def predict(self, run: Run) -> None:
+        self._write(run, "test", "test", run.options.predict_batch_size)
+
+    def _write(self, run: Run, split: str, name: str, batch_size: int) -> dict[str, float]:
+        """Write the metrics, and the report of "eval" or the predictions of "test"."""
+        logger.info("***** Running %s *****", "evaluation" if name == "eval" else "prediction")
+        examples, options = run.splits[split], run.options
+        logger.info("  Num examples = %d", len(examples))
+        metrics, found = self.answers(run, split, name, batch_size)
+        results = {"global_step": run.trainer.step, **renamed(metrics, name)}
+        loop.write_results(run.path(f"{name}_results.txt"), results, f"{name.capitalize()} results")
+        if name == "test":
+            _write_predictions(run.path("test_predictions.jsonl"), examples, found)
+        elif options.report:
+            source = options.task_name or os.path.basename(options.eval_file or "")
+            shown = {**results, "examples": len(examples)}
+            title, command = f"{self.name} on {source}", Command(self.name, options)
+            sections = _sections(examples, found)
+            write_report(run.path("report.html"), title, shown, sections, command)
+        return results
+
+    @abc.abstractmethod
+    def answers(
+        self, run: Run, split: str, name: str, batch_size: int
+    ) -> tuple[dict[str, float], Ranking | np.ndarray]:
+        """Return the metrics of a split, and the documents of each query or the scores of the pairs.
+
+        Args:
+            name: of the records.
+        """
+
+
 def relevance(
     examples: Sequence[EmbeddingExample],
 ) -> tuple[dict[str, int], dict[str, int], list[list[int]]]:
@@ -50,40 +98,6 @@ def relevance(
     for example in examples:
         relevant[queries[example.texts[0]]].append(documents[example.texts[1]])
     return queries, documents, relevant
-
-
-def log_start(run: Run, split: str, name: str) -> None:
-    logger.info("***** Running %s *****", "evaluation" if name == "eval" else "prediction")
-    logger.info("  Num examples = %d", len(run.splits[split]))
-
-
-def write_answers(
-    run: Run,
-    split: str,
-    name: str,
-    metrics: Mapping[str, float],
-    found: Ranking | np.ndarray,
-    program: str,
-) -> dict[str, float]:
-    """Write the metrics, and the report of "eval" or the predictions of "test". Return the metrics.
-
-    Args:
-        name: "eval" or "test".
-        found: documents of each query, or the scores of the pairs.
-        program: for the report.
-    """
-    examples, options = run.splits[split], run.options
-    results = {"global_step": run.trainer.step, **renamed(metrics, name)}
-    loop.write_results(run.path(f"{name}_results.txt"), results, f"{name.capitalize()} results")
-    if name == "test":
-        _write_predictions(run.path("test_predictions.jsonl"), examples, found)
-    elif options.report:
-        source = options.task_name or os.path.basename(options.eval_file or "")
-        shown = {**results, "examples": len(examples)}
-        command = Command(program, options)
-        sections = _sections(examples, found)
-        write_report(run.path("report.html"), f"{program} on {source}", shown, sections, command)
-    return results
 
 
 def _sections(examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray) -> list[Section]:

@@ -9,7 +9,6 @@ import logging
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -20,9 +19,9 @@ from bert_tf.finetuning.embeddings_data import (
     read_examples,
     score_each_pair,
 )
-from bert_tf.finetuning.rankings import Ranking, log_start, relevance, write_answers
+from bert_tf.finetuning.rankings import Ranking, RankingProgram, relevance
 from bert_tf.finetuning.reranking_options import RerankerOptions
-from bert_tf.finetuning.run import Program, Run, fine_tune
+from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.retrieval import retrieval_metrics, score_metrics, search
 from bert_tf.predictor import Predictor, embed_all
@@ -34,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 RerankerRun = Run[RerankingTask, RerankerOptions]
 
-PROGRAM = "run_reranker"
 _BEST_METRIC = {PAIRS: "eval_ndcg@10", SCORES: "eval_spearman"}
 
 
@@ -49,7 +47,7 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
         report.html               the hardest queries or pairs
         test_predictions.jsonl    of --predict_file: the ten best documents of each query, or the score
                                   of each pair
-        test_results.txt          its metrics, if it has scores or negatives
+        test_results.txt          the step, and its metrics if it has scores or negatives
     """
     return fine_tune(Reranking(), options)
 
@@ -79,21 +77,16 @@ class Lists:
         return Ranking(self.queries, self.documents, scores, indexes, self.relevant)
 
 
-class Reranking(Program[RerankingTask, RerankerOptions]):
+class Reranking(RankingProgram[RerankingTask, RerankerOptions]):
     """Queries with documents, or pairs with scores."""
 
-    task_type = ClassificationTask.name
+    name, task_type, options_type = "run_reranker", ClassificationTask.name, RerankerOptions
     examples = "queries"
 
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}  # of each split
         self._lists: dict[str, Lists] = {}  # of each split of anchors with positives
         self._pairs: RerankingTask  # of single documents; the trainer compiles it once
-
-    def options_for(
-        self, task: RerankingTask, eval_file: str, output_dir: str, **settings: Any
-    ) -> RerankerOptions:
-        return RerankerOptions(output_dir=output_dir, do_eval=True, eval_file=eval_file, **settings)
 
     def read(self, options: RerankerOptions, setup: Setup):
         self.kinds, splits = read_examples(options)
@@ -113,26 +106,12 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
         best = _BEST_METRIC[self.kinds.get("dev", kind)]
         return RerankingTask(setup.max_seq_length, most, loss, best), splits
 
-    def metrics(self, run: RerankerRun) -> Mapping[str, float]:
-        return self._answers(run, "dev", "eval")[0]
-
-    def evaluate(self, run: RerankerRun) -> dict[str, float]:
-        return self._write(run, "dev", "eval")
-
-    def predict(self, run: RerankerRun) -> None:
-        self._write(run, "test", "test")
-
-    def _write(self, run: RerankerRun, split: str, name: str) -> dict[str, float]:
-        log_start(run, split, name)
-        return write_answers(run, split, name, *self._answers(run, split, name), PROGRAM)
-
-    def _answers(
-        self, run: RerankerRun, split: str, name: str
+    def answers(
+        self, run: RerankerRun, split: str, name: str, batch_size: int
     ) -> tuple[dict[str, float], Ranking | np.ndarray]:
-        """Return the metrics of a split, and the documents of each query or the scores of the pairs."""
         examples = run.splits[split]
         if self.kinds[split] == SCORES:
-            found = self._scores(run, examples, name)
+            found = self._scores(run, examples, name, batch_size)
             return score_metrics(found, np.array([each.label for each in examples])), found
         lists = self._lists[split]
         pairs = [
@@ -140,12 +119,14 @@ class Reranking(Program[RerankingTask, RerankerOptions]):
             for query, row in zip(lists.queries, lists.candidates, strict=True)
             for index in row
         ]
-        ranking = lists.ranked(self._scores(run, pairs, name))
+        ranking = lists.ranked(self._scores(run, pairs, name, batch_size))
         return retrieval_metrics(ranking.indexes, ranking.relevant), ranking
 
-    def _scores(self, run: RerankerRun, pairs: Sequence[EmbeddingExample], name: str) -> np.ndarray:
+    def _scores(
+        self, run: RerankerRun, pairs: Sequence[EmbeddingExample], name: str, batch_size: int
+    ) -> np.ndarray:
         """Return the score of each query with its document, [N]."""
-        return run.outputs(pairs, name, run.options.eval_batch_size, self._pairs)["logits"][:, 0]
+        return run.outputs(pairs, name, batch_size, self._pairs)["logits"][:, 0]
 
 
 def with_negatives(

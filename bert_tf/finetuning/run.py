@@ -114,23 +114,27 @@ class Program(abc.ABC, Generic[AnyTask, AnyOptions]):
 
     Attributes:
         task_type: key of `registry.TYPES`.
+        options_type: its options.
         default_length: S if neither the options nor an earlier training set it.
         examples: word for the training examples in the log.
     """
 
     task_type: ClassVar[str]
+    options_type: ClassVar[type[FineTuningOptions]]
     default_length: ClassVar[int] = 128
     examples: ClassVar[str] = "examples"
 
-    @abc.abstractmethod
     def options_for(
         self, task: AnyTask, eval_file: str, output_dir: str, **settings: Any
-    ) -> AnyOptions:
+    ) -> FineTuningOptions:
         """Return the options of an evaluation of a trained model on a file.
 
         Args:
             settings: other options, of this type of task.
         """
+        return self.options_type(
+            output_dir=output_dir, do_eval=True, **{"eval_file": eval_file, **settings}
+        )
 
     @abc.abstractmethod
     def read(self, options: AnyOptions, setup: Setup) -> tuple[AnyTask, Splits]:

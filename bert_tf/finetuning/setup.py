@@ -196,7 +196,7 @@ def make_trainer(
     if trainer.resume(options.output_dir) is not None:
         return trainer
     if options.init_optimizer and num_train_steps:
-        _carry_over(trainer, options)
+        _carry_over(trainer, options, num_train_steps)
     elif setup.checkpoint is not None:
         report = initialize(model, setup.checkpoint)
         head = TYPES.get(task.name)
@@ -210,7 +210,7 @@ def make_trainer(
     return trainer
 
 
-def _carry_over(trainer: BatchTrainer, options: TrainingOptions) -> None:
+def _carry_over(trainer: BatchTrainer, options: TrainingOptions, num_train_steps: int) -> None:
     """Load the weights, moments and step of another run, of its latest or a named checkpoint."""
     source = str(options.init_checkpoint)
     check_same_training(options, folder_of(source))
@@ -218,6 +218,11 @@ def _carry_over(trainer: BatchTrainer, options: TrainingOptions) -> None:
         raise ValueError(
             f"init_optimizer resumes from a bert_tf run, but init_checkpoint={source} contains no "
             "checkpoint of one. Give the output_dir of the first phase, or a model.ckpt-N in it."
+        )
+    if trainer.step >= num_train_steps:
+        raise ValueError(
+            f"init_optimizer continues at step {trainer.step} of {source}, but this training has only "
+            f"{num_train_steps} steps in all. Raise the number of steps or epochs."
         )
     logger.info(
         "The optimizer state is carried over; checkpoints are written to %s", options.output_dir
@@ -233,6 +238,15 @@ _NOTED = (
     *("num_negatives", "num_decay_steps", "masked_lm_prob", "masked_lm_prob_end", "z_loss"),
     "gradient_accumulation_steps",
     *("hidden_dropout", "attention_dropout", "phases", "lr_decay_shape"),
+    *("weight_decay_rate", "layer_lr_decay", "class_weights", "doc_stride", "document_context"),
+    *(
+        "teacher_states",
+        "teacher_layer",
+        "states_weight",
+        "version_2_with_negative",
+        "answer_spans",
+    ),
+    *("pooling", "projection_size", "query_prefix", "document_prefix"),
 )
 TRAINING_FILE = "training.json"
 

@@ -149,7 +149,7 @@ def run_all(
             "several processes. Start each run separately, with `seed`."
         )
     runs = plan(options)
-    _check_no_other_model(options)
+    _check_no_other_model(options, runs)
     check_output_folder(options, dict.fromkeys(("labels.txt", *BESIDE_CHECKPOINTS), ""))
     results: dict[str, dict[str, float]] = {}
     for number, run in enumerate(runs, start=1):
@@ -177,6 +177,7 @@ def run_all(
         output_dir=options.output_dir,
         init_checkpoint=None,
         init_layers=None,
+        init_optimizer=False,
     )
     section = Section(
         f"Best of {len(runs)} runs",
@@ -209,7 +210,9 @@ def _completed(run: PlannedRun) -> dict[str, float]:
     return note["results"]
 
 
-def _check_no_other_model(options: ClassifierOptions) -> None:
+def _check_no_other_model(options: ClassifierOptions, runs: Sequence[PlannedRun]) -> None:
+    if any(tf.io.gfile.exists(run.result_file) for run in runs):
+        return  # the model may be one that was moved when the process was killed
     if checkpoints.latest_checkpoint(options.output_dir) and not read_best_run(options.output_dir):
         raise ValueError(
             f"output_dir={options.output_dir} contains a model of a single run, which `seeds` and "
@@ -226,7 +229,7 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
     folder = run.options.output_dir
     if checkpoints.latest_checkpoint(folder) is None:  # decided before
         return
-    metric = read_task(folder).best_metric
+    metric = run.options.best_metric or read_task(folder).best_metric
     reached = score(metric, results[metric])
     best = read_best_run(output_dir)
     if not best or best["name"] == run.name or reached > best["score"]:
@@ -241,7 +244,7 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
                     tf.io.gfile.copy(source, temporary, overwrite=True)
         note = json.dumps({"name": run.name, "score": reached})
         write_text(os.path.join(output_dir, BEST_RUN_FILE), note + "\n")
-    for name in tf.io.gfile.listdir(folder):
+    for name in sorted(tf.io.gfile.listdir(folder)):  # `checkpoint` first: then it is decided
         if name.startswith("model.ckpt-") or name == "checkpoint":
             tf.io.gfile.remove(os.path.join(folder, name))
 
@@ -297,7 +300,7 @@ def _note_runs(
         "step": results[chosen.name]["global_step"],
         "runs": len(runs),
         "seeds": len(seeds),
-        "metric": read_task(output_dir).best_metric,
+        "metric": chosen.options.best_metric or read_task(output_dir).best_metric,
         "mean_std": {
             name: mean_std for name, *mean_std in ([row[c] for c in columns] for row in rows)
         },

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -58,12 +57,8 @@ class TokenClassification(Program[TokenClassificationTask, NerOptions]):
     """Sentences with a label for each word."""
 
     task_type = "token_classification"
+    options_type = NerOptions
     examples = "sentences"
-
-    def options_for(
-        self, task: TokenClassificationTask, eval_file: str, output_dir: str, **settings: Any
-    ) -> NerOptions:
-        return NerOptions(output_dir=output_dir, do_eval=True, eval_file=eval_file, **settings)
 
     def read(self, options: NerOptions, setup: Setup):
         if options.feature_based:

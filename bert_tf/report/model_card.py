@@ -342,7 +342,8 @@ def _use_of_transformers(architecture: str) -> str:
 
 def _shown(flag: str, value: Any) -> str:
     """Return the value of a flag; only the last part of a path."""
-    if not flag.endswith(("_file", "_dir", "_checkpoint")) or value.startswith(SCHEME):
+    is_path = flag in ("teacher", "retriever") or flag.endswith(("_file", "_dir", "_checkpoint"))
+    if not is_path or value.startswith(SCHEME):
         return str(value)
     parts = (part.strip() for part in value.split(","))
     return ",".join(os.path.basename(os.path.abspath(part)) for part in parts if part)

@@ -55,7 +55,7 @@ def calibration(
 def hardest_errors(
     header: Sequence[str], rows: Sequence[Sequence[object]], num_errors: int, order: str
 ) -> Section:
-    """Return the errors with the highest confidence.
+    """Return the worst errors.
 
     Args:
         rows: at most `MOST_ERRORS`, the worst first.

@@ -60,6 +60,13 @@ def read_nbest(path: str, names: Sequence[str], version_2_with_negative: bool) -
                 f"{file}: question {name} has no probability of no answer, because the run did not set "
                 "version_2_with_negative."
             )
+    if not version_2_with_negative and all(
+        any(not entry["text"] for entry in nbest[name]) for name in names
+    ):
+        raise ValueError(
+            f"{file}: every question has a probability of no answer, because the run set "
+            "version_2_with_negative. Set it here too."
+        )
     return nbest
 
 

@@ -247,7 +247,7 @@ class BatchTrainer:
                     break
                 if evaluate is not None and evaluate_steps and self.step % evaluate_steps == 0:
                     try:
-                        with self._averaged_weights():
+                        with self.averaged_weights():
                             results = evaluate()
                     except StopTraining as stop:
                         results = stop.results
@@ -306,7 +306,7 @@ class BatchTrainer:
         return values, int(lost_at) if lost_at >= 0 else None, bool(told > 0)
 
     @contextmanager
-    def _averaged_weights(self) -> Iterator[None]:
+    def averaged_weights(self) -> Iterator[None]:
         """Give the variables their moving averages within the block, if the optimizer keeps them."""
         if self.optimizer is None or self.optimizer.ema_decay is None:
             yield

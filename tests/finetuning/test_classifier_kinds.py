@@ -317,6 +317,23 @@ def test_balanced_weights_make_each_label_weigh_alike(tmp_path):
     assert task.class_weights == (1.0, 5.0)
 
 
+def test_a_label_that_a_row_repeats_counts_once(tmp_path):
+    rows = [("x", "rude,rude"), ("y", "rude"), ("z", "threat")]
+    changes = {"problem_type": "multi_label", "class_weights": "balanced"}
+    task, _ = read_data(table_options(tmp_path, rows, **changes))
+    assert task.labels == ("rude", "threat")
+    assert task.class_weights == pytest.approx((1 / 2, 2.0))
+
+
+def test_flags_without_effect_or_meaning_are_refused(tmp_path):
+    for changes, message in (
+        ({"window_pooling": "max"}, "window_pooling=max has no effect without `doc_stride`"),
+        ({"label_separator": ""}, "label_separator is empty"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            table_options(tmp_path, [("x", "a"), ("y", "b")], **changes)
+
+
 @pytest.mark.parametrize(
     "flag, message",
     [

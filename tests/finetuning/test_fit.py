@@ -138,3 +138,30 @@ def test_files_that_are_not_of_a_run_are_not_overwritten(tmp_path):
     with pytest.raises(ValueError, match=r"^output_dir=.*vocab.txt"):
         bert_tf.Trainer(task(), output_dir=str(tmp_path), num_train_steps=2, **SETTINGS)
     assert (tmp_path / "vocab.txt").read_text() == "mine\n"
+
+
+def test_evaluations_on_the_way_need_data(tmp_path):
+    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
+    trainer = bert_tf.Trainer(
+        task(), output_dir=tmp_path, num_train_steps=2, evaluate_steps=1, **SETTINGS
+    )
+    with pytest.raises(ValueError, match="evaluate_steps is 1, but there is nothing to evaluate"):
+        trainer.fit(data)
+
+
+def test_a_new_process_evaluates_the_averages_of_the_weights(tmp_path):
+    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
+    given = {**SETTINGS, "output_dir": tmp_path, "num_train_steps": 4, "ema_decay": 0.5}
+    trainer = bert_tf.Trainer(task(), **given)
+    after_training = trainer.fit(data, evaluate=data)
+    assert bert_tf.Trainer(task(), **given).evaluate(data) == pytest.approx(after_training)
+
+
+def test_the_same_command_again_keeps_what_is_noted_of_the_training(tmp_path):
+    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
+    given = {**SETTINGS, "output_dir": tmp_path, "num_train_steps": 2}
+    bert_tf.Trainer(task(), **given).fit(data)
+    files = [tmp_path / name for name in ("training.json", "README.md")]
+    before = [file.read_text() for file in files]
+    bert_tf.Trainer(task(), **{**given, "learning_rate": 0.5}).fit(data)
+    assert [file.read_text() for file in files] == before

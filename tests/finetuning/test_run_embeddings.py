@@ -516,3 +516,13 @@ def test_several_sequences_have_no_states_and_no_unlabelled_file(data, tmp_path)
     for changes in ({"teacher_states": "hidden"}, {"unlabelled_file": "y"}):
         with pytest.raises(ValueError, match="unlabelled_file and teacher_states are for examples"):
             options(tmp_path, **given, **changes)
+
+
+def test_classes_are_names_without_spaces_around_them(pretrained, tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\na dog\tpet\nthe cat\tpet \na barn\tplace\n")
+    splits = read_examples(options(tmp_path / "out", train_file=str(path), do_train=True))[1]
+    assert [example.label for example in splits["train"]] == [0.0, 0.0, 1.0]
+    path.write_text("text\tlabel\na dog\tpet\nthe cat\t \n")
+    with pytest.raises(ValueError, match=r"train.tsv:3: label is ' ', but must be a class"):
+        read_examples(options(tmp_path / "out", train_file=str(path), do_train=True))

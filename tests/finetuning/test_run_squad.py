@@ -258,6 +258,21 @@ def test_several_runs_vote(squad_model, squad_sets, tmp_path):
     assert [entry["probability"] for entry in entries] == pytest.approx([2 / 3, 1 / 3])
 
 
+def test_an_ensemble_does_not_replace_answers_of_a_run_or_of_others(
+    squad_model, squad_sets, tmp_path
+):
+    given = {"predict_file": str(squad_sets / "dev.json"), "predictions": str(squad_model)}
+    before = (squad_model / "predictions.json").read_bytes()
+    with pytest.raises(ValueError, match="is one of `predictions`, and its answers would be repl"):
+        run_squad(SquadOptions(output_dir=f"{squad_model}/", **given))
+    assert (squad_model / "predictions.json").read_bytes() == before
+    (tmp_path / "report.html").write_text("foreign")
+    with pytest.raises(ValueError, match=r"contains report\.html, which a run would overwrite"):
+        run_squad(SquadOptions(output_dir=str(tmp_path), **given))
+    with pytest.raises(ValueError, match="comma list of output folders of runs, but names none"):
+        run_squad(SquadOptions(output_dir=str(tmp_path), **{**given, "predictions": ","}))
+
+
 def test_a_model_trained_with_characters_cuts_its_answers_by_characters(
     squad_model, squad_sets, tmp_path
 ):

@@ -7,6 +7,8 @@ import statistics
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
+from test_fit import CONFIG
 from tiny_runs import Interruption, read_results, sentence_options
 
 from bert_tf.cli import with_flags
@@ -14,7 +16,9 @@ from bert_tf.finetuning import sweep
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.sweep import PAPER_GRID, parse_grid, plan
+from bert_tf.model_folder import model_files, write_files
 from bert_tf.report.best_run import best_of_runs
+from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.checkpoints import latest_checkpoint
 
 
@@ -174,3 +178,68 @@ def test_evaluations_on_the_way_keep_the_best_of_each_run_beside_it(options):
     assert latest_checkpoint(str(output))
     kept = sorted(str(path.relative_to(output)) for path in output.rglob("best/*.index"))
     assert [name.split("/best/")[0] for name in kept] == ["runs/seed-7", "runs/seed-8"]
+
+
+def moved(tmp_path, best_metric=None):
+    """A finished run of two checkpoints in a folder of its own, and the folder of the series."""
+    output = tmp_path / "output"
+    options = ClassifierOptions(
+        output_dir=str(output), train_file="t.tsv", eval_file="d.tsv", do_train=True, do_eval=True,
+        seeds=2, evaluate_steps=1, best_metric=best_metric,
+    )  # fmt: skip
+    runs = plan(options)
+    folder = Path(runs[0].options.output_dir)
+    folder.mkdir(parents=True)
+    for step in (1, 2):
+        for name in (f"model.ckpt-{step}.index", f"model.ckpt-{step}.data-00000-of-00001"):
+            (folder / name).write_text(str(step))
+    (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"')
+    task = ClassificationTask(["a", "b"], max_seq_length=8)
+    write_files(str(folder), model_files(CONFIG, task))
+    Path(runs[0].result_file).write_text("{}")
+    return options, runs, folder, output
+
+
+def test_a_kill_while_a_folder_is_emptied_keeps_the_newest_weights(tmp_path, monkeypatch):
+    _, runs, _, output = moved(tmp_path)
+    remove, removed = tf.io.gfile.remove, []
+
+    def killed(path):
+        if len(removed) == 2:
+            raise Interruption
+        removed.append(path)
+        remove(path)
+
+    monkeypatch.setattr(tf.io.gfile, "remove", killed)
+    results = {"eval_accuracy": 0.5, "global_step": 2}
+    with pytest.raises(Interruption):
+        sweep._keep_if_best(runs[0], results, str(output))
+    monkeypatch.undo()
+    sweep._keep_if_best(runs[0], results, str(output))
+    assert latest_checkpoint(str(output)).endswith("model.ckpt-2")
+    assert (output / "model.ckpt-2.index").read_text() == "2"
+
+
+def test_a_kill_while_the_first_model_is_moved_can_be_resumed(tmp_path):
+    options, runs, folder, output = moved(tmp_path)
+    for path in folder.glob("*"):
+        if path.name.startswith(("model", "checkpoint")):
+            (output / path.name).write_text(path.read_text())
+    sweep._check_no_other_model(options, runs)
+    Path(runs[0].result_file).unlink()
+    with pytest.raises(ValueError, match="a model of a single run"):
+        sweep._check_no_other_model(options, runs)
+
+
+def test_the_best_run_is_that_of_the_chosen_metric(tmp_path):
+    _, runs, _, output = moved(tmp_path, best_metric="eval_loss")
+    sweep._keep_if_best(runs[0], {"eval_accuracy": 0.5, "eval_loss": 0.25}, str(output))
+    assert sweep.read_best_run(str(output))["score"] == -0.25
+
+
+def test_a_series_may_start_from_the_moments_of_another_run(sentence_model, options):
+    changes = {"init_optimizer": True, "init_checkpoint": str(sentence_model)}
+    with pytest.raises(ValueError, match=r"continues at step \d+ of .* only \d+ steps in all"):
+        run_classifier(dataclasses.replace(options, **changes))
+    series = dataclasses.replace(options, seeds=1, grid="num_train_epochs=13", **changes)
+    assert run_classifier(series)["global_step"] > 0

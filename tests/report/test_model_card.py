@@ -88,6 +88,7 @@ def test_the_name_of_a_relative_folder_is_resolved(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert model_card._shown("data_dir", ".") == tmp_path.name
     assert model_card._shown("train_file", "a/b.tsv, c.tsv,") == "b.tsv,c.tsv"
+    assert model_card._shown("teacher", "/home/me/teacher") == "teacher"
 
 
 @pytest.mark.parametrize("model", ["pretrained", "sentence_model", "pair_model"])

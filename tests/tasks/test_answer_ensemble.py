@@ -62,6 +62,7 @@ def test_no_answer_stays_in_the_n_best_and_certainty_is_a_number():
         ({"q": []}, False, "question q is missing"),
         ({"q": [{"text": "cat"}]}, False, 'lacks "text" or "probability"'),
         ({"q": entries(cat=1.0)}, True, "question q .*version_2_with_negative"),
+        ({"q": entries(cat=0.6, none=0.4)}, False, "every question .* Set it here too"),
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(tmp_path, values, version_2, message):
