@@ -36,8 +36,8 @@ def pack_batch(
         features: name -> tensor [B, ...], with `input_ids`, `input_mask` (1 = real, 0 = padding, at the
             end) and `segment_ids`, each int32 [B, S].
         row_length: L, at least the length of the longest example.
-        parts: number of equal parts of the batch, one per replica. Each is packed separately, into the
-            same number of rows.
+        parts: number of equal parts of the batch that are computed apart: replicas, times the parts of
+            gradient accumulation. Each is packed separately, into the same number of rows.
 
     Returns:
         The features, with int32 [R, L] `input_ids`, `segment_ids`, `position_ids`, `sequence_ids` (0 =

@@ -103,6 +103,11 @@ def train(
     folder = folder or options.output_dir
     num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
     batches = files if isinstance(files, tf.data.Dataset) else None
+    if batches is not None and options.pack_sequences:
+        raise ValueError(
+            "pack_sequences packs the examples of record files, but the data are a tf.data.Dataset. "
+            "Omit it, or give the paths of TFRecord files."
+        )
     files = [] if batches is not None else files
     if batches is None:
         _check_set_size(files, options)
@@ -112,7 +117,7 @@ def train(
     def batches_from(step: int) -> tf.data.Dataset:
         if batches is not None:
             return task.complete(batches.repeat().skip(step), options.seed, first_batch=step)
-        num_parts = trainer.strategy.num_replicas_in_sync
+        num_parts = trainer.strategy.num_replicas_in_sync * options.gradient_accumulation_steps
         return training_batches(task, files, options, lengths, step, num_parts)
 
     evaluations = _Evaluations(trainer, task, options, evaluate, folder)
@@ -136,7 +141,9 @@ def train(
             evaluate_steps=options.evaluate_steps,
             tensorboard=options.tensorboard,
             speed=Speed(options.train_batch_size, flops),
-            files_of_step=lambda step: files_of_batch(
+            files_of_step=None
+            if batches is not None
+            else lambda step: files_of_batch(
                 files,
                 step - 1,
                 batch_size=options.train_batch_size,
@@ -167,7 +174,7 @@ def training_batches(
 
     Args:
         first_batch: number of batches to skip.
-        num_parts: replicas that share a batch; rows are packed for each.
+        num_parts: parts of a batch that are computed apart; rows are packed for each.
     """
     dataset = read_records(
         files,
@@ -243,7 +250,7 @@ class _Evaluations:
 def describe(trainer: BatchTrainer, options: TrainingOptions) -> str:
     """Return one line for the log: devices, batch of each, precision."""
     devices = strategy.describe(trainer.strategy, options.train_batch_size)
-    found, why = choose_precision(), ""
+    found, why = choose_precision(options.num_gpus != 0), ""
     if options.precision == "auto":
         why = f" ({found.reason})"
     elif options.policy == "float32" != found.precision:
@@ -314,12 +321,11 @@ def _check_set_size(files: Sequence[str], options: TrainingOptions) -> None:
 
 def _check_even(options: TrainingOptions, trainer: BatchTrainer, lengths: str) -> None:
     """Raise if the parts of a batch would differ in size where they must not."""
-    num_parts, reason = trainer.strategy.num_replicas_in_sync, ""
-    of = f"{num_parts} devices"
+    num_devices, parts = trainer.strategy.num_replicas_in_sync, options.gradient_accumulation_steps
+    num_parts, reason = num_devices * parts, ""
+    of = f"{num_devices} devices x gradient_accumulation_steps={parts}"
     if strategy.needs_static_shapes(trainer.strategy):
         reason = "a TPU needs parts of one size"
-        num_parts *= options.gradient_accumulation_steps
-        of += f" x gradient_accumulation_steps={options.gradient_accumulation_steps}"
     elif lengths == "packed":
         reason = "pack_sequences needs parts of one size"
     if reason and options.train_batch_size % num_parts:

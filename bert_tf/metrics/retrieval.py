@@ -13,7 +13,8 @@ from bert_tf.metrics.basic import pearson, spearman
 
 RECALLS = (1, 10, 100)
 _DEPTH = 10  # of MRR and nDCG, as in BEIR and MTEB
-_BLOCK = 1024  # queries whose scores are in memory at once
+_BLOCK = 1024  # most queries whose scores are in memory at once
+_MOST_SCORES = 1 << 25  # in memory at once
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -33,21 +34,22 @@ def search(
         queries: float [Q, E].
         documents: float [D, E].
         k: results; at most D.
-        block: queries at once.
+        block: most queries at once; fewer for many documents, to limit the memory.
 
     >>> search(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.6, 0.8], [1.0, 0.0]]), k=2)
     (array([[1. , 0.6]]), array([[2, 1]]))
     """
     k = min(k, len(documents))
-    scores, indexes = [np.zeros((0, k))], [np.zeros((0, k), int)]
-    for start in range(0, len(queries), block):
+    block = max(1, min(block, _MOST_SCORES // max(1, len(documents))))
+    scores, indexes = np.zeros((len(queries), k)), np.zeros((len(queries), k), int)
+    for start in range(0, len(queries) if k else 0, block):
         found = queries[start : start + block] @ documents.T
-        best = np.sort(np.argpartition(-found, k - 1, axis=1)[:, :k], axis=1)
-        values = np.take_along_axis(found, best, axis=1)
-        order = np.argsort(-values, axis=1, kind="stable")
-        scores.append(np.take_along_axis(values, order, axis=1))
-        indexes.append(np.take_along_axis(best, order, axis=1))
-    return np.concatenate(scores), np.concatenate(indexes)
+        least = np.partition(found, -k, axis=1)[:, -k]
+        for number, row in enumerate(found):
+            near = np.flatnonzero(~(row < least[number]))  # the k best, and all that equal the last
+            best = near[np.argsort(-row[near], kind="stable")[:k]]
+            indexes[start + number], scores[start + number] = best, row[best]
+    return scores, indexes
 
 
 def retrieval_metrics(ranked: np.ndarray, relevant: Sequence[Sequence[int]]) -> dict[str, float]:
@@ -104,9 +106,11 @@ def score_metrics(found_scores: np.ndarray, scores: np.ndarray) -> dict[str, flo
         "eval_pearson": pearson(found_scores, scores),
     }
     if set(np.unique(scores)) == {0, 1}:
-        order = np.argsort(-found_scores, kind="stable")
-        hits = scores[order] == 1
-        found["eval_average_precision"] = float(_sum_of_precisions(hits) / hits.sum())
+        order = np.argsort(-found_scores)
+        hits, falling = scores[order] == 1, -found_scores[order]
+        last = np.searchsorted(falling, falling, side="right")  # equal scores are one threshold
+        precisions = np.cumsum(hits)[last - 1] / last
+        found["eval_average_precision"] = float(precisions[hits].mean())
     return found
 
 

@@ -50,7 +50,14 @@ class Head(keras.layers.Layer):
         self.output_bias = self.variable("output_bias", (self.num_outputs,), "zeros")
 
     def variable(self, name: str, shape: tuple[int, ...], initializer) -> keras.Variable:
-        return keras.Variable(initializer, shape=shape, dtype=self.variable_dtype, name=name)
+        """Return a variable. Logits are float32, so a bias that is added to them is not rounded."""
+        return keras.Variable(
+            initializer,
+            shape=shape,
+            dtype=self.variable_dtype,
+            autocast=name != "output_bias",
+            name=name,
+        )
 
     def project(self, hidden):
         """Return the logits: [..., H] -> float32 [..., num_outputs]."""

@@ -255,6 +255,11 @@ class BertForSentenceEmbedding(ConfiguredModel):
             if name in inputs
         }
         if len(inputs["input_ids"].shape) == 2:
+            if anchor:
+                raise ValueError(
+                    "`anchor_ids` is given, but `input_ids` is [B, S]. With an anchor it must have the "
+                    "other texts of each example, [B, K, S]."
+                )
             return {"embedding": self._embed(inputs, training)}
         batch, texts, length = ops.shape(inputs["input_ids"])
         folded = {key: ops.reshape(value, (-1, length)) for key, value in inputs.items()}

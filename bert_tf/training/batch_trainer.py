@@ -29,7 +29,7 @@ from bert_tf.training.checkpoints import folder_lock
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AVERAGE_SLOT, AdamByPath
 from bert_tf.training.progress import MetricsLog, Progress, Speed
-from bert_tf.training.step import TrainingStep, sum_of_replicas
+from bert_tf.training.step import LossScale, TrainingStep, sum_of_replicas
 from bert_tf.training.strategy import is_chief, is_multi_worker
 
 logger = logging.getLogger(__name__)
@@ -130,14 +130,17 @@ class BatchTrainer:
         Args:
             source: folder, for its latest checkpoint, or the path of a `model.ckpt-N`.
         """
-        is_checkpoint = source in checkpoints.list_checkpoints(os.path.dirname(source))
-        prefix = source if is_checkpoint else checkpoints.latest_checkpoint(source)
+        folder, name = os.path.split(source.removesuffix(".index"))
+        found = {
+            os.path.basename(each): each for each in checkpoints.list_checkpoints(folder or ".")
+        }
+        prefix = found.get(name) or checkpoints.latest_checkpoint(source)
         if prefix is None:
             return None
         named = self._variables()
         if self.optimizer is None:
             named = checkpoints.prefer_averages(prefix, named)
-        checkpoints.restore_checkpoint(prefix, named)
+        checkpoints.restore_checkpoint(prefix, named, optional=LossScale.NAMES)
         self._restored_step = checkpoints.checkpoint_step(prefix)
         what = "Loaded step" if self.optimizer is None else "Resumed at step"
         logger.info("%s %d from %s", what, self.step, prefix)
@@ -326,16 +329,12 @@ class BatchTrainer:
                 variable.assign(np.asarray(self.optimizer.slots(variable)[AVERAGE_SLOT]))
 
     def predict(self, dataset: tf.data.Dataset, outputs_of, batch_size: int, **kwargs):
-        """Concatenate the batches of `predict_batches`: name -> array [examples, ...]."""
+        """Concatenate the batches of `BatchRunner.batches`: name -> array [examples, ...]."""
         parts: dict[str, list[np.ndarray]] = {}
-        for batch in self.predict_batches(dataset, outputs_of, batch_size, **kwargs):
+        for batch in self._runner.batches(dataset, outputs_of, batch_size, **kwargs):
             for name, value in batch.items():
                 parts.setdefault(name, []).append(value)
         return {name: np.concatenate(arrays) for name, arrays in parts.items()}
-
-    def predict_batches(self, *args, **kwargs) -> Iterator[dict[str, np.ndarray]]:
-        """Run `BatchRunner.batches` on the model."""
-        return self._runner.batches(*args, **kwargs)
 
     def _loop(self, iterator, num_steps, told_to_end):
         """Take `num_steps` steps; see `take_steps`."""

@@ -5,7 +5,8 @@ A checkpoint contains every variable of the model under its path, the optimizer'
 its tools read our checkpoints, and its runs can be resumed here.
 
 Dropout masks and the order of the data are functions of the step (modeling/dropout.py,
-data/records.py). No other state needs saving.
+data/records.py). No other state needs saving, but mixed_float16 adds the scale of the loss
+(`loss_scale/...`).
 """
 
 from __future__ import annotations
@@ -170,8 +171,13 @@ def checkpoint_step(prefix: str) -> int:
     return int(prefix.rsplit("-", 1)[1])
 
 
-def restore_checkpoint(prefix: str, variables: Mapping[str, Any]) -> None:
+def restore_checkpoint(
+    prefix: str, variables: Mapping[str, Any], optional: Sequence[str] = ()
+) -> None:
     """Set every variable to its value in the checkpoint.
+
+    Args:
+        optional: names of variables that keep their values if the checkpoint lacks them.
 
     Raises:
         ValueError: a variable is missing or has another shape, or the files are damaged. All variables
@@ -180,6 +186,7 @@ def restore_checkpoint(prefix: str, variables: Mapping[str, Any]) -> None:
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
+        variables = {n: v for n, v in variables.items() if n in shapes or n not in optional}
         _check_shapes(prefix, shapes, variables)
         arrays = {name: reader.get_tensor(name) for name in variables}
     except (tf.errors.OpError, IndexError) as error:  # a truncated file raises IndexError
@@ -250,7 +257,7 @@ def _write_state(directory: str, prefixes: list[str]) -> None:
     write_text(tf.io.gfile.join(directory, "checkpoint"), "\n".join(lines) + "\n")
 
 
-NAME = ".training.lock"
+LOCK_FILE = ".training.lock"
 
 
 @contextlib.contextmanager
@@ -266,7 +273,7 @@ def folder_lock(folder: str) -> Iterator[None]:
     if not has_locks(folder):
         yield
         return
-    path = os.path.join(folder, NAME)
+    path = os.path.join(folder, LOCK_FILE)
     try:
         descriptor = open_locked(path)
     except BlockingIOError:

@@ -122,7 +122,9 @@ def classification_loss(class_weights: Sequence[float] | None = None) -> Loss:
     def weights(features):
         if class_weights is None:
             return _is_real(features)
-        return _is_real(features) * tf.gather(tf.constant(class_weights), features["label_ids"])
+        return _is_real(features) * tf.gather(
+            tf.constant(class_weights, tf.float32), features["label_ids"]
+        )
 
     return Loss(
         name="loss",
@@ -147,7 +149,9 @@ def multi_label_loss(positive_weights: Sequence[float] | None = None) -> Loss:
         terms = tf.nn.weighted_cross_entropy_with_logits(
             labels=features["label_ids"],
             logits=tf.cast(outputs["logits"], tf.float32),
-            pos_weight=1.0 if positive_weights is None else tf.constant(positive_weights),
+            pos_weight=1.0
+            if positive_weights is None
+            else tf.constant(positive_weights, tf.float32),
         )
         return tf.reduce_sum(_is_real(features) * tf.reduce_mean(terms, axis=-1))
 

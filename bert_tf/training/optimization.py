@@ -120,7 +120,10 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         self._averages = []
         if self.ema_decay is not None:
             self._averages = [
-                self.add_variable_from_reference(v, name=AVERAGE_SLOT) for v in variables
+                self.add_variable_from_reference(
+                    v, name=AVERAGE_SLOT, initializer=lambda shape, dtype, v=v: tf.identity(v.value)
+                )
+                for v in variables
             ]
         # Needed because `update_step` gets TensorFlow's variables, which have no path.
         self._paths = tuple(variable.path for variable in variables)

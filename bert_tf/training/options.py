@@ -72,7 +72,9 @@ class DeviceOptions(Options):
     @property
     def policy(self) -> str:
         """Keras policy of --precision on this machine, available after `make_strategy`."""
-        return choose_precision().precision if self.precision == "auto" else self.precision
+        if self.precision != "auto":
+            return self.precision
+        return choose_precision(self.num_gpus != 0).precision
 
 
 @dataclass(frozen=True, kw_only=True)

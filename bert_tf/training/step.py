@@ -370,6 +370,8 @@ class LossScale:
     A step whose gradients overflow changes no weight, but its batch is used up and the step counts.
     """
 
+    NAMES = ("loss_scale/value", "loss_scale/good_steps")  # in a checkpoint
+
     def __init__(self) -> None:
         kwargs = {"trainable": False, "aggregation": "only_first_replica"}
         self._value = keras.Variable(_FIRST, dtype="float32", name="loss_scale", **kwargs)
@@ -383,7 +385,7 @@ class LossScale:
     @property
     def variables(self) -> dict[str, keras.Variable]:
         """Variables by their names in a checkpoint."""
-        return {"loss_scale/value": self._value, "loss_scale/good_steps": self._good}
+        return dict(zip(self.NAMES, (self._value, self._good), strict=True))
 
     def update(self, fits) -> None:
         """Count a step; `fits` is true if its gradients were finite."""

@@ -64,6 +64,11 @@ def make_strategy(
         tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     if name == "multi_worker_mirrored" or (name == "auto" and _num_workers() > 1):
+        if num_gpus is not None and num_gpus != len(tf.config.list_physical_devices("GPU")):
+            raise ValueError(
+                f"num_gpus is {num_gpus}, but each of several processes uses all GPUs that it sees. "
+                "Omit it, and set CUDA_VISIBLE_DEVICES for each process."
+            )
         return _multi_worker_strategy()
     if num_gpus is not None and num_gpus < 0:
         raise ValueError(f"num_gpus is {num_gpus}, but must be 0 or more; 0 means the CPU.")
@@ -163,11 +168,11 @@ class Choice(NamedTuple):
 
 
 @functools.cache
-def choose_precision() -> Choice:
+def choose_precision(uses_gpus: bool = True) -> Choice:
     """Return the precision that `auto` selects on this machine."""
     if tf.config.list_logical_devices("TPU"):
         return Choice("mixed_bfloat16", "TPUs multiply bfloat16")
-    found = _gpu_capabilities()
+    found = _gpu_capabilities() if uses_gpus else []
     return precision_for_gpu(min(found)) if found else precision_for_cpu()
 
 

@@ -52,6 +52,10 @@ def record_file(tmp_path):
     return path
 
 
+def trainer_of(folder, **options):
+    return bert_tf.Trainer(task(), output_dir=folder, num_train_steps=2, **SETTINGS, **options)
+
+
 def weights(trainer):
     return [np.asarray(variable) for variable in trainer.model.weights]
 
@@ -142,11 +146,8 @@ def test_files_that_are_not_of_a_run_are_not_overwritten(tmp_path):
 
 def test_evaluations_on_the_way_need_data(tmp_path):
     data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
-    trainer = bert_tf.Trainer(
-        task(), output_dir=tmp_path, num_train_steps=2, evaluate_steps=1, **SETTINGS
-    )
     with pytest.raises(ValueError, match="evaluate_steps is 1, but there is nothing to evaluate"):
-        trainer.fit(data)
+        trainer_of(tmp_path, evaluate_steps=1).fit(data)
 
 
 def test_a_new_process_evaluates_the_averages_of_the_weights(tmp_path):
@@ -165,3 +166,17 @@ def test_the_same_command_again_keeps_what_is_noted_of_the_training(tmp_path):
     before = [file.read_text() for file in files]
     bert_tf.Trainer(task(), **{**given, "learning_rate": 0.5}).fit(data)
     assert [file.read_text() for file in files] == before
+
+
+def test_a_loss_that_is_lost_is_told_with_its_step(tmp_path):
+    rows = features() | {"is_real_example": np.full(len(TEXTS), np.nan, np.float32)}
+    with pytest.raises(FloatingPointError, match="step"):
+        trainer_of(tmp_path).fit(tf.data.Dataset.from_tensor_slices(rows).batch(8))
+
+
+def test_batches_of_a_dataset_are_not_packed(tmp_path):
+    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
+    with pytest.raises(
+        ValueError, match=r"packs the examples of record files, but the data are a tf"
+    ):
+        trainer_of(tmp_path, pack_sequences=True).fit(data)

@@ -250,9 +250,33 @@ def test_an_unknown_kind_of_lengths_is_refused(task_and_trainer, tmp_path):
 def test_packed_rows_are_shared_by_the_devices_alike(tmp_path):
     flags = {"train_batch_size": 3, "distribution_strategy": "mirrored", "pack_sequences": True}
     options, task, trainer = trainer_with(tmp_path, **flags)
-    message = "train_batch_size is 3, .* 2 devices. Use train_batch_size=4"
+    message = "train_batch_size is 3, .* 2 devices x .*steps=1. Use train_batch_size=4"
     with pytest.raises(ValueError, match=message):
         loop.train(trainer, task, ["train"], options, 3)
+
+
+@pytest.mark.parametrize("jit_compile", ["true", "false"])
+def test_packed_rows_in_parts_make_the_step_of_the_whole_batch(tmp_path, jit_compile):
+    file = write_lengths(tmp_path / "train", [3, 17, 30, 9, 21, 5, 12, 8])
+    config = dataclasses.replace(
+        CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.5
+    )
+    found = []
+    for parts in (1, 2, 4):
+        flags = {"pack_sequences": True, "gradient_accumulation_steps": parts, "seed": 1}
+        options = classifier_options(
+            tmp_path / f"{parts}",
+            **{"train_file": "unused.tsv", "do_train": True, "train_batch_size": 8},
+            **{"jit_compile": jit_compile, **flags},
+        )
+        task = ClassificationTask(("no", "yes"), max_seq_length=48)
+        trainer = make_trainer(setup_of(options, config), task, 1, num_warmup_steps=0)
+        trainer.model.classifier.dropout.rate = 0.0
+        loop.train(trainer, task, [file], options, 1)
+        moments = [trainer.optimizer.slots(v)["adam_m"] for v in trainer.model.trainable_variables]
+        found.append(np.concatenate([np.asarray(moment).ravel() for moment in moments]))
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-6 * np.abs(found[0]).max())
+    np.testing.assert_allclose(found[2], found[0], rtol=0, atol=1e-6 * np.abs(found[0]).max())
 
 
 def test_batches_for_a_tpu_have_one_shape(task_and_trainer, tmp_path, monkeypatch):

@@ -45,11 +45,28 @@ def test_search_equals_a_sort_of_all_products(block):
     np.testing.assert_allclose(scores, -np.sort(-products, axis=1)[:, :9])
 
 
+def test_of_equal_scores_the_document_with_the_lower_index_is_first(monkeypatch):
+    documents = np.array([[0.5]] * 30 + [[0.9]] * 30)
+    assert search(np.ones((1, 1)), documents, k=5)[1].tolist() == [[30, 31, 32, 33, 34]]
+    expected = np.argsort(-documents[:, 0], kind="stable")[None, :40].tolist() * 7
+    monkeypatch.setattr("bert_tf.metrics.retrieval._MOST_SCORES", 120)  # two queries at once
+    assert search(np.ones((7, 1)), documents, k=40)[1].tolist() == expected
+
+
 def test_search_gives_all_documents_if_there_are_fewer_than_k():
     _, indexes = search(np.eye(2), np.eye(2), k=10)
     np.testing.assert_array_equal(indexes, [[0, 1], [1, 0]])
     scores, _ = search(np.zeros((0, 2)), np.eye(2), k=10)
     assert scores.shape == (0, 2)
+
+
+def test_the_average_precision_does_not_depend_on_the_order_of_equal_scores():
+    for labels in ([1, 1, 0, 0], [0, 0, 1, 1]):
+        found = score_metrics(np.zeros(4), np.array(labels, float))
+        assert found["eval_average_precision"] == 0.5
+    labels, scores = np.array([1.0, 0, 1, 1, 0, 0]), np.array([0.9, 0.9, 0.5, 0.2, 0.2, 0.2])
+    found = score_metrics(scores, labels)["eval_average_precision"]
+    assert found == pytest.approx((1 / 2 + 2 / 3 + 3 / 6) / 3)
 
 
 def test_pairs_with_labels_have_an_average_precision():

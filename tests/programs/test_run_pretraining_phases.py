@@ -22,7 +22,7 @@ from tiny_runs import (
 from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records
 from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
-from bert_tf.training.checkpoints import NAME, folder_lock, latest_checkpoint
+from bert_tf.training.checkpoints import LOCK_FILE, folder_lock, latest_checkpoint
 from reference import numpy_bert
 
 STEPS = 8
@@ -376,7 +376,7 @@ def test_a_second_run_in_a_folder_where_one_trains_is_refused(options):
     with held:
         with refused:
             run_pretraining(options)
-        assert os.listdir(options.output_dir) == [NAME]
+        assert os.listdir(options.output_dir) == [LOCK_FILE]
 
 
 def test_a_loss_that_is_lost_names_the_files_of_its_batch(options):

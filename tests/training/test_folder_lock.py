@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from bert_tf.training.checkpoints import NAME, folder_lock
+from bert_tf.training.checkpoints import LOCK_FILE, folder_lock
 
 HOLDER = """\
 import sys, time
@@ -41,15 +41,15 @@ def test_a_second_process_is_refused_and_told_who_the_first_is(tmp_path, holder)
 def test_a_killed_process_leaves_the_folder_free(tmp_path, holder):
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
-    assert (tmp_path / NAME).exists()
+    assert (tmp_path / LOCK_FILE).exists()
     with folder_lock(str(tmp_path)):
-        assert (tmp_path / NAME).read_text() == str(os.getpid())
+        assert (tmp_path / LOCK_FILE).read_text() == str(os.getpid())
 
 
 def test_nothing_is_left_of_a_lock(tmp_path):
     for _ in range(2):
         with folder_lock(str(tmp_path)):
-            assert [path.name for path in tmp_path.iterdir()] == [NAME]
+            assert [path.name for path in tmp_path.iterdir()] == [LOCK_FILE]
         assert list(tmp_path.iterdir()) == []
 
 
@@ -72,9 +72,9 @@ def test_a_file_that_its_holder_removed_meanwhile_is_made_anew(tmp_path, monkeyp
 
     def remove_first(file, how):
         if not removed:
-            removed.append((tmp_path / NAME).unlink())
+            removed.append((tmp_path / LOCK_FILE).unlink())
         flock(file, how)
 
     monkeypatch.setattr(fcntl, "flock", remove_first)
     with folder_lock(str(tmp_path)):
-        assert removed and (tmp_path / NAME).read_text() == str(os.getpid())
+        assert removed and (tmp_path / LOCK_FILE).read_text() == str(os.getpid())

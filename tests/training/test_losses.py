@@ -147,3 +147,15 @@ def test_the_loss_of_a_regression_is_the_mean_squared_error_of_real_examples():
     }
     outputs = {"logits": tf.constant([[2.0], [2.0], [9.0]])}
     assert mean(regression_loss(), outputs, features) == pytest.approx((1 + 9) / 2)
+
+
+@pytest.mark.parametrize("make", [classification_loss, multi_label_loss])
+def test_weights_may_be_whole_numbers(make):
+    labels = [[1.0, 0.0]] if make is multi_label_loss else [1]
+    features = {"label_ids": tf.constant(labels), "is_real_example": tf.constant([1])}
+    outputs = {"logits": tf.constant([[0.3, -0.2]])}
+    whole, fraction = (make(weights).total(outputs, features) for weights in ((1, 5), (1.0, 5.0)))
+    tf.nest.assert_same_structure(whole, fraction)
+    assert [float(value) for value in tf.nest.flatten(whole)] == [
+        float(value) for value in tf.nest.flatten(fraction)
+    ]

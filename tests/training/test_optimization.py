@@ -17,6 +17,7 @@ from bert_tf.training.checkpoints import (
 )
 from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors, parse_frozen
 from bert_tf.training.optimization import (
+    AVERAGE_SLOT,
     OPTIMIZERS,
     AdamW,
     AdamWeightDecay,
@@ -479,3 +480,11 @@ def test_the_optimizers_have_the_names_of_the_flag():
 def test_a_number_out_of_its_range_is_rejected(kind, name, value):
     with pytest.raises(ValueError, match=f"`{name}` is {value}, but must be"):
         kind(0.1, **{name: value})
+
+
+def test_with_fit_the_averages_begin_at_the_first_weights():
+    variable = keras.Variable([10.0], name="kernel")
+    optimizer = AdamW(0.0, ema_decay=0.9)
+    optimizer.build([variable])
+    optimizer.apply([tf.constant([1.0])], [variable])
+    assert optimizer.slots(variable)[AVERAGE_SLOT].numpy() == pytest.approx(10.0)

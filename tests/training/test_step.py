@@ -134,6 +134,22 @@ def averaging_trainer(decay=0.75):
     return linear_trainer(ema_decay=decay)
 
 
+def test_a_run_in_float32_goes_on_in_float16(tmp_path):
+    trainer = linear_trainer()
+    trainer.save(str(tmp_path))
+    resumed = linear_trainer()
+    resumed._step.loss_scale = LossScale()
+    assert resumed.resume(str(tmp_path)) == 0
+    assert float(resumed._step.loss_scale.value) > 1
+
+
+def test_a_checkpoint_may_be_named_in_any_way(tmp_path, monkeypatch):
+    linear_trainer().save(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for path in ("model.ckpt-0", "./model.ckpt-0", f"{tmp_path}//model.ckpt-0.index", "."):
+        assert linear_trainer().resume(path) == 0
+
+
 def test_averages_begin_at_the_first_weights_and_follow_them(tmp_path):
     trainer = averaging_trainer()
     average = expected = np.ones(3, np.float32)
