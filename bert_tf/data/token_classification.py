@@ -121,9 +121,14 @@ def _check_entity_labels(sentences: Iterable[Sentence], may_be_words: bool) -> N
     for sentence in labelled:
         for index, label in enumerate(sentence.labels or ()):
             if not is_label(label):
+                bilou = (
+                    " For BILOU, write S- instead of U- and E- instead of L-."
+                    if label[:2] in ("U-", "L-")
+                    else ""
+                )
                 raise ValueError(
                     f"{sentence.place(index)}: the label is {label!r}, but must be O, or a type after "
-                    f"B-, I-, E- or S-, as in B-PER. The word is {sentence.words[index]!r}. "
+                    f"B-, I-, E- or S-, as in B-PER.{bilou} The word is {sentence.words[index]!r}. "
                     "label_column sets the column of the labels, and label_scheme=words accepts "
                     "labels of any form."
                 )

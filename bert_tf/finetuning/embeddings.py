@@ -29,6 +29,7 @@ from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.metrics.retrieval import pair_metrics, retrieval_metrics, search, unit
 from bert_tf.model_folder import known_task
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
+from bert_tf.training.checkpoints import latest_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -159,6 +160,8 @@ def make_task(
     known = _known_settings(setup)
     given = {name: getattr(options, name) for name in _OF_THE_MODEL}
     given |= {"matryoshka_dims": options.widths}
+    if latest_checkpoint(options.output_dir) is not None:
+        _check_same_model(given, known, options.output_dir)
     kind, train = next(iter(kinds.values())), splits.get("train", ())
     labels = {example.label for example in train}
     fits = _KIND_OF.get(known.get("loss", "")) == kind
@@ -188,6 +191,16 @@ def make_task(
     return task
 
 
+def _check_same_model(given: Mapping[str, Any], known: Mapping[str, Any], output_dir: str) -> None:
+    """Raise if options differ from the settings of the model in `output_dir`."""
+    for name in _OF_THE_VECTORS:
+        if given[name] is not None and given[name] != known.get(name, given[name]):
+            raise ValueError(
+                f"output_dir={output_dir} contains a model with {name}={known[name]!r}, but this run "
+                f"has {given[name]!r}. Use another output_dir, and the model as init_checkpoint."
+            )
+
+
 def _known_settings(setup: Setup) -> dict[str, Any]:
     """Return the settings that the model was trained with; {} for another model."""
     trained = setup.trained or (known_task(setup.checkpoint) if setup.checkpoint else None)
@@ -195,10 +208,8 @@ def _known_settings(setup: Setup) -> dict[str, Any]:
 
 
 # Options whose default is the value of the model.
-_OF_THE_MODEL = (
-    *("pooling", "projection_size", "normalize"),
-    *("query_prefix", "document_prefix", "scale", "margin"),
-)
+_OF_THE_VECTORS = ("pooling", "projection_size", "normalize", "query_prefix", "document_prefix")
+_OF_THE_MODEL = (*_OF_THE_VECTORS, "scale", "margin")
 
 
 def _default_loss(kind: str, labels: set[float]) -> str:
@@ -252,6 +263,14 @@ def _check_loss(
                     "has none."
                 )
     has_negatives = any(len(example.texts) > 2 for example in examples)
+    if kind == PAIRS and not has_negatives:
+        for side, what in enumerate(("anchor", "positive")):
+            texts = {example.texts[side] for example in examples}
+            if len(texts) == 1:
+                raise ValueError(
+                    f"Every example has the {what} {texts.pop()[:40]!r}, so none is a negative of "
+                    f"another. Name the right column with {what}_column, or give negatives."
+                )
     if kind == PAIRS and options.train_batch_size == 1 and not has_negatives:
         raise ValueError(
             "train_batch_size is 1, so an anchor has no negatives: these are the positives of the other "

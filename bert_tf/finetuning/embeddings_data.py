@@ -48,6 +48,17 @@ class Columns:
             return CLASSES
         return PAIRS if self.label is None else SCORES
 
+    def __str__(self) -> str:
+        found = {
+            "anchor": self.anchor,
+            "positive": self.positive,
+            "negatives": ", ".join(self.negatives) or None,
+            "label": self.label,
+        }
+        return ", ".join(
+            f"{name} in {column!r}" for name, column in found.items() if column is not None
+        )
+
 
 def read_examples(
     options: TextFilesOptions,
@@ -116,6 +127,8 @@ def read_file(
         if names not in found:
             found[names] = _columns(row, options, labelled)
             kinds.setdefault(found[names].kind, row.place)
+            if len(found) == 1:
+                logger.info("%s: %s", path, found[names])
         examples.append(_example(row, found[names], classes, labelled))
     _check_some(examples, path)
     if len(kinds) > 1:

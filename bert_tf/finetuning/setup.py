@@ -246,7 +246,6 @@ _NOTED = (
         "version_2_with_negative",
         "answer_spans",
     ),
-    *("pooling", "projection_size", "query_prefix", "document_prefix"),
 )
 TRAINING_FILE = "training.json"
 

@@ -10,6 +10,7 @@ has its own file (`POOLER_FILE`), which `read_huggingface` reads.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,6 +41,8 @@ from bert_tf.interop.sidecar import (
 )
 from bert_tf.interop.tensor_files import open_tensors, weights_file
 from bert_tf.registry import BY_ARCHITECTURE, TaskType
+
+logger = logging.getLogger(__name__)
 
 
 def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
@@ -83,6 +86,9 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     cross_encoder = cross_encoder_settings(folder, values)
     if cross_encoder is not None:
         config = replace(config, extra={**config.extra, CROSS_ENCODER_KEY: cross_encoder})
+        logger.info(
+            "%s is a CrossEncoder. Its scores here are those before the activation.", folder
+        )
     tensors = open_tensors(file)
     pooler_file = file_beside(folder, POOLER_FILE)
     if pooler_file:

@@ -235,6 +235,8 @@ class Transformers(Runtime):
     """
 
     def __init__(self, path: str, threads: int | None = None, architecture: str | None = None):
+        if "triton" not in sys.modules:  # it ends a process that has loaded TensorFlow
+            sys.modules["triton"] = None  # type: ignore[assignment]  # PyTorch then does without it
         import torch
         import transformers
 

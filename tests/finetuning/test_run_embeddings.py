@@ -526,3 +526,30 @@ def test_classes_are_names_without_spaces_around_them(pretrained, tmp_path):
     path.write_text("text\tlabel\na dog\tpet\nthe cat\t \n")
     with pytest.raises(ValueError, match=r"train.tsv:3: label is ' ', but must be a class"):
         read_examples(options(tmp_path / "out", train_file=str(path), do_train=True))
+
+
+def test_the_columns_of_a_table_are_logged(pretrained, data, tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        read_examples(options(tmp_path, train_file=data["scores"][0], do_train=True))
+    assert ": anchor in 'text_a', positive in 'text_b', label in 'score'" in caplog.text
+
+
+@pytest.mark.parametrize("column", ["anchor", "positive"])
+def test_examples_of_which_none_is_a_negative_are_refused(pretrained, tmp_path, column):
+    path, other = tmp_path / "train.tsv", {"anchor": "positive", "positive": "anchor"}[column]
+    path.write_text(f"{column}\t{other}\n" + "".join(f"same\ta {n}\n" for n in ANIMALS))
+    given = {"train_file": str(path), "init_checkpoint": str(pretrained), "do_train": True}
+    with pytest.raises(
+        ValueError, match=f"Every example has the {column} 'same', so none is a neg"
+    ):
+        run_embeddings(options(tmp_path / "out", train_batch_size=2, **given))
+
+
+def test_a_folder_keeps_its_pooling_and_prefixes(pretrained, data, tmp_path):
+    given = {"train_file": data["pairs"][0], "init_checkpoint": str(pretrained), "do_train": True}
+    run_embeddings(options(tmp_path / "out", stop_step=1, **given))
+    for changes in ({"pooling": "cls"}, {"query_prefix": "query: "}, {"normalize": False}):
+        (name,) = changes
+        with pytest.raises(ValueError, match=f"contains a model with {name}=.*another output_dir"):
+            run_embeddings(options(tmp_path / "out", **given, **changes))
+    run_embeddings(options(tmp_path / "out", stop_step=2, pooling="mean", **given))
