@@ -39,7 +39,7 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
 
     Returns:
         Paths in the order of the globs, sorted within each. Unfinished files (".tmp") and hidden
-        files (".name") in folders are left out.
+        files and folders (".name") in folders are left out.
 
     Raises:
         ValueError: a glob matches no file, or matches a folder without `folders`.
@@ -62,12 +62,11 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
 
 
 def _files_below(folder: str) -> list[str]:
-    return [
-        os.path.join(parent, name)
-        for parent, _, names in tf.io.gfile.walk(folder)
-        for name in names
-        if not name.startswith(".")
-    ]
+    found = []
+    for parent, subfolders, names in tf.io.gfile.walk(folder):
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]  # not walked
+        found += [os.path.join(parent, name) for name in names if not name.startswith(".")]
+    return found
 
 
 def has_locks(path: str) -> bool:

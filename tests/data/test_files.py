@@ -72,7 +72,8 @@ def test_a_glob_without_files_is_refused_by_name(tmp_path, patterns, message):
 
 
 def test_a_folder_stands_for_all_files_below_it_where_that_is_allowed(tmp_path):
-    for name in ("AB/wiki_00", "AA/wiki_01", "AA/wiki_00", "AA/wiki_02.tmp", "AA/.hidden", "last"):
+    hidden = ("AA/.hidden", ".git/config", "AA/.ipynb_checkpoints/wiki_00")
+    for name in ("AB/wiki_00", "AA/wiki_01", "AA/wiki_00", "AA/wiki_02.tmp", "last", *hidden):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     found = expand_files(str(tmp_path), folders=True)
