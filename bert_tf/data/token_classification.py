@@ -179,9 +179,12 @@ def _rows(path: str) -> Iterator[list[str] | None]:
         if not line.strip(" \t"):
             yield None
             continue
-        if split is None and not line.startswith(DOCSTART):
+        if line.startswith(DOCSTART):  # its columns may be separated otherwise than the words'
+            yield re.split("([ \t]+)", line.rstrip(" \t"))
+            continue
+        if split is None:
             split = re.compile("(\t)" if "\t" in line else "( +)").split
-        yield (split or re.compile("([ \t]+)").split)(line.rstrip(" \t"))
+        yield split(line.rstrip(" \t"))
 
 
 def _check_columns(columns: Columns, num_columns: int, place: str, row: list[str]) -> None:

@@ -49,6 +49,12 @@ def test_two_columns_with_tabs(written, text):
     assert found == [(("a", "b c"), ("O", "B-X"), 0), (("d",), ("O",), 0)]
 
 
+def test_each_document_may_begin_with_spaces_in_a_file_with_tabs(written):
+    begin = "-DOCSTART- -X- -X- O\n\n"
+    path = written(f"{begin}a\tO\n\n{begin}b\tB-X\n")
+    assert [(s.words, s.document) for s in read_conll(path)] == [(("a",), 1), (("b",), 2)]
+
+
 def test_spaces_may_be_several_and_columns_may_be_chosen(written):
     path = written("1  B-X   a\n2  O     b\n")
     (sentence,) = read_conll(path, Columns(word=3, label=2))
