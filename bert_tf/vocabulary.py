@@ -6,8 +6,9 @@ UTF-8 raise errors with the line number. A byte order mark is dropped.
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from bert_tf.limits import MAX_TOKENS, ORIGIN, read_whole
 
@@ -64,3 +65,11 @@ def load_vocab(vocab_file: str | os.PathLike, required: Collection[str] = ()) ->
             "needs. A vocabulary contains one token per line. Use the `vocab.txt` of the checkpoint."
         )
     return vocab
+
+
+def vocabulary_digest(tokens: Iterable[str]) -> str:
+    """Return the sha256 of tokens in the order of their ids, one per line.
+
+    It does not depend on line ends, spaces, or a byte order mark in the file.
+    """
+    return hashlib.sha256("".join(f"{token}\n" for token in tokens).encode()).hexdigest()

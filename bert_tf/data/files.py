@@ -8,7 +8,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import Any, TextIO
 
 import tensorflow as tf
 
@@ -67,6 +67,34 @@ def _files_below(folder: str) -> list[str]:
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]  # not walked
         found += [os.path.join(parent, name) for name in names if not name.startswith(".")]
     return found
+
+
+def files_of_checkpoint(path: str) -> list[str]:
+    """Return the files of weights.
+
+    Args:
+        path: a file, the index of several (model.safetensors.index.json), the prefix of files, or a
+            folder.
+    """
+    if tf.io.gfile.isdir(path):
+        return sorted(_files_below(path))
+    folder, name = os.path.split(path)
+    start, ending = f"{name}.", ""
+    if name.endswith(".index.json"):  # of model-00001-of-00002.safetensors and so on
+        start, ending = os.path.splitext(name.removesuffix(".index.json"))
+    elif tf.io.gfile.exists(path):
+        return [path]
+    names = tf.io.gfile.listdir(folder or ".")
+    found = (each for each in names if each.startswith(start) and ending in each)
+    return sorted(os.path.join(folder, each) for each in found)
+
+
+def file_identity(file: str) -> dict[str, Any]:
+    """Return the name, size and time of a file, to detect changes."""
+    found = tf.io.gfile.stat(file)
+    # TensorFlow rounds the time to seconds.
+    modified = os.stat(file).st_mtime_ns if os.path.exists(file) else found.mtime_nsec
+    return {"name": file, "bytes": found.length, "modified_ns": modified}
 
 
 def has_locks(path: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import json
 import logging
 import os
@@ -13,7 +12,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from bert_tf import __version__
-from bert_tf.data.files import write_text
+from bert_tf.data.files import files_of_checkpoint, write_text
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
@@ -216,12 +215,7 @@ class _Model:
 
     def files(self) -> list[str]:
         """Return the paths of the weights."""
-        source = self._checkpoint.source  # a file, the prefix of files, or a folder
-        if os.path.isfile(source):
-            return [source]
-        pattern = "/**" if os.path.isdir(source) else ".*"
-        found = glob.glob(glob.escape(source) + pattern, recursive=True)
-        return sorted(filter(os.path.isfile, found))
+        return files_of_checkpoint(self._checkpoint.source)
 
     def counts(self) -> dict[str, int]:
         """Return the numbers of inputs and variants of the first export."""

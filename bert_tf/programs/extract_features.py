@@ -40,7 +40,15 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.files import expand_files, open_whole, remove_file, whole_file, write_text
+from bert_tf.data.files import (
+    expand_files,
+    file_identity,
+    files_of_checkpoint,
+    open_whole,
+    remove_file,
+    whole_file,
+    write_text,
+)
 from bert_tf.data.packing import PackedSequence, pack_texts
 from bert_tf.data.readers import count_lines, read_lines
 from bert_tf.data.records import RecordWriter
@@ -54,6 +62,7 @@ from bert_tf.prediction.text_model import SequenceRunner, trimmed
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.options import DeviceOptions
 from bert_tf.training.progress import Progress
+from bert_tf.vocabulary import vocabulary_digest
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +128,9 @@ def extract_features(options: ExtractionOptions) -> int:
         "do_lower_case": tokenizer.do_lower_case,
         "precision": options.policy,
         "init_checkpoint": checkpoint.source,
+        "weights": [file_identity(file) for file in files_of_checkpoint(checkpoint.source)],
+        "config": config.to_dict(),
+        "vocabulary_sha256": vocabulary_digest(tokenizer.vocab),
     }
     shards = Shards(options.output_file, options.output_format, total, options.examples_per_shard)
     num_done = shards.resume(settings, files)
@@ -224,7 +236,7 @@ class Shards:
             "examples_per_shard": self.size,
             "num_examples": self.total,
             "files": [os.path.basename(path) for path in self.paths],
-            "input_files": [_identity(file) for file in files],
+            "input_files": [file_identity(file) for file in files],
         }
         known = tf.io.gfile.exists(self.description_file)
         if not known or read_json(self.description_file) != described:
@@ -239,14 +251,6 @@ class Shards:
         first = exists.index(False) if False in exists else len(exists)
         for index, path in list(enumerate(self.paths))[first:]:
             yield path, min(self.size, self.total - index * self.size)
-
-
-def _identity(file: str) -> dict[str, Any]:
-    """Return the name, size and time of a file, to detect changes."""
-    found = tf.io.gfile.stat(file)
-    # TensorFlow rounds the time to seconds.
-    modified = os.stat(file).st_mtime_ns if os.path.exists(file) else found.mtime_nsec
-    return {"name": file, "bytes": found.length, "modified_ns": modified}
 
 
 @contextmanager

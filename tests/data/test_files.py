@@ -12,7 +12,14 @@ import pytest
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.files import expand_files, new_folder, open_whole, remove_file, write_text
+from bert_tf.data.files import (
+    expand_files,
+    files_of_checkpoint,
+    new_folder,
+    open_whole,
+    remove_file,
+    write_text,
+)
 from bert_tf.data.records import RecordWriter
 from bert_tf.programs.extract_features import Features, open_features
 from bert_tf.programs.prepare_corpus import _Output
@@ -83,6 +90,28 @@ def test_a_folder_stands_for_all_files_below_it_where_that_is_allowed(tmp_path):
         "AB/wiki_00",
         "last",
     ]
+
+
+@pytest.mark.parametrize(
+    "path, names",
+    [
+        ("model.ckpt-1", ["model.ckpt-1.data-00000-of-00001", "model.ckpt-1.index"]),
+        ("a.safetensors", ["a.safetensors"]),
+        (
+            "model.safetensors.index.json",
+            ["model-1-of-1.safetensors", "model.safetensors.index.json"],
+        ),
+        ("saved", ["saved/saved_model.pb", "saved/variables/variables.index"]),
+    ],
+)
+def test_files_of_a_checkpoint_are_a_file_its_parts_those_of_a_prefix_or_of_a_folder(
+    tmp_path, path, names
+):
+    (tmp_path / "saved" / "variables").mkdir(parents=True)
+    for name in (*names, "model.ckpt-12.index", "b.safetensors"):
+        (tmp_path / name).touch()
+    found = files_of_checkpoint(str(tmp_path / path))
+    assert [os.path.relpath(file, tmp_path) for file in found] == names
 
 
 def test_a_folder_without_files_is_refused_by_name(tmp_path):

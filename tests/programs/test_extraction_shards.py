@@ -1,5 +1,6 @@
 """extract_features in other formats, in several files, and after an interruption."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -158,6 +159,32 @@ def test_files_of_other_settings_are_made_anew(extract, tmp_path):
     extract(**flags, layers="1")
     first = json.loads((out / "a-00000-of-00003.jsonl").read_text().splitlines()[0])
     assert first["features"][1]["token"] == "on"
+
+
+@pytest.mark.parametrize("changed", ["weights", "vocabulary", "configuration"])
+def test_files_of_a_changed_model_are_made_anew(extract, tmp_path, changed):
+    flags = {"examples_per_shard": 4, "output_file": str(tmp_path / "out" / "a.jsonl")}
+    first = extract(**flags) / "a-00000-of-00002.jsonl"
+    before, folder = first.read_text(), tmp_path / "checkpoint"
+    if changed == "weights":
+        prefix = str(folder / "bert_model.ckpt")
+        reader = tf.train.load_checkpoint(prefix)
+        names = list(reader.get_variable_to_shape_map())
+        values = [reader.get_tensor(name) + np.float32(0.1) for name in names]
+        tf.raw_ops.SaveV2(
+            prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=values
+        )
+    elif changed == "vocabulary":
+        tokens = list(tiny.TOKENS)
+        cat, dog = tokens.index("cat"), tokens.index("dog")
+        tokens[cat], tokens[dog] = "dog", "cat"
+        (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    else:
+        dataclasses.replace(tiny.CONFIG, hidden_act="relu").to_json_file(
+            folder / "bert_config.json"
+        )
+    extract(**flags)
+    assert first.read_text() != before
 
 
 def test_several_inputs_are_one_after_the_other(extract, tmp_path):
