@@ -227,6 +227,9 @@ class Shards:
 
         Args:
             settings: all settings that change the vectors, except the input `files`.
+
+        Raises:
+            ValueError: the description would overwrite a file of another program.
         """
         if len(self.paths) == 1:
             return 0
@@ -238,12 +241,28 @@ class Shards:
             "files": [os.path.basename(path) for path in self.paths],
             "input_files": [file_identity(file) for file in files],
         }
-        known = tf.io.gfile.exists(self.description_file)
-        if not known or read_json(self.description_file) != described:
+        if self._description() != described:
             for path in filter(tf.io.gfile.exists, self.paths):
                 remove_file(path)
             write_text(self.description_file, json.dumps(described, indent=2) + "\n")
         return min(self.total, self.size * (len(self.paths) - len(list(self.missing()))))
+
+    def _description(self) -> dict[str, Any] | None:
+        """Return the description of an earlier run, or None if the file does not exist."""
+        path = self.description_file
+        if not tf.io.gfile.exists(path):
+            return None
+        try:
+            found = read_json(path)
+        except ValueError:  # not a JSON object
+            found = {}
+        if not {"examples_per_shard", "files"} <= found.keys():
+            raise ValueError(
+                f"{path} would be overwritten by the description of the files of output_file="
+                f"{self.output_file}, but extract_features did not write it. Use another output_file, "
+                "or move that file."
+            )
+        return found
 
     def missing(self) -> Iterator[tuple[str, int]]:
         """Yield (path, number of examples) of the first missing file and all after it."""

@@ -187,6 +187,14 @@ def test_files_of_a_changed_model_are_made_anew(extract, tmp_path, changed):
     assert first.read_text() != before
 
 
+@pytest.mark.parametrize("text", ['{"files": []}', "[1]", "not JSON"])
+def test_a_json_file_of_another_program_is_kept(extract, tmp_path, text):
+    (tmp_path / "texts.json").write_text(text)
+    with pytest.raises(ValueError, match=r"texts\.json would be overwritten .*another output_file"):
+        extract(examples_per_shard=4, output_file=str(tmp_path / "texts.jsonl"))
+    assert (tmp_path / "texts.json").read_text() == text
+
+
 def test_several_inputs_are_one_after_the_other(extract, tmp_path):
     for name, lines in (("a.txt", LINES[:4]), ("b.txt", LINES[4:])):
         (tmp_path / name).write_text("\n".join(lines))
