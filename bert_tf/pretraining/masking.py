@@ -36,9 +36,6 @@ from bert_tf.pretraining.settings import MaskSettings, exact
 LONGEST_SPAN = 10  # words; SpanBERT's
 _SPAN_ENDS = 0.2  # the chance that a span ends after any of its words
 
-# Positions of any sequence, to be sliced.
-_POSITIONS = list(range(1 << 12))
-
 
 class MaskedTokens(NamedTuple):
     """The model's input and its targets, without padding."""
@@ -108,7 +105,7 @@ class Masker:
         num_to_predict = min(
             self._max_predictions, max(1, round(len(token_ids) * self._masked_lm_prob))
         )
-        candidates = _POSITIONS[1:end_a] + _POSITIONS[end_a + 1 : len(token_ids) - 1]
+        candidates = [*range(1, end_a), *range(end_a + 1, len(token_ids) - 1)]
         if self._length_probs is not None:
             runs = self._choose_runs(token_ids, candidates, end_a, num_to_predict, rng)
             units = runs if self._spans else [[p] for run in runs for p in run]

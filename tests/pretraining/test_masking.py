@@ -67,6 +67,12 @@ def test_cls_and_sep_are_never_predicted():
     assert [masked.token_ids[i] for i in (0, 3, 7)] == [*ids("[CLS] [SEP] [SEP]")]
 
 
+def test_every_position_of_a_long_sequence_can_be_predicted():
+    token_ids = ids("[CLS]" + " dog" * 3000 + " [SEP]" + " cat" * 3000 + " [SEP]")
+    found = masker(prob=1.0, most=6000)(token_ids, 7).masked_lm_positions
+    assert found == [*range(1, 3001), *range(3002, 6002)]
+
+
 @pytest.mark.parametrize("prob, most, expected", [(0.0, 4, 1), (0.5, 4, 4), (0.3, 9, 3), (1, 5, 5)])
 def test_number_of_predictions_is_the_rounded_share_within_one_and_the_most(prob, most, expected):
     token_ids = ids("[CLS] the dog bark ##ed [SEP] the cat ##s [SEP]")
