@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_tf.data.encodings import wide_encoding
 from bert_tf.data.readers import read_lines
 from bert_tf.data.streams import BLOCK, GZIP_MAGIC, open_binary
 from bert_tf.limits import bounded_lines
@@ -46,7 +47,8 @@ def plan_groups(files: Sequence[str], max_group_bytes: int) -> list[Group]:
         At least one group. Their ranges together are the corpus, in order.
 
     Raises:
-        ValueError: `max_group_bytes` is below 1.
+        ValueError: `max_group_bytes` is below 1, or a file begins with the byte order mark of UTF-16 or
+            UTF-32.
     """
     if max_group_bytes < 1:
         raise ValueError(f"`max_group_bytes` is {max_group_bytes}, but must be 1 or more.")
@@ -77,12 +79,22 @@ def group_lines(group: Group, errors: str = "strict") -> Iterator[str]:
 
 
 def _text_size(file: str) -> int:
-    """Return the bytes of a file, uncompressed."""
+    """Return the bytes of a file, uncompressed.
+
+    Raises:
+        ValueError: it is not UTF-8 by its byte order mark, so that its lines do not end at b"\\n".
+    """
     with tf.io.gfile.GFile(file, "rb") as stream:
         compressed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-    if not compressed:
-        return tf.io.gfile.stat(file).length
     with open_binary(file) as stream:
+        if encoding := wide_encoding(stream):
+            cat = "zcat" if compressed else "cat"
+            raise ValueError(
+                f"{file} is {encoding.upper()}, as its byte order mark shows, but a corpus must be "
+                f"UTF-8. Convert it: {cat} {file} | iconv -f {encoding} -t utf8 > utf8.txt"
+            )
+        if not compressed:
+            return tf.io.gfile.stat(file).length
         return sum(map(len, iter(lambda: stream.read(BLOCK), b"")))
 
 

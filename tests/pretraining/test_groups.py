@@ -95,6 +95,16 @@ def test_groups_do_not_depend_on_compression(tmp_path):
     assert bounds == [[part[1:] for part in group] for group in packed]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+@pytest.mark.parametrize("compress", [False, True])
+def test_a_file_that_is_not_utf8_by_its_byte_order_mark_is_refused(tmp_path, encoding, compress):
+    data = "a\n\nb\n".encode(encoding)
+    (tmp_path / "a.txt").write_bytes(gzip.compress(data) if compress else data)
+    message = rf"a\.txt is {encoding.upper()}, .* must be UTF-8\. .* iconv -f {encoding} -t utf8 >"
+    with pytest.raises(ValueError, match=message):
+        plan_groups([str(tmp_path / "a.txt")], 100)
+
+
 def test_an_empty_corpus_is_one_group_without_lines(tmp_path):
     (group,) = plan_groups(write(tmp_path, [""]), 10)
     assert list(group_lines(group)) == []
