@@ -13,6 +13,7 @@ import os
 import tempfile
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import IO
 
 import numpy as np
@@ -158,13 +159,21 @@ class InstanceRows:
     def close(self) -> None:
         """Remove the temporary file."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # of rows that had no room, which `append` has reported
+                self._file.close()
 
     def _spill(self) -> None:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="bert_tf-")  # noqa: SIM115
-        self._rows.tofile(self._file)
-        self._file.flush()
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="bert_tf-")  # noqa: SIM115
+            self._rows.tofile(self._file)
+            self._file.flush()
+        except OSError as error:
+            raise OSError(
+                f"Cannot write {len(self._rows) * self._rows.itemsize:,} bytes of instances into "
+                f"the temporary folder {tempfile.gettempdir()} ({error}). Make room there, or set the "
+                "environment variable TMPDIR to a folder on a larger disk."
+            ) from error
         del self._rows[:]
 
     def _gather(self, order: array) -> np.ndarray:

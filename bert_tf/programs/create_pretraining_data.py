@@ -53,7 +53,12 @@ class PretrainingDataOptions(BeamOptions, RecordSettings):
         "TFRecord file or comma list of files, filled in turn. A corpus of several groups makes "
         "<file>-00000-of-00009 and so on of each. <first file>.manifest.json is written next to them."
     )
-    num_workers: int = option("Processes, each with a group at a time.", default=1, min=1)
+    num_workers: int = option(
+        "Processes, each with a group at a time. Each needs room for its instances in the temporary "
+        "folder, which the environment variable TMPDIR sets.",
+        default=1,
+        min=1,
+    )
     overwrite: bool = option("Replace existing records.", default=False)
     num_logged_instances: int = option(
         "Number of instances that are logged in full.", default=20, min=0
