@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TextIO
 
 import tensorflow as tf
@@ -165,7 +165,7 @@ def _only_writer(
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike, *, wait: bool = False) -> Iterator[str]:
+def whole_file(path: str | os.PathLike, *, wait: bool = False, lock: bool = True) -> Iterator[str]:
     """Yield a temporary name for a file, and rename it to `path` if the block succeeds.
 
     That name is `path` + ".tmp" in the same folder, which is made if missing. The target of a symbolic
@@ -174,6 +174,7 @@ def whole_file(path: str | os.PathLike, *, wait: bool = False) -> Iterator[str]:
 
     Args:
         wait: True to wait while another process writes the file.
+        lock: False if a lock on another file protects this one. A lock is an open file.
 
     Raises:
         ValueError: another process writes the file.
@@ -185,7 +186,7 @@ def whole_file(path: str | os.PathLike, *, wait: bool = False) -> Iterator[str]:
     target = os.path.realpath(path) if os.path.islink(path) else path
     temporary = target + TEMPORARY_SUFFIX
     tf.io.gfile.makedirs(os.path.dirname(target) or ".")
-    with _only_writer(temporary, target, wait=wait):
+    with _only_writer(temporary, target, wait=wait) if lock else nullcontext():
         try:
             yield temporary
             if os.path.isfile(target):

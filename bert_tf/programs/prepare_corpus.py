@@ -225,7 +225,8 @@ class _Output:
             file = _shard_name(file, len(self.files))
         self.files.append(file)
         self._shard_start = self.num_bytes
-        name = self._names.enter_context(whole_file(file))
+        # The lock of the first file is that of all, because a process may have few files open.
+        name = self._names.enter_context(whole_file(file, lock=len(self.files) == 1))
         mode = "ab" if name == file else "wb"  # as in `files.open_whole`
         self._file = self._stack.enter_context(tf.io.gfile.GFile(name, mode))
         if file.endswith(".gz"):

@@ -2,6 +2,8 @@
 
 import dataclasses
 import gzip
+import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +126,19 @@ def test_shards_hold_whole_documents(options, tmp_path):
         prepare_corpus(sharded)
     prepare_corpus(dataclasses.replace(sharded, shard_bytes=90, overwrite=True))
     assert names(tmp_path / "out") == ["corpus-00000.txt", "corpus-00001.txt"]
+
+
+def test_the_number_of_open_files_does_not_grow_with_the_shards(options, tmp_path):
+    (tmp_path / "in" / "many.txt").write_text("One.\n\n" * 60)
+    few = len(os.listdir("/proc/self/fd")) + 30
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, limits[1]))
+    try:
+        summary = prepare_corpus(dataclasses.replace(options, shard_bytes=1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert len(summary.output_files) == 63
+    assert documents(summary.output_files[-1:]) == [["One."]]
 
 
 def test_shards_can_be_compressed(options, tmp_path):
