@@ -7,6 +7,7 @@ the others. Readers of the files compare them with it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -77,7 +78,7 @@ class Manifest:
     Args:
         flags: the settings that decide the records.
         input: file, size and time of last change of each input.
-        vocabulary: file, sha256, size.
+        vocabulary: file, sha256 (`vocabulary_digest`), size.
         num_groups: number of groups of the finished set.
         groups: the groups that are done, by number.
     """
@@ -111,7 +112,8 @@ class Manifest:
             there, now = self.flags.get(name), other.flags.get(name)
             if there != now:
                 found.append(f"`{name}`: {there} there, {now} now")
-        if self.vocabulary["sha256"] != other.vocabulary["sha256"]:
+        there, now = self.vocabulary["sha256"], other.vocabulary
+        if there != now["sha256"] and there not in file_digests(now["file"]):
             found.append("the vocabulary file has changed")
         if self.input != other.input:
             found.append("the input files have changed (names, sizes or times of last change)")
@@ -129,6 +131,12 @@ class Manifest:
 
 
 _PLAIN_FIELDS = ("format", "version", "flags", "input", "vocabulary", "num_groups")
+
+
+def file_digests(vocab_file: str) -> set[str]:
+    """Return the sha256 in manifests of earlier versions: of the file, or with "\\n" as line ends."""
+    data = read_whole(vocab_file)
+    return {hashlib.sha256(each).hexdigest() for each in (data, data.replace(b"\r\n", b"\n"))}
 
 
 def manifest_path(output_file: str) -> str:

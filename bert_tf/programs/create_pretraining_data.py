@@ -11,7 +11,6 @@ Source: google-research/bert, create_pretraining_data.py.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import os
 import time
@@ -33,6 +32,7 @@ from bert_tf.pretraining.runners import Beam, Report, Runner, Workers, run, star
 from bert_tf.pretraining.settings import MaskSettings, RecordSettings
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import ByteProgress, duration
+from bert_tf.vocabulary import vocabulary_digest
 
 logger = logging.getLogger(__name__)
 
@@ -129,6 +129,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     input_files = expand_files(options.input_file, folders=True)
     outputs = _output_files(options.output_file, input_files)
     settings = options.resolved()
+    load_tokenizer.cache_clear()  # the file may have changed since an earlier call
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
     _check_case(tokenizer, settings)
     if settings.do_lower_case:
@@ -146,7 +147,11 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     wanted = Manifest(
         flags={**settings.noted(), "output_file": _names(outputs)},
         input=[_file_state(file) for file in input_files],
-        vocabulary=_vocabulary_state(options.vocab_file, tokenizer),
+        vocabulary={
+            "file": options.vocab_file,
+            "sha256": vocabulary_digest(tokenizer.vocab),
+            "size": len(tokenizer.vocab),
+        },
         num_groups=len(groups),
         version=bert_tf.__version__,
     )
@@ -224,19 +229,6 @@ def _names(files: Sequence[str]) -> str:
 def _file_state(file: str) -> dict:
     state = tf.io.gfile.stat(file)
     return {"file": file, "bytes": state.length, "mtime_nsec": state.mtime_nsec}
-
-
-def _vocabulary_state(vocab_file: str, tokenizer: FullTokenizer) -> dict:
-    with tf.io.gfile.GFile(vocab_file, "rb") as file:
-        # Line ends as in a model folder, so that they do not change the hash.
-        lines = file.read().replace(b"\r\n", b"\n")
-    digest = hashlib.sha256(lines).hexdigest()
-    # The highest id may exceed the number of tokens, because a token may be on several lines.
-    return {
-        "file": vocab_file,
-        "sha256": digest,
-        "size": max(tokenizer.vocab.values()) + 1,
-    }
 
 
 def _check_text(

@@ -5,17 +5,15 @@ They are read from the records and from the manifest next to them, so that they 
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import tensorflow as tf
-
 from bert_tf.data.records import check_records, feature_sizes
 from bert_tf.pretraining.instances import pretraining_features
-from bert_tf.pretraining.manifest import Manifest, manifests_of
+from bert_tf.pretraining.manifest import Manifest, file_digests, manifests_of
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES
+from bert_tf.vocabulary import vocabulary_digest
 
 logger = logging.getLogger(__name__)
 
@@ -138,10 +136,7 @@ def check_vocabulary_of_records(
     Raises:
         ValueError: the sha256 in the manifest is that of another vocabulary.
     """
-    digests = {hashlib.sha256("".join(f"{token}\n" for token in tokens).encode()).hexdigest()}
-    if vocab_file:
-        with tf.io.gfile.GFile(vocab_file, "rb") as file:
-            digests.add(hashlib.sha256(file.read()).hexdigest())
+    digests = {vocabulary_digest(tokens), *(file_digests(vocab_file) if vocab_file else ())}
     for path, manifest in record_set.manifests.items():
         if manifest.vocabulary["sha256"] not in digests:
             raise ValueError(

@@ -17,6 +17,8 @@ from bert_tf.pretraining.make_group import make_group
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files, read_manifest
 from bert_tf.pretraining.settings import RecordSettings
 from bert_tf.programs.create_pretraining_data import PretrainingDataOptions, create_pretraining_data
+from bert_tf.programs.pretraining_record_sets import check_vocabulary_of_records, read_record_set
+from bert_tf.vocabulary import vocabulary_digest
 from reference import pretraining_data as reference
 
 
@@ -597,6 +599,35 @@ def test_a_glob_of_the_records_leaves_out_their_manifest(tmp_path):
     assert expand_record_files(f"{name}*") == [name]
     with pytest.raises(ValueError, match=r"\.manifest\*' matches no records, only manifests"):
         expand_record_files(f"{name}.manifest*")
+
+
+def test_a_manifest_with_the_digest_of_the_vocabulary_file_is_known(tmp_path):
+    write_inputs(tmp_path, {"a.txt": corpus_of(40), "b.txt": corpus_of(25)})
+    vocab_file = tmp_path / "vocab.txt"
+    vocab_file.write_text(vocab_file.read_text().removesuffix("\n"))
+    summary = run_groups(tmp_path, "out")
+    manifest = read_manifest(summary.manifest_file)
+    assert manifest.vocabulary["sha256"] == vocabulary_digest(VOCAB)
+    old = hashlib.sha256(vocab_file.read_bytes()).hexdigest()  # as earlier versions noted it
+    manifest.vocabulary["sha256"] = old
+    manifest.write(summary.manifest_file)
+    assert run_groups(tmp_path, "out") == summary
+    check_vocabulary_of_records(
+        read_record_set(summary.output_files, 24), list(VOCAB), str(vocab_file)
+    )
+
+
+@pytest.mark.parametrize("change", [lambda text: text + b"\n", lambda text: b"\xef\xbb\xbf" + text])
+def test_ends_and_byte_order_mark_of_the_vocabulary_do_not_make_it_another(tmp_path, change):
+    write_inputs(tmp_path, {"a.txt": corpus_of(40), "b.txt": corpus_of(25)})
+    vocab_file = tmp_path / "vocab.txt"
+    text = vocab_file.read_bytes().removesuffix(b"\n")
+    vocab_file.write_bytes(change(text))
+    summary = run_groups(tmp_path, "out")
+    vocab_file.write_bytes(text.replace(b"\n", b" \r\n"))
+    check_vocabulary_of_records(
+        read_record_set(summary.output_files, 24), list(VOCAB), str(vocab_file)
+    )
 
 
 def test_line_ends_of_the_vocabulary_do_not_make_it_another(tmp_path):
