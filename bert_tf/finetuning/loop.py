@@ -98,8 +98,6 @@ def train(
             f"evaluate_steps is {options.evaluate_steps}, but there is nothing to evaluate. Set "
             "do_eval, or give `Trainer.fit` data to `evaluate`."
         )
-    lengths = _possible_lengths("packed" if options.pack_sequences else lengths, trainer)
-    _check_even(options, trainer, lengths)
     folder = folder or options.output_dir
     num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
     batches = files if isinstance(files, tf.data.Dataset) else None
@@ -109,8 +107,7 @@ def train(
             "Omit it, or give the paths of TFRecord files."
         )
     files = [] if batches is not None else files
-    if batches is None:
-        _check_set_size(files, options)
+    lengths = check_batches(options, trainer.strategy, files, lengths)
     logger.info("***** Running training *****")
     logger.info("  %s", describe(trainer, options))
 
@@ -277,7 +274,7 @@ def run_model(
         dataset = task.complete(files, seed=0)
         kept = trainer.predict(dataset, task.eval_outputs, batch_size, label=label)
         return task.decode(kept)
-    lengths = _possible_lengths(lengths, trainer)
+    lengths = _possible_lengths(lengths, trainer.strategy)
     by_length = lengths == "bucketed"
     dataset = read_records(
         files,
@@ -309,6 +306,28 @@ def _with_record_number(eval_outputs: Callable) -> Callable:
     }
 
 
+def check_batches(
+    options: TrainingOptions,
+    devices: tf.distribute.Strategy,
+    files: Sequence[str],
+    lengths: str = "trimmed",
+) -> str:
+    """Return the `lengths` of `train` that are possible on the devices.
+
+    Args:
+        files: record files; none if the batches are made otherwise.
+
+    Raises:
+        ValueError: the devices need static shapes or parts of one size, which the options prevent, or
+            there are fewer examples than one batch needs.
+    """
+    lengths = _possible_lengths("packed" if options.pack_sequences else lengths, devices)
+    _check_even(options, devices, lengths)
+    if files:
+        _check_set_size(files, options)
+    return lengths
+
+
 def _check_set_size(files: Sequence[str], options: TrainingOptions) -> None:
     """Raise if a batch is larger than the data set, because it would repeat examples."""
     count = count_records(files, limit=options.train_batch_size)
@@ -319,12 +338,12 @@ def _check_set_size(files: Sequence[str], options: TrainingOptions) -> None:
         )
 
 
-def _check_even(options: TrainingOptions, trainer: BatchTrainer, lengths: str) -> None:
+def _check_even(options: TrainingOptions, devices: tf.distribute.Strategy, lengths: str) -> None:
     """Raise if the parts of a batch would differ in size where they must not."""
-    num_devices, parts = trainer.strategy.num_replicas_in_sync, options.gradient_accumulation_steps
+    num_devices, parts = devices.num_replicas_in_sync, options.gradient_accumulation_steps
     num_parts, reason = num_devices * parts, ""
     of = f"{num_devices} devices x gradient_accumulation_steps={parts}"
-    if strategy.needs_static_shapes(trainer.strategy):
+    if strategy.needs_static_shapes(devices):
         reason = "a TPU needs parts of one size"
     elif lengths == "packed":
         reason = "pack_sequences needs parts of one size"
@@ -336,10 +355,10 @@ def _check_even(options: TrainingOptions, trainer: BatchTrainer, lengths: str) -
         )
 
 
-def _possible_lengths(lengths: str, trainer: BatchTrainer) -> str:
+def _possible_lengths(lengths: str, devices: tf.distribute.Strategy) -> str:
     if lengths not in LENGTHS:
         raise ValueError(f"`lengths` is {lengths!r}, but must be one of {', '.join(LENGTHS)}.")
-    if not strategy.needs_static_shapes(trainer.strategy):
+    if not strategy.needs_static_shapes(devices):
         return lengths
     if lengths == "packed":
         raise ValueError(

@@ -172,9 +172,10 @@ def _checked_tasks(
     """Return the records and tasks of "train" and "eval", as far as the options need them.
 
     Raises:
-        ValueError: the records do not fit the options or the model.
+        ValueError: the records do not fit the options, the model or the devices.
     """
     config, record_sets = setup.config, {}
+    config.check_sequence_length(options.max_seq_length)
     for name, is_needed in (("train", options.do_train), ("eval", options.do_eval)):
         if is_needed:
             given = options.input_file if name == "train" else options.eval_file
@@ -185,6 +186,8 @@ def _checked_tasks(
         found = record_sets[name]
         check_records(found.files, task.record_features, id_limits(config, task))
         check_record_sets(found.files, set_limits(config, task, found.is_masked))
+    if options.do_train:
+        loop.check_batches(options, setup.devices, record_sets["train"].files)
     return record_sets, tasks
 
 

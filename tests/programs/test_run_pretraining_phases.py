@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from pages import data_of
 from tiny_checkpoints import write_tf1
 from tiny_runs import (
@@ -185,14 +186,40 @@ def test_records_with_different_numbers_of_predictions_are_refused(toy_text, tmp
         run_pretraining(dataclasses.replace(options, **changes))
 
 
-def test_a_later_phase_is_checked_before_the_first_one_trains(toy_text, tmp_path, options):
+@pytest.mark.parametrize(
+    "phases, changes, message",
+    [
+        (
+            "16:0.5,24:0.5",
+            {"max_predictions_per_seq": 2},
+            r"has 3 values .* Use .*max_predictions_per_seq=3",
+        ),
+        ("24:0.4,40:0.3,16:0.3", {}, r"max_seq_length is 40, but must be from \d to 31, the model"),
+        (
+            "16:0.5,24:0.5",
+            {"train_batch_size": 40, "scale_phase_batches": True, "max_predictions_per_seq": None},
+            r"train_batch_size is 40, but .*24.tf_record has only 32 examples",
+        ),
+    ],
+    ids=["predictions", "positions", "examples"],
+)
+def test_a_later_phase_is_checked_before_the_first_one_trains(
+    toy_text, tmp_path, options, phases, changes, message
+):
     for length in (16, 24):
         path = tmp_path / f"{length}.tf_record"
         sizes = {"max_seq_length": length, "max_predictions_per_seq": length // 8}
         write_records(toy_text / "train.txt", path, **sizes)
-    changes = {"input_file": str(tmp_path / "{length}.tf_record"), "phases": "16:0.5,24:0.5"}
-    with pytest.raises(ValueError, match=r"has 3 values .* Use .*max_predictions_per_seq=3"):
-        run_pretraining(dataclasses.replace(options, **changes, max_predictions_per_seq=2))
+    if "train_batch_size" in changes:
+        records = [record.numpy() for record in tf.data.TFRecordDataset(str(path)).take(32)]
+        path.with_name("24.tf_record.manifest.json").unlink(missing_ok=True)
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for record in records:
+                writer.write(record)
+    changes = {"max_predictions_per_seq": None, **changes, "phases": phases}
+    changes["input_file"] = str(tmp_path / "{length}.tf_record")
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(dataclasses.replace(options, **changes))
     assert latest_checkpoint(options.output_dir) is None
 
 
