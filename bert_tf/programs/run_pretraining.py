@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.data.readers import read_lines
 from bert_tf.data.records import check_records
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.distillation import pretraining_student, warn_of_larger_student
@@ -37,6 +38,7 @@ from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
 from bert_tf.training.memory import parts_that_fit, replica_bytes, step_bytes
+from bert_tf.training.strategy import is_chief
 
 logger = logging.getLogger(__name__)
 
@@ -93,14 +95,21 @@ def _run_phase(
     config, checkpoint = setup.config, setup.checkpoint
     name = "train" if options.do_train else "eval"
     task = tasks[name]
-    probe = read_probe(options, setup, record_sets[name], find_vocabulary_file(options, checkpoint))
+    vocab_file = find_vocabulary_file(options, checkpoint)
+    vocab = sidecar.find_vocabulary(vocab_file, checkpoint)
+    texts: dict[str, str] = {}
+    if options.do_train:
+        do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, vocab, vocab_file)
+        texts = model_files(config, task, vocab, do_lower_case)
+    if is_chief(setup.devices):
+        _check_output_folder(options, texts)
+    probe = read_probe(options, setup, record_sets[name], vocab_file)
     num_train_steps = options.num_train_steps if options.do_train else 0
     if options.do_train and options.auto_batch:
         options = _with_parts(options, setup, task)
         setup = replace(setup, options=options)
     learned: Task = task
     if options.do_train and options.teacher:
-        vocab = find_vocabulary(options, checkpoint)
         learned, teacher = pretraining_student(options, setup, task, vocab)
     trainer = make_trainer(setup, learned, num_train_steps, _num_warmup_steps(options))
     logger.info("%s", loop.describe_model(trainer.model))
@@ -115,12 +124,6 @@ def _run_phase(
 
     results: Mapping[str, float] | None = None
     if options.do_train:
-        vocab = find_vocabulary(options, checkpoint)
-        do_lower_case = sidecar.find_case(
-            options.do_lower_case, checkpoint, vocab, find_vocabulary_file(options, checkpoint)
-        )
-        texts = model_files(config, task, vocab, do_lower_case)
-        check_output_folder(options, texts | ({"report.html": ""} if options.report else {}))
         write_files(folder, texts)
         results = loop.train(
             trainer,
@@ -140,6 +143,19 @@ def _run_phase(
     loop.write_results(os.path.join(folder, "eval_results.txt"), found, "Eval results")
     write_page(folder, whole, found)
     return found
+
+
+def _check_output_folder(options: PretrainingOptions, texts: Mapping[str, str]) -> None:
+    """Raise ValueError if files of another program would be overwritten.
+
+    Args:
+        texts: name -> text of the files of the model, if it is trained.
+    """
+    path = os.path.join(options.output_dir, "eval_results.txt")
+    lines = read_lines(path, "replace") if tf.io.gfile.exists(path) else ()
+    if not options.do_train and any(line.startswith("global_step = ") for line in lines):
+        return  # an evaluation alone leaves no other sign of a run
+    check_output_folder(options, {**texts, **({"report.html": ""} if options.report else {})})
 
 
 def _with_parts(

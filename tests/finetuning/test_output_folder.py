@@ -1,5 +1,6 @@
 """What a person keeps in --output_dir is not overwritten; what a run of ours left there is."""
 
+import dataclasses
 import json
 
 import pytest
@@ -101,3 +102,17 @@ def test_pre_training_leaves_a_persons_folder_as_it_is(records, toy_text, tmp_pa
     with pytest.raises(ValueError, match=NOBODYS.format("vocab.txt")):
         run_pretraining(pretraining_options(records, toy_text, tmp_path / "output"))
     assert [path.read_text() for path in (tmp_path / "output").iterdir()] == ["mine\n"]
+
+
+def test_an_evaluation_of_pre_training_leaves_it_too_and_can_be_repeated(
+    records, toy_text, pretrained, tmp_path
+):
+    changes = {"do_train": False, "init_checkpoint": str(pretrained), "max_eval_steps": 1}
+    options = pretraining_options(records, toy_text, tmp_path / "output")
+    options = dataclasses.replace(options, evaluate_steps=0, **changes)
+    put(tmp_path / "output", "eval_results.txt", "report.html")
+    with pytest.raises(ValueError, match=NOBODYS.format("eval_results.txt, report.html")):
+        run_pretraining(options)
+    assert {path.read_text() for path in (tmp_path / "output").iterdir()} == {"mine\n"}
+    options = dataclasses.replace(options, output_dir=str(tmp_path / "empty"))
+    assert run_pretraining(options) == run_pretraining(options)
