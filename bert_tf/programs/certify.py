@@ -103,6 +103,14 @@ class CertifyOptions(AnswerOptions):
         "The page. The JSON has the same name with .json.", default="certificate.html"
     )
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.output_file.endswith(".json"):
+            raise ValueError(
+                f"output_file is {self.output_file}, but it names the page. The JSON is written next to "
+                f"it, with .json. Use {self.output_file.removesuffix('.json')}.html."
+            )
+
     @property
     def environments(self) -> dict[str, str | None]:
         """Name -> interpreter; "" is this process' own.

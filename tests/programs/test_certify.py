@@ -341,6 +341,11 @@ def test_inputs_that_the_model_does_not_take_are_an_error(exported, pair_model, 
         certify(options(pair_model, exported.pair, lines, tmp_path))
 
 
+def test_the_page_does_not_take_the_name_of_the_json():
+    with pytest.raises(ValueError, match=r"output_file is a\.json, .*the page\..* Use a\.html\."):
+        CertifyOptions(model_dir="m", export_dir="e", output_file="a.json")
+
+
 def test_an_environment_needs_a_name_and_an_interpreter():
     wrong = CertifyOptions(model_dir="m", export_dir="e", environment="2.19")
     with pytest.raises(ValueError, match=r"environment is '2\.19', but must be NAME:PYTHON"):
