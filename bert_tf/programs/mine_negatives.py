@@ -67,20 +67,20 @@ def mine_negatives(options: MiningOptions) -> None:
             f"input_file={options.input_file} contains {kind}, but must contain anchors with positives. "
             "Name the columns with anchor_column and positive_column."
         )
-    model = Predictor(options.model_dir, batch_size=options.batch_size)
-    anchors = unique_texts(example.texts[0] for example in examples)
-    documents = unique_texts(example.texts[1] for example in examples)
-    logger.info("%d anchors and %d documents", len(anchors), len(documents))
-    queries = embed_all(model, list(anchors), "anchors", as_query=True)
-    vectors = embed_all(model, list(documents), "documents")
-    scores, indexes = search(queries, vectors, options.depth)
-    positives: list[set[int]] = [set() for _ in anchors]
-    for example in examples:
-        positives[anchors[example.texts[0]]].add(documents[example.texts[1]])
-    texts = list(documents)
-    names = [f"negative_{number}" for number in range(1, options.num_negatives + 1)]
-    without = too_near = 0
-    with open_whole(options.output_file) as file:
+    with open_whole(options.output_file) as file:  # fails before the long work
+        model = Predictor(options.model_dir, batch_size=options.batch_size)
+        anchors = unique_texts(example.texts[0] for example in examples)
+        documents = unique_texts(example.texts[1] for example in examples)
+        logger.info("%d anchors and %d documents", len(anchors), len(documents))
+        queries = embed_all(model, list(anchors), "anchors", as_query=True)
+        vectors = embed_all(model, list(documents), "documents")
+        scores, indexes = search(queries, vectors, options.depth)
+        positives: list[set[int]] = [set() for _ in anchors]
+        for example in examples:
+            positives[anchors[example.texts[0]]].add(documents[example.texts[1]])
+        texts = list(documents)
+        names = [f"negative_{number}" for number in range(1, options.num_negatives + 1)]
+        without = too_near = 0
         for example in examples:
             anchor, positive = anchors[example.texts[0]], documents[example.texts[1]]
             most = float(queries[anchor] @ vectors[positive]) - options.margin

@@ -107,14 +107,14 @@ def search(options: SearchOptions) -> None:
     documents, queries = _documents(options), _queries(options)
     logger.info("%d documents", len(documents))
     texts = list(documents)
-    model = Predictor(options.model_dir, batch_size=options.batch_size)
-    reranker = _reranker(options)
-    vectors = embed_all(model, texts, "documents", pooling=options.pooling)
-    typed = options.query is None and options.input_file in (None, STANDARD_INPUT)
-    typed = typed and sys.stdin.isatty()
-    if typed:
-        print("Type a query and Enter; end with Ctrl-D.", file=sys.stderr)
-    with open_output(options.output_file) as output:
+    with open_output(options.output_file) as output:  # fails before the long work
+        model = Predictor(options.model_dir, batch_size=options.batch_size)
+        reranker = _reranker(options)
+        vectors = embed_all(model, texts, "documents", pooling=options.pooling)
+        typed = options.query is None and options.input_file in (None, STANDARD_INPUT)
+        typed = typed and sys.stdin.isatty()
+        if typed:
+            print("Type a query and Enter; end with Ctrl-D.", file=sys.stderr)
         while block := list(islice(queries, 1 if typed else _QUERIES)):
             asked = retrieval.unit(model.embed(block, options.pooling, as_query=True))
             most = options.depth if reranker else options.top_k

@@ -314,6 +314,14 @@ def test_search_refuses_what_it_cannot_use(pretrained, reranker, sentence_model,
         SearchOptions(**given, input_file="b")
 
 
+def test_search_opens_its_output_before_the_model(tmp_path, monkeypatch):
+    (tmp_path / "documents.txt").write_text("a cat\n")
+    monkeypatch.setattr("bert_tf.programs.search.Predictor", lambda *_, **__: pytest.fail("loaded"))
+    files = {"documents": f"{tmp_path}/documents.txt", "output_file": f"{tmp_path}/documents.txt/x"}
+    with pytest.raises(tf.errors.OpError):
+        search(SearchOptions(model_dir="m", query="a", **files))
+
+
 def test_search_counts_documents_that_are_too_long(pretrained, tmp_path, caplog):
     (tmp_path / "documents.txt").write_text("a cat\n" + "a dog " * 200 + "\n")
     given = {"model_dir": str(pretrained), "documents": str(tmp_path / "documents.txt")}

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_tf.programs import mine_negatives as module
 from bert_tf.programs.mine_negatives import MiningOptions, mine_negatives
@@ -47,6 +48,17 @@ def test_the_nearest_texts_beyond_the_margin_become_negatives(tmp_path, monkeypa
     assert first == {"anchor": "q", "positive": "p", **expected}
     first, *_ = mined(tmp_path, monkeypatch, ROWS, num_negatives=2, margin=0.0)
     assert (first["negative_1"], first["negative_2"]) == ("near", "other")
+
+
+def test_an_output_that_cannot_be_written_is_an_error_before_the_model_is_loaded(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "file").touch()
+    (tmp_path / "in.tsv").write_text("anchor\tpositive\nq\tp\n")
+    monkeypatch.setattr(module, "Predictor", lambda *_, **__: pytest.fail("loaded"))
+    files = {"input_file": f"{tmp_path}/in.tsv", "output_file": f"{tmp_path}/file/out.jsonl"}
+    with pytest.raises(tf.errors.OpError):
+        mine_negatives(MiningOptions(model_dir="m", **files))
 
 
 def test_no_positive_of_the_anchor_is_a_negative(tmp_path, monkeypatch):
