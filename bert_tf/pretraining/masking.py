@@ -56,9 +56,6 @@ class Masker:
             spans are geometric with mean 3.8 up to `LONGEST_SPAN`.
         continuations: ids that continue a word. Default: those of the `##` pieces.
 
-    Attributes:
-        cls_id, sep_id: ids of [CLS] and [SEP], which are never masked.
-
     Raises:
         ValueError: the vocabulary lacks [CLS], [SEP] or [MASK], or a value is out of its range.
     """
@@ -74,8 +71,6 @@ class Masker:
         size = settings.max_ngram_size
         self._masked_lm_prob = settings.masked_lm_prob
         self._max_predictions = settings.max_predictions_per_seq
-        self.cls_id = vocab["[CLS]"]
-        self.sep_id = vocab["[SEP]"]
         self._mask_id = vocab["[MASK]"]
         self._vocab_ids = list(vocab.values())
         self._whole_words = settings.do_whole_word_mask or settings.span_masking

@@ -22,6 +22,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.beam import BeamOptions
 from bert_tf.data.files import expand_files, remove_file
+from bert_tf.data.records import few
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.options import option
 from bert_tf.pretraining.groups import Group, group_size, plan_groups
@@ -103,15 +104,13 @@ class PretrainingDataSummary:
 
     def __str__(self) -> str:
         counts, ratios = self.counts, self.counts.ratios(self.max_seq_length)
-        files = ", ".join(self.output_files[:3])
-        if len(self.output_files) > 3:
-            files += f" and {len(self.output_files) - 3} more"
         return (
             f"{counts.instances:,} instances from {counts.documents:,} documents, "
             f"{counts.sentences:,} sentences, {counts.tokens:,} tokens "
             f"({ratios['unknown_token_share']:.2%} unknown); {ratios['mean_length']:.1f} tokens each, "
             f"{ratios['padding_share']:.1%} padding, {ratios['random_next_share']:.1%} with "
-            f"next_sentence_labels 1, {ratios['masked_share']:.1%} predicted; in {files}"
+            f"next_sentence_labels 1, {ratios['masked_share']:.1%} predicted; in "
+            f"{few(self.output_files)}"
         )
 
 
