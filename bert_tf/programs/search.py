@@ -24,6 +24,7 @@ from bert_tf.data.readers import (
     read_table,
 )
 from bert_tf.data.streams import STANDARD_INPUT
+from bert_tf.finetuning.embeddings_data import ANCHORS, POSITIVES
 from bert_tf.metrics import retrieval
 from bert_tf.options import TableOptions, option
 from bert_tf.prediction.classification import LabelModel
@@ -51,7 +52,8 @@ class SearchOptions(TableOptions):
         "passages of SQuAD's .json."
     )
     document_column: str | None = option(
-        "Column of a document in a table. Default: document, passage, positive, text or text_a.",
+        "Column of a document in a table. Default: document, passage, positive, text, text_a or another "
+        "name of a positive that run_embeddings finds.",
         default=None,
     )
     query: str | None = option("A query. Default: those of --input_file.", default=None)
@@ -61,7 +63,8 @@ class SearchOptions(TableOptions):
         default=None,
     )
     query_column: str | None = option(
-        "Column of a query in a table. Default: query, question, anchor, text or text_a.",
+        "Column of a query in a table. Default: query, question, anchor, text or another name of an "
+        "anchor that run_embeddings finds.",
         default=None,
     )
     pooling: str | None = option(
@@ -162,10 +165,10 @@ def _queries_of(options: SearchOptions, file: str) -> Iterator[str]:
     return (text for text, _ in _texts(options, file, "query_column"))
 
 
-# Usual names of columns.
+# Usual names of columns: those of run_embeddings and a few that are more likely here.
 _COLUMNS = {
-    "document_column": ("document", "passage", "positive", "text", "text_a"),
-    "query_column": ("query", "question", "anchor", "text", "text_a"),
+    "document_column": ("document", "passage", "positive", "text", "text_a", *POSITIVES),
+    "query_column": ("query", "question", "anchor", "text", *ANCHORS),
 }
 
 
@@ -188,7 +191,7 @@ def _texts(options: SearchOptions, file: str, flag: str) -> Iterator[tuple[str, 
         if name is None:
             raise ValueError(
                 f"{row.place_of_names}: the columns are {', '.join(row)}, and none has the name "
-                f"{' or '.join(names)}. Name one with {flag}."
+                f"{' or '.join(dict.fromkeys(names))}. Name one with {flag}."
             )
         if not isinstance(row[name], str):
             raise ValueError(f"{row.place}: {name} is {row[name]!r}, but must be a text.")

@@ -15,6 +15,7 @@ from tiny_words_and_choices import write_json_lines
 
 import bert_tf
 from bert_tf.cli import with_flags
+from bert_tf.finetuning.embeddings_data import ANCHORS, POSITIVES
 from bert_tf.finetuning.reranking import Reranking, run_reranker, with_negatives
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.predictor import load
@@ -22,7 +23,7 @@ from bert_tf.programs.calibration_file import _records
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.programs.model_to_export import load_served
-from bert_tf.programs.search import SearchOptions, search
+from bert_tf.programs.search import SearchOptions, _texts, search
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RERANKING_LOSSES, RerankingTask
 
@@ -320,6 +321,14 @@ def test_search_opens_its_output_before_the_model(tmp_path, monkeypatch):
     files = {"documents": f"{tmp_path}/documents.txt", "output_file": f"{tmp_path}/documents.txt/x"}
     with pytest.raises(tf.errors.OpError):
         search(SearchOptions(model_dir="m", query="a", **files))
+
+
+@pytest.mark.parametrize("flag, names", [("document_column", POSITIVES), ("query_column", ANCHORS)])
+def test_search_knows_the_columns_of_run_embeddings(tmp_path, flag, names):
+    given = SearchOptions(model_dir="m", documents="d", query="q")
+    for name in names:
+        (tmp_path / "table.tsv").write_text(f"id\t{name}\n1\ta cat\n")
+        assert list(_texts(given, str(tmp_path / "table.tsv"), flag)) == [("a cat", 2)]
 
 
 def test_search_counts_documents_that_are_too_long(pretrained, tmp_path, caplog):
