@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import os
+import threading
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -125,6 +126,7 @@ class ExportedMaskFiller(MaskFiller):
         self._max_seq_length = trained.max_seq_length
         self.top_k = cast(ExportedNetwork, trained.model).gives["token_id"]["shape"][-1]
         self._num_best = tf.Variable(0)
+        self._lock = threading.Lock()  # for the variable
 
         def most_probable(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             outputs = trained.model(inputs)

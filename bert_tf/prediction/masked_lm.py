@@ -6,6 +6,7 @@ Shapes: B batch, S sequence, P masks of a text, V vocabulary, K best tokens.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -80,6 +81,7 @@ class MaskFiller(MaskModel):
         self.top_k = top_k
         num_tokens = len(self._tokenizer.vocab)
         self._num_best = tf.Variable(0)  # a variable, so that compiled code sees changes
+        self._lock = threading.Lock()  # for the variable
 
         def most_probable(inputs):
             logits = trained.model(inputs, training=False)["masked_lm_logits"]
@@ -117,13 +119,14 @@ class MaskFiller(MaskModel):
         self, prepared: Sequence[_MaskedTokens], top_k: int
     ) -> list[list[list[Candidate]]]:
         """Return the best tokens for each mask of each text, at most `top_k`, the best first."""
-        self._num_best.assign(top_k)
         most = max((len(row.positions) for row in prepared), default=1)
-        outputs = self._run(
-            [row.sequence for row in prepared],
-            {"masked_lm_positions": [row.positions for row in prepared]},
-            batch_size=max(1, min(self._run.batch_size, _MOST_LOGITS // most)),
-        )
+        with self._lock:
+            self._num_best.assign(top_k)
+            outputs = self._run(
+                [row.sequence for row in prepared],
+                {"masked_lm_positions": [row.positions for row in prepared]},
+                batch_size=max(1, min(self._run.batch_size, _MOST_LOGITS // most)),
+            )
         return [
             [
                 [
