@@ -35,7 +35,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json, shape_of
 from bert_tf.interop.heads import find_head
-from bert_tf.interop.hub import SCHEME
+from bert_tf.interop.hub import local_path
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.sidecar import check_vocabulary, find_config, load_tokenizer
@@ -276,7 +276,7 @@ def load_model(
     """Return the model in a folder or checkpoint, with its tokenizer; `task` is None if unknown.
 
     Args:
-        path: the --output_dir of a run, or any checkpoint for --init_checkpoint.
+        path: the --output_dir of a run, or any checkpoint for --init_checkpoint, also hf://org/name.
         dtype: precision policy, default float32.
         bert_config_file, vocab_file, do_lower_case: replace the files next to a checkpoint.
         max_seq_length, doc_stride: replace the values of the training.
@@ -285,7 +285,8 @@ def load_model(
         ValueError: the path contains no usable model, or the model has no such setting.
         FileNotFoundError: the checkpoint does not exist.
     """
-    if not path.startswith(SCHEME) and _has_task_of_ours(path):
+    path = local_path(path)
+    if _has_task_of_ours(path):
         trained = load_model_folder(path, dtype=dtype)
     else:
         trained = _load_checkpoint(path, dtype, bert_config_file, vocab_file, do_lower_case)

@@ -25,6 +25,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from bert_tf.interop.hub import local_path
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
@@ -149,24 +150,26 @@ class Predictor:
         self._answer_settings = {n: v for n, v in vars(settings).items() if v != usual[n]}
         self._encoders: dict[tuple, SentenceEncoder] = {}
         self._saved = self._trained = None
+        if not isinstance(model, TrainedModel):
+            model = local_path(model)
         if isinstance(model, TrainedModel):
             self._trained = with_settings(model, max_seq_length, doc_stride)
-        elif is_saved_model(os.fspath(model)):
+        elif is_saved_model(model):
             lengths = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
             fixed = {"precision": precision, **lengths, **self._answer_settings}
-            self._saved_folder = _checked_export(os.fspath(model), "a SavedModel", fixed)
+            self._saved_folder = _checked_export(model, "a SavedModel", fixed)
             self._saved = load_saved_model(self._saved_folder, batch_size)
             return
-        elif is_exported(os.fspath(model)):
+        elif is_exported(model):
             fixed = {"precision": precision}
-            self._saved_folder = _checked_export(os.fspath(model), "an export", fixed)
+            self._saved_folder = _checked_export(model, "an export", fixed)
             trained = with_settings(load_exported(self._saved_folder), max_seq_length, doc_stride)
             self._check_answer_settings(trained)
             self._saved = text_model(trained, batch_size=batch_size, **self._answer_settings)
             return
         else:
             self._trained = load_model(
-                os.fspath(model),
+                model,
                 dtype=precision,
                 max_seq_length=max_seq_length,
                 doc_stride=doc_stride,

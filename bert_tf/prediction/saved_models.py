@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from bert_tf.data.buckets import batches_by_length
 from bert_tf.data.readers import read_lines
+from bert_tf.interop.hub import local_path
 from bert_tf.model_folder import read_task
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
@@ -316,8 +317,8 @@ def _loaded(folder: str) -> Runtime:
 
 
 def is_saved_model(folder: str) -> bool:
-    """Return True if `folder` contains a SavedModel."""
-    return tf.io.gfile.exists(os.path.join(folder, "saved_model.pb"))
+    """Return True if `folder`, which may be hf://org/name, contains a SavedModel."""
+    return tf.io.gfile.exists(os.path.join(local_path(folder), "saved_model.pb"))
 
 
 def _plain(value: Any) -> Any:
