@@ -3,6 +3,7 @@
 import fnmatch
 import shutil
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -72,6 +73,25 @@ def test_pickles_are_fetched_only_where_there_is_nothing_else(fake_hub, tmp_path
     assert not (folders["both"] / "pytorch_model.bin").exists()
     assert hub.local_path("hf://org/old") == str(folders["old"])
     assert (folders["old"] / "pytorch_model.bin").exists()
+
+
+def test_all_files_of_a_sentence_transformers_folder_are_fetched(fake_hub):
+    modules = fake_hub.online / "org" / "modules"
+    expected = [
+        "0_Transformer/config.json",
+        "0_Transformer/pytorch_model-1-of-1.bin",
+        "0_Transformer/pytorch_model.bin.index.json",
+        "0_Transformer/vocab.txt",
+        "2_Dense/model.safetensors",
+        "3_Dense/pytorch_model.bin",
+        "modules.json",
+    ]
+    for name in expected:
+        (modules / name).parent.mkdir(parents=True, exist_ok=True)
+        (modules / name).touch()
+    folder = Path(hub.local_path("hf://org/modules"))
+    files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    assert sorted(map(str, files)) == expected
 
 
 def test_it_is_converted_from_the_hub(fake_hub, tmp_path):
