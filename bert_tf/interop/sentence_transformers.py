@@ -23,6 +23,7 @@ from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import LazyArrays, read_json, typed
 from bert_tf.interop.sidecar import MODULES_FILE, read_modules
 from bert_tf.interop.tensor_files import open_tensors, weights_file, write_safetensors
+from bert_tf.limits import MAX_TASK_NUMBER, ORIGIN
 
 _POOLINGS = ("mean", "cls", "max")  # names of both
 _OLD_NAMES = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
@@ -249,6 +250,11 @@ def _dense_size(path: str) -> int:
     size = typed(values, "out_features", int, file)
     if size is None:
         raise ValueError(f"{file} has no `out_features`. Copy the whole folder.")
+    if not 1 <= size <= MAX_TASK_NUMBER:
+        raise ValueError(
+            f"{file}: `out_features` is {size:.3g}, but must be from 1 to {MAX_TASK_NUMBER:,}, "
+            f"{ORIGIN}. Get the folder again."
+        )
     return size
 
 

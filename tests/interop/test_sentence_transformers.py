@@ -179,6 +179,12 @@ def test_another_folder_and_a_cross_encoder_have_no_settings(tmp_path):
             {**LINEAR, "activation_function": "torch.nn.modules.activation.Tanh"},
             "Tanh, but only a linear layer",
         ),
+        (
+            ["Transformer", "Pooling", "Dense"],
+            CLS,
+            {**LINEAR, "out_features": 1 << 40},
+            r"`out_features` is 1\.1e\+12, but must be from 1 to 65,536",
+        ),
     ],
 )
 def test_what_is_not_supported_is_named(tmp_path, kinds, pooling, dense, message):
