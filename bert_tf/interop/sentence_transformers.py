@@ -207,10 +207,14 @@ def write_modules(
 
 
 def _root(folder: str) -> str | None:
-    """Return the folder of modules.json: the transformer's own, or the one above it."""
-    for root in (folder, os.path.dirname(folder.rstrip(os.sep))):
-        if os.path.isfile(os.path.join(root, MODULES_FILE)):
-            return root
+    """Return the folder of modules.json: the transformer's own, or the one above if it names it."""
+    if os.path.isfile(os.path.join(folder, MODULES_FILE)):
+        return folder
+    above = os.path.dirname(os.path.abspath(folder))
+    if os.path.isfile(os.path.join(above, MODULES_FILE)):
+        paths = [path for kind, path in _modules(above) if kind == "Transformer"]
+        if os.path.realpath(folder) in map(os.path.realpath, paths):
+            return above
     return None
 
 
