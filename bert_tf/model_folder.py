@@ -325,7 +325,7 @@ def _load_checkpoint(
     missing = [
         name
         for name in report.missing
-        if name.startswith(("cls/predictions/", "cls/embedding/", "output_"))
+        if name.startswith(("cls/predictions/", "cls/embedding/", "cls/squad/", "output_"))
     ]
     if missing:
         raise ValueError(
