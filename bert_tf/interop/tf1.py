@@ -142,7 +142,7 @@ def _prefix_in_folder(folder: str) -> str:
     found = prefixes_in(folder)
     listing = ", ".join(found)
     state_file = file_beside(folder, "checkpoint")
-    if state_file:
+    if state_file and not tf.io.gfile.isdir(state_file):
         newest = _newest(state_file)
         # The path in the file may be absolute and from another machine. Only its last part counts.
         if newest not in found:
