@@ -8,7 +8,6 @@ The classes are those of models with weights. They call the file instead of the 
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 from collections.abc import Mapping
@@ -111,13 +110,7 @@ class ExportedEncoder(SentenceEncoder):
         self._tokenizer, self._max_seq_length = trained.tokenizer, trained.max_seq_length
         self._width = cast(ExportedNetwork, trained.model).gives["embedding"]["shape"][-1]
         self._run = SequenceRunner(trained.model, self._max_seq_length, batch_size)
-        self._task = trained.task
-        self._prefix = prefix_of(self._task)
-
-    def for_queries(self) -> ExportedEncoder:
-        found = copy.copy(self)
-        found._prefix = prefix_of(self._task, as_query=True)
-        return found
+        self._task, self.as_query, self._prefix = trained.task, False, prefix_of(trained.task)
 
 
 class ExportedMaskFiller(MaskFiller):
