@@ -112,7 +112,7 @@ class Predictor:
         model: folder of an export or of a run, any checkpoint, or a model from
             `model_folder.load_model`.
         batch_size: sequences per batch.
-        precision: Keras precision policy, default float32; an export has its own.
+        precision: Keras precision policy, default float32; an export or a loaded model has its own.
         max_seq_length, doc_stride: replace the values of the training; not for a SavedModel.
         null_score_diff_threshold, n_best_size, max_answer_length: as in `QuestionAnswerer`.
 
@@ -153,6 +153,11 @@ class Predictor:
         if not isinstance(model, TrainedModel):
             model = local_path(model)
         if isinstance(model, TrainedModel):
+            if precision is not None:
+                raise ValueError(
+                    f"`precision` is {precision}, but {model.source} is loaded already. Omit it, or "
+                    "pass it as `dtype` to `model_folder.load_model`."
+                )
             self._trained = with_settings(model, max_seq_length, doc_stride)
         elif is_saved_model(model):
             lengths = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
