@@ -238,9 +238,13 @@ class Predictor:
     ) -> EmbeddingModel:
         """Return the encoder of any model, for embeddings; see `SentenceEncoder`.
 
-        Exports ignore the first two arguments.
+        Raises:
+            ValueError: the model is an export and `pooling` or `normalize` is given, or it has no
+                vectors.
         """
         if isinstance(self._saved, EmbeddingModel):
+            fixed = {"pooling": pooling, "normalize": normalize}
+            _checked_export(self._saved_folder, "an export", fixed)
             return self._saved.for_queries() if as_query else self._saved
         key = (pooling, normalize, as_query)
         if key not in self._encoders:
@@ -327,10 +331,6 @@ def embed_all(
         ValueError: the model is for a task other than embeddings.
     """
     trained = model._trained
-    if trained is None and pooling:
-        raise ValueError(
-            f"{model._saved_folder} is an export, whose `pooling` was fixed by the export. Omit it."
-        )
     if trained and trained.task and trained.task.name not in ("embeddings", "pretraining"):
         raise ValueError(
             f"{trained.source} is a model for {trained.task.name}, whose vectors are not made to be "

@@ -51,6 +51,7 @@ class MaskModel(TextModel):
     """
 
     columns = ("masks",)
+    top_k: int | None = None  # tokens per [MASK] in `answer`; None for all that an export returns
 
     def no_mask(self, text: str) -> ValueError:
         return ValueError(f"There is no [MASK] in {beginning(text)}, so there is nothing to fill.")
@@ -73,6 +74,8 @@ class MaskFiller(MaskModel):
     Raises:
         ValueError: the model is not pre-trained.
     """
+
+    top_k: int
 
     def __init__(self, model: str | TrainedModel, top_k: int = 5, batch_size: int = 32):
         trained = _pretrained(model)

@@ -250,7 +250,7 @@ class SavedEncoder(_Saved, EmbeddingModel):
 
 
 class SavedMaskFiller(_Saved, MaskModel):
-    """Tokens for [MASK]; `export_saved_model` fixes their number.
+    """Tokens for [MASK], up to the number chosen in `export_saved_model`.
 
     A [MASK] beyond the longest input is omitted.
     """
@@ -271,7 +271,9 @@ class SavedMaskFiller(_Saved, MaskModel):
             masks = [
                 [
                     {"token": _plain(token), "probability": probability}
-                    for token, probability in zip(tokens, probabilities, strict=True)
+                    for token, probability in zip(
+                        tokens[: self.top_k], probabilities[: self.top_k], strict=True
+                    )
                 ]
                 for tokens, probabilities in zip(row["token"], row["probability"], strict=True)
                 if tokens[0]

@@ -14,7 +14,7 @@ from bert_tf.prediction import exported
 from bert_tf.prediction.runtimes import Runtime
 from bert_tf.predictor import Predictor
 from bert_tf.programs.export_saved_model import export
-from bert_tf.programs.predict import PredictionOptions, predict
+from bert_tf.programs.predict import PredictionOptions, choose_model, predict
 from bert_tf.serving.lite import write_lite
 from bert_tf.serving.saved_model import described, metadata, write_beside
 from bert_tf.serving.token_classification import ServedTagger
@@ -96,6 +96,8 @@ def test_the_best_tokens_are_at_most_those_of_the_export(folder):
     filler = Predictor(folder("masks")).text_model
     (all_five,) = filler.predict("the [MASK] sat")
     assert [len(all_five), filler.top_k] == [5, 5]
+    options = PredictionOptions(model_dir="unused", top_k=2)
+    assert choose_model(Predictor(folder("masks")), options).top_k == 2
     assert filler.predict("the [MASK] sat", top_k=2) == [all_five[:2]]
     assert filler.predict("the [MASK] sat", top_k=9) == [all_five]
 
@@ -126,7 +128,9 @@ def test_lengths_and_settings_may_differ_from_those_of_the_export(folder):
 
 def test_functions_that_were_not_exported_are_refused(folder):
     encoder = Predictor(folder("encoder"))
-    assert encoder.embed(["owls"], pooling="cls").shape == (1, encoder.text_model.width)
+    assert encoder.embed(["owls"]).shape == (1, encoder.text_model.width)
+    with pytest.raises(ValueError, match="is an export, whose `pooling` was fixed by the export"):
+        encoder.embed(["owls"], pooling="cls")
     for refused in (lambda: encoder.model, lambda: encoder.fill_mask("a [MASK]")):
         with pytest.raises(ValueError, match=r"is an export, .* Name the folder that was exported"):
             refused()
