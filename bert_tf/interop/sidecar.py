@@ -7,6 +7,7 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import tensorflow as tf
@@ -101,15 +102,19 @@ def read_tokenizer(
         raise FileNotFoundError(f"There is no model folder {path}.")
     folder = transformer_folder(folder)
     check_one_vocabulary(folder)
-    vocab_file = file_beside(folder, "vocab.txt")
+    vocab_file, stated = file_beside(folder, "vocab.txt"), stated_lower_case(folder)
+    tokens: Sequence[str] | None
     tokens = list(load_vocab(vocab_file)) if vocab_file else vocab_of_tokenizer(folder)
+    if tokens is None and file_beside(folder, "saved_model.pb"):
+        saved = import_module("bert_tf.interop.tf2").read_saved_model(folder)  # imports this module
+        tokens, stated = find_vocabulary(None, saved), saved.do_lower_case
     if tokens is None:
         raise ValueError(
             f"{folder or '.'} contains no vocab.txt, and no tokenizer.json of type WordPiece. Copy the "
             "model's vocabulary there, or give FullTokenizer its path."
         )
     if do_lower_case is None:
-        do_lower_case = stated_lower_case(folder)
+        do_lower_case = stated
     if do_lower_case is None:
         do_lower_case = vocab_is_cased(tokens) is not True
     validate_case_matches_checkpoint(do_lower_case, folder, dict.fromkeys(tokens, 0))
