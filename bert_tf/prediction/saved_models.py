@@ -97,8 +97,8 @@ class SavedClassifier(_Saved, LabelModel):
         self.is_pair = "text_b" in self._takes
         if "text_a" not in self._takes or "choices" in self._takes:
             raise ValueError(
-                f"{folder} takes {', '.join(self._takes)}, so it is not a classifier. For entities or "
-                "choices of raw text, give the output_dir of run_ner or run_swag."
+                f"{folder} takes {', '.join(self._takes)}, so it is not a classifier. Use "
+                "`load_saved_model`, which finds the class of every export."
             )
         # Exports of the version that supported one problem type have no task.json.
         task = read_task(os.path.dirname(path))
