@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_tf.limits import MAX_LAYERS, MAX_PARAMETERS, ORIGIN, parse_json, read_whole
+
+logger = logging.getLogger(__name__)
 
 # Keys of the published files that this architecture does not use. Kept and written back, as in the
 # reference.
@@ -71,6 +74,7 @@ _HUGGINGFACE_EXTRAS = frozenset(
         "prefix",
         "problem_type",
         "pruned_heads",
+        "quantization_config",
         "repetition_penalty",
         "return_dict",
         "sbert_ce_default_activation_function",
@@ -91,6 +95,20 @@ _HUGGINGFACE_EXTRAS = frozenset(
         "xla_device",
     }
 )
+
+# With one of these keys, a file may contain keys that are unknown here, such as those of a trainer.
+_HUGGINGFACE_MARKERS = frozenset(
+    {
+        "_name_or_path",
+        "architectures",
+        "dtype",
+        "model_type",
+        "torch_dtype",
+        "transformers_version",
+    }
+)
+_TYPO = 0.85  # similarity of an unknown key to a field, by difflib, from which it is a typo
+_MOST_UNKNOWN = 1000  # keys that are compared with the fields
 
 # Hugging Face's name -> ours (ours are the reference's names, and "gelu_erf" for the exact form).
 _HUGGINGFACE_ACTIVATIONS = {
@@ -254,21 +272,30 @@ class BertConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> BertConfig:
         """Return the configuration in a `bert_config.json` or Hugging Face's `config.json`.
 
+        Unknown keys of a Hugging Face file are kept in `extra`, with a warning.
+
         Raises:
-            ValueError: a key is unknown, `vocab_size` is missing, a value is out of range, or the
-                architecture is not BERT.
+            ValueError: a key is unknown or similar to a field, `vocab_size` is missing, a value is out
+                of range, the architecture is not BERT, or the weights are quantized.
         """
         known = {f.name for f in dataclasses.fields(cls)} - {"extra"}
         accepted = known | _REFERENCE_EXTRAS | _HUGGINGFACE_EXTRAS
+        is_strict = not _HUGGINGFACE_MARKERS.intersection(values)
         fields: dict[str, Any] = {}
         extra: dict[str, Any] = {}
+        unknown = [key for key in values if key not in accepted]
+        is_strict |= len(unknown) > _MOST_UNKNOWN
         for key, value in values.items():
-            if key not in accepted:
+            if key not in accepted and (is_strict or _is_typo(key, known)):
                 raise ValueError(
                     f"Unknown key {key[:_LONGEST_NAME]!r} in the BERT configuration"
                     f"{suggestion(key, accepted)} Remove it or correct its name."
                 )
             (fields if key in known else extra)[key] = value
+        if unknown:
+            names = ", ".join(repr(key[:_LONGEST_NAME]) for key in unknown[:5])
+            rest = ", ..." if len(unknown) > 5 else ""
+            logger.warning("Unknown keys of config.json are not used: %s%s", names, rest)
         if "vocab_size" not in fields:
             raise ValueError("The BERT configuration has no `vocab_size`, which has no default.")
         if _HUGGINGFACE_EXTRAS.intersection(extra):
@@ -368,6 +395,11 @@ def _translate_huggingface(fields: Mapping[str, Any], extra: Mapping[str, Any]) 
             f"`position_embedding_type` is {position!r}, but must be 'absolute'. "
             "Relative positions are not part of the paper's model."
         )
+    if extra.get("quantization_config"):
+        raise ValueError(
+            "`quantization_config` is set, so the weights are quantized, but only floats are read. Use "
+            "the model before its quantization."
+        )
     if extra.get("is_decoder"):
         raise ValueError("`is_decoder` is true, but BERT is an encoder.")
     activation = fields.get("hidden_act", "gelu")
@@ -389,6 +421,11 @@ def huggingface_activation(hidden_act: str) -> str:
 
 
 _LONGEST_NAME = 100  # comparing takes time and memory
+
+
+def _is_typo(name: str, known: Iterable[str]) -> bool:
+    name = name[:_LONGEST_NAME].casefold()
+    return bool(difflib.get_close_matches(name, list(known), n=1, cutoff=_TYPO))
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

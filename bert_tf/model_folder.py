@@ -35,10 +35,10 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json, shape_of
 from bert_tf.interop.heads import find_head
-from bert_tf.interop.hub import SCHEME
+from bert_tf.interop.hub import local_path
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
-from bert_tf.interop.sidecar import check_vocabulary, find_config, load_tokenizer
+from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.limits import MAX_TASK_NUMBER, ORIGIN
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
@@ -213,12 +213,20 @@ def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = No
         return None
 
 
-def load_model_folder(folder: str, *, dtype: str | None = None) -> TrainedModel:
+def load_model_folder(
+    folder: str,
+    *,
+    dtype: str | None = None,
+    bert_config_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+) -> TrainedModel:
     """Load the --output_dir of a run.
 
     Args:
         folder: its path.
         dtype: precision policy, default float32.
+        bert_config_file, vocab_file, do_lower_case: replace the files of the folder.
 
     Raises:
         ValueError: a file is missing or damaged; the message names it.
@@ -230,33 +238,48 @@ def load_model_folder(folder: str, *, dtype: str | None = None) -> TrainedModel:
             "run_classifier or run_pretraining."
         )
     prefix = latest_checkpoint(folder)
+    files = (bert_config_file, vocab_file, do_lower_case)
     try:
-        return _load_run(folder, task, prefix or folder, dtype)
+        return _load_run(folder, task, prefix or folder, dtype, *files)
     except (OSError, ValueError):
         if latest_checkpoint(folder) == prefix:
             raise
     # A training has replaced the checkpoint meanwhile.
-    return load_model_folder(folder, dtype=dtype)
+    return load_model_folder(
+        folder,
+        dtype=dtype,
+        bert_config_file=bert_config_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+    )
 
 
-def _load_run(folder: str, task: Task, path: str, dtype: str | None) -> TrainedModel:
+def _load_run(
+    folder: str,
+    task: Task,
+    path: str,
+    dtype: str | None,
+    bert_config_file: str | None,
+    vocab_file: str | None,
+    do_lower_case: bool | None,
+) -> TrainedModel:
     checkpoint = read_checkpoint(path)
-    if checkpoint.config is None or checkpoint.vocab_file is None:
-        missing = "bert_config.json" if checkpoint.config is None else "vocab.txt"
-        raise ValueError(f"{folder} has no {missing}. Copy the folder again.")
+    if not bert_config_file and checkpoint.config is None:
+        raise ValueError(f"{folder} has no bert_config.json. Copy the folder again.")
+    if not vocab_file and checkpoint.vocab_file is None:
+        raise ValueError(f"{folder} has no vocab.txt. Copy the folder again.")
+    config = find_config(bert_config_file, checkpoint)
+    tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint, config)
     try:
-        checkpoint.config.check_sequence_length(task.max_seq_length)
+        config.check_sequence_length(task.max_seq_length)
     except ValueError as error:
         raise ValueError(f"{os.path.join(folder, TASK_FILE)}: {error}") from error
-    model = task.build_model(checkpoint.config, dtype=dtype)
+    model = task.build_model(config, dtype=dtype)
     report = initialize(model, checkpoint)
     if report.missing:
         raise ValueError(
             f"{folder}: the checkpoint lacks {', '.join(report.missing[:3])}. Copy the folder again."
         )
-    do_lower_case = True if checkpoint.do_lower_case is None else checkpoint.do_lower_case
-    tokenizer = FullTokenizer(checkpoint.vocab_file, do_lower_case)
-    check_vocabulary(tokenizer.vocab, checkpoint.config, checkpoint.vocab_file)
     return TrainedModel(model, tokenizer, task, task.max_seq_length, folder)
 
 
@@ -276,7 +299,7 @@ def load_model(
     """Return the model in a folder or checkpoint, with its tokenizer; `task` is None if unknown.
 
     Args:
-        path: the --output_dir of a run, or any checkpoint for --init_checkpoint.
+        path: the --output_dir of a run, or any checkpoint for --init_checkpoint, also hf://org/name.
         dtype: precision policy, default float32.
         bert_config_file, vocab_file, do_lower_case: replace the files next to a checkpoint.
         max_seq_length, doc_stride: replace the values of the training.
@@ -285,10 +308,15 @@ def load_model(
         ValueError: the path contains no usable model, or the model has no such setting.
         FileNotFoundError: the checkpoint does not exist.
     """
-    if not path.startswith(SCHEME) and _has_task_of_ours(path):
-        trained = load_model_folder(path, dtype=dtype)
-    else:
-        trained = _load_checkpoint(path, dtype, bert_config_file, vocab_file, do_lower_case)
+    path = local_path(path)
+    load = load_model_folder if _has_task_of_ours(path) else _load_checkpoint
+    trained = load(
+        path,
+        dtype=dtype,
+        bert_config_file=bert_config_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+    )
     return with_settings(trained, max_seq_length, doc_stride)
 
 
@@ -300,6 +328,7 @@ def _has_task_of_ours(folder: str) -> bool:
 
 def _load_checkpoint(
     path: str,
+    *,
     dtype: str | None,
     bert_config_file: str | None,
     vocab_file: str | None,
@@ -324,7 +353,7 @@ def _load_checkpoint(
     missing = [
         name
         for name in report.missing
-        if name.startswith(("cls/predictions/", "cls/embedding/", "output_"))
+        if name.startswith(("cls/predictions/", "cls/embedding/", "cls/squad/", "output_"))
     ]
     if missing:
         raise ValueError(

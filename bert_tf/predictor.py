@@ -25,6 +25,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from bert_tf.interop.hub import local_path
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
@@ -111,7 +112,7 @@ class Predictor:
         model: folder of an export or of a run, any checkpoint, or a model from
             `model_folder.load_model`.
         batch_size: sequences per batch.
-        precision: Keras precision policy, default float32; an export has its own.
+        precision: Keras precision policy, default float32; an export or a loaded model has its own.
         max_seq_length, doc_stride: replace the values of the training; not for a SavedModel.
         null_score_diff_threshold, n_best_size, max_answer_length: as in `QuestionAnswerer`.
 
@@ -149,24 +150,31 @@ class Predictor:
         self._answer_settings = {n: v for n, v in vars(settings).items() if v != usual[n]}
         self._encoders: dict[tuple, SentenceEncoder] = {}
         self._saved = self._trained = None
+        if not isinstance(model, TrainedModel):
+            model = local_path(model)
         if isinstance(model, TrainedModel):
+            if precision is not None:
+                raise ValueError(
+                    f"`precision` is {precision}, but {model.source} is loaded already. Omit it, or "
+                    "pass it as `dtype` to `model_folder.load_model`."
+                )
             self._trained = with_settings(model, max_seq_length, doc_stride)
-        elif is_saved_model(os.fspath(model)):
+        elif is_saved_model(model):
             lengths = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
             fixed = {"precision": precision, **lengths, **self._answer_settings}
-            self._saved_folder = _checked_export(os.fspath(model), "a SavedModel", fixed)
+            self._saved_folder = _checked_export(model, "a SavedModel", fixed)
             self._saved = load_saved_model(self._saved_folder, batch_size)
             return
-        elif is_exported(os.fspath(model)):
+        elif is_exported(model):
             fixed = {"precision": precision}
-            self._saved_folder = _checked_export(os.fspath(model), "an export", fixed)
+            self._saved_folder = _checked_export(model, "an export", fixed)
             trained = with_settings(load_exported(self._saved_folder), max_seq_length, doc_stride)
             self._check_answer_settings(trained)
             self._saved = text_model(trained, batch_size=batch_size, **self._answer_settings)
             return
         else:
             self._trained = load_model(
-                os.fspath(model),
+                model,
                 dtype=precision,
                 max_seq_length=max_seq_length,
                 doc_stride=doc_stride,
@@ -230,9 +238,13 @@ class Predictor:
     ) -> EmbeddingModel:
         """Return the encoder of any model, for embeddings; see `SentenceEncoder`.
 
-        Exports ignore the first two arguments.
+        Raises:
+            ValueError: the model is an export and `pooling` or `normalize` is given, or it has no
+                vectors.
         """
         if isinstance(self._saved, EmbeddingModel):
+            fixed = {"pooling": pooling, "normalize": normalize}
+            _checked_export(self._saved_folder, "an export", fixed)
             return self._saved.for_queries() if as_query else self._saved
         key = (pooling, normalize, as_query)
         if key not in self._encoders:
@@ -319,10 +331,6 @@ def embed_all(
         ValueError: the model is for a task other than embeddings.
     """
     trained = model._trained
-    if trained is None and pooling:
-        raise ValueError(
-            f"{model._saved_folder} is an export, whose `pooling` was fixed by the export. Omit it."
-        )
     if trained and trained.task and trained.task.name not in ("embeddings", "pretraining"):
         raise ValueError(
             f"{trained.source} is a model for {trained.task.name}, whose vectors are not made to be "

@@ -11,12 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_text_models as tiny
 from tiny_runs import script_command
 
 import bert_tf
 from bert_tf.data.files import new_folder, open_whole, whole_file
 from bert_tf.data.record_cache import make_once
 from bert_tf.model_folder import load_model_folder
+from bert_tf.predictor import Predictor
 from bert_tf.training.checkpoints import save_checkpoint, training_variables
 
 IN_USE = "is being written by another process. Wait for it or end it, or use another path"
@@ -195,6 +197,13 @@ def test_a_predictor_answers_eight_threads_as_it_answers_one(sentence_model, exp
     found = at_once(8, lambda number: [shared.predict(batches[number]) for _ in range(3)])
     for answers, wanted in zip(found, expected, strict=True):
         assert answers == [wanted] * 3
+
+
+def test_each_thread_gets_as_many_tokens_as_it_asks_for():
+    model = Predictor(tiny.pretrained())
+    found = at_once(4, lambda k: [model.fill_mask("a [MASK]", top_k=k + 1) for _ in range(50)])
+    for number, answers in enumerate(found):
+        assert [len(mask) for (mask,) in answers] == [number + 1] * 50
 
 
 def test_a_folder_is_read_while_a_training_replaces_its_checkpoint(sentence_model, tmp_path):

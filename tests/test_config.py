@@ -92,6 +92,19 @@ def test_settings_that_old_transformers_wrote_everywhere_are_no_typos():
     assert BertConfig.from_dict(old).hidden_act == "gelu_erf"
 
 
+def test_unknown_keys_of_a_hugging_face_file_are_not_used(caplog):
+    theirs = PUBLISHED | {"model_type": "bert", "unsloth_fixed": True}
+    config = BertConfig.from_dict(theirs)
+    assert config.extra["unsloth_fixed"] is True
+    assert "Unknown keys of config.json are not used: 'unsloth_fixed'" in caplog.text
+    assert "unsloth_fixed" not in config.to_dict()
+    for typo in ("hiden_size", "Layer_Norm_Epss"):
+        with pytest.raises(ValueError, match=rf"Unknown key '{typo}'.*did you mean"):
+            BertConfig.from_dict(theirs | {typo: 8})
+    with pytest.raises(ValueError, match="`quantization_config` is set"):
+        BertConfig.from_dict(theirs | {"quantization_config": {"bits": 4}})
+
+
 def test_a_config_from_hugging_face_survives_our_own_file():
     config = BertConfig.from_dict(PUBLISHED | {"architectures": ["BertModel"]})
     assert BertConfig.from_dict(config.to_dict()) == config

@@ -1,17 +1,20 @@
 """A trained model's folder: what is written is what is loaded, and what is missing is named."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from bert_tf.config import BertConfig
 from bert_tf.model_folder import (
+    load_model,
     load_model_folder,
     model_files,
     read_task,
     write_files,
 )
+from bert_tf.predictor import Predictor
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.checkpoints import save_checkpoint, training_variables
@@ -103,6 +106,41 @@ def test_the_precision_is_the_one_asked_for(tmp_path):
     loaded = load_model_folder(str(tmp_path), dtype="mixed_bfloat16")
     assert loaded.model.dtype_policy.name == "mixed_bfloat16"
     assert loaded.model.weights[0].dtype == "float32"
+
+
+def test_the_files_given_replace_those_of_the_folder(tmp_path):
+    write_folder(tmp_path / "run")
+    vocab = [*VOCAB, "Katze"]
+    larger = replace(CONFIG, vocab_size=len(vocab))
+    write_files(str(tmp_path), model_files(larger, vocab=vocab))
+    folder, vocab_file = str(tmp_path / "run"), str(tmp_path / "vocab.txt")
+    with pytest.raises(ValueError, match=rf"{vocab_file} has ids up to 11, but `vocab_size`"):
+        load_model(folder, vocab_file=vocab_file)
+    with pytest.raises(ValueError, match=r"word_embeddings"):
+        load_model(folder, bert_config_file=str(tmp_path / "bert_config.json"))
+    with pytest.raises(ValueError, match=r"tokenizer_config\.json sets cased text"):
+        load_model(folder, do_lower_case=True)
+    for file in ("vocab.txt", "tokenizer_config.json"):
+        (tmp_path / "run" / file).unlink()
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCAB))
+    found = load_model(folder, vocab_file=vocab_file, do_lower_case=False)
+    assert found.tokenizer.tokenize("Hunde") == ["Hund", "##e"]
+
+
+def test_without_a_stated_case_the_vocabulary_decides(tmp_path):
+    words = [a + b + c for a in "bcdfg" for b in "aeiou" for c in "klmn"]
+    vocab = [*VOCAB[:5], *words, *map(str.title, words)]
+    config = replace(CONFIG, vocab_size=len(vocab))
+    write_files(str(tmp_path), model_files(config, CLASSIFICATION, vocab))
+    weights = training_variables(CLASSIFICATION.build_model(config))
+    save_checkpoint(str(tmp_path), weights, 1)
+    assert load_model(str(tmp_path)).tokenizer.tokenize("Bak") == ["Bak"]
+
+
+def test_a_loaded_model_keeps_its_precision(tmp_path):
+    write_folder(tmp_path)
+    with pytest.raises(ValueError, match=r"`precision` is float16, but .* is loaded already"):
+        Predictor(load_model(str(tmp_path)), precision="float16")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,12 @@ SCHEME = "hf://"
 NO_LICENSE = "other"  # the hub's name for a licence that it does not list
 
 # Other formats of the same weights (onnx, flax, h5, ...) are not downloaded.
-_FILES = ("*.json", "vocab.txt", "*.safetensors", "*.index.json")
-_PICKLES = ("pytorch_model*.bin", "0_Transformer/pytorch_model*.bin")
+_FILES = (
+    *("*.json", "vocab.txt", "*/vocab.txt", "*.safetensors"),
+    "*_Dense/pytorch_model.bin",  # of sentence-transformers, next to a model.safetensors too
+)
+_TRANSFORMER = ("", "0_Transformer")  # folders of the transformer
+_PICKLES = tuple(os.path.join(folder, "pytorch_model*.bin") for folder in _TRANSFORMER)
 
 
 def local_path(path: str | os.PathLike) -> str:
@@ -63,7 +67,9 @@ def _download(path: str) -> str:
 
 
 def _has_weights(folder: str) -> bool:
-    return any(weights_file(parent) for parent, _, _ in os.walk(folder))
+    """Return True if the transformer has safetensors; other modules may have another format."""
+    files = (weights_file(os.path.join(folder, name)) for name in _TRANSFORMER)
+    return any(file and ".safetensors" in os.path.basename(file) for file in files)
 
 
 def check_license(license: str | None) -> None:

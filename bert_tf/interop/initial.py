@@ -311,7 +311,7 @@ def _refusal(
 
 def _read_folder(folder: str) -> PretrainedCheckpoint:
     names = [name.rstrip("/") for name in tf.io.gfile.listdir(folder)]
-    trained = "checkpoint" in names
+    trained = "checkpoint" in names and not tf.io.gfile.isdir(os.path.join(folder, "checkpoint"))
     has_weights = "config.json" in names and weights_file(folder) is not None
     if not trained and (has_weights or "modules.json" in names):
         return read_huggingface(folder)

@@ -23,6 +23,7 @@ from bert_tf.data.files import write_text
 from bert_tf.interop.checkpoint import LazyArrays, read_json, typed
 from bert_tf.interop.sidecar import MODULES_FILE, read_modules
 from bert_tf.interop.tensor_files import open_tensors, weights_file, write_safetensors
+from bert_tf.limits import MAX_TASK_NUMBER, ORIGIN
 
 _POOLINGS = ("mean", "cls", "max")  # names of both
 _OLD_NAMES = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
@@ -206,10 +207,14 @@ def write_modules(
 
 
 def _root(folder: str) -> str | None:
-    """Return the folder of modules.json: the transformer's own, or the one above it."""
-    for root in (folder, os.path.dirname(folder.rstrip(os.sep))):
-        if os.path.isfile(os.path.join(root, MODULES_FILE)):
-            return root
+    """Return the folder of modules.json: the transformer's own, or the one above if it names it."""
+    if os.path.isfile(os.path.join(folder, MODULES_FILE)):
+        return folder
+    above = os.path.dirname(os.path.abspath(folder))
+    if os.path.isfile(os.path.join(above, MODULES_FILE)):
+        paths = [path for kind, path in _modules(above) if kind == "Transformer"]
+        if os.path.realpath(folder) in map(os.path.realpath, paths):
+            return above
     return None
 
 
@@ -249,6 +254,11 @@ def _dense_size(path: str) -> int:
     size = typed(values, "out_features", int, file)
     if size is None:
         raise ValueError(f"{file} has no `out_features`. Copy the whole folder.")
+    if not 1 <= size <= MAX_TASK_NUMBER:
+        raise ValueError(
+            f"{file}: `out_features` is {size:.3g}, but must be from 1 to {MAX_TASK_NUMBER:,}, "
+            f"{ORIGIN}. Get the folder again."
+        )
     return size
 
 

@@ -7,6 +7,8 @@ import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
 
 import tensorflow as tf
 
@@ -68,7 +70,7 @@ def load_tokenizer(
 
     Raises:
         ValueError: the vocabulary is missing, too large, of another case, or has other ids for
-            more than `MOST_REPLACED` of the checkpoint's tokens.
+            more than `MOST_REPLACED` of the checkpoint's tokens; or `check_tokenization` raises.
     """
     tokens = find_vocabulary(vocab_file, checkpoint)
     if tokens is None:
@@ -79,6 +81,8 @@ def load_tokenizer(
     tokenizer = FullTokenizer(tokens, do_lower_case=do_lower_case)
     if checkpoint is not None:
         validate_case_matches_checkpoint(do_lower_case, checkpoint.source, tokenizer.vocab)
+    path = vocab_file or (checkpoint.source if checkpoint is not None else "")
+    check_tokenization(path if tf.io.gfile.isdir(path) else os.path.dirname(path), do_lower_case)
     check_vocabulary(tokenizer.vocab, config, vocab_file or "next to the checkpoint")
     compare_vocabularies(vocab_file, checkpoint)
     return tokenizer
@@ -98,19 +102,79 @@ def read_tokenizer(
         raise FileNotFoundError(f"There is no model folder {path}.")
     folder = transformer_folder(folder)
     check_one_vocabulary(folder)
-    vocab_file = file_beside(folder, "vocab.txt")
+    vocab_file, stated = file_beside(folder, "vocab.txt"), stated_lower_case(folder)
+    tokens: Sequence[str] | None
     tokens = list(load_vocab(vocab_file)) if vocab_file else vocab_of_tokenizer(folder)
+    if tokens is None and file_beside(folder, "saved_model.pb"):
+        saved = import_module("bert_tf.interop.tf2").read_saved_model(folder)  # imports this module
+        tokens, stated = find_vocabulary(None, saved), saved.do_lower_case
     if tokens is None:
         raise ValueError(
             f"{folder or '.'} contains no vocab.txt, and no tokenizer.json of type WordPiece. Copy the "
             "model's vocabulary there, or give FullTokenizer its path."
         )
     if do_lower_case is None:
-        do_lower_case = stated_lower_case(folder)
+        do_lower_case = stated
     if do_lower_case is None:
         do_lower_case = vocab_is_cased(tokens) is not True
     validate_case_matches_checkpoint(do_lower_case, folder, dict.fromkeys(tokens, 0))
+    check_tokenization(folder, do_lower_case)
     return tokenizer_class(tokens, do_lower_case, **kwargs)
+
+
+def check_tokenization(folder: str, do_lower_case: bool) -> None:
+    """Raise if the tokenizer's files in `folder` have a setting that `FullTokenizer` does not have.
+
+    Settings in `tokenizer_config.json` take precedence over those in `tokenizer.json`.
+    """
+    for file, setting, here in _unsupported(folder, do_lower_case):
+        raise ValueError(
+            f"{file}: {setting:.200}, but {here}. Use another model, or remove the setting to accept "
+            "other tokens than in the model's training."
+        )
+
+
+def _unsupported(folder: str, do_lower_case: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield (file, its setting, what is supported)."""
+    config_file, config = _read_beside(folder, "tokenizer_config.json")
+    json_file, tokenizer = _read_beside(folder, "tokenizer.json")
+    normalizer = typed(tokenizer, "normalizer", dict, json_file) or {}
+
+    words = "words are split at spaces, punctuation and Chinese characters here"
+    kind = config.get("tokenizer_class")
+    if "Japanese" in str(kind):
+        yield config_file, f"`tokenizer_class` is {kind!r}", words
+    if (kind := config.get("word_tokenizer_type")) is not None:
+        yield config_file, f"`word_tokenizer_type` is {kind!r}", words
+
+    def stated(name: str, in_normalizer: str) -> tuple[str, Any]:
+        if name in config:
+            return config_file, config[name]
+        return json_file, normalizer.get(in_normalizer)
+
+    file, accents = stated("strip_accents", "strip_accents")
+    if isinstance(accents, bool) and accents != do_lower_case:
+        case = f"do_lower_case is {do_lower_case}"
+        yield file, f"`strip_accents` is {accents}", f"must be as do_lower_case, and {case}"
+    file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
+    if chinese is False:
+        yield file, "Chinese characters are not split (`tokenize_chinese_chars`)", words
+    if "pre_tokenizer" in tokenizer:
+        kind = (typed(tokenizer, "pre_tokenizer", dict, json_file) or {}).get("type")
+        if kind != "BertPreTokenizer":
+            yield json_file, f"`pre_tokenizer` is {kind!r}", "must be 'BertPreTokenizer'"
+    model = typed(tokenizer, "model", dict, json_file) or {}
+    if (prefix := model.get("continuing_subword_prefix", "##")) != "##":
+        yield json_file, f"`continuing_subword_prefix` is {prefix!r}", "must be '##'"
+    file, values = _read_beside(folder, "sentence_bert_config.json")
+    if values.get("do_lower_case") is True and not do_lower_case:
+        yield file, "`do_lower_case` is true", "the tokenizer next to it is cased"
+
+
+def _read_beside(folder: str, name: str) -> tuple[str, dict[str, Any]]:
+    """Return the path and the content of a JSON file; "" and {} if it does not exist."""
+    path = file_beside(folder, name)
+    return (path, read_json(path)) if path else ("", {})
 
 
 def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) -> None:

@@ -33,7 +33,6 @@ _TRAINING_STATE = frozenset(
 _AVERAGE = "/ExponentialMovingAverage"
 _SLOTS = ("/adam_m", "/adam_v", _AVERAGE)
 _PART = re.compile(r"\.(data-\d+-of-\d+|index|meta)$")
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
@@ -51,14 +50,12 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
 
     Raises:
         FileNotFoundError: `path` has no checkpoint.
-        ValueError: a folder has several; or the files are damaged, object-based, or not the ones
-            that name a checkpoint.
+        ValueError: a folder has several; or the files are damaged, or not the ones that name a
+            checkpoint.
     """
     prefix = checkpoint_prefix(path)
     reader = open_bundle(prefix)
     shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
-    _require_name_based(shapes, prefix)
-
     averaged = {name for name in shapes if name + _AVERAGE in shapes}
 
     def read(name: str) -> np.ndarray:
@@ -142,7 +139,7 @@ def _prefix_in_folder(folder: str) -> str:
     found = prefixes_in(folder)
     listing = ", ".join(found)
     state_file = file_beside(folder, "checkpoint")
-    if state_file:
+    if state_file and not tf.io.gfile.isdir(state_file):
         newest = _newest(state_file)
         # The path in the file may be absolute and from another machine. Only its last part counts.
         if newest not in found:
@@ -179,14 +176,3 @@ def _newest(state_file: str) -> str:
 def _is_state(name: str, names: dict[str, tuple[int, ...]]) -> bool:
     """Return True if `name` is optimizer state; slots have the path of their variable as parent."""
     return name in _TRAINING_STATE or name.endswith(_SLOTS) or os.path.dirname(name) in names
-
-
-def _require_name_based(names: dict[str, tuple[int, ...]], prefix: str) -> None:
-    if _OBJECT_GRAPH in names or any(name.endswith("VARIABLE_VALUE") for name in names):
-        example = next((name for name in sorted(names) if "/.ATTRIBUTES/" in name), _OBJECT_GRAPH)
-        raise ValueError(
-            f"{prefix} is an object-based TensorFlow 2 checkpoint (it contains {example!r}), as written "
-            "by tf.train.Checkpoint, Keras' save_weights and tf-models-official; a name-based one "
-            "(bert/embeddings/word_embeddings, ...) is expected. Export it from the program that wrote "
-            "it as a TF1 checkpoint or as a Hugging Face folder."
-        )

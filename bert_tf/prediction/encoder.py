@@ -11,6 +11,7 @@ Shapes: B batch, S sequence, H hidden, E embedding (H, or 4 * H), N texts.
 from __future__ import annotations
 
 import abc
+import copy
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,9 +49,9 @@ class EmbeddingModel(TextModel):
     def vectors(self, prepared: Sequence[Any]) -> list[np.ndarray]:
         """Return float32 [E] for each prepared input."""
 
+    @abc.abstractmethod
     def for_queries(self) -> EmbeddingModel:
         """Return the same model with the prefix of queries, if it has one."""
-        return self
 
     def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
         """Return {"embedding": [E numbers]} for each prepared input."""
@@ -103,6 +104,7 @@ class SentenceEncoder(EmbeddingModel):
         task = trained.task if isinstance(trained.task, EmbeddingTask) else None
         if normalize is None:
             normalize = True if task is None else task.normalize
+        self._task: Task | None = task
         self.as_query, self._prefix = as_query, prefix_of(task, as_query)
         if self._prefix:
             kind = "queries" if as_query else "documents"
@@ -137,6 +139,11 @@ class SentenceEncoder(EmbeddingModel):
     @property
     def width(self) -> int:
         return self._width
+
+    def for_queries(self) -> SentenceEncoder:
+        found = copy.copy(self)
+        found.as_query, found._prefix = True, prefix_of(self._task, as_query=True)
+        return found
 
     def prepare(self, item: str) -> PackedSequence:
         ids = self._tokenizer.encode(self._prefix + checked_text(item))

@@ -8,8 +8,8 @@ The classes are those of models with weights. They call the file instead of the 
 
 from __future__ import annotations
 
-import copy
 import os
+import threading
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from bert_tf.prediction.exports import METADATA_FILE, POSITIONS, Export, find_ex
 from bert_tf.prediction.masked_lm import MaskFiller
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.prediction.text_model import SequenceRunner, TextModel
+from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 
 _, _WORDS = POSITIONS
@@ -53,10 +54,11 @@ def load_exported(folder: str) -> TrainedModel:
             "the folder again, or export it again."
         ) from error
     tokenizer, length = cast(FullTokenizer, export.tokenizer), cast(int, export.max_seq_length)
-    trained = TrainedModel(
-        cast(keras.Model, network), tokenizer, read_task(folder), length, source=folder
-    )
-    return with_settings(trained, length)
+    task, stride = read_task(folder), None
+    if isinstance(task, TokenClassificationTask) and task.doc_stride:
+        stride = min(task.doc_stride, length - NUM_SPECIAL_TOKENS)  # as in the served graph
+    trained = TrainedModel(cast(keras.Model, network), tokenizer, task, length, source=folder)
+    return with_settings(trained, length, stride)
 
 
 def text_model(trained: TrainedModel, **settings: Any) -> TextModel:
@@ -108,13 +110,7 @@ class ExportedEncoder(SentenceEncoder):
         self._tokenizer, self._max_seq_length = trained.tokenizer, trained.max_seq_length
         self._width = cast(ExportedNetwork, trained.model).gives["embedding"]["shape"][-1]
         self._run = SequenceRunner(trained.model, self._max_seq_length, batch_size)
-        self._task = trained.task
-        self._prefix = prefix_of(self._task)
-
-    def for_queries(self) -> ExportedEncoder:
-        found = copy.copy(self)
-        found._prefix = prefix_of(self._task, as_query=True)
-        return found
+        self._task, self.as_query, self._prefix = trained.task, False, prefix_of(trained.task)
 
 
 class ExportedMaskFiller(MaskFiller):
@@ -125,6 +121,7 @@ class ExportedMaskFiller(MaskFiller):
         self._max_seq_length = trained.max_seq_length
         self.top_k = cast(ExportedNetwork, trained.model).gives["token_id"]["shape"][-1]
         self._num_best = tf.Variable(0)
+        self._lock = threading.Lock()  # for the variable
 
         def most_probable(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
             outputs = trained.model(inputs)

@@ -6,6 +6,7 @@ Shapes: B batch, S sequence, P masks of a text, V vocabulary, K best tokens.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -50,6 +51,7 @@ class MaskModel(TextModel):
     """
 
     columns = ("masks",)
+    top_k: int | None = None  # tokens per [MASK] in `answer`; None for all that an export returns
 
     def no_mask(self, text: str) -> ValueError:
         return ValueError(f"There is no [MASK] in {beginning(text)}, so there is nothing to fill.")
@@ -73,6 +75,8 @@ class MaskFiller(MaskModel):
         ValueError: the model is not pre-trained.
     """
 
+    top_k: int
+
     def __init__(self, model: str | TrainedModel, top_k: int = 5, batch_size: int = 32):
         trained = _pretrained(model)
         self._tokenizer = with_special_tokens(trained.tokenizer)
@@ -80,6 +84,7 @@ class MaskFiller(MaskModel):
         self.top_k = top_k
         num_tokens = len(self._tokenizer.vocab)
         self._num_best = tf.Variable(0)  # a variable, so that compiled code sees changes
+        self._lock = threading.Lock()  # for the variable
 
         def most_probable(inputs):
             logits = trained.model(inputs, training=False)["masked_lm_logits"]
@@ -117,13 +122,14 @@ class MaskFiller(MaskModel):
         self, prepared: Sequence[_MaskedTokens], top_k: int
     ) -> list[list[list[Candidate]]]:
         """Return the best tokens for each mask of each text, at most `top_k`, the best first."""
-        self._num_best.assign(top_k)
         most = max((len(row.positions) for row in prepared), default=1)
-        outputs = self._run(
-            [row.sequence for row in prepared],
-            {"masked_lm_positions": [row.positions for row in prepared]},
-            batch_size=max(1, min(self._run.batch_size, _MOST_LOGITS // most)),
-        )
+        with self._lock:
+            self._num_best.assign(top_k)
+            outputs = self._run(
+                [row.sequence for row in prepared],
+                {"masked_lm_positions": [row.positions for row in prepared]},
+                batch_size=max(1, min(self._run.batch_size, _MOST_LOGITS // most)),
+            )
         return [
             [
                 [

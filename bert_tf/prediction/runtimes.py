@@ -19,6 +19,7 @@ import logging
 import os
 import struct
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -123,6 +124,7 @@ class Lite(Runtime):
             warnings.simplefilter("ignore")  # of the interpreter's move to another package
             interpreter = tf.lite.Interpreter(path, num_threads=threads)
         self.version = f"TFLite of TensorFlow {tf.__version__}"
+        self._lock = threading.Lock()  # the signatures share the interpreter's tensors
         names = interpreter.get_signature_list()
         self._runners = {name: interpreter.get_signature_runner(name) for name in names}
         self.signatures = {
@@ -134,8 +136,9 @@ class Lite(Runtime):
         }
 
     def _ask(self, signature, inputs):
-        outputs = self._runners[signature](**inputs)
-        return {name: value.copy() for name, value in outputs.items()}
+        with self._lock:
+            outputs = self._runners[signature](**inputs)
+            return {name: value.copy() for name, value in outputs.items()}
 
 
 def _lite_specs(details: dict[str, Any]) -> dict[str, Any]:
@@ -203,6 +206,7 @@ class OpenVino(Runtime):
         if threads:
             settings["INFERENCE_NUM_THREADS"] = threads
         self._model = openvino.Core().compile_model(model, "CPU", settings)
+        self._lock = threading.Lock()  # all calls share one request
         self.version = f"OpenVINO {openvino.__version__}"
         sides = {"inputs": self._model.inputs, "outputs": self._model.outputs}
         self.signatures = {
@@ -212,8 +216,9 @@ class OpenVino(Runtime):
     def _ask(self, signature, inputs):
         specs = self.signatures[TOKENS]["inputs"]
         given = {name: np.asarray(v, specs[name]["dtype"]) for name, v in inputs.items()}
-        found = self._model(given)
-        return {openvino_name(port): np.array(found[port]) for port in self._model.outputs}
+        with self._lock:
+            found = self._model(given)
+            return {openvino_name(port): np.array(found[port]) for port in self._model.outputs}
 
 
 def _openvino_spec(port: Any) -> tuple[str, dict[str, Any]]:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from bert_tf.data.buckets import batches_by_length
 from bert_tf.data.readers import read_lines
+from bert_tf.interop.hub import local_path
 from bert_tf.model_folder import read_task
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
@@ -96,8 +97,8 @@ class SavedClassifier(_Saved, LabelModel):
         self.is_pair = "text_b" in self._takes
         if "text_a" not in self._takes or "choices" in self._takes:
             raise ValueError(
-                f"{folder} takes {', '.join(self._takes)}, so it is not a classifier. For entities or "
-                "choices of raw text, give the output_dir of run_ner or run_swag."
+                f"{folder} takes {', '.join(self._takes)}, so it is not a classifier. Use "
+                "`load_saved_model`, which finds the class of every export."
             )
         # Exports of the version that supported one problem type have no task.json.
         task = read_task(os.path.dirname(path))
@@ -249,7 +250,7 @@ class SavedEncoder(_Saved, EmbeddingModel):
 
 
 class SavedMaskFiller(_Saved, MaskModel):
-    """Tokens for [MASK]; `export_saved_model` fixes their number.
+    """Tokens for [MASK], up to the number chosen in `export_saved_model`.
 
     A [MASK] beyond the longest input is omitted.
     """
@@ -270,7 +271,9 @@ class SavedMaskFiller(_Saved, MaskModel):
             masks = [
                 [
                     {"token": _plain(token), "probability": probability}
-                    for token, probability in zip(tokens, probabilities, strict=True)
+                    for token, probability in zip(
+                        tokens[: self.top_k], probabilities[: self.top_k], strict=True
+                    )
                 ]
                 for tokens, probabilities in zip(row["token"], row["probability"], strict=True)
                 if tokens[0]
@@ -316,8 +319,8 @@ def _loaded(folder: str) -> Runtime:
 
 
 def is_saved_model(folder: str) -> bool:
-    """Return True if `folder` contains a SavedModel."""
-    return tf.io.gfile.exists(os.path.join(folder, "saved_model.pb"))
+    """Return True if `folder`, which may be hf://org/name, contains a SavedModel."""
+    return tf.io.gfile.exists(os.path.join(local_path(folder), "saved_model.pb"))
 
 
 def _plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from bert_tf.data.files import expand_files
 from bert_tf.data.records import feature_sizes, naming_damaged_file, read_records
+from bert_tf.interop.hub import local_path
 from bert_tf.model_folder import TrainedModel
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.programs.predict_input import InputLayout, read_inputs
@@ -41,7 +42,7 @@ def read_calibration(served: Served, calibration_file: str) -> list[Ids]:
 
 def training_records(model_dir: str) -> str | None:
     """Return the path of the training records in a folder, if they are there."""
-    path = os.path.join(model_dir, f"train{RECORDS_ENDING}")
+    path = os.path.join(local_path(model_dir), f"train{RECORDS_ENDING}")
     return path if tf.io.gfile.exists(path) else None
 
 

@@ -20,6 +20,7 @@ from bert_tf.data.readers import count_lines
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.options import option
 from bert_tf.prediction.encoder import EmbeddingModel
+from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity
 from bert_tf.programs.predict_input import AnswerOptions, Input, read_inputs
 from bert_tf.training.progress import Progress
@@ -75,7 +76,11 @@ class PredictionOptions(AnswerOptions, BeamOptions):
         default=None,
         min=1,
     )
-    top_k: int = option("Tokens to return per [MASK].", default=5, min=1)
+    top_k: int = option(
+        "Tokens to return per [MASK]. An export returns at most the number of its own --top_k.",
+        default=5,
+        min=1,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,7 +144,7 @@ def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
     if options.task == "pseudo_perplexity":
         return predictor.scorer
     model = predictor.mask_filler if options.task == "fill_mask" else predictor.text_model
-    if model is vars(predictor).get("mask_filler"):
+    if isinstance(model, MaskModel):
         model.top_k = options.top_k
     if isinstance(model, EmbeddingModel):
         return predictor.encoder(options.pooling, options.normalize, options.as_query)

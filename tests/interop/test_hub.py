@@ -3,13 +3,18 @@
 import fnmatch
 import shutil
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import tensorflow as tf
 from tiny_checkpoints import arrays_of, assert_same, huggingface_tensors, write_huggingface
 
+import bert_tf
+from bert_tf.finetuning import distillation
 from bert_tf.interop import hub
 from bert_tf.interop.initial import folder_of, read_checkpoint
+from bert_tf.programs.calibration_file import training_records
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 
 pytest.importorskip("safetensors", reason="needs the extra [hf]")
@@ -70,6 +75,25 @@ def test_pickles_are_fetched_only_where_there_is_nothing_else(fake_hub, tmp_path
     assert (folders["old"] / "pytorch_model.bin").exists()
 
 
+def test_all_files_of_a_sentence_transformers_folder_are_fetched(fake_hub):
+    modules = fake_hub.online / "org" / "modules"
+    expected = [
+        "0_Transformer/config.json",
+        "0_Transformer/pytorch_model-1-of-1.bin",
+        "0_Transformer/pytorch_model.bin.index.json",
+        "0_Transformer/vocab.txt",
+        "2_Dense/model.safetensors",
+        "3_Dense/pytorch_model.bin",
+        "modules.json",
+    ]
+    for name in expected:
+        (modules / name).parent.mkdir(parents=True, exist_ok=True)
+        (modules / name).touch()
+    folder = Path(hub.local_path("hf://org/modules"))
+    files = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    assert sorted(map(str, files)) == expected
+
+
 def test_it_is_converted_from_the_hub(fake_hub, tmp_path):
     convert_checkpoint(
         ConvertOptions(
@@ -80,6 +104,16 @@ def test_it_is_converted_from_the_hub(fake_hub, tmp_path):
         )
     )
     assert_same(read_checkpoint(tmp_path / "out").arrays, ARRAYS)
+
+
+def test_it_is_loaded_for_predictions_and_as_a_teacher(fake_hub):
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]
+    (fake_hub.online / "org" / "tiny" / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    (found,) = bert_tf.load("hf://org/tiny").predict(["a [MASK] b"])
+    assert found["masks"][0][0]["token"] in tokens
+    teacher = distillation._load("hf://org/tiny", "float32", tf.distribute.get_strategy())
+    assert list(teacher.tokenizer.vocab) == tokens
+    assert training_records("hf://org/tiny") is None
 
 
 def test_other_paths_stay_as_they_are(fake_hub):

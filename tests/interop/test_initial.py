@@ -61,6 +61,15 @@ def test_folder_with_both_kinds_is_huggingfaces_until_it_was_trained_in(tmp_path
     assert read_checkpoint(tmp_path).source == prefix
 
 
+def test_a_subfolder_named_checkpoint_is_not_the_file_of_a_training(tmp_path):
+    pytest.importorskip("safetensors")
+    theirs = write_huggingface(tmp_path / "hf", huggingface_tensors(ENCODER))
+    prefix = write_tf1(tmp_path / "tf1", ENCODER)
+    for folder, source in ((theirs, f"{theirs}/model.safetensors"), (tmp_path / "tf1", prefix)):
+        Path(folder, "checkpoint").mkdir()
+        assert read_checkpoint(folder).source == source
+
+
 def test_missing_path_is_an_error_with_what_is_named_alike(tmp_path):
     prefix = write_tf1(tmp_path / "uncased", ENCODER)
     with pytest.raises(FileNotFoundError, match=rf"Did you mean {prefix}\? Supported: a Tensor"):

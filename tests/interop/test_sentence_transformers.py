@@ -153,6 +153,15 @@ def test_vectors_that_are_cut_are_refused(tmp_path):
         embedding_settings(folder)
 
 
+def test_modules_of_the_folder_above_belong_to_the_transformer_that_they_name(tmp_path):
+    folder_with(tmp_path, ["Transformer", "Pooling"], CLS)
+    modules = json.loads((tmp_path / "modules.json").read_text())
+    modules[0]["path"] = "0_Transformer"
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    assert embedding_settings(str(tmp_path / "0_Transformer"))["pooling"] == "cls"
+    assert embedding_settings(str(tmp_path / "another")) is None
+
+
 def test_another_folder_and_a_cross_encoder_have_no_settings(tmp_path):
     assert embedding_settings(str(tmp_path)) is None
     assert embedding_settings(folder_with(tmp_path, ["Transformer"])) is None
@@ -178,6 +187,12 @@ def test_another_folder_and_a_cross_encoder_have_no_settings(tmp_path):
             CLS,
             {**LINEAR, "activation_function": "torch.nn.modules.activation.Tanh"},
             "Tanh, but only a linear layer",
+        ),
+        (
+            ["Transformer", "Pooling", "Dense"],
+            CLS,
+            {**LINEAR, "out_features": 1 << 40},
+            r"`out_features` is 1\.1e\+12, but must be from 1 to 65,536",
         ),
     ],
 )

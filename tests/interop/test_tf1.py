@@ -158,12 +158,6 @@ def test_an_index_that_states_more_values_than_there_are_is_an_error(tmp_path):
         read_tf1(prefix)
 
 
-def test_object_based_checkpoint_is_refused(tmp_path):
-    prefix = tf.train.Checkpoint(weight=tf.Variable([1.0])).write(str(tmp_path / "ckpt"))
-    with pytest.raises(ValueError, match="object-based TensorFlow 2 checkpoint"):
-        read_tf1(prefix)
-
-
 def test_error_in_the_configuration_names_the_file(tmp_path):
     prefix = write_tf1(tmp_path, ARRAYS)
     path = write_json(tmp_path / "bert_config.json", {"vocab_size": 13, "hiden_size": 8})

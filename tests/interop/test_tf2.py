@@ -28,6 +28,7 @@ from bert_tf.modeling.models import (
 from bert_tf.prediction.exports import largest_difference
 from bert_tf.programs import verify
 from bert_tf.registry import TYPES
+from bert_tf.tokenization import FullTokenizer
 
 ARRAYS = arrays_of("masked_lm", "next_sentence")
 ENCODER = {name: array for name, array in ARRAYS.items() if name.startswith("bert/")}
@@ -216,6 +217,12 @@ def test_saved_model_has_weights_vocabulary_and_case(tmp_path):
     assert checkpoint.config == CONFIG
     assert checkpoint.vocab_file == f"{folder}/assets/vocab.txt"
     assert checkpoint.do_lower_case is False
+
+
+def test_the_tokenizer_of_a_saved_model_has_its_vocabulary_and_case(tmp_path):
+    folder = save_hub_encoder(tmp_path / "hub", CONFIG, ENCODER, TOKENS, do_lower_case=False)
+    tokenizer = FullTokenizer.from_pretrained(folder)
+    assert (list(tokenizer.vocab), tokenizer.do_lower_case) == (TOKENS, False)
 
 
 def test_our_encoder_says_what_the_saved_model_says(tmp_path):

@@ -135,6 +135,15 @@ def test_a_part_of_a_masked_lm_head_is_refused(tmp_path):
         Predictor(str(tmp_path))
 
 
+def test_a_head_of_another_shape_is_refused(tmp_path):
+    arrays = arrays_of("span")
+    arrays["cls/squad/output_weights"] = np.zeros((3, CONFIG.hidden_size), np.float32)
+    prefix = write_tf1(tmp_path, arrays)
+    write_vocab(tmp_path)
+    with pytest.raises(ValueError, match="incomplete head: it lacks cls/squad/output_weights"):
+        Predictor(prefix)
+
+
 def test_a_run_whose_head_is_missing_is_refused(tmp_path):
     write_tf1(tmp_path, arrays_of())
     write_vocab(tmp_path)

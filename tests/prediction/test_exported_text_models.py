@@ -7,15 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+import tiny_text_models as tiny
 
 import bert_tf
 from bert_tf.prediction import exported
 from bert_tf.prediction.runtimes import Runtime
 from bert_tf.predictor import Predictor
 from bert_tf.programs.export_saved_model import export
-from bert_tf.programs.predict import PredictionOptions, predict
+from bert_tf.programs.predict import PredictionOptions, choose_model, predict
 from bert_tf.serving.lite import write_lite
 from bert_tf.serving.saved_model import described, metadata, write_beside
+from bert_tf.serving.token_classification import ServedTagger
+from bert_tf.tasks.token_classification import TokenClassificationTask
 
 sys.path.append(str(Path(__file__).parents[1] / "programs"))
 from faulty_exports import INPUTS, served, trained
@@ -59,8 +62,8 @@ def text_model(kind):
 def folder(tmp_path, monkeypatch):
     """Function kind -> a folder as of a TFLite export, whose model is in memory."""
 
-    def of(kind):
-        model = served(kind)
+    def of(kind, model=None):
+        model = model or served(kind)
         facts = metadata(model, "float32") | {"format": "tflite"}
         write_beside(model, str(tmp_path / kind), facts)
         (tmp_path / kind / "model.tflite").touch()
@@ -93,8 +96,18 @@ def test_the_best_tokens_are_at_most_those_of_the_export(folder):
     filler = Predictor(folder("masks")).text_model
     (all_five,) = filler.predict("the [MASK] sat")
     assert [len(all_five), filler.top_k] == [5, 5]
+    options = PredictionOptions(model_dir="unused", top_k=2)
+    assert choose_model(Predictor(folder("masks")), options).top_k == 2
     assert filler.predict("the [MASK] sat", top_k=2) == [all_five[:2]]
     assert filler.predict("the [MASK] sat", top_k=9) == [all_five]
+
+
+def test_windows_of_an_export_are_no_longer_than_its_inputs(folder):
+    task = TokenClassificationTask(["O", "B-X"], tiny.MAX_SEQ_LENGTH, doc_stride=9)
+    model, shorter = tiny.trained(task), tiny.MAX_SEQ_LENGTH - 3
+    found = Predictor(folder("entities", ServedTagger(model, shorter)))
+    expected = Predictor(model, max_seq_length=shorter, doc_stride=shorter - 2)
+    assert_equal(found.predict(INPUTS["entities"]), expected.predict(INPUTS["entities"]))
 
 
 @pytest.mark.slow
@@ -115,7 +128,9 @@ def test_lengths_and_settings_may_differ_from_those_of_the_export(folder):
 
 def test_functions_that_were_not_exported_are_refused(folder):
     encoder = Predictor(folder("encoder"))
-    assert encoder.embed(["owls"], pooling="cls").shape == (1, encoder.text_model.width)
+    assert encoder.embed(["owls"]).shape == (1, encoder.text_model.width)
+    with pytest.raises(ValueError, match="is an export, whose `pooling` was fixed by the export"):
+        encoder.embed(["owls"], pooling="cls")
     for refused in (lambda: encoder.model, lambda: encoder.fill_mask("a [MASK]")):
         with pytest.raises(ValueError, match=r"is an export, .* Name the folder that was exported"):
             refused()

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.predictor import Predictor, load_saved_model
+from bert_tf.programs.predict import PredictionOptions, choose_model
 
 
 def save(folder, function, specs, signature="serving_default"):
@@ -71,6 +72,11 @@ def test_embeddings_are_found_by_predict_and_by_embed(tmp_path):
     assert predictor.embed(["abc", "", "x"]).tolist() == [[3, -3], [0, 0], [1, -1]]
     assert predictor.predict(["abc"]) == [{"embedding": [3.0, -3.0]}]
     assert predictor.predict([]) == []
+    for given in ({"pooling": "cls"}, {"normalize": False}):
+        with pytest.raises(
+            ValueError, match=rf"is an export, whose `{next(iter(given))}` was fixed"
+        ):
+            choose_model(predictor, PredictionOptions(model_dir="unused", **given))
     with pytest.raises(ValueError, match=r"is a SavedModel.* Name the folder"):
         predictor.pseudo_perplexity(["abc"])
 
@@ -89,6 +95,8 @@ def test_masks_end_where_the_row_has_no_more(tmp_path):
         [{"token": "a", "probability": 0.5}, {"token": "b", "probability": 0.5}]
     ]
     assert [mask[0]["token"] for mask in two["masks"]] == ["a", "c"]
+    model = choose_model(predictor, PredictionOptions(model_dir="unused", top_k=1))
+    assert model.answers(["[MASK]"])[0]["masks"] == [[{"token": "a", "probability": 0.5}]]
     with pytest.raises(ValueError, match=r"There is no \[MASK\] in 'x'"):
         predictor.predict(["x"])
 

@@ -8,6 +8,7 @@ import tiny_text_models as tiny
 from tiny_text_models import TEXTS, alone, run_alone
 
 from bert_tf.predictor import SentenceEncoder, cosine_similarity
+from bert_tf.tasks.embeddings import EmbeddingTask
 
 
 def pooled(trained, text, pooling):
@@ -54,6 +55,15 @@ def test_texts_that_lose_their_end_are_counted():
     encoder = SentenceEncoder(tiny.trained(None))
     encoder.encode(TEXTS)
     assert encoder.num_cut == 1
+
+
+def test_the_encoder_for_queries_puts_their_prefix_before_each_text():
+    prefixes = {"query_prefix": "who ? ", "document_prefix": "a mat , "}
+    encoder = SentenceEncoder(tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH, **prefixes)))
+    plain = SentenceEncoder(tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH)))
+    for found, prefix in ((encoder.for_queries(), "who ? "), (encoder, "a mat , ")):
+        expected = plain.encode([f"{prefix}owls"])
+        np.testing.assert_allclose(found.encode(["owls"]), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("pooling", ["pooled", "concat_last_four"])
