@@ -275,8 +275,9 @@ class BertConfig:
         Unknown keys of a Hugging Face file are kept in `extra`, with a warning.
 
         Raises:
-            ValueError: a key is unknown or similar to a field, `vocab_size` is missing, a value is out
-                of range, the architecture is not BERT, or the weights are quantized.
+            ValueError: a key is unknown (in a Hugging Face file only if it resembles a field),
+                `vocab_size` is missing, a value is out of range, the architecture is not BERT, or the
+                weights are quantized.
         """
         known = {f.name for f in dataclasses.fields(cls)} - {"extra"}
         accepted = known | _REFERENCE_EXTRAS | _HUGGINGFACE_EXTRAS

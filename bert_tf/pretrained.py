@@ -84,9 +84,11 @@ def _with_labels(
     elif theirs:  # a classifier for other labels
         arrays = without_classifier(checkpoint.arrays)
         is_number = (num_labels or len(labels or ())) == 1
+        dropped = {CROSS_ENCODER_KEY}
         if is_number != (config.extra.get("problem_type") == "regression"):
-            extra = {name: v for name, v in config.extra.items() if name != "problem_type"}
-            config = replace(config, extra=extra)
+            dropped.add("problem_type")
+        extra = {name: v for name, v in config.extra.items() if name not in dropped}
+        config = replace(config, extra=extra)
     else:
         return checkpoint, config, kwargs
     return replace(checkpoint, arrays=arrays), config, kwargs

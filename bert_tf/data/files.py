@@ -81,12 +81,14 @@ def files_of_checkpoint(path: str) -> list[str]:
     folder, name = os.path.split(path)
     start, ending = f"{name}.", ""
     if name.endswith(".index.json"):  # of model-00001-of-00002.safetensors and so on
-        start, ending = os.path.splitext(name.removesuffix(".index.json"))
+        stem, ending = os.path.splitext(name.removesuffix(".index.json"))
+        start = f"{stem}-"
     elif tf.io.gfile.exists(path):
         return [path]
     names = tf.io.gfile.listdir(folder or ".")
-    found = (each for each in names if each.startswith(start) and ending in each)
-    return sorted(os.path.join(folder, each) for each in found)
+    found = (each for each in names if each.startswith(start) and each.endswith(ending))
+    own = [name] if name in names else []
+    return sorted(os.path.join(folder, each) for each in (*own, *found))
 
 
 def file_identity(file: str) -> dict[str, Any]:

@@ -127,7 +127,7 @@ def check_records(
             _check_ids(f"record {number} of {file}", record, id_limits or {})
             empty = False
     if empty:
-        raise ValueError(f"No record found in {few(files)}. Write the records again.")
+        raise ValueError(f"No record found in {first_names(files)}. Write the records again.")
 
 
 def feature_sizes(file: str) -> dict[str, int]:
@@ -296,11 +296,12 @@ def naming_damaged_file(files: Sequence[str]) -> Iterator[None]:
             raise
         what = error.message.split("Name: ")[-1].split("\n")[0]
         raise ValueError(
-            f"A record in {few(files)} differs from the first one ({what}). Write the files again."
+            f"A record in {first_names(files)} differs from the first one ({what}). Write the files "
+            "again."
         ) from error
     except UnicodeDecodeError as error:  # TensorFlow's message quotes the bytes of a damaged record
         raise ValueError(
-            f"A record in {few(files)} cannot be parsed ({error}). Write the files again."
+            f"A record in {first_names(files)} cannot be parsed ({error}). Write the files again."
         ) from error
 
 
@@ -395,6 +396,6 @@ def _length_remedy(spec: FeatureSpec, found: int) -> str:
     return f"Use {setting}={found}, or make the records again with {setting}={spec.shape[0]}."
 
 
-def few(files: Sequence[str]) -> str:
+def first_names(files: Sequence[str]) -> str:
     """Return at most three names and the number of others, for messages."""
     return ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")

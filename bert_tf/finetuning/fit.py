@@ -143,7 +143,8 @@ class Trainer:
         if isinstance(source, tf.data.Dataset):
             options = replace(options, train_batch_size=_batch_size(source))
         held_out = None if evaluate is None else _held_out(evaluate, "evaluate")
-        write_files(self._folder, self._files())
+        if self._loop.step < self._num_train_steps:
+            write_files(self._folder, self._files())
         loop.train(
             self._loop,
             self.task,

@@ -29,7 +29,7 @@ from bert_tf.data.sequence_packing import pack_batch
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.finetuning.setup import note_training
 from bert_tf.modeling.flops import flops_per_token
-from bert_tf.report.model_card import FACTS_FILE, write_card, write_training_card
+from bert_tf.report.model_card import noted_step, write_card, write_training_card
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
 from bert_tf.training.batch_trainer import BatchTrainer, StopTraining
@@ -95,8 +95,8 @@ def train(
     """
     if options.evaluate_steps and evaluate is None:
         raise ValueError(
-            f"evaluate_steps is {options.evaluate_steps}, but there is nothing to evaluate. Set "
-            "do_eval, or give `Trainer.fit` data to `evaluate`."
+            f"evaluate_steps is {options.evaluate_steps}, but there is nothing to evaluate. Give data "
+            "to `evaluate`."
         )
     folder = folder or options.output_dir
     num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
@@ -107,7 +107,7 @@ def train(
             "Omit it, or give the paths of TFRecord files."
         )
     files = [] if batches is not None else files
-    lengths = check_batches(options, trainer.strategy, files, lengths)
+    lengths = checked_lengths(options, trainer.strategy, files, lengths)
     logger.info("***** Running training *****")
     logger.info("  %s", describe(trainer, options))
 
@@ -149,8 +149,7 @@ def train(
             ),
         )
     trainer.take_averages()
-    has_card = tf.io.gfile.exists(os.path.join(options.output_dir, FACTS_FILE))
-    if trainer.is_chief and not (is_over and has_card):
+    if trainer.is_chief and not (is_over and noted_step(options.output_dir) == trainer.step):
         size = num_parameters(trainer.model)
         counted = files if counted_files is None else counted_files
         write_training_card(
@@ -306,7 +305,7 @@ def _with_record_number(eval_outputs: Callable) -> Callable:
     }
 
 
-def check_batches(
+def checked_lengths(
     options: TrainingOptions,
     devices: tf.distribute.Strategy,
     files: Sequence[str],

@@ -103,3 +103,7 @@ class ThreeFilesOptions(FineTuningOptions):
     train_file: str | None = option("File to train on.", default=None)
     eval_file: str | None = option("File to evaluate on.", default=None)
     predict_file: str | None = option("File to predict.", default=None)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._need("do_eval", ["evaluate_steps"])

@@ -32,13 +32,12 @@ WRITTEN = {
         *("test_predictions.txt", "test_predictions.jsonl"),
         *("test_queries.tf_record", "test_documents.tf_record"),
         *("predictions.json", "nbest_predictions.json", "null_odds.json"),
-        *("eval_results.txt", "report.html"),  # of SQuAD
         *(split.submission for task in GLUE_TASKS.values() for split in task.splits.values()),
     ),
 }
 
 # Signs of a run of bert_tf or of the original: names of files, and keys in JSON files.
-_RUN_FILES = ("model.ckpt-*.index", "*.tf_record.json")
+_RUN_FILES = ("model.ckpt-*.index", "*.tf_record.json", "nbest_predictions.json")
 _RUN_KEYS = {TASK_FILE: "task", TRAINING_FILE: "optimizer"}
 
 

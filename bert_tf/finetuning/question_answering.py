@@ -26,7 +26,7 @@ from bert_tf.data.question_answering import (
 )
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.options import FineTuningOptions
-from bert_tf.finetuning.output_folder import check_output_folder
+from bert_tf.finetuning.output_folder import WRITTEN, check_foreign_files
 from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.options import option
@@ -336,7 +336,7 @@ def combine_runs(options: SquadOptions) -> dict[str, float]:
                 f"output_dir={options.output_dir} is one of `predictions`, and its answers would be "
                 "replaced. Use another output_dir."
             )
-    check_output_folder(options, {})
+    check_foreign_files(options.output_dir, WRITTEN["do_eval"], {})
     runs = [read_nbest(path, names, options.version_2_with_negative) for path in folders]
     logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))
     predictions = combine(runs, names, options.answer_settings)

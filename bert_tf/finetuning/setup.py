@@ -238,14 +238,8 @@ _NOTED = (
     *("num_negatives", "num_decay_steps", "masked_lm_prob", "masked_lm_prob_end", "z_loss"),
     "gradient_accumulation_steps",
     *("hidden_dropout", "attention_dropout", "phases", "lr_decay_shape"),
-    *("weight_decay_rate", "layer_lr_decay", "class_weights", "doc_stride", "document_context"),
-    *(
-        "teacher_states",
-        "teacher_layer",
-        "states_weight",
-        "version_2_with_negative",
-        "answer_spans",
-    ),
+    *("weight_decay_rate", "layer_lr_decay", "class_weights", "version_2_with_negative"),
+    *("teacher_states", "teacher_layer", "states_weight"),
 )
 TRAINING_FILE = "training.json"
 

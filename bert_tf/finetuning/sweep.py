@@ -221,32 +221,41 @@ def _check_no_other_model(options: ClassifierOptions, runs: Sequence[PlannedRun]
 
 
 def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str) -> None:
-    """Move the run's model to `output_dir` if it is the best so far, else remove it.
+    """Move the run's model to `output_dir` if it is the best so far, and remove it from its own folder.
 
-    The folder `best` of --evaluate_steps stays in place. The note is written last: after a kill, the
-    model still exists and is compared again.
+    The folder `best` of --evaluate_steps stays in place. The file `checkpoint` is removed first: a run
+    without it was compared before, even if the process was killed.
     """
     folder = run.options.output_dir
-    if checkpoints.latest_checkpoint(folder) is None:  # decided before
-        return
+    if checkpoints.latest_checkpoint(folder) is not None:
+        _move_if_best(run, results, output_dir)
+    for name in sorted(tf.io.gfile.listdir(folder)):  # begins with `checkpoint`
+        if name.startswith("model.ckpt-") or name == "checkpoint":
+            tf.io.gfile.remove(os.path.join(folder, name))
+
+
+def _move_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str) -> None:
+    """Copy the run's model to `output_dir` if it is the best so far.
+
+    The note is written last: after a kill, the model still exists and is compared again.
+    """
+    folder = run.options.output_dir
     metric = run.options.best_metric or read_task(folder).best_metric
     reached = score(metric, results[metric])
     best = read_best_run(output_dir)
-    if not best or best["name"] == run.name or reached > best["score"]:
-        for name in tf.io.gfile.listdir(output_dir):
-            if name.startswith("model.ckpt-"):
-                tf.io.gfile.remove(os.path.join(output_dir, name))
-        for name in sorted(tf.io.gfile.listdir(folder)):
-            source, target = (os.path.join(place, name) for place in (folder, output_dir))
-            is_own = name.startswith(("result.json", "eval_results.txt", CARD_FILE))
-            if not is_own and not tf.io.gfile.isdir(source):
-                with whole_file(target) as temporary:
-                    tf.io.gfile.copy(source, temporary, overwrite=True)
-        note = json.dumps({"name": run.name, "score": reached})
-        write_text(os.path.join(output_dir, BEST_RUN_FILE), note + "\n")
-    for name in sorted(tf.io.gfile.listdir(folder)):  # `checkpoint` first: then it is decided
-        if name.startswith("model.ckpt-") or name == "checkpoint":
-            tf.io.gfile.remove(os.path.join(folder, name))
+    if best and best["name"] != run.name and reached <= best["score"]:
+        return
+    for name in tf.io.gfile.listdir(output_dir):
+        if name.startswith("model.ckpt-"):
+            tf.io.gfile.remove(os.path.join(output_dir, name))
+    for name in sorted(tf.io.gfile.listdir(folder)):
+        source, target = (os.path.join(place, name) for place in (folder, output_dir))
+        is_own = name.startswith(("result.json", "eval_results.txt", CARD_FILE))
+        if not is_own and not tf.io.gfile.isdir(source):
+            with whole_file(target) as temporary:
+                tf.io.gfile.copy(source, temporary, overwrite=True)
+    note = json.dumps({"name": run.name, "score": reached})
+    write_text(os.path.join(output_dir, BEST_RUN_FILE), note + "\n")
 
 
 def _metric_names(results: Iterable[Mapping[str, float]]) -> list[str]:

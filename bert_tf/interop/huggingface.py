@@ -86,9 +86,6 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     cross_encoder = cross_encoder_settings(folder, values)
     if cross_encoder is not None:
         config = replace(config, extra={**config.extra, CROSS_ENCODER_KEY: cross_encoder})
-        logger.info(
-            "%s is a CrossEncoder. Its scores here are those before the activation.", folder
-        )
     tensors = open_tensors(file)
     pooler_file = file_beside(folder, POOLER_FILE)
     if pooler_file:
@@ -98,6 +95,9 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     head = BY_ARCHITECTURE.get(architecture or "")
     is_labeled = architecture is None or (head is not None and head.has_labels)
     labels = _labels(values, arrays, config_file) if is_labeled else None
+    outputs = arrays.shape("output_weights")[0] if "output_weights" in arrays else None
+    if cross_encoder is not None and outputs == 1:
+        logger.info("%s is a CrossEncoder. Scores are those before its activation.", folder)
     vocab_file = file_beside(folder, "vocab.txt")
     check_one_vocabulary(folder)
     return PretrainedCheckpoint(
@@ -299,7 +299,6 @@ _CARRIED = (
     "pad_token_id",
     "language",
     "finetuning_task",
-    CROSS_ENCODER_KEY,
 )
 _CLASSIFIER_DROPOUT = 0.1  # of our heads and the reference's, in every configuration
 
@@ -361,7 +360,8 @@ def config_values(
             "format, which has no BiLSTM on top of the encoder."
         )
     values = config.to_dict()
-    carried = {key: config.extra[key] for key in _CARRIED if config.extra.get(key) is not None}
+    names = (*_CARRIED, CROSS_ENCODER_KEY) if head.name == "classification" else _CARRIED
+    carried = {key: config.extra[key] for key in names if config.extra.get(key) is not None}
     pad = vocab.index("[PAD]") if vocab is not None and "[PAD]" in vocab else 0
     values |= {
         "architectures": [head.architecture],

@@ -83,7 +83,8 @@ def load_tokenizer(
         validate_case_matches_checkpoint(do_lower_case, checkpoint.source, tokenizer.vocab)
     path = vocab_file or (checkpoint.source if checkpoint is not None else "")
     check_tokenization(path if tf.io.gfile.isdir(path) else os.path.dirname(path), do_lower_case)
-    check_vocabulary(tokenizer.vocab, config, vocab_file or "next to the checkpoint")
+    beside = "" if checkpoint is None else f"next to {checkpoint.source}"
+    check_vocabulary(tokenizer.vocab, config, vocab_file or beside)
     compare_vocabularies(vocab_file, checkpoint)
     return tokenizer
 
@@ -127,15 +128,17 @@ def check_tokenization(folder: str, do_lower_case: bool) -> None:
 
     Settings in `tokenizer_config.json` take precedence over those in `tokenizer.json`.
     """
-    for file, setting, here in _unsupported(folder, do_lower_case):
+    found = next(unsupported_tokenization(folder, do_lower_case), None)
+    if found is not None:
+        file, setting, rule = found
         raise ValueError(
-            f"{file}: {setting:.200}, but {here}. Use another model, or remove the setting to accept "
+            f"{file}: {setting:.200}, but {rule}. Use another model, or remove the setting to accept "
             "other tokens than in the model's training."
         )
 
 
-def _unsupported(folder: str, do_lower_case: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield (file, its setting, what is supported)."""
+def unsupported_tokenization(folder: str, do_lower_case: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield (file, its setting, rule) for the settings that `check_tokenization` rejects."""
     config_file, config = _read_beside(folder, "tokenizer_config.json")
     json_file, tokenizer = _read_beside(folder, "tokenizer.json")
     normalizer = typed(tokenizer, "normalizer", dict, json_file) or {}
@@ -154,18 +157,18 @@ def _unsupported(folder: str, do_lower_case: bool) -> Iterator[tuple[str, str, s
 
     file, accents = stated("strip_accents", "strip_accents")
     if isinstance(accents, bool) and accents != do_lower_case:
-        case = f"do_lower_case is {do_lower_case}"
-        yield file, f"`strip_accents` is {accents}", f"must be as do_lower_case, and {case}"
+        rule = f"it must equal do_lower_case, which is {do_lower_case}"
+        yield file, f"`strip_accents` is {accents}", rule
     file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
     if chinese is False:
         yield file, "Chinese characters are not split (`tokenize_chinese_chars`)", words
     if "pre_tokenizer" in tokenizer:
         kind = (typed(tokenizer, "pre_tokenizer", dict, json_file) or {}).get("type")
         if kind != "BertPreTokenizer":
-            yield json_file, f"`pre_tokenizer` is {kind!r}", "must be 'BertPreTokenizer'"
+            yield json_file, f"`pre_tokenizer` is {kind!r}", "it must be 'BertPreTokenizer'"
     model = typed(tokenizer, "model", dict, json_file) or {}
     if (prefix := model.get("continuing_subword_prefix", "##")) != "##":
-        yield json_file, f"`continuing_subword_prefix` is {prefix!r}", "must be '##'"
+        yield json_file, f"`continuing_subword_prefix` is {prefix!r}", "it must be '##'"
     file, values = _read_beside(folder, "sentence_bert_config.json")
     if values.get("do_lower_case") is True and not do_lower_case:
         yield file, "`do_lower_case` is true", "the tokenizer next to it is cased"

@@ -235,13 +235,15 @@ def openvino_name(port: Any) -> str:
 class Transformers(Runtime):
     """A Hugging Face folder in transformers and PyTorch, in float32.
 
+    triton, which ends a process that has loaded TensorFlow, cannot be imported afterwards.
+
     Args:
         architecture: class of transformers. Default: the first in config.json.
     """
 
     def __init__(self, path: str, threads: int | None = None, architecture: str | None = None):
-        if "triton" not in sys.modules:  # it ends a process that has loaded TensorFlow
-            sys.modules["triton"] = None  # type: ignore[assignment]  # PyTorch then does without it
+        if "triton" not in sys.modules:
+            sys.modules["triton"] = None  # type: ignore[assignment]  # PyTorch does without it
         import torch
         import transformers
 

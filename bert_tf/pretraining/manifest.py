@@ -112,8 +112,8 @@ class Manifest:
             there, now = self.flags.get(name), other.flags.get(name)
             if there != now:
                 found.append(f"`{name}`: {there} there, {now} now")
-        there, now = self.vocabulary["sha256"], other.vocabulary
-        if there != now["sha256"] and there not in file_digests(now["file"]):
+        digest, vocabulary = self.vocabulary["sha256"], other.vocabulary
+        if digest != vocabulary["sha256"] and digest not in file_digests(vocabulary["file"]):
             found.append("the vocabulary file has changed")
         if self.input != other.input:
             found.append("the input files have changed (names, sizes or times of last change)")

@@ -133,6 +133,13 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         do_lower_case = True
         logger.warning("No file states the case of the text; --do_lower_case=true is assumed.")
 
+    if vocab is not None and do_lower_case is not None:
+        folder = folder_of(source.source)
+        for file, setting, rule in sidecar.unsupported_tokenization(folder, do_lower_case):
+            logger.warning(
+                "%s: %s, but %s. The new folder loses this setting.", file, setting, rule
+            )
+
     logger.info("%s: %s", source.source, ", ".join((head.name, *_sizes(checkpoint))))
     for note in source.notes:
         logger.warning("%s", note)

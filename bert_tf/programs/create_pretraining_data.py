@@ -22,7 +22,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.beam import BeamOptions
 from bert_tf.data.files import expand_files, remove_file
-from bert_tf.data.records import few
+from bert_tf.data.records import first_names
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.options import option
 from bert_tf.pretraining.groups import Group, group_size, plan_groups
@@ -110,7 +110,7 @@ class PretrainingDataSummary:
             f"({ratios['unknown_token_share']:.2%} unknown); {ratios['mean_length']:.1f} tokens each, "
             f"{ratios['padding_share']:.1%} padding, {ratios['random_next_share']:.1%} with "
             f"next_sentence_labels 1, {ratios['masked_share']:.1%} predicted; in "
-            f"{few(self.output_files)}"
+            f"{first_names(self.output_files)}"
         )
 
 

@@ -76,10 +76,8 @@ class PredictionOptions(AnswerOptions, BeamOptions):
         default=None,
         min=1,
     )
-    top_k: int = option(
-        "Tokens to return per [MASK]. An export returns at most the number of its own --top_k.",
-        default=5,
-        min=1,
+    top_k: int | None = option(
+        "Tokens to return per [MASK]. Default: 5, or all that an export has.", default=None, min=1
     )
 
     def __post_init__(self) -> None:
@@ -144,7 +142,7 @@ def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
     if options.task == "pseudo_perplexity":
         return predictor.scorer
     model = predictor.mask_filler if options.task == "fill_mask" else predictor.text_model
-    if isinstance(model, MaskModel):
+    if isinstance(model, MaskModel) and options.top_k is not None:
         model.top_k = options.top_k
     if isinstance(model, EmbeddingModel):
         return predictor.encoder(options.pooling, options.normalize, options.as_query)

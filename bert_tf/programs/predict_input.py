@@ -91,8 +91,8 @@ class AnswerOptions(TableOptions):
         "Longest input in tokens. Default: that of the model.", default=None
     )
     pooling: str | None = option(
-        "Pooling of embeddings. mean: mean of the last layer over the tokens. max: largest of each "
-        "number over the same. cls: [CLS] of the last layer. pooled: the tanh layer on it. "
+        "Pooling of embeddings. mean: mean of the last layer over the tokens. max: largest value of "
+        "each number over the tokens. cls: [CLS] of the last layer. pooled: the tanh layer on it. "
         "concat_last_four: means of the last four layers, concatenated. Default: that of a model of "
         "run_embeddings, else mean.",
         default=None,

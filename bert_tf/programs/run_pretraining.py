@@ -124,7 +124,8 @@ def _run_phase(
 
     results: Mapping[str, float] | None = None
     if options.do_train:
-        write_files(folder, texts)
+        if trainer.step < options.num_train_steps:
+            write_files(folder, texts)
         results = loop.train(
             trainer,
             learned,
@@ -203,7 +204,7 @@ def _checked_tasks(
         check_records(found.files, task.record_features, id_limits(config, task))
         check_record_sets(found.files, set_limits(config, task, found.is_masked))
     if options.do_train:
-        loop.check_batches(options, setup.devices, record_sets["train"].files)
+        loop.checked_lengths(options, setup.devices, record_sets["train"].files)
     return record_sets, tasks
 
 

@@ -311,7 +311,8 @@ class BatchTrainer:
     @contextmanager
     def averaged_weights(self) -> Iterator[None]:
         """Give the variables their moving averages within the block, if the optimizer keeps them."""
-        if self.optimizer is None or self.optimizer.ema_decay is None:
+        # The averages begin with the first step.
+        if self.optimizer is None or self.optimizer.ema_decay is None or not self.step:
             yield
             return
         weights = [np.asarray(variable).copy() for variable in self.model.trainable_variables]

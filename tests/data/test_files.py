@@ -104,11 +104,9 @@ def test_a_folder_stands_for_all_files_below_it_where_that_is_allowed(tmp_path):
         ("saved", ["saved/saved_model.pb", "saved/variables/variables.index"]),
     ],
 )
-def test_files_of_a_checkpoint_are_a_file_its_parts_those_of_a_prefix_or_of_a_folder(
-    tmp_path, path, names
-):
+def test_a_checkpoint_has_the_files_of_its_name(tmp_path, path, names):
     (tmp_path / "saved" / "variables").mkdir(parents=True)
-    for name in (*names, "model.ckpt-12.index", "b.safetensors"):
+    for name in (*names, "model.ckpt-12.index", "b.safetensors", "model_q8.safetensors"):
         (tmp_path / name).touch()
     found = files_of_checkpoint(str(tmp_path / path))
     assert [os.path.relpath(file, tmp_path) for file in found] == names

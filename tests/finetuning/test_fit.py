@@ -158,6 +158,14 @@ def test_a_new_process_evaluates_the_averages_of_the_weights(tmp_path):
     assert bert_tf.Trainer(task(), **given).evaluate(data) == pytest.approx(after_training)
 
 
+def test_averages_do_not_replace_the_weights_of_a_checkpoint_before_the_first_step(tmp_path):
+    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
+    trainer_of(tmp_path / "first").fit(data)
+    given = {"init_checkpoint": tmp_path / "first"}
+    plain = trainer_of(tmp_path / "a", **given).evaluate(data)
+    assert trainer_of(tmp_path / "b", ema_decay=0.5, **given).evaluate(data) == plain
+
+
 def test_the_same_command_again_keeps_what_is_noted_of_the_training(tmp_path):
     data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
     given = {**SETTINGS, "output_dir": tmp_path, "num_train_steps": 2}

@@ -266,6 +266,8 @@ def test_an_ensemble_does_not_replace_answers_of_a_run_or_of_others(
     with pytest.raises(ValueError, match="is one of `predictions`, and its answers would be repl"):
         run_squad(SquadOptions(output_dir=f"{squad_model}/", **given))
     assert (squad_model / "predictions.json").read_bytes() == before
+    for _ in range(2):  # its own files may be replaced
+        run_squad(SquadOptions(output_dir=str(tmp_path / "again"), **given))
     (tmp_path / "report.html").write_text("foreign")
     with pytest.raises(ValueError, match=r"contains report\.html, which a run would overwrite"):
         run_squad(SquadOptions(output_dir=str(tmp_path), **given))

@@ -201,7 +201,7 @@ def moved(tmp_path, best_metric=None):
 
 
 def test_a_kill_while_a_folder_is_emptied_keeps_the_newest_weights(tmp_path, monkeypatch):
-    _, runs, _, output = moved(tmp_path)
+    _, runs, folder, output = moved(tmp_path)
     remove, removed = tf.io.gfile.remove, []
 
     def killed(path):
@@ -218,6 +218,7 @@ def test_a_kill_while_a_folder_is_emptied_keeps_the_newest_weights(tmp_path, mon
     sweep._keep_if_best(runs[0], results, str(output))
     assert latest_checkpoint(str(output)).endswith("model.ckpt-2")
     assert (output / "model.ckpt-2.index").read_text() == "2"
+    assert not list(folder.glob("model.ckpt-*"))
 
 
 def test_a_kill_while_the_first_model_is_moved_can_be_resumed(tmp_path):

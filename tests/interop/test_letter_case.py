@@ -171,7 +171,10 @@ def test_usual_settings_of_a_tokenizer_are_accepted(tmp_path, files):
             {"config": {**SAVED_CONFIG, "strip_accents": False}},
             "fig.json: `strip_accents` is False",
         ),
-        ({"config": {**CASED_CONFIG, "strip_accents": True}}, "and do_lower_case is False"),
+        (
+            {"config": {**CASED_CONFIG, "strip_accents": True}},
+            "it must equal do_lower_case, which is False",
+        ),
         (
             {"config": {}, "normalizer": {"strip_accents": False}},
             r"er\.json: `strip_accents` is False",
@@ -184,9 +187,12 @@ def test_usual_settings_of_a_tokenizer_are_accepted(tmp_path, files):
             {"config": {}, "normalizer": {"handle_chinese_chars": False}},
             r"tokenizer\.json: Chinese",
         ),
-        ({"pre_tokenizer": {"type": "Whitespace"}}, "`pre_tokenizer` is 'Whitespace', but must be"),
-        ({"pre_tokenizer": None}, "`pre_tokenizer` is None, but must be"),
-        ({"model": {"continuing_subword_prefix": "@@"}}, "prefix` is '@@', but must be '##'"),
+        (
+            {"pre_tokenizer": {"type": "Whitespace"}},
+            "`pre_tokenizer` is 'Whitespace', but it must be",
+        ),
+        ({"pre_tokenizer": None}, "`pre_tokenizer` is None, but it must be"),
+        ({"model": {"continuing_subword_prefix": "@@"}}, "prefix` is '@@', but it must be '##'"),
         (
             {"config": CASED_CONFIG, "sentences": {"do_lower_case": True}},
             r"sentence_bert_config\.json: `do_lower_case` is true, but the tokenizer",

@@ -194,3 +194,13 @@ def test_left_over_of_a_killed_run_is_replaced(tmp_path):
     there = convert(tf1_folder(tmp_path / "tf1", arrays_of()), tmp_path / "out", "huggingface")
     assert not (there / "rest.json").exists()
     assert not (tmp_path / "out.tmp").exists()
+
+
+def test_settings_of_the_tokenizer_that_are_lost_are_logged(tmp_path, caplog):
+    source = write_huggingface(tmp_path / "hf", huggingface_tensors(arrays_of()))
+    (tmp_path / "hf" / "vocab.txt").write_text("".join(f"{token}\n" for token in TOKENS))
+    values = {"do_lower_case": True, "tokenizer_class": "BertJapaneseTokenizer"}
+    write_json(tmp_path / "hf" / "tokenizer_config.json", values)
+    convert(source, tmp_path / "out", "tf1")
+    assert "`tokenizer_class` is 'BertJapaneseTokenizer'" in caplog.text
+    assert "The new folder loses this setting." in caplog.text

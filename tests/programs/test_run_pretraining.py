@@ -260,6 +260,7 @@ def test_training_starts_from_the_encoder_and_heads_of_init_checkpoint(options, 
         init_checkpoint=str(pretrained),
         bert_config_file=None,
         do_eval=False,
+        evaluate_steps=0,
         num_train_steps=2,
         num_warmup_steps=0,
     )
