@@ -206,8 +206,8 @@ class TrainingOptions(DeviceOptions):
         min=1,
     )
     evaluate_steps: int = option(
-        "Steps between evaluations during training. The best weights go to the folder best in "
-        "--output_dir. 0: evaluate only at the end.",
+        "Steps between evaluations during training, with --do_eval. The best weights go to the folder "
+        "best in --output_dir. 0: evaluate only at the end.",
         default=0,
         min=0,
     )

@@ -16,7 +16,8 @@ from bert_tf.programs.run_pretraining import run_pretraining
 
 def pretraining(fixture, folder, **changes):
     """Two steps, as each of the functions below."""
-    changes |= {"do_eval": False, "num_train_steps": 2, "num_warmup_steps": 1}
+    changes |= {"do_eval": False, "evaluate_steps": 0}
+    changes |= {"num_train_steps": 2, "num_warmup_steps": 1}
     run_pretraining(pretraining_options(fixture("records"), fixture("toy_text"), folder, **changes))
 
 
