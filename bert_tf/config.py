@@ -275,8 +275,8 @@ class BertConfig:
         Unknown keys of a Hugging Face file are kept in `extra`, with a warning.
 
         Raises:
-            ValueError: a key is unknown (in a Hugging Face file only if it resembles a field),
-                `vocab_size` is missing, a value is out of range, the architecture is not BERT, or the
+            ValueError: a key is unknown; in a Hugging Face file only if it resembles a field.
+                `vocab_size` is missing, a value is out of range, or the architecture is not BERT. The
                 weights are quantized.
         """
         known = {f.name for f in dataclasses.fields(cls)} - {"extra"}
