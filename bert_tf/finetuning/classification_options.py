@@ -92,6 +92,8 @@ class ClassifierOptions(TableOptions, FineTuningOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._need("doc_stride", ["window_pooling"])
+        if self.do_train:
+            self._need("do_eval", ["evaluate_steps"])
         if not self.label_separator:
             raise ValueError("label_separator is empty, but must be one or more characters.")
         self._check_data()

@@ -106,4 +106,5 @@ class ThreeFilesOptions(FineTuningOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._need("do_eval", ["evaluate_steps"])
+        if self.do_train:
+            self._need("do_eval", ["evaluate_steps"])

@@ -329,6 +329,10 @@ def test_flags_without_effect_or_meaning_are_refused(tmp_path):
     for changes, message in (
         ({"window_pooling": "max"}, "window_pooling=max has no effect without `doc_stride`"),
         ({"label_separator": ""}, "label_separator is empty"),
+        (
+            {"evaluate_steps": 5, "do_eval": False},
+            "evaluate_steps=5 has no effect without `do_eval`",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             table_options(tmp_path, [("x", "a"), ("y", "b")], **changes)
