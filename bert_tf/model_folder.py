@@ -238,26 +238,25 @@ def load_model_folder(
             "run_classifier or run_pretraining."
         )
     prefix = latest_checkpoint(folder)
-    files = (bert_config_file, vocab_file, do_lower_case)
+    given: dict[str, Any] = {
+        "dtype": dtype,
+        "bert_config_file": bert_config_file,
+        "vocab_file": vocab_file,
+        "do_lower_case": do_lower_case,
+    }
     try:
-        return _load_run(folder, task, prefix or folder, dtype, *files)
+        return _load_run(folder, task, prefix or folder, **given)
     except (OSError, ValueError):
         if latest_checkpoint(folder) == prefix:
             raise
-    # A training has replaced the checkpoint meanwhile.
-    return load_model_folder(
-        folder,
-        dtype=dtype,
-        bert_config_file=bert_config_file,
-        vocab_file=vocab_file,
-        do_lower_case=do_lower_case,
-    )
+    return load_model_folder(folder, **given)  # a training has replaced the checkpoint meanwhile
 
 
 def _load_run(
     folder: str,
     task: Task,
     path: str,
+    *,
     dtype: str | None,
     bert_config_file: str | None,
     vocab_file: str | None,
