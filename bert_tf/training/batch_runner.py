@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.training.progress import Progress
-from bert_tf.training.strategy import is_chief, is_multi_worker
+from bert_tf.training.strategy import distribute, is_chief, is_multi_worker
 
 Tensors = Mapping[str, Any]
 
@@ -61,7 +61,7 @@ class BatchRunner:
         filled = dataset.map(lambda features: _fill(features, filled_size))
 
         progress = Progress(label, int(dataset.cardinality()), unit="batches")
-        batches = self._strategy.experimental_distribute_dataset(filled)
+        batches = distribute(self._strategy, filled)
         predict_step = self._step(outputs_of, batches.element_spec)
         for number, (features, is_real) in enumerate(batches, start=1):
             outputs, is_real = predict_step(features, is_real)

@@ -30,7 +30,7 @@ from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AVERAGE_SLOT, AdamByPath
 from bert_tf.training.progress import MetricsLog, Progress, Speed
 from bert_tf.training.step import LossScale, TrainingStep, sum_of_replicas
-from bert_tf.training.strategy import is_chief, is_multi_worker
+from bert_tf.training.strategy import distribute, is_chief, is_multi_worker
 
 logger = logging.getLogger(__name__)
 
@@ -273,7 +273,7 @@ class BatchTrainer:
             self._wait_for_workers()
 
     def _iterator(self, dataset_from: Callable[[int], tf.data.Dataset]) -> Iterator:
-        return iter(self.strategy.experimental_distribute_dataset(dataset_from(self.step)))
+        return iter(distribute(self.strategy, dataset_from(self.step)))
 
     @contextmanager
     def _output(self, output_dir: str, tensorboard: bool, keep_checkpoint_max: int):

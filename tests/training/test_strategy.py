@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.training import strategy
-from bert_tf.training.strategy import describe, make_strategy, needs_static_shapes
+from bert_tf.training.strategy import describe, distribute, make_strategy, needs_static_shapes
 
 
 def pretend(monkeypatch, num_gpus):
@@ -81,3 +81,20 @@ def test_two_runs_in_one_process_share_the_strategy_and_their_reductions_do_not_
 
     assert total(tf.constant(2.0)).numpy() == 4
     assert total(tf.constant([1.0, 2.0, 3.0])).numpy().tolist() == [2, 4, 6]
+
+
+def test_one_cpu_reads_the_dataset_itself_without_a_thread_that_tunes_it():
+    dataset = tf.data.Dataset.range(8).batch(4)
+    read = distribute(make_strategy(num_gpus=0), dataset)
+    assert isinstance(read, tf.data.Dataset)
+    assert read.options().autotune.enabled is False
+    assert [batch.tolist() for batch in read.as_numpy_iterator()] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_several_devices_share_each_batch():
+    mirrored = make_strategy("mirrored", num_gpus=0)
+    read = distribute(mirrored, tf.data.Dataset.range(8).batch(4))
+    assert isinstance(read, tf.distribute.DistributedDataset)
+    per_batch = [mirrored.experimental_local_results(each) for each in read]
+    assert all(len(parts) == mirrored.num_replicas_in_sync for parts in per_batch)
+    assert [value for parts in per_batch for part in parts for value in part.numpy()] == [*range(8)]
