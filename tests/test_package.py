@@ -26,6 +26,7 @@ ROOT = Path(bert_tf.__file__).parent
 ORDER = [
     "quiet",
     "limits",
+    "huggingface_config",
     "config",
     "characters",
     "vocabulary",

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.config import BertConfig, huggingface_activation
+from bert_tf.config import BertConfig
+from bert_tf.huggingface_config import huggingface_activation
 from bert_tf.interop.checkpoint import (
     LazyArrays,
     PretrainedCheckpoint,
