@@ -19,7 +19,8 @@ from bert_tf.interop.sidecar import find_config
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.interop.tf1 import write_tf1
 from bert_tf.interop.tokenizer_files import tokenizer_values
-from bert_tf.model_folder import known_task, model_files, write_files
+from bert_tf.model_files import model_files, write_files
+from bert_tf.model_folder import known_task
 from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask

@@ -43,6 +43,7 @@ ORDER = [
     "pretraining",
     "tasks",
     "text_preprocessor",
+    "model_files",
     "model_folder",
     "pretrained",
     "prediction",

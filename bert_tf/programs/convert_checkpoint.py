@@ -22,7 +22,7 @@ from bert_tf.interop.huggingface import name_table
 from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tokenizer_files import unsupported_tokenization
-from bert_tf.model_folder import read_task
+from bert_tf.model_files import read_task
 from bert_tf.options import EncoderFilesOptions, check_names, option
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.programs.verify import verify_conversion
