@@ -99,7 +99,8 @@ def check_one_vocabulary(folder: str) -> None:
 def check_tokenization(folder: str, do_lower_case: bool) -> None:
     """Raise if the tokenizer's files in `folder` have a setting that `FullTokenizer` does not have.
 
-    Settings in `tokenizer_config.json` take precedence over those in `tokenizer.json`.
+    Settings in `tokenizer_config.json` take precedence over those in `tokenizer.json`. `clean_text`
+    counts in both.
     """
     found = next(unsupported_tokenization(folder, do_lower_case), None)
     if found is not None:
@@ -122,6 +123,11 @@ def unsupported_tokenization(folder: str, do_lower_case: bool) -> Iterator[tuple
         yield config_file, f"`tokenizer_class` is {kind!r}", words
     if (kind := config.get("word_tokenizer_type")) is not None:
         yield config_file, f"`word_tokenizer_type` is {kind!r}", words
+    if config.get("do_basic_tokenize") is False:
+        yield config_file, "`do_basic_tokenize` is False", words
+    for file, values in ((config_file, config), (json_file, normalizer)):
+        if values.get("clean_text") is False:
+            yield file, "`clean_text` is False", "control characters are removed here"
 
     def stated(name: str, in_normalizer: str) -> tuple[str, Any]:
         if name in config:

@@ -55,6 +55,8 @@ CASED_CONFIG = {**SAVED_CONFIG, "do_lower_case": False}
         {"config": {**SAVED_CONFIG, "strip_accents": True}},
         {"config": {**CASED_CONFIG, "strip_accents": False}},
         {"config": SAVED_CONFIG, "normalizer": {"strip_accents": False}},
+        {"config": {**SAVED_CONFIG, "do_basic_tokenize": True, "clean_text": True}},
+        {"config": {**SAVED_CONFIG, "do_basic_tokenize": None, "clean_text": None}},
         {"sentences": {"do_lower_case": True}},
     ],
 )
@@ -93,6 +95,18 @@ def test_usual_settings_of_a_tokenizer_are_accepted(tmp_path, files):
         (
             {"config": {}, "normalizer": {"handle_chinese_chars": False}},
             r"tokenizer\.json: Chinese",
+        ),
+        (
+            {"config": {**SAVED_CONFIG, "do_basic_tokenize": False}},
+            "fig.json: `do_basic_tokenize` is False, but words are split",
+        ),
+        (
+            {"config": {**SAVED_CONFIG, "clean_text": False}},
+            r"fig\.json: `clean_text` is False, but control characters are removed",
+        ),
+        (
+            {"config": {**SAVED_CONFIG, "clean_text": True}, "normalizer": {"clean_text": False}},
+            r"er\.json: `clean_text` is False, but control characters are removed",
         ),
         (
             {"pre_tokenizer": {"type": "Whitespace"}},
