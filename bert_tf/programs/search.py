@@ -24,7 +24,7 @@ from bert_tf.data.readers import (
     read_table,
 )
 from bert_tf.data.streams import STANDARD_INPUT
-from bert_tf.finetuning.embeddings_data import ANCHORS, POSITIVES
+from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.metrics import retrieval
 from bert_tf.options import TableOptions, option
 from bert_tf.prediction.classification import LabelModel
