@@ -11,7 +11,7 @@ from bert_tf.options import TableOptions, option
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES
 
 # Usual names of columns, as in the data sets of sentence-transformers.
-ANCHORS = ("anchor", "query", "question", "sentence1", "sentence_A", "text_a", "text")
+ANCHORS = ("anchor", "query", "question", "sentence1", "sentence_A", "text_a", "text", "sentence")
 POSITIVES = ("positive", "answer", "sentence2", "sentence_B", "text_b", "passage", "document")
 LABELS = ("score", "label", "similarity_score", "similarity")
 NEGATIVE = "negative"  # and negative_1, negative_2, ...
