@@ -40,7 +40,7 @@ from server_versions_requests import make_requests
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder, write_text
 from bert_tf.interop.tf1 import write_tf1
-from bert_tf.model_folder import model_files, write_files
+from bert_tf.model_files import model_files, write_files
 from bert_tf.modeling.bert import BertModel
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.tasks.base import Task

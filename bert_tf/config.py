@@ -12,6 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bert_tf.huggingface_config import (
+    HUGGINGFACE_EXTRAS,
+    HUGGINGFACE_MARKERS,
+    translate_huggingface,
+)
 from bert_tf.limits import MAX_LAYERS, MAX_PARAMETERS, ORIGIN, parse_json, read_whole
 
 logger = logging.getLogger(__name__)
@@ -29,96 +34,8 @@ _REFERENCE_EXTRAS = frozenset(
     }
 )
 
-# Keys that only Hugging Face's `config.json` has. Any of them marks that dialect, where
-# `hidden_act: "gelu"` is the exact (erf) form.
-_HUGGINGFACE_EXTRAS = frozenset(
-    {
-        "_attn_implementation_autoset",
-        "_name_or_path",
-        "_num_labels",
-        "add_cross_attention",
-        "architectures",
-        "attn_implementation",
-        "bad_words_ids",
-        "bos_token_id",
-        "chunk_size_feed_forward",
-        "classifier_dropout",
-        "cross_attention_hidden_size",
-        "decoder_start_token_id",
-        "do_sample",
-        "dtype",
-        "early_stopping",
-        "eos_token_id",
-        "eos_token_ids",
-        "finetuning_task",
-        "gradient_checkpointing",
-        "id2label",
-        "is_decoder",
-        "is_encoder_decoder",
-        "label2id",
-        "language",
-        "length_penalty",
-        "max_length",
-        "min_length",
-        "model_type",
-        "name",
-        "no_repeat_ngram_size",
-        "num_beams",
-        "num_labels",
-        "num_return_sequences",
-        "output_attentions",
-        "output_hidden_states",
-        "output_past",
-        "pad_token_id",
-        "position_embedding_type",
-        "prefix",
-        "problem_type",
-        "pruned_heads",
-        "quantization_config",
-        "repetition_penalty",
-        "return_dict",
-        "sbert_ce_default_activation_function",
-        "sentence_transformers",
-        "sep_token_id",
-        "task_specific_params",
-        "temperature",
-        "tie_encoder_decoder",
-        "tie_word_embeddings",
-        "tokenizer_class",
-        "top_k",
-        "top_p",
-        "torch_dtype",
-        "torchscript",
-        "transformers_version",
-        "use_bfloat16",
-        "use_cache",
-        "xla_device",
-    }
-)
-
-# With one of these keys, a file may contain keys that are unknown here, such as those of a trainer.
-_HUGGINGFACE_MARKERS = frozenset(
-    {
-        "_name_or_path",
-        "architectures",
-        "dtype",
-        "model_type",
-        "torch_dtype",
-        "transformers_version",
-    }
-)
 _TYPO = 0.85  # similarity of an unknown key to a field, by difflib, from which it is a typo
 _MOST_UNKNOWN = 1000  # keys that are compared with the fields
-
-# Hugging Face's name -> ours (ours are the reference's names, and "gelu_erf" for the exact form).
-_HUGGINGFACE_ACTIVATIONS = {
-    "gelu": "gelu_erf",
-    "gelu_new": "gelu",
-    "gelu_pytorch_tanh": "gelu",
-    "relu": "relu",
-    "tanh": "tanh",
-    "linear": "linear",
-}
 
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 ATTENTION_DIRECTIONS = ("bidirectional", "left_to_right")
@@ -280,8 +197,8 @@ class BertConfig:
                 weights are quantized.
         """
         known = {f.name for f in dataclasses.fields(cls)} - {"extra"}
-        accepted = known | _REFERENCE_EXTRAS | _HUGGINGFACE_EXTRAS
-        is_strict = not _HUGGINGFACE_MARKERS.intersection(values)
+        accepted = known | _REFERENCE_EXTRAS | HUGGINGFACE_EXTRAS
+        is_strict = not HUGGINGFACE_MARKERS.intersection(values)
         fields: dict[str, Any] = {}
         extra: dict[str, Any] = {}
         unknown = [key for key in values if key not in accepted]
@@ -299,8 +216,8 @@ class BertConfig:
             logger.warning("Unknown keys of config.json are not used: %s%s", names, rest)
         if "vocab_size" not in fields:
             raise ValueError("The BERT configuration has no `vocab_size`, which has no default.")
-        if _HUGGINGFACE_EXTRAS.intersection(extra):
-            fields = _translate_huggingface(fields, extra)
+        if HUGGINGFACE_EXTRAS.intersection(extra):
+            fields = translate_huggingface(fields, extra)
         return cls(**fields, extra=extra)
 
     @classmethod
@@ -380,45 +297,6 @@ _REALS = (
     "initializer_range",
     "layer_norm_eps",
 )
-
-
-def _translate_huggingface(fields: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Return Hugging Face's values in the reference's dialect."""
-    fields = {"type_vocab_size": 2, **fields}
-    model_type = extra.get("model_type", "bert")
-    if model_type != "bert":
-        raise ValueError(
-            f"`model_type` is {model_type!r}, but must be 'bert'. Other architectures are not supported."
-        )
-    position = extra.get("position_embedding_type", "absolute")
-    if position != "absolute":
-        raise ValueError(
-            f"`position_embedding_type` is {position!r}, but must be 'absolute'. "
-            "Relative positions are not part of the paper's model."
-        )
-    if extra.get("quantization_config"):
-        raise ValueError(
-            "`quantization_config` is set, so the weights are quantized, but only floats are read. Use "
-            "the model before its quantization."
-        )
-    if extra.get("is_decoder"):
-        raise ValueError("`is_decoder` is true, but BERT is an encoder.")
-    activation = fields.get("hidden_act", "gelu")
-    if activation not in list(_HUGGINGFACE_ACTIVATIONS):  # a list in the file has no hash
-        raise ValueError(
-            f"`hidden_act` is {activation!r}, but must be one of "
-            f"{', '.join(_HUGGINGFACE_ACTIVATIONS)} in a Hugging Face configuration."
-        )
-    return {**fields, "hidden_act": _HUGGINGFACE_ACTIVATIONS[activation]}
-
-
-def huggingface_activation(hidden_act: str) -> str:
-    """Return Hugging Face's name of one of our activations.
-
-    >>> huggingface_activation("gelu")
-    'gelu_new'
-    """
-    return next(theirs for theirs, ours in _HUGGINGFACE_ACTIVATIONS.items() if ours == hidden_act)
 
 
 _LONGEST_NAME = 100  # comparing takes time and memory

@@ -1,18 +1,6 @@
-"""A trained model's self-contained folder: checkpoints, configuration, vocabulary and task.
+"""Trained models, loaded from their folders (model_files.py) or from any checkpoint.
 
-    output_dir/
-      model.ckpt-N.*, checkpoint    weights (training/checkpoints.py)
-      bert_config.json              architecture
-      vocab.txt                     vocabulary
-      tokenizer_config.json         {"do_lower_case": true}
-      task.json                     {"task": "classification", "max_seq_length": 128, "labels": [...]}
-      README.md                     model card (report/model_card.py)
-      model_card_facts.json         facts in the model card
-
-A run writes bert_config.json to task.json before training, and the card after it. The folder is enough
-for `--init_checkpoint=output_dir`, `export_saved_model` and `predict`.
-
-`load_model` accepts more than such folders:
+`load_model` accepts:
 
     folder of a run (task.json)              the model of its task
     checkpoint with a fine-tuned head        the model of the task in Hugging Face's config.json
@@ -22,40 +10,30 @@ for `--init_checkpoint=output_dir`, `export_saved_model` and `predict`.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
-from bert_tf.data.files import write_text
-from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json, shape_of
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head
 from bert_tf.interop.hub import local_path
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.sidecar import find_config, load_tokenizer
-from bert_tf.limits import MAX_TASK_NUMBER, ORIGIN
+from bert_tf.model_files import TASK_FILE, UnknownTaskError, has_task_of_ours, read_task
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.registry import BY_ARCHITECTURE, TASK_NAMES, TYPES
+from bert_tf.registry import BY_ARCHITECTURE, TYPES
 from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
-
-TASK_FILE = "task.json"
-BESIDE_CHECKPOINTS = ("bert_config.json", "vocab.txt", "tokenizer_config.json", TASK_FILE)
-
-
-class UnknownTaskError(ValueError):
-    """A task that this package does not have, such as a custom task trained by `bert_tf.Trainer`."""
 
 
 @dataclass(frozen=True)
@@ -74,72 +52,6 @@ class TrainedModel:
     max_seq_length: int
     source: str = "this model"
     unused_head: str = ""
-
-
-def model_files(
-    config: BertConfig | None = None,
-    task: Task | None = None,
-    vocab: Sequence[str] | None = None,
-    do_lower_case: bool | None = None,
-) -> dict[str, str]:
-    """Return name -> text of the files next to the checkpoints, without those of None.
-
-    Args:
-        vocab: WordPieces in the order of their ids.
-        do_lower_case: of the tokenizer.
-    """
-    files = {}
-    if config is not None:
-        files["bert_config.json"] = config.to_json_string()
-    if task is not None:
-        files[TASK_FILE] = task_text(task)
-    if vocab is not None:
-        files["vocab.txt"] = "".join(f"{token}\n" for token in vocab)
-    if do_lower_case is not None:
-        files["tokenizer_config.json"] = json.dumps({"do_lower_case": do_lower_case}) + "\n"
-    return files
-
-
-def write_files(folder: str, files: Mapping[str, str]) -> None:
-    """Write name -> text, such as `model_files`, into a folder."""
-    for name, text in files.items():
-        write_text(os.path.join(folder, name), text)
-
-
-def task_text(task: Task) -> str:
-    """Return the content of `task.json`."""
-    return json.dumps({"task": task.name, **task.arguments()}, indent=2) + "\n"
-
-
-def read_task(folder: str) -> Task | None:
-    """Return the task in a run's --output_dir, or None without `task.json`.
-
-    Raises:
-        UnknownTaskError: the task is unknown.
-        ValueError: the file is damaged.
-    """
-    path = os.path.join(folder, TASK_FILE)
-    if not tf.io.gfile.exists(path):
-        return None
-    arguments = read_json(path)
-    for key, value in arguments.items():
-        if isinstance(value, int) and abs(value) > MAX_TASK_NUMBER:
-            raise ValueError(
-                f"{path}: `{key}` is {value:.3g}, but may be at most {MAX_TASK_NUMBER:,}, {ORIGIN}. Get "
-                "the folder again."
-            )
-    name = arguments.pop("task", None)
-    if not isinstance(name, str) or name not in TASK_NAMES:
-        raise UnknownTaskError(
-            f"{path}: `task` is {name!r}, but must be one of {', '.join(TASK_NAMES)}."
-        )
-    try:
-        return TYPES[name].load("task")(**arguments)
-    except (TypeError, ValueError) as error:  # TypeError: an argument is missing or unknown
-        raise ValueError(
-            f"{path}: {error} Was it written by a run of another version? Restore it, or train into "
-            "another output_dir."
-        ) from error
 
 
 def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None) -> Task | None:
@@ -308,7 +220,7 @@ def load_model(
         FileNotFoundError: the checkpoint does not exist.
     """
     path = local_path(path)
-    load = load_model_folder if _has_task_of_ours(path) else _load_checkpoint
+    load = load_model_folder if has_task_of_ours(path) else _load_checkpoint
     trained = load(
         path,
         dtype=dtype,
@@ -317,12 +229,6 @@ def load_model(
         do_lower_case=do_lower_case,
     )
     return with_settings(trained, max_seq_length, doc_stride)
-
-
-def _has_task_of_ours(folder: str) -> bool:
-    """Return True if task.json exists and does not contain a custom task."""
-    path = os.path.join(folder, TASK_FILE)
-    return tf.io.gfile.exists(path) and read_json(path).get("task", "") in ("", *TASK_NAMES)
 
 
 def _load_checkpoint(

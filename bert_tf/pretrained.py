@@ -12,18 +12,15 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
 from bert_tf.data.label_schemes import SCHEMES, WORDS, allowed_transitions
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
-from bert_tf.interop.huggingface import (
-    POOLER_FILE,
-    config_values,
-    huggingface_tensors,
-    tokenizer_values,
-)
+from bert_tf.interop.huggingface import POOLER_FILE, config_values, huggingface_tensors
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.sentence_transformers import CROSS_ENCODER_KEY, RAW_SCORES, write_modules
 from bert_tf.interop.sidecar import find_config
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.interop.tf1 import write_tf1
-from bert_tf.model_folder import known_task, model_files, write_files
+from bert_tf.interop.tokenizer_files import tokenizer_values
+from bert_tf.model_files import model_files, write_files
+from bert_tf.model_folder import known_task
 from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask

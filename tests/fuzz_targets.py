@@ -29,7 +29,8 @@ from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings, read_projection
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.interop.tf2_graph import OBJECT_GRAPH
-from bert_tf.model_folder import known_task, read_task
+from bert_tf.model_files import read_task
+from bert_tf.model_folder import known_task
 from bert_tf.prediction.exports import find_exports
 from bert_tf.pretraining.groups import group_lines, plan_groups
 from bert_tf.pretraining.manifest import SUFFIX, check_record_sets, read_manifest

@@ -27,7 +27,7 @@ def test_the_example_of_a_new_type_of_task_works(tmp_path, monkeypatch):
     code = blocks()
     entry = eval(code.pop("bert_tf/registry.py"), {"TaskType": registry.TaskType})
     monkeypatch.setitem(registry.TYPES, entry.name, entry)
-    monkeypatch.setattr("bert_tf.model_folder.TASK_NAMES", (*registry.TASK_NAMES, entry.name))
+    monkeypatch.setattr("bert_tf.model_files.TASK_NAMES", (*registry.TASK_NAMES, entry.name))
     for path, source in code.items():
         module = types.ModuleType(path.removesuffix(".py").replace("/", "."))
         monkeypatch.setitem(sys.modules, module.__name__, module)

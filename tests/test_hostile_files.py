@@ -25,7 +25,8 @@ from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.interop.tf2_graph import ObjectGraph
 from bert_tf.limits import MAX_LINE, MAX_TOKENS, MAX_WHOLE_FILE, MEBIBYTE
-from bert_tf.model_folder import known_task, load_model, read_task
+from bert_tf.model_files import read_task
+from bert_tf.model_folder import known_task, load_model
 from bert_tf.prediction.exports import find_exports
 from bert_tf.pretraining.groups import plan_groups
 from bert_tf.pretraining.make_group import GroupJob

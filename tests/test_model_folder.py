@@ -7,13 +7,8 @@ import numpy as np
 import pytest
 
 from bert_tf.config import BertConfig
-from bert_tf.model_folder import (
-    load_model,
-    load_model_folder,
-    model_files,
-    read_task,
-    write_files,
-)
+from bert_tf.model_files import model_files, read_task, write_files
+from bert_tf.model_folder import load_model, load_model_folder
 from bert_tf.predictor import Predictor
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.pretraining import PretrainingTask

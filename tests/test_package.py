@@ -26,6 +26,7 @@ ROOT = Path(bert_tf.__file__).parent
 ORDER = [
     "quiet",
     "limits",
+    "huggingface_config",
     "config",
     "characters",
     "vocabulary",
@@ -42,6 +43,7 @@ ORDER = [
     "pretraining",
     "tasks",
     "text_preprocessor",
+    "model_files",
     "model_folder",
     "pretrained",
     "prediction",

@@ -6,13 +6,14 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
+from bert_tf.data.streams import compression_of
+
 # Files read in turn when shuffling: min(4, number of files), as in the reference.
 _FILES_AT_ONCE = 4
 
 
 def epochs_of(
     files: list[str],
-    compressions: list[str],
     shuffle: bool,
     seed: int,
     shuffle_buffer: int,
@@ -22,6 +23,7 @@ def epochs_of(
 
     The order depends only on seed and epoch.
     """
+    compressions = [compression_of(file) for file in files]
     files_at_once = min(_FILES_AT_ONCE, len(files))
 
     def records_of(file, compression):

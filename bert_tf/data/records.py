@@ -20,7 +20,7 @@ from bert_tf.data import buckets
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
 from bert_tf.data.files import whole_file
 from bert_tf.data.record_order import epochs_of
-from bert_tf.data.streams import GZIP_MAGIC, open_binary
+from bert_tf.data.streams import compression_of, open_binary
 from bert_tf.limits import MAX_RECORD, ORIGIN
 
 COMPRESSIONS = (None, "GZIP")
@@ -138,7 +138,7 @@ def feature_sizes(file: str) -> dict[str, int]:
     """
     next(_raw_records(file), None)  # TensorFlow's reader crashes for a forged length
     with naming_damaged_file([file]):
-        for record in tf.data.TFRecordDataset(file, _compression(file)).take(1):
+        for record in tf.data.TFRecordDataset(file, compression_of(file)).take(1):
             features = _features(record.numpy(), f"{file}: record 1").items()
             return {name: len(_values(feature)) for name, feature in features}
     return {}
@@ -191,7 +191,6 @@ def read_records(
             raise ValueError(f"`{name}` is {value}, but must be {least} or more.")
     files = list(files)
     check_records(files, specs)
-    compressions = [_compression(file) for file in files]
     num_records = count_records(files) if skip_batches or not repeat else 0  # 0: not counted
     # A whole pool must be read before a part of it can be skipped.
     pool = 1
@@ -202,7 +201,7 @@ def read_records(
     first_pool, skip_in_pool = divmod(skip_batches, pool)
     skip_records = first_pool * pool * batch_size
 
-    epoch_records = epochs_of(files, compressions, shuffle, seed, shuffle_buffer)
+    epoch_records = epochs_of(files, shuffle, seed, shuffle_buffer)
 
     if repeat:
         # Skipped epochs are never opened.
@@ -259,8 +258,7 @@ def files_of_batch(
     With `by_length`, return the files of the batch's whole pool.
     """
     files = list(files)
-    compressions = [_compression(file) for file in files]
-    epoch_files = epochs_of(files, compressions, True, seed, shuffle_buffer, names_only=True)
+    epoch_files = epochs_of(files, True, seed, shuffle_buffer, names_only=True)
     num_records = count_records(files)
     pool = buckets.pool_batches(batch_size, num_records) if by_length else 1
     first_epoch, skip = divmod(number // pool * pool * batch_size, num_records)
@@ -283,7 +281,7 @@ def naming_damaged_file(files: Sequence[str]) -> Iterator[None]:
         for file in files:
             number = 0
             try:
-                for _ in tf.data.TFRecordDataset(file, _compression(file)):
+                for _ in tf.data.TFRecordDataset(file, compression_of(file)):
                     number += 1
             except tf.errors.DataLossError:
                 raise ValueError(
@@ -307,12 +305,6 @@ def naming_damaged_file(files: Sequence[str]) -> Iterator[None]:
 
 # Words of errors from TensorFlow's parser of examples.
 _PARSER_WORDS = ("Could not parse example", "Name: <unknown>")
-
-
-def _compression(file: str) -> str:
-    """Return "GZIP" or "", by the first bytes."""
-    with tf.io.gfile.GFile(file, "rb") as stream:
-        return "GZIP" if stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC else ""
 
 
 def _raw_records(file: str) -> Iterator[bytes]:

@@ -42,6 +42,12 @@ def open_binary(file: str) -> Iterator[BinaryIO]:
         ) from error
 
 
+def compression_of(file: str) -> str:
+    """Return "GZIP" or "", `tf.data`'s names of a file's compression, by the first bytes."""
+    with tf.io.gfile.GFile(file, "rb") as stream:
+        return "GZIP" if stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC else ""
+
+
 def _decompressed(stream: Any, name: str) -> BinaryIO:
     if not stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
         return stream

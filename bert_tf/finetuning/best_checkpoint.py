@@ -4,7 +4,7 @@ output_dir/best/
   model.ckpt-N, checkpoint      weights without the optimizer's moments
   best.json                     {"metric": "masked_lm_loss", "max_seq_length": 128, "value": 2.1,
                                 "step": 3000, "since": 0, "seen": 3000}
-  bert_config.json, ...         the files that model_folder.py lists; the folder works alone
+  bert_config.json, ...         the files that model_files.py lists; the folder works alone
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import tensorflow as tf
 from bert_tf.data.files import whole_file, write_text
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.metrics.basic import score
-from bert_tf.model_folder import BESIDE_CHECKPOINTS
+from bert_tf.model_files import BESIDE_CHECKPOINTS
 from bert_tf.training import checkpoints
 from bert_tf.training.batch_trainer import BatchTrainer
 

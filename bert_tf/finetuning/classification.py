@@ -38,7 +38,7 @@ def run_classifier(options: ClassifierOptions) -> dict[str, float]:
 
     Write `train.tf_record`, `eval.tf_record`, `predict.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
     `eval_results.txt`, `report.html`, `test_results.tsv` and `labels.txt`. Write a file for the GLUE
-    leaderboard, and the files that model_folder.py lists. For `seeds` and `grid` see sweep.py.
+    leaderboard, and the files that model_files.py lists. For `seeds` and `grid` see sweep.py.
     """
     devices = options.make_strategy()
     if options.seeds > 1 or options.grid:

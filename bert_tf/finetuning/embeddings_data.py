@@ -12,7 +12,14 @@ from typing import cast
 
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.readers import TableRow, ending_of, read_table
-from bert_tf.finetuning.embeddings_options import TextColumnsOptions, TextFilesOptions
+from bert_tf.finetuning.embeddings_options import (
+    ANCHORS,
+    LABELS,
+    NEGATIVE,
+    POSITIVES,
+    TextColumnsOptions,
+    TextFilesOptions,
+)
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -23,12 +30,6 @@ logger = logging.getLogger(__name__)
 
 # Kinds of examples.
 PAIRS, SCORES, CLASSES = "pairs", "scores", "classes"
-
-# Usual names of columns, as in the data sets of sentence-transformers.
-ANCHORS = ("anchor", "query", "question", "sentence1", "sentence_A", "text_a", "text")
-POSITIVES = ("positive", "answer", "sentence2", "sentence_B", "text_b", "passage", "document")
-LABELS = ("score", "label", "similarity_score", "similarity")
-NEGATIVE = "negative"  # and negative_1, negative_2, ...
 
 _MOST_SCORE = 5.0  # of STS-B
 

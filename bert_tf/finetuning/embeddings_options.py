@@ -10,6 +10,12 @@ from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import TableOptions, option
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES
 
+# Usual names of columns, as in the data sets of sentence-transformers.
+ANCHORS = ("anchor", "query", "question", "sentence1", "sentence_A", "text_a", "text", "sentence")
+POSITIVES = ("positive", "answer", "sentence2", "sentence_B", "text_b", "passage", "document")
+LABELS = ("score", "label", "similarity_score", "similarity")
+NEGATIVE = "negative"  # and negative_1, negative_2, ...
+
 TASK_NAMES = ("sts-b", "mrpc", "qqp", "mnli", "snli")
 
 
@@ -18,23 +24,23 @@ class TextColumnsOptions(TableOptions):
     """Columns of the examples of embeddings."""
 
     anchor_column: str | None = option(
-        "Column of the anchor, the query, or the first text. Default: one with a usual name: anchor, "
-        "query, question, sentence1, sentence_A, text_a, text.",
+        "Column of the anchor, the query, or the first text. Default: one with a usual name: "
+        f"{', '.join(ANCHORS)}.",
         default=None,
     )
     positive_column: str | None = option(
-        "Column of the text that belongs to the anchor, or of the second text. Default: positive, "
-        "answer, sentence2, sentence_B, text_b, passage or document.",
+        "Column of the text that belongs to the anchor, or of the second text. Default: one with a "
+        f"usual name: {', '.join(POSITIVES)}.",
         default=None,
     )
     negative_columns: str | None = option(
-        "Comma list of columns of texts that do not belong to the anchor. Default: negative, and those "
-        "that begin with negative_.",
+        f"Comma list of columns of texts that do not belong to the anchor. Default: {NEGATIVE}, and "
+        f"those that begin with {NEGATIVE}_.",
         default=None,
     )
     label_column: str | None = option(
-        "Column of the score of two texts, from 0 to 1, or of the class of one. Default: score, label, "
-        "similarity_score or similarity.",
+        "Column of the score of two texts, from 0 to 1, or of the class of one. Default: one with a "
+        f"usual name: {', '.join(LABELS)}.",
         default=None,
     )
 

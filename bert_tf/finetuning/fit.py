@@ -23,7 +23,7 @@ from bert_tf.finetuning.setup import (
     read_init_checkpoint,
 )
 from bert_tf.interop.sidecar import find_config, load_tokenizer
-from bert_tf.model_folder import model_files, write_files
+from bert_tf.model_files import model_files, write_files
 from bert_tf.options import check_names
 from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.base import Task

@@ -22,7 +22,8 @@ from bert_tf.finetuning.distillation import Teacher
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
-from bert_tf.model_folder import known_task, model_files, write_files
+from bert_tf.model_files import model_files, write_files
+from bert_tf.model_folder import known_task
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer

@@ -23,7 +23,8 @@ from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint, with_layers
 from bert_tf.interop.sidecar import find_config, load_tokenizer
-from bert_tf.model_folder import known_task, read_task
+from bert_tf.model_files import read_task
+from bert_tf.model_folder import known_task
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task

@@ -29,7 +29,7 @@ from bert_tf.data.files import whole_file, write_text
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.metrics.basic import score
-from bert_tf.model_folder import BESIDE_CHECKPOINTS, read_task
+from bert_tf.model_files import BESIDE_CHECKPOINTS, read_task
 from bert_tf.report.best_run import BEST_RUN_FILE, best_of_runs, read_best_run
 from bert_tf.report.charts import table
 from bert_tf.report.model_card import CARD_FILE

@@ -39,7 +39,7 @@ def run_ner(options: NerOptions) -> dict[str, float]:
     """Train, evaluate and predict, as the options set. Return the metrics of the evaluation, if any.
 
     Write `train.tf_record`, `eval.tf_record`, `test.tf_record`, `model.ckpt-N`, `metrics.jsonl`,
-    `labels.txt`, the files that model_folder.py lists, and
+    `labels.txt`, the files that model_files.py lists, and
 
         eval_results.txt        "key = value" lines: loss, accuracy, precision, recall and F1, 0 to 1
         eval_report.txt         the output of conlleval, in per cent; for labels of words accuracy, macro

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_tf.config import BertConfig, huggingface_activation
+from bert_tf.config import BertConfig
+from bert_tf.huggingface_config import huggingface_activation
 from bert_tf.interop.checkpoint import (
     LazyArrays,
     PretrainedCheckpoint,
@@ -32,14 +33,14 @@ from bert_tf.interop.sentence_transformers import (
     cross_encoder_settings,
     read_projection,
 )
-from bert_tf.interop.sidecar import (
+from bert_tf.interop.sidecar import transformer_folder
+from bert_tf.interop.tensor_files import open_tensors, weights_file
+from bert_tf.interop.tokenizer_files import (
     check_one_vocabulary,
     stated_length,
     stated_lower_case,
-    transformer_folder,
     vocab_of_tokenizer,
 )
-from bert_tf.interop.tensor_files import open_tensors, weights_file
 from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
 logger = logging.getLogger(__name__)
@@ -286,13 +287,6 @@ def modern_name(name: str) -> str:
     return name
 
 
-_SPECIAL_TOKENS = {
-    "unk_token": "[UNK]",
-    "sep_token": "[SEP]",
-    "pad_token": "[PAD]",
-    "cls_token": "[CLS]",
-    "mask_token": "[MASK]",
-}
 # Hugging Face's own keys that describe the model and that we do not set.
 _CARRIED = (
     "classifier_dropout",
@@ -379,22 +373,3 @@ def config_values(
     if problem_type is not None:
         values["problem_type"] = problem_type
     return values | carried
-
-
-def tokenizer_values(
-    vocab: Sequence[str], do_lower_case: bool, max_seq_length: int
-) -> dict[str, dict[str, Any]]:
-    """Return name -> content of the files next to vocab.txt for `AutoTokenizer`.
-
-    `transformers` makes tokenizer.json from these files.
-    """
-    present = {role: token for role, token in _SPECIAL_TOKENS.items() if token in vocab}
-    values = {
-        "tokenizer_class": "BertTokenizer",
-        "do_lower_case": do_lower_case,
-        "strip_accents": None,  # as do_lower_case
-        "tokenize_chinese_chars": True,
-        "model_max_length": max_seq_length,
-        **present,
-    }
-    return {"tokenizer_config.json": values, "special_tokens_map.json": present}

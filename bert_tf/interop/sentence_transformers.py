@@ -4,7 +4,7 @@
     1_Pooling/config.json               pooling
     2_Dense/                            projection
     config_sentence_transformers.json   prompts, the prefixes of texts; whether it is a CrossEncoder
-    sentence_bert_config.json           {"max_seq_length": 256}, which `sidecar.stated_length` reads
+    sentence_bert_config.json           {"max_seq_length": 256}, read by `tokenizer_files.stated_length`
 
 Source: the files that sentence-transformers 2.0 to 6.0 save.
 """

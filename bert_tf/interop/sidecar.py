@@ -8,21 +8,21 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.characters import lower_and_strip_accents
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import (
-    MOST_REPLACED,
-    PretrainedCheckpoint,
-    file_beside,
-    read_json,
-    typed,
-)
+from bert_tf.interop.checkpoint import MOST_REPLACED, PretrainedCheckpoint, file_beside
 from bert_tf.interop.hub import local_path
-from bert_tf.limits import MAX_TASK_NUMBER, check_inside, parse_json, read_whole
+from bert_tf.interop.tokenizer_files import (
+    check_one_vocabulary,
+    check_tokenization,
+    stated_cases,
+    stated_lower_case,
+    vocab_of_tokenizer,
+)
+from bert_tf.limits import check_inside, parse_json, read_whole
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
@@ -121,63 +121,6 @@ def read_tokenizer(
     validate_case_matches_checkpoint(do_lower_case, folder, dict.fromkeys(tokens, 0))
     check_tokenization(folder, do_lower_case)
     return tokenizer_class(tokens, do_lower_case, **kwargs)
-
-
-def check_tokenization(folder: str, do_lower_case: bool) -> None:
-    """Raise if the tokenizer's files in `folder` have a setting that `FullTokenizer` does not have.
-
-    Settings in `tokenizer_config.json` take precedence over those in `tokenizer.json`.
-    """
-    found = next(unsupported_tokenization(folder, do_lower_case), None)
-    if found is not None:
-        file, setting, rule = found
-        raise ValueError(
-            f"{file}: {setting:.200}, but {rule}. Use another model, or remove the setting to accept "
-            "other tokens than in the model's training."
-        )
-
-
-def unsupported_tokenization(folder: str, do_lower_case: bool) -> Iterator[tuple[str, str, str]]:
-    """Yield (file, its setting, rule) for the settings that `check_tokenization` rejects."""
-    config_file, config = _read_beside(folder, "tokenizer_config.json")
-    json_file, tokenizer = _read_beside(folder, "tokenizer.json")
-    normalizer = typed(tokenizer, "normalizer", dict, json_file) or {}
-
-    words = "words are split at spaces, punctuation and Chinese characters here"
-    kind = config.get("tokenizer_class")
-    if "Japanese" in str(kind):
-        yield config_file, f"`tokenizer_class` is {kind!r}", words
-    if (kind := config.get("word_tokenizer_type")) is not None:
-        yield config_file, f"`word_tokenizer_type` is {kind!r}", words
-
-    def stated(name: str, in_normalizer: str) -> tuple[str, Any]:
-        if name in config:
-            return config_file, config[name]
-        return json_file, normalizer.get(in_normalizer)
-
-    file, accents = stated("strip_accents", "strip_accents")
-    if isinstance(accents, bool) and accents != do_lower_case:
-        rule = f"it must equal do_lower_case, which is {do_lower_case}"
-        yield file, f"`strip_accents` is {accents}", rule
-    file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
-    if chinese is False:
-        yield file, "Chinese characters are not split (`tokenize_chinese_chars`)", words
-    if "pre_tokenizer" in tokenizer:
-        kind = (typed(tokenizer, "pre_tokenizer", dict, json_file) or {}).get("type")
-        if kind != "BertPreTokenizer":
-            yield json_file, f"`pre_tokenizer` is {kind!r}", "it must be 'BertPreTokenizer'"
-    model = typed(tokenizer, "model", dict, json_file) or {}
-    if (prefix := model.get("continuing_subword_prefix", "##")) != "##":
-        yield json_file, f"`continuing_subword_prefix` is {prefix!r}", "it must be '##'"
-    file, values = _read_beside(folder, "sentence_bert_config.json")
-    if values.get("do_lower_case") is True and not do_lower_case:
-        yield file, "`do_lower_case` is true", "the tokenizer next to it is cased"
-
-
-def _read_beside(folder: str, name: str) -> tuple[str, dict[str, Any]]:
-    """Return the path and the content of a JSON file; "" and {} if it does not exist."""
-    path = file_beside(folder, name)
-    return (path, read_json(path)) if path else ("", {})
 
 
 def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) -> None:
@@ -325,32 +268,13 @@ def vocab_is_cased(vocab: Iterable[str]) -> bool | None:
     return False if all(lower_and_strip_accents(token) == token for token in tokens) else None
 
 
-def stated_lower_case(folder: str) -> bool | None:
-    """Return the lowercasing that the tokenizer's files in `folder` set; None if unset.
-
-    `tokenizer_config.json` takes precedence over the normalizer in `tokenizer.json`.
-    """
-    return next((value for value, _ in _statements(folder)), None)
-
-
-def _statements(folder: str) -> Iterator[tuple[bool, str]]:
-    """Yield (lower-cased?, the file that sets it), in order of precedence."""
-    path = file_beside(folder, "tokenizer_config.json")
-    if path and isinstance(value := read_json(path).get("do_lower_case"), bool):
-        yield value, path
-    path = file_beside(folder, "tokenizer.json")
-    normalizer = (typed(read_json(path), "normalizer", dict, path) or {}) if path else {}
-    if path and isinstance(value := normalizer.get("lowercase"), bool):
-        yield value, path
-
-
 def _case_evidence(path: str, vocab: Mapping[str, int] | None) -> Iterator[tuple[bool, str]]:
     """Yield (lower-cased?, the evidence) for the checkpoint at `path`, the most reliable first."""
     match = re.match(r"^.*?([A-Za-z0-9_-]+)/bert_model.ckpt", path)
     if match and match[1] in _LOWER_CASED_MODELS + _CASED_MODELS:
         yield match[1] in _LOWER_CASED_MODELS, f"`{match[1]}` is one of the published models"
     if path:
-        for value, file in _statements(path if tf.io.gfile.isdir(path) else os.path.dirname(path)):
+        for value, file in stated_cases(path if tf.io.gfile.isdir(path) else os.path.dirname(path)):
             yield value, f"{file} sets {'lower-case' if value else 'cased'} text"
     cased = None if vocab is None else vocab_is_cased(vocab)
     if vocab is not None and cased is not None:
@@ -361,27 +285,6 @@ def _case_evidence(path: str, vocab: Mapping[str, int] | None) -> Iterator[tuple
             yield True, f'the name `{name}` contains "uncased"'
         elif re.search(r"(?<![a-z])cased(?![a-z])", name.lower()):
             yield False, f'the name `{name}` contains "cased"'
-
-
-# The files that state the longest input, and their keys. Without a limit, `transformers` writes 10^30.
-_NUM_SPECIAL = 2  # [CLS] and [SEP]; an input has a token besides
-_LENGTHS = (
-    ("sentence_bert_config.json", "max_seq_length"),
-    ("tokenizer_config.json", "model_max_length"),
-)
-
-
-def stated_length(folder: str) -> int | None:
-    """Return the most tokens of an input by the tokenizer's files in `folder`; None if unset or below 3.
-
-    The file of sentence-transformers takes precedence over that of `transformers`.
-    """
-    for name, key in _LENGTHS:
-        path = file_beside(folder, name)
-        value = read_json(path).get(key) if path else None
-        if isinstance(value, int | float) and value > _NUM_SPECIAL:
-            return int(min(value, MAX_TASK_NUMBER))
-    return None
 
 
 def transformer_folder(folder: str) -> str:
@@ -421,36 +324,3 @@ def read_modules(folder: str) -> list[tuple[str, str]]:
             "it again."
         ) from error
     return found
-
-
-def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
-    """Return the WordPieces in `tokenizer.json`, in the order of their ids; None if it has none."""
-    path = file_beside(folder, "tokenizer.json")
-    model = (typed(read_json(path), "model", dict, path) or {}) if path else {}
-    if path is None or model.get("type") != "WordPiece":
-        return None
-    ids = typed(model, "vocab", dict, path) or {}
-    numbers = [typed(ids, token, int, path) for token in ids]
-    if None in numbers or sorted(numbers) != list(range(len(ids))):
-        raise ValueError(
-            f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}. Save the tokenizer again "
-            "with transformers."
-        )
-    if "[UNK]" not in ids:
-        raise ValueError(f"{path}: the vocabulary of {len(ids)} tokens has no [UNK]. Get it again.")
-    return tuple(sorted(ids, key=ids.__getitem__))
-
-
-def check_one_vocabulary(folder: str) -> None:
-    """Raise if more than `MOST_REPLACED` of tokenizer.json's tokens have another id in vocab.txt."""
-    vocab_file, tokens = file_beside(folder, "vocab.txt"), vocab_of_tokenizer(folder)
-    if vocab_file is None or tokens is None:
-        return
-    vocab = load_vocab(vocab_file)
-    differing = [token for index, token in enumerate(tokens) if vocab.get(token) != index]
-    if len(differing) > MOST_REPLACED * len(tokens):
-        raise ValueError(
-            f"{vocab_file} and the tokenizer.json next to it belong to different models: "
-            f"{len(differing)} of {len(tokens)} tokens, such as {differing[0]!r}, have another id or "
-            "none. Remove the one that does not belong to these weights."
-        )

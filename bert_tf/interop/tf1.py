@@ -21,7 +21,7 @@ from bert_tf.interop.checkpoint import (
     read_json,
     read_values,
 )
-from bert_tf.interop.sidecar import stated_lower_case
+from bert_tf.interop.tokenizer_files import stated_lower_case
 from bert_tf.limits import read_whole
 
 # Optimizer state that belongs to no variable. `global_step` becomes the step.

@@ -27,8 +27,8 @@ from bert_tf.interop.checkpoint import (
     read_json,
     read_values,
 )
-from bert_tf.interop.sidecar import stated_lower_case
 from bert_tf.interop.tf2_graph import OBJECT_GRAPH, VALUE, ObjectGraph, find_weights
+from bert_tf.interop.tokenizer_files import stated_lower_case
 
 
 def read_tf2(prefix: str) -> PretrainedCheckpoint:

@@ -17,7 +17,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.model_folder import TrainedModel, read_task, with_settings, with_special_tokens
+from bert_tf.model_files import read_task
+from bert_tf.model_folder import TrainedModel, with_settings, with_special_tokens
 from bert_tf.prediction.encoder import SentenceEncoder, prefix_of
 from bert_tf.prediction.exports import METADATA_FILE, POSITIONS, Export, find_exports
 from bert_tf.prediction.masked_lm import MaskFiller

@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -57,10 +57,24 @@ class Runtime:
 
     def peak_memory(self) -> int:
         """Return the most memory that the runtime's process had, in bytes."""
-        return peak_memory()
+        try:
+            with open("/proc/self/status", encoding="ascii") as file:
+                line = next(line for line in file if line.startswith("VmHWM:"))
+                return 1024 * int(line.split()[1])
+        except (OSError, StopIteration):  # not Linux
+            import resource
+
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            return peak if sys.platform == "darwin" else 1024 * peak
 
     def _ask(self, signature: str, inputs: dict[str, Any]) -> dict[str, np.ndarray]:
         raise NotImplementedError
+
+
+def _signature(
+    spec: Callable[[Any], tuple[str, dict[str, Any]]], inputs: Iterable, outputs: Iterable
+) -> dict[str, Any]:
+    return {"inputs": dict(map(spec, inputs)), "outputs": dict(map(spec, outputs))}
 
 
 class SavedModel(Runtime):
@@ -85,11 +99,10 @@ class SavedModel(Runtime):
                 f"version for TensorFlow {tf.__version__}."
             ) from error
         self.signatures = {
-            name: {
-                "inputs": _specs(function.structured_input_signature[1]),
-                "outputs": _specs(function.structured_outputs),
-            }
-            for name, function in self._model.signatures.items()
+            name: _signature(
+                _spec, each.structured_input_signature[1].items(), each.structured_outputs.items()
+            )
+            for name, each in self._model.signatures.items()
         }
 
     def _ask(self, signature, inputs):
@@ -107,11 +120,9 @@ class SavedModel(Runtime):
         return None if tokenizer is None else tokenizer(tf.constant(texts, tf.string)).to_list()
 
 
-def _specs(tensors: Any) -> dict[str, Any]:
-    return {
-        name: {"dtype": each.dtype.name, "shape": each.shape.as_list()}
-        for name, each in tensors.items()
-    }
+def _spec(item: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
+    name, tensor = item
+    return name, {"dtype": tensor.dtype.name, "shape": tensor.shape.as_list()}
 
 
 class Lite(Runtime):
@@ -128,11 +139,10 @@ class Lite(Runtime):
         names = interpreter.get_signature_list()
         self._runners = {name: interpreter.get_signature_runner(name) for name in names}
         self.signatures = {
-            name: {
-                "inputs": _lite_specs(runner.get_input_details()),
-                "outputs": _lite_specs(runner.get_output_details()),
-            }
-            for name, runner in self._runners.items()
+            name: _signature(
+                _lite_spec, each.get_input_details().items(), each.get_output_details().items()
+            )
+            for name, each in self._runners.items()
         }
 
     def _ask(self, signature, inputs):
@@ -141,14 +151,10 @@ class Lite(Runtime):
             return {name: value.copy() for name, value in outputs.items()}
 
 
-def _lite_specs(details: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: {
-            "dtype": np.dtype(each["dtype"]).name,
-            "shape": [None if size < 0 else int(size) for size in each["shape_signature"]],
-        }
-        for name, each in details.items()
-    }
+def _lite_spec(item: tuple[str, Any]) -> tuple[str, dict[str, Any]]:
+    name, details = item
+    shape = [None if size < 0 else int(size) for size in details["shape_signature"]]
+    return name, {"dtype": np.dtype(details["dtype"]).name, "shape": shape}
 
 
 class Onnx(Runtime):
@@ -163,10 +169,8 @@ class Onnx(Runtime):
             path, options, providers=["CPUExecutionProvider"]
         )
         self.version = f"ONNX Runtime {onnxruntime.__version__}"
-        sides = {"inputs": self._session.get_inputs(), "outputs": self._session.get_outputs()}
-        self.signatures = {
-            TOKENS: {side: dict(map(_onnx_spec, found)) for side, found in sides.items()}
-        }
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        self.signatures = {TOKENS: _signature(_onnx_spec, inputs, outputs)}
 
     def _ask(self, signature, inputs):
         specs = self.signatures[TOKENS]
@@ -208,10 +212,8 @@ class OpenVino(Runtime):
         self._model = openvino.Core().compile_model(model, "CPU", settings)
         self._lock = threading.Lock()  # all calls share one request
         self.version = f"OpenVINO {openvino.__version__}"
-        sides = {"inputs": self._model.inputs, "outputs": self._model.outputs}
-        self.signatures = {
-            TOKENS: {side: dict(map(_openvino_spec, found)) for side, found in sides.items()}
-        }
+        inputs, outputs = self._model.inputs, self._model.outputs
+        self.signatures = {TOKENS: _signature(_openvino_spec, inputs, outputs)}
 
     def _ask(self, signature, inputs):
         specs = self.signatures[TOKENS]["inputs"]
@@ -309,19 +311,6 @@ def load(format: str, path: str, **settings: Any) -> Runtime:
         ImportError: the runtime is not installed.
     """
     return RUNTIMES[format](path, **settings)
-
-
-def peak_memory() -> int:
-    """Return the most memory that this process had, in bytes."""
-    try:
-        with open("/proc/self/status", encoding="ascii") as file:
-            line = next(line for line in file if line.startswith("VmHWM:"))
-            return 1024 * int(line.split()[1])
-    except (OSError, StopIteration):  # not Linux
-        import resource
-
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else 1024 * peak
 
 
 def send(stream: IO[bytes], head: dict[str, Any], arrays: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_tf.data.buckets import batches_by_length
 from bert_tf.data.readers import read_lines
 from bert_tf.interop.hub import local_path
-from bert_tf.model_folder import read_task
+from bert_tf.model_files import read_task
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
 from bert_tf.prediction.masked_lm import MaskModel

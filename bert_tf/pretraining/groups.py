@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from bert_tf.data.encodings import wide_encoding
 from bert_tf.data.readers import read_lines
-from bert_tf.data.streams import BLOCK, GZIP_MAGIC, open_binary
+from bert_tf.data.streams import BLOCK, compression_of, open_binary
 from bert_tf.limits import bounded_lines
 
 
@@ -84,8 +84,7 @@ def _text_size(file: str) -> int:
     Raises:
         ValueError: it is not UTF-8 by its byte order mark, so that its lines do not end at b"\\n".
     """
-    with tf.io.gfile.GFile(file, "rb") as stream:
-        compressed = stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    compressed = compression_of(file)
     with open_binary(file) as stream:
         if encoding := wide_encoding(stream):
             cat = "zcat" if compressed else "cat"

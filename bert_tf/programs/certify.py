@@ -248,23 +248,18 @@ class _Model:
 
     def _check(self, export: Export) -> None:
         """Raise unless an export has the architecture and the task of the model."""
-        options, name = self._options, export.head.name
-        config = self._trained.model.config
-        for each in fields(config):
-            found, wanted = getattr(export.config, each.name), getattr(config, each.name)
-            if each.compare and found != wanted:
+        config, task = self._trained.model.config, self._trained.task
+        names = [each.name for each in fields(config) if each.compare]
+        facts = [(name, getattr(export.config, name), getattr(config, name)) for name in names]
+        if export.head.task and export.head.name != "pretraining":
+            facts.append(("task", export.head.name, "none" if task is None else task.name))
+        for name, found, wanted in facts:
+            if found != wanted:
                 raise ValueError(
-                    f"{export.folder} is an export of another model: its {each.name} is {found}, but "
-                    f"that of model_dir={options.model_dir} is {wanted}. Name the model that was "
+                    f"{export.folder} is an export of another model: its {name} is {found}, but that "
+                    f"of model_dir={self._options.model_dir} is {wanted}. Name the model that was "
                     "exported."
                 )
-        task = "no task" if self._trained.task is None else self._trained.task.name
-        if export.head.task and name not in (task, "pretraining"):
-            raise ValueError(
-                f"{export.folder} is an export of another model: it is for {name}, but "
-                f"model_dir={options.model_dir} contains a model for {task}. Name the model that was "
-                "exported."
-            )
 
     def _answers(self, trained: TrainedModel, name: str) -> Expected:
         options = self._options

@@ -21,7 +21,8 @@ from bert_tf.interop.hub import check_license
 from bert_tf.interop.huggingface import name_table
 from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
-from bert_tf.model_folder import read_task
+from bert_tf.interop.tokenizer_files import unsupported_tokenization
+from bert_tf.model_files import read_task
 from bert_tf.options import EncoderFilesOptions, check_names, option
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.programs.verify import verify_conversion
@@ -135,7 +136,7 @@ def convert_checkpoint(options: ConvertOptions) -> None:
 
     if vocab is not None and do_lower_case is not None:
         folder = folder_of(source.source)
-        for file, setting, rule in sidecar.unsupported_tokenization(folder, do_lower_case):
+        for file, setting, rule in unsupported_tokenization(folder, do_lower_case):
             logger.warning(
                 "%s: %s, but %s. The new folder loses this setting.", file, setting, rule
             )

@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable, expand_files
 from bert_tf.data.readers import read_lines
-from bert_tf.model_folder import model_files, write_files
+from bert_tf.model_files import model_files, write_files
 from bert_tf.options import Options, option
 from bert_tf.pretraining.lost_letters import warn_of_lost_letters
 from bert_tf.pretraining.settings import errors_option, naming_errors_flag

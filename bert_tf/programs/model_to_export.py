@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from bert_tf.interop.initial import initialize, read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
-from bert_tf.model_folder import TASK_FILE, TrainedModel, load_model
+from bert_tf.model_files import TASK_FILE
+from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.registry import TYPES
 from bert_tf.serving.encoder import ServedEncoder

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_tf.data.features import SEQUENCE_FEATURES, sequence_specs, trim_padding
 from bert_tf.data.readers import read_table
-from bert_tf.finetuning.embeddings_data import ANCHORS, POSITIVES
+from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.sidecar import find_vocabulary, load_tokenizer
 from bert_tf.metrics.basic import largest_class
@@ -33,7 +33,6 @@ from bert_tf.training.strategy import needs_static_shapes
 
 logger = logging.getLogger(__name__)
 
-TEXTS = (*ANCHORS, "sentence")  # usual names of the column of the text
 LABEL = "label"
 _LEAST_ROWS, _MOST_ROWS = 10, 5000
 _PART = 5  # one row of this number is held out
@@ -44,7 +43,7 @@ class Probe:
 
     Args:
         path: of the table, a TSV, CSV or JSON lines file with a column "label". The text is in a column
-            with one of the names `TEXTS`, the second text of a pair in one of `POSITIVES`.
+            with one of the names `ANCHORS`, the second text of a pair in one of `POSITIVES`.
         tokenizer: of the model.
         max_seq_length: S; longer texts are truncated.
 
@@ -144,11 +143,11 @@ def _layout(path: str) -> TableLayout:
     row = next(iter(read_table(path)), None)
     if row is None:
         raise ValueError(f"{path} has no rows, but a probe needs {_LEAST_ROWS} or more.")
-    text = next((name for name in TEXTS if name in row), None)
+    text = next((name for name in ANCHORS if name in row), None)
     if text is None or LABEL not in row:
         raise ValueError(
             f"{row.place_of_names}: the columns are {', '.join(row)}, but a probe needs {LABEL!r} and a "
-            f"text ({', '.join(TEXTS)}). Rename the columns."
+            f"text ({', '.join(ANCHORS)}). Rename the columns."
         )
     second = next((name for name in POSITIVES if name in row), None)
     return TableLayout(text, second, LABEL)

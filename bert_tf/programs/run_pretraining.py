@@ -21,7 +21,7 @@ from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
-from bert_tf.model_folder import model_files, read_task, write_files
+from bert_tf.model_files import model_files, read_task, write_files
 from bert_tf.pretraining.manifest import check_record_sets, expand_record_files
 from bert_tf.pretraining.masking_ops import DynamicMasker
 from bert_tf.programs.pretraining_options import MASKING, PretrainingOptions
@@ -62,7 +62,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     """Train and evaluate. Return the metrics of the evaluation, if any.
 
     Write `model.ckpt-N`, `metrics.jsonl`, `eval_results.txt`, `report.html`, `README.md` (the model
-    card) and the files that model_folder.py lists.
+    card) and the files that model_files.py lists.
     """
     devices = options.make_strategy()
     *earlier, last = options.phase_options()

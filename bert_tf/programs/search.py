@@ -24,7 +24,7 @@ from bert_tf.data.readers import (
     read_table,
 )
 from bert_tf.data.streams import STANDARD_INPUT
-from bert_tf.finetuning.embeddings_data import ANCHORS, POSITIVES
+from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.metrics import retrieval
 from bert_tf.options import TableOptions, option
 from bert_tf.prediction.classification import LabelModel
@@ -63,8 +63,7 @@ class SearchOptions(TableOptions):
         default=None,
     )
     query_column: str | None = option(
-        "Column of a query in a table. Default: query, question, anchor, text or another name of an "
-        "anchor that run_embeddings finds.",
+        f"Column of a query in a table. Default: one with a usual name: {', '.join(ANCHORS)}.",
         default=None,
     )
     pooling: str | None = option(
@@ -165,10 +164,10 @@ def _queries_of(options: SearchOptions, file: str) -> Iterator[str]:
     return (text for text, _ in _texts(options, file, "query_column"))
 
 
-# Usual names of columns: those of run_embeddings and a few that are more likely here.
+# Usual names of columns: those of run_embeddings. A corpus also has its texts in `text`.
 _COLUMNS = {
     "document_column": ("document", "passage", "positive", "text", "text_a", *POSITIVES),
-    "query_column": ("query", "question", "anchor", "text", *ANCHORS),
+    "query_column": ANCHORS,
 }
 
 

@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import write_text
-from bert_tf.model_folder import read_task
+from bert_tf.model_files import read_task
 from bert_tf.report.charts import Part, line_chart, paragraph
 from bert_tf.report.command_line import changed_flags
 from bert_tf.report.teacher import NOTE, student_and_teacher

@@ -28,7 +28,7 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from bert_tf import __version__
 from bert_tf.data.files import new_folder, write_text
-from bert_tf.model_folder import TASK_FILE, task_text
+from bert_tf.model_files import TASK_FILE, task_text
 from bert_tf.serving.other_names import (
     EXAMPLES,
     OTHER_NAMES,

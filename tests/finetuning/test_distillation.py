@@ -40,7 +40,8 @@ from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.finetuning.token_classification import TokenClassification, run_ner
 from bert_tf.interop.initial import read_checkpoint
-from bert_tf.model_folder import load_model, model_files, read_task, write_files
+from bert_tf.model_files import model_files, read_task, write_files
+from bert_tf.model_folder import load_model
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.report.teacher import student_and_teacher
 from bert_tf.tasks.distillation import DistilledTask, soft_targets

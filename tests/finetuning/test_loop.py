@@ -12,7 +12,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.records import RecordWriter
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.setup import Setup, make_trainer
-from bert_tf.model_folder import model_files, write_files
+from bert_tf.model_files import model_files, write_files
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamW, AdamWeightDecay, Lamb
 from bert_tf.training.schedules import WarmupCosineDecay, WarmupLinearDecay, WarmupPolynomialDecay

@@ -229,6 +229,13 @@ def test_wrong_tables_are_refused(tmp_path, text, message):
         read_examples(options(tmp_path / "out", do_train=True, train_file=file))
 
 
+def test_the_sentence_of_a_table_with_classes_is_its_anchor(tmp_path):
+    file = write(tmp_path / "t.tsv", "sentence\tlabel\nx\tA\ny\tB\n")
+    kinds, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    assert kinds == {"train": "classes"}
+    assert [example.texts for example in splits["train"]] == [("x",), ("y",)]
+
+
 def test_a_name_in_other_capitals_than_given_is_suggested(tmp_path):
     file = write(tmp_path / "t.tsv", "ANCHOR\tpositive\nx\ty\n")
     given = {"do_train": True, "train_file": file, "anchor_column": "anchor"}

@@ -15,7 +15,7 @@ from tiny_words_and_choices import write_json_lines
 
 import bert_tf
 from bert_tf.cli import with_flags
-from bert_tf.finetuning.embeddings_data import ANCHORS, POSITIVES
+from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.finetuning.reranking import Reranking, run_reranker, with_negatives
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.predictor import load

@@ -20,8 +20,9 @@ from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.multiple_choice import run_swag
 from bert_tf.finetuning.question_answering import run_squad
 from bert_tf.finetuning.token_classification import run_ner
-from bert_tf.interop.huggingface import config_values, huggingface_tensors, tokenizer_values
+from bert_tf.interop.huggingface import config_values, huggingface_tensors
 from bert_tf.interop.tensor_files import write_safetensors
+from bert_tf.interop.tokenizer_files import tokenizer_values
 from bert_tf.modeling.bert import BertModel
 from bert_tf.programs.run_pretraining import run_pretraining
 from bert_tf.registry import TYPES

@@ -16,7 +16,7 @@ from bert_tf.finetuning import sweep
 from bert_tf.finetuning.classification import run_classifier
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.sweep import PAPER_GRID, parse_grid, plan
-from bert_tf.model_folder import model_files, write_files
+from bert_tf.model_files import model_files, write_files
 from bert_tf.report.best_run import best_of_runs
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.checkpoints import latest_checkpoint

@@ -8,7 +8,7 @@ from test_pretrained import CONFIG, TOKENS
 
 from bert_tf import BertForSequenceClassification
 from bert_tf.interop.sentence_transformers import cross_encoder_settings, embedding_settings
-from bert_tf.interop.sidecar import stated_length
+from bert_tf.interop.tokenizer_files import stated_length
 from bert_tf.model_folder import load_model
 from bert_tf.modeling.bert import BertModel
 from bert_tf.prediction.encoder import SentenceEncoder

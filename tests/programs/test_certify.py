@@ -322,7 +322,7 @@ def spoil_checkpoint(folder):
 def test_an_export_of_another_model_is_one_clear_error(
     exported, sentence_model, ner_model, lines, tmp_path
 ):
-    with pytest.raises(ValueError, match=r"another model: it is for classification, but .*token_"):
+    with pytest.raises(ValueError, match=r"model: its task is classification, but .*token_"):
         certify(options(ner_model, exported.single, lines, tmp_path))
     smaller = tmp_path / "smaller"
     shutil.copytree(exported.single, smaller)

@@ -15,7 +15,7 @@ from tiny_conversions import (
     tf1_folder,
 )
 
-from bert_tf.model_folder import read_task
+from bert_tf.model_files import read_task
 from bert_tf.programs import convert_checkpoint
 
 pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")

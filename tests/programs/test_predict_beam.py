@@ -10,7 +10,7 @@ import tiny_text_models as tiny
 from tiny_runs import script_command
 
 from bert_tf.interop.tf1 import write_tf1
-from bert_tf.model_folder import model_files, write_files
+from bert_tf.model_files import model_files, write_files
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.programs.predict import PredictionOptions, predict
 from bert_tf.tasks.classification import ClassificationTask

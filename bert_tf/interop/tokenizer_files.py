@@ -1,0 +1,178 @@
+"""Hugging Face's tokenizer files: case, longest input, vocabulary, and unsupported settings.
+
+    tokenizer_config.json        {"do_lower_case": true, "model_max_length": 512, ...}
+    tokenizer.json               the vocabulary and the settings of the fast tokenizer
+    sentence_bert_config.json    {"max_seq_length": 256}
+
+Source: the files that transformers 4 and 5 and sentence-transformers save.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from bert_tf.interop.checkpoint import MOST_REPLACED, file_beside, read_json, typed
+from bert_tf.limits import MAX_TASK_NUMBER
+from bert_tf.vocabulary import load_vocab
+
+# The files that state the longest input, and their keys. Without a limit, `transformers` writes 10^30.
+_NUM_SPECIAL = 2  # [CLS] and [SEP]; an input has a token besides
+_LENGTHS = (
+    ("sentence_bert_config.json", "max_seq_length"),
+    ("tokenizer_config.json", "model_max_length"),
+)
+_SPECIAL_TOKENS = {
+    "unk_token": "[UNK]",
+    "sep_token": "[SEP]",
+    "pad_token": "[PAD]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+
+
+def stated_lower_case(folder: str) -> bool | None:
+    """Return the lowercasing that the tokenizer's files in `folder` set; None if unset.
+
+    `tokenizer_config.json` takes precedence over the normalizer in `tokenizer.json`.
+    """
+    return next((value for value, _ in stated_cases(folder)), None)
+
+
+def stated_cases(folder: str) -> Iterator[tuple[bool, str]]:
+    """Yield (lower-cased?, the file that sets it), in order of precedence."""
+    path = file_beside(folder, "tokenizer_config.json")
+    if path and isinstance(value := read_json(path).get("do_lower_case"), bool):
+        yield value, path
+    path = file_beside(folder, "tokenizer.json")
+    normalizer = (typed(read_json(path), "normalizer", dict, path) or {}) if path else {}
+    if path and isinstance(value := normalizer.get("lowercase"), bool):
+        yield value, path
+
+
+def stated_length(folder: str) -> int | None:
+    """Return the most tokens of an input by the tokenizer's files in `folder`; None if unset or below 3.
+
+    The file of sentence-transformers takes precedence over that of `transformers`.
+    """
+    for name, key in _LENGTHS:
+        path = file_beside(folder, name)
+        value = read_json(path).get(key) if path else None
+        if isinstance(value, int | float) and value > _NUM_SPECIAL:
+            return int(min(value, MAX_TASK_NUMBER))
+    return None
+
+
+def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
+    """Return the WordPieces in `tokenizer.json`, in the order of their ids; None if it has none."""
+    path = file_beside(folder, "tokenizer.json")
+    model = (typed(read_json(path), "model", dict, path) or {}) if path else {}
+    if path is None or model.get("type") != "WordPiece":
+        return None
+    ids = typed(model, "vocab", dict, path) or {}
+    numbers = [typed(ids, token, int, path) for token in ids]
+    if None in numbers or sorted(numbers) != list(range(len(ids))):
+        raise ValueError(
+            f"{path}: the ids of the vocabulary are not 0 to {len(ids) - 1}. Save the tokenizer again "
+            "with transformers."
+        )
+    if "[UNK]" not in ids:
+        raise ValueError(f"{path}: the vocabulary of {len(ids)} tokens has no [UNK]. Get it again.")
+    return tuple(sorted(ids, key=ids.__getitem__))
+
+
+def check_one_vocabulary(folder: str) -> None:
+    """Raise if more than `MOST_REPLACED` of tokenizer.json's tokens have another id in vocab.txt."""
+    vocab_file, tokens = file_beside(folder, "vocab.txt"), vocab_of_tokenizer(folder)
+    if vocab_file is None or tokens is None:
+        return
+    vocab = load_vocab(vocab_file)
+    differing = [token for index, token in enumerate(tokens) if vocab.get(token) != index]
+    if len(differing) > MOST_REPLACED * len(tokens):
+        raise ValueError(
+            f"{vocab_file} and the tokenizer.json next to it belong to different models: "
+            f"{len(differing)} of {len(tokens)} tokens, such as {differing[0]!r}, have another id or "
+            "none. Remove the one that does not belong to these weights."
+        )
+
+
+def check_tokenization(folder: str, do_lower_case: bool) -> None:
+    """Raise if the tokenizer's files in `folder` have a setting that `FullTokenizer` does not have.
+
+    Settings in `tokenizer_config.json` take precedence over those in `tokenizer.json`. `clean_text`
+    counts in both.
+    """
+    found = next(unsupported_tokenization(folder, do_lower_case), None)
+    if found is not None:
+        file, setting, rule = found
+        raise ValueError(
+            f"{file}: {setting:.200}, but {rule}. Use another model, or remove the setting to accept "
+            "other tokens than in the model's training."
+        )
+
+
+def unsupported_tokenization(folder: str, do_lower_case: bool) -> Iterator[tuple[str, str, str]]:
+    """Yield (file, its setting, rule) for the settings that `check_tokenization` rejects."""
+    config_file, config = _read_beside(folder, "tokenizer_config.json")
+    json_file, tokenizer = _read_beside(folder, "tokenizer.json")
+    normalizer = typed(tokenizer, "normalizer", dict, json_file) or {}
+
+    words = "words are split at spaces, punctuation and Chinese characters here"
+    kind = config.get("tokenizer_class")
+    if "Japanese" in str(kind):
+        yield config_file, f"`tokenizer_class` is {kind!r}", words
+    if (kind := config.get("word_tokenizer_type")) is not None:
+        yield config_file, f"`word_tokenizer_type` is {kind!r}", words
+    if config.get("do_basic_tokenize") is False:
+        yield config_file, "`do_basic_tokenize` is False", words
+    for file, values in ((config_file, config), (json_file, normalizer)):
+        if values.get("clean_text") is False:
+            yield file, "`clean_text` is False", "control characters are removed here"
+
+    def stated(name: str, in_normalizer: str) -> tuple[str, Any]:
+        if name in config:
+            return config_file, config[name]
+        return json_file, normalizer.get(in_normalizer)
+
+    file, accents = stated("strip_accents", "strip_accents")
+    if isinstance(accents, bool) and accents != do_lower_case:
+        rule = f"it must equal do_lower_case, which is {do_lower_case}"
+        yield file, f"`strip_accents` is {accents}", rule
+    file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
+    if chinese is False:
+        yield file, "Chinese characters are not split (`tokenize_chinese_chars`)", words
+    if "pre_tokenizer" in tokenizer:
+        kind = (typed(tokenizer, "pre_tokenizer", dict, json_file) or {}).get("type")
+        if kind != "BertPreTokenizer":
+            yield json_file, f"`pre_tokenizer` is {kind!r}", "it must be 'BertPreTokenizer'"
+    model = typed(tokenizer, "model", dict, json_file) or {}
+    if (prefix := model.get("continuing_subword_prefix", "##")) != "##":
+        yield json_file, f"`continuing_subword_prefix` is {prefix!r}", "it must be '##'"
+    file, values = _read_beside(folder, "sentence_bert_config.json")
+    if values.get("do_lower_case") is True and not do_lower_case:
+        yield file, "`do_lower_case` is true", "the tokenizer next to it is cased"
+
+
+def _read_beside(folder: str, name: str) -> tuple[str, dict[str, Any]]:
+    """Return the path and the content of a JSON file; "" and {} if it does not exist."""
+    path = file_beside(folder, name)
+    return (path, read_json(path)) if path else ("", {})
+
+
+def tokenizer_values(
+    vocab: Sequence[str], do_lower_case: bool, max_seq_length: int
+) -> dict[str, dict[str, Any]]:
+    """Return name -> content of the files next to vocab.txt for `AutoTokenizer`.
+
+    `transformers` makes tokenizer.json from these files.
+    """
+    present = {role: token for role, token in _SPECIAL_TOKENS.items() if token in vocab}
+    values = {
+        "tokenizer_class": "BertTokenizer",
+        "do_lower_case": do_lower_case,
+        "strip_accents": None,  # as do_lower_case
+        "tokenize_chinese_chars": True,
+        "model_max_length": max_seq_length,
+        **present,
+    }
+    return {"tokenizer_config.json": values, "special_tokens_map.json": present}

@@ -1,0 +1,108 @@
+"""Files next to the checkpoints of a trained model: architecture, vocabulary, case and task.
+
+    output_dir/
+      model.ckpt-N.*, checkpoint    weights (training/checkpoints.py)
+      bert_config.json              architecture
+      vocab.txt                     vocabulary
+      tokenizer_config.json         {"do_lower_case": true}
+      task.json                     {"task": "classification", "max_seq_length": 128, "labels": [...]}
+      README.md                     model card (report/model_card.py)
+      model_card_facts.json         facts in the model card
+
+A run writes bert_config.json to task.json before training, and the card after it. The folder is enough
+for `--init_checkpoint=output_dir`, `export_saved_model` and `predict`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.files import write_text
+from bert_tf.interop.checkpoint import read_json
+from bert_tf.limits import MAX_TASK_NUMBER, ORIGIN
+from bert_tf.registry import TASK_NAMES, TYPES
+from bert_tf.tasks.base import Task
+
+TASK_FILE = "task.json"
+BESIDE_CHECKPOINTS = ("bert_config.json", "vocab.txt", "tokenizer_config.json", TASK_FILE)
+
+
+class UnknownTaskError(ValueError):
+    """A task that this package does not have, such as a custom task trained by `bert_tf.Trainer`."""
+
+
+def model_files(
+    config: BertConfig | None = None,
+    task: Task | None = None,
+    vocab: Sequence[str] | None = None,
+    do_lower_case: bool | None = None,
+) -> dict[str, str]:
+    """Return name -> text of the files next to the checkpoints, without those of None.
+
+    Args:
+        vocab: WordPieces in the order of their ids.
+        do_lower_case: of the tokenizer.
+    """
+    files = {}
+    if config is not None:
+        files["bert_config.json"] = config.to_json_string()
+    if task is not None:
+        files[TASK_FILE] = task_text(task)
+    if vocab is not None:
+        files["vocab.txt"] = "".join(f"{token}\n" for token in vocab)
+    if do_lower_case is not None:
+        files["tokenizer_config.json"] = json.dumps({"do_lower_case": do_lower_case}) + "\n"
+    return files
+
+
+def write_files(folder: str, files: Mapping[str, str]) -> None:
+    """Write name -> text, such as `model_files`, into a folder."""
+    for name, text in files.items():
+        write_text(os.path.join(folder, name), text)
+
+
+def task_text(task: Task) -> str:
+    """Return the content of `task.json`."""
+    return json.dumps({"task": task.name, **task.arguments()}, indent=2) + "\n"
+
+
+def read_task(folder: str) -> Task | None:
+    """Return the task in a run's --output_dir, or None without `task.json`.
+
+    Raises:
+        UnknownTaskError: the task is unknown.
+        ValueError: the file is damaged.
+    """
+    path = os.path.join(folder, TASK_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    arguments = read_json(path)
+    for key, value in arguments.items():
+        if isinstance(value, int) and abs(value) > MAX_TASK_NUMBER:
+            raise ValueError(
+                f"{path}: `{key}` is {value:.3g}, but may be at most {MAX_TASK_NUMBER:,}, {ORIGIN}. Get "
+                "the folder again."
+            )
+    name = arguments.pop("task", None)
+    if not isinstance(name, str) or name not in TASK_NAMES:
+        raise UnknownTaskError(
+            f"{path}: `task` is {name!r}, but must be one of {', '.join(TASK_NAMES)}."
+        )
+    try:
+        return TYPES[name].load("task")(**arguments)
+    except (TypeError, ValueError) as error:  # TypeError: an argument is missing or unknown
+        raise ValueError(
+            f"{path}: {error} Was it written by a run of another version? Restore it, or train into "
+            "another output_dir."
+        ) from error
+
+
+def has_task_of_ours(folder: str) -> bool:
+    """Return True if task.json exists and does not contain a custom task."""
+    path = os.path.join(folder, TASK_FILE)
+    return tf.io.gfile.exists(path) and read_json(path).get("task", "") in ("", *TASK_NAMES)

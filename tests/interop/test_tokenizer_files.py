@@ -1,0 +1,131 @@
+"""Settings of Hugging Face's tokenizer files that FullTokenizer does not have."""
+
+import json
+
+import pytest
+
+from bert_tf.config import BertConfig
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.sidecar import load_tokenizer
+from bert_tf.tokenization import FullTokenizer
+
+# As transformers 5.23 saves them for an ordinary BERT.
+SAVED_CONFIG = {
+    "do_lower_case": True,
+    "strip_accents": None,
+    "tokenize_chinese_chars": True,
+    "tokenizer_class": "BertTokenizer",
+}
+SAVED_NORMALIZER = {
+    "type": "BertNormalizer",
+    "clean_text": True,
+    "handle_chinese_chars": True,
+    "strip_accents": None,
+    "lowercase": True,
+}
+SAVED_MODEL = {"type": "WordPiece", "continuing_subword_prefix": "##"}
+
+
+def write_tokenizer(folder, config=None, normalizer=None, model=None, sentences=None, **others):
+    saved = {
+        "normalizer": {**SAVED_NORMALIZER, **(normalizer or {})},
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "model": {**SAVED_MODEL, "vocab": {"[UNK]": 0, "a": 1}, **(model or {})},
+    }
+    for name, values in (
+        ("tokenizer_config.json", SAVED_CONFIG if config is None else config),
+        ("tokenizer.json", {**saved, **others}),
+        (
+            "sentence_bert_config.json",
+            {"max_seq_length": 5, "do_lower_case": False} | (sentences or {}),
+        ),
+    ):
+        (folder / name).write_text(json.dumps(values))
+    (folder / "vocab.txt").write_text("[UNK]\na\n")
+
+
+CASED_CONFIG = {**SAVED_CONFIG, "do_lower_case": False}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"config": {}},
+        {"config": {**SAVED_CONFIG, "strip_accents": True}},
+        {"config": {**CASED_CONFIG, "strip_accents": False}},
+        {"config": SAVED_CONFIG, "normalizer": {"strip_accents": False}},
+        {"config": {**SAVED_CONFIG, "do_basic_tokenize": True, "clean_text": True}},
+        {"config": {**SAVED_CONFIG, "do_basic_tokenize": None, "clean_text": None}},
+        {"sentences": {"do_lower_case": True}},
+    ],
+)
+def test_usual_settings_of_a_tokenizer_are_accepted(tmp_path, files):
+    write_tokenizer(tmp_path, **files)
+    assert FullTokenizer.from_pretrained(tmp_path).tokenize("a") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            {"config": {"tokenizer_class": "BertJapaneseTokenizer"}},
+            "'BertJapaneseTokenizer', but wor",
+        ),
+        (
+            {"config": {"word_tokenizer_type": "mecab"}},
+            "`word_tokenizer_type` is 'mecab', but words",
+        ),
+        (
+            {"config": {**SAVED_CONFIG, "strip_accents": False}},
+            "fig.json: `strip_accents` is False",
+        ),
+        (
+            {"config": {**CASED_CONFIG, "strip_accents": True}},
+            "it must equal do_lower_case, which is False",
+        ),
+        (
+            {"config": {}, "normalizer": {"strip_accents": False}},
+            r"er\.json: `strip_accents` is False",
+        ),
+        (
+            {"config": {"tokenize_chinese_chars": False}},
+            r"fig\.json: Chinese characters are not spl",
+        ),
+        (
+            {"config": {}, "normalizer": {"handle_chinese_chars": False}},
+            r"tokenizer\.json: Chinese",
+        ),
+        (
+            {"config": {**SAVED_CONFIG, "do_basic_tokenize": False}},
+            "fig.json: `do_basic_tokenize` is False, but words are split",
+        ),
+        (
+            {"config": {**SAVED_CONFIG, "clean_text": False}},
+            r"fig\.json: `clean_text` is False, but control characters are removed",
+        ),
+        (
+            {"config": {**SAVED_CONFIG, "clean_text": True}, "normalizer": {"clean_text": False}},
+            r"er\.json: `clean_text` is False, but control characters are removed",
+        ),
+        (
+            {"pre_tokenizer": {"type": "Whitespace"}},
+            "`pre_tokenizer` is 'Whitespace', but it must be",
+        ),
+        ({"pre_tokenizer": None}, "`pre_tokenizer` is None, but it must be"),
+        ({"model": {"continuing_subword_prefix": "@@"}}, "prefix` is '@@', but it must be '##'"),
+        (
+            {"config": CASED_CONFIG, "sentences": {"do_lower_case": True}},
+            r"sentence_bert_config\.json: `do_lower_case` is true, but the tokenizer",
+        ),
+    ],
+)
+def test_settings_that_change_the_tokens_are_refused(tmp_path, files, message):
+    write_tokenizer(tmp_path, **files)
+    with pytest.raises(ValueError, match=message):
+        FullTokenizer.from_pretrained(tmp_path)
+    lower = files.get("config", SAVED_CONFIG).get("do_lower_case", True)
+    checkpoint = PretrainedCheckpoint(f"{tmp_path}/model.safetensors", {}, vocab=("[UNK]", "a"))
+    for given in ((None, lower, checkpoint), (f"{tmp_path}/vocab.txt", lower, None)):
+        with pytest.raises(ValueError, match=message):
+            load_tokenizer(*given, BertConfig(vocab_size=2))
