@@ -2,8 +2,9 @@
 
 PYTHON ?= python3
 VENV := .venv
-# A file stays in one process, which makes its fixtures once.
-TESTS = $(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+# A file stays in one process, which makes its fixtures once. If a process crashes, the run ends with the
+# name of its test; pytest-xdist 3.8 would wait for ever after it has replaced the process.
+TESTS = $(VENV)/bin/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 
 .PHONY: quickstart test test-slow test-all faults fuzz fuzz-coverage coverage docs lint format clean
 
