@@ -46,7 +46,8 @@ def swag(fixture, folder, **changes):
 
 
 SLOW = [
-    pytest.param(program, marks=pytest.mark.slow) for program in (pretraining, squad, ner, swag)
+    pytest.param(pretraining, marks=pytest.mark.slow),
+    *(pytest.param(program, marks=pytest.mark.long) for program in (squad, ner, swag)),
 ]
 
 

@@ -31,8 +31,15 @@ def last_line(folder):
     return json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
 
 
-@pytest.mark.parametrize("devices", [ONE, pytest.param(TWO, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("jit_compile", ["auto", "true"])
+@pytest.mark.parametrize(
+    "jit_compile, devices",
+    [
+        ("auto", ONE),
+        ("true", ONE),
+        pytest.param("auto", TWO, marks=pytest.mark.long),
+        pytest.param("true", TWO, marks=pytest.mark.slow),
+    ],
+)
 def test_a_compiled_step_is_that_of_single_operations_dropout_included(
     tmp_path, devices, jit_compile
 ):
@@ -89,7 +96,7 @@ def test_the_loss_scale_never_falls_below_one():
     assert float(scale.value) == 1.0
 
 
-@pytest.mark.parametrize("devices", [ONE, TWO])
+@pytest.mark.parametrize("devices", [ONE, pytest.param(TWO, marks=pytest.mark.long)])
 def test_in_float16_a_step_is_about_that_of_float32(tmp_path, devices):
     batches = endless(pretraining_batches())
     exact = pretrainer(devices)
