@@ -18,6 +18,7 @@ import bert_tf
 from bert_tf.data.files import new_folder, open_whole, whole_file
 from bert_tf.data.record_cache import make_once
 from bert_tf.model_folder import load_model_folder
+from bert_tf.prediction.text_model import SequenceRunner
 from bert_tf.predictor import Predictor
 from bert_tf.training.checkpoints import save_checkpoint, training_variables
 
@@ -200,10 +201,26 @@ def test_a_predictor_answers_eight_threads_as_it_answers_one(sentence_model, exp
 
 
 def test_each_thread_gets_as_many_tokens_as_it_asks_for():
+    text = "a [MASK] in the [MASK]"
+    alone, shared = Predictor(tiny.pretrained()), Predictor(tiny.pretrained())
+    expected = [alone.fill_mask(text, top_k=k + 1) for k in range(4)]
+    assert [len(best) for best, _ in expected] == [1, 2, 3, 4]
+    found = at_once(4, lambda k: [shared.fill_mask(text, top_k=k + 1) for _ in range(50)])
+    for answers, wanted in zip(found, expected, strict=True):
+        assert answers == [wanted] * 50
+
+
+def test_no_thread_waits_for_the_mask_of_another(monkeypatch):
+    both, alone = threading.Barrier(2), SequenceRunner.rows
+
+    def rows(runner, inputs):
+        both.wait(timeout=30)  # until the other thread is here too
+        return alone(runner, inputs)
+
+    monkeypatch.setattr(SequenceRunner, "rows", rows)
     model = Predictor(tiny.pretrained())
-    found = at_once(4, lambda k: [model.fill_mask("a [MASK]", top_k=k + 1) for _ in range(50)])
-    for number, answers in enumerate(found):
-        assert [len(mask) for (mask,) in answers] == [number + 1] * 50
+    found = at_once(2, lambda k: model.fill_mask("a [MASK]", top_k=k + 2))
+    assert [len(best) for (best,) in found] == [2, 3]
 
 
 def test_a_folder_is_read_while_a_training_replaces_its_checkpoint(sentence_model, tmp_path):

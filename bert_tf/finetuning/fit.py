@@ -145,7 +145,7 @@ class Trainer:
         held_out = None if evaluate is None else _held_out(evaluate, "evaluate")
         if self._loop.step < self._num_train_steps:
             write_files(self._folder, self._files())
-        loop.train(
+        results = loop.train(
             self._loop,
             self.task,
             source,
@@ -155,7 +155,9 @@ class Trainer:
             lengths="bucketed",
             folder=self._folder,
         )
-        return {"global_step": self._loop.step} if held_out is None else self._results(held_out)
+        if held_out is None:
+            return {"global_step": self._loop.step}
+        return self._results(self._metrics(held_out) if results is None else results)
 
     def evaluate(self, data: Data) -> dict[str, float]:
         """Return the metrics of a data set. Write them to `eval_results.txt`.
@@ -168,10 +170,10 @@ class Trainer:
             ValueError: a dataset repeats without end.
         """
         with self._loop.averaged_weights():
-            return self._results(_held_out(data, "data"))
+            return self._results(self._metrics(_held_out(data, "data")))
 
-    def _results(self, source: list[str] | tf.data.Dataset) -> dict[str, float]:
-        results = {"global_step": self._loop.step, **self._metrics(source)}
+    def _results(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        results = {"global_step": self._loop.step, **metrics}
         path = os.path.join(self._folder, "eval_results.txt")
         loop.write_results(path, results, "Eval results")
         return results

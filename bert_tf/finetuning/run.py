@@ -10,7 +10,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -53,6 +53,9 @@ class Run(Generic[AnyTask, AnyOptions]):
     task: AnyTask
     splits: Splits
     folder: str
+    _newest: dict[int, dict[tuple, dict[str, np.ndarray]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )  # step -> outputs
 
     @property
     def tokenizer(self) -> FullTokenizer:
@@ -99,14 +102,29 @@ class Run(Generic[AnyTask, AnyOptions]):
     ) -> dict[str, np.ndarray]:
         """Return the outputs that `task.eval_outputs` keeps, in the order of the examples.
 
+        With `evaluate_steps`, the outputs of the newest step are computed once: the last evaluation
+        while training and the one at the end have the same weights (with `ema_decay` the averages).
+
         Args:
             name: of the records.
             label: of the progress; default: `name`.
         """
         task = task or self.task
+        if not self.options.evaluate_steps:
+            return self._compute(examples, name, batch_size, task, label or name)
+        step, key = self.trainer.step, (name, task, batch_size)
+        if step not in self._newest:
+            self._newest.clear()
+        of_step = self._newest.setdefault(step, {})
+        if key not in of_step:
+            of_step[key] = self._compute(examples, name, batch_size, task, label or name)
+        return dict(of_step[key])
+
+    def _compute(
+        self, examples: Sequence[Any], name: str, batch_size: int, task: ExampleTask, label: str
+    ) -> dict[str, np.ndarray]:
         files = [self.records(examples, name, task)]
         lengths = self.options.lengths
-        label = label or name
         return loop.run_model(self.trainer, task, files, batch_size, label=label, lengths=lengths)
 
 

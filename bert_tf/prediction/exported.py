@@ -9,7 +9,6 @@ The classes are those of models with weights. They call the file instead of the 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -21,7 +20,7 @@ from bert_tf.model_files import read_task
 from bert_tf.model_folder import TrainedModel, with_settings, with_special_tokens
 from bert_tf.prediction.encoder import SentenceEncoder, prefix_of
 from bert_tf.prediction.exports import METADATA_FILE, POSITIONS, Export, find_exports
-from bert_tf.prediction.masked_lm import MaskFiller
+from bert_tf.prediction.masked_lm import NUM_BEST, MaskFiller
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.prediction.text_model import SequenceRunner, TextModel
 from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
@@ -121,14 +120,14 @@ class ExportedMaskFiller(MaskFiller):
         self._tokenizer = with_special_tokens(trained.tokenizer)
         self._max_seq_length = trained.max_seq_length
         self.top_k = cast(ExportedNetwork, trained.model).gives["token_id"]["shape"][-1]
-        self._num_best = tf.Variable(0)
-        self._lock = threading.Lock()  # for the variable
 
-        def most_probable(inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        def most_probable(columns: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            inputs = dict(columns)
+            num_best = inputs.pop(NUM_BEST)[0, 0]
             outputs = trained.model(inputs)
             return {
-                "probabilities": outputs["probability"][..., : self._num_best],
-                "tokens": outputs["token_id"][..., : self._num_best],
+                "probabilities": outputs["probability"][..., :num_best],
+                "tokens": outputs["token_id"][..., :num_best],
             }
 
         self._run = SequenceRunner(most_probable, self._max_seq_length, batch_size)

@@ -6,7 +6,6 @@ Shapes: B batch, S sequence, P masks of a text, V vocabulary, K best tokens.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from bert_tf.prediction.text_model import (
 )
 from bert_tf.training.losses import cross_entropy
 
+NUM_BEST = "num_best"  # input of the compiled function, K in each row: threads may differ in it
 _MOST_LOGITS = 512  # rows of [V] per batch
 
 
@@ -83,14 +83,14 @@ class MaskFiller(MaskModel):
         self._max_seq_length = trained.max_seq_length
         self.top_k = top_k
         num_tokens = len(self._tokenizer.vocab)
-        self._num_best = tf.Variable(0)  # a variable, so that compiled code sees changes
-        self._lock = threading.Lock()  # for the variable
 
-        def most_probable(inputs):
+        def most_probable(columns):
+            inputs = dict(columns)
+            num_best = inputs.pop(NUM_BEST)[0, 0]
             logits = trained.model(inputs, training=False)["masked_lm_logits"]
             # A table of embeddings may be longer than the vocabulary. The extra rows are not tokens.
             probabilities = tf.nn.softmax(logits[..., :num_tokens])
-            values, tokens = tf.math.top_k(probabilities, tf.minimum(self._num_best, num_tokens))
+            values, tokens = tf.math.top_k(probabilities, tf.minimum(num_best, num_tokens))
             return {"probabilities": values, "tokens": tokens}  # [B, P, K]
 
         self._run = SequenceRunner(most_probable, self._max_seq_length, batch_size)
@@ -123,13 +123,14 @@ class MaskFiller(MaskModel):
     ) -> list[list[list[Candidate]]]:
         """Return the best tokens for each mask of each text, at most `top_k`, the best first."""
         most = max((len(row.positions) for row in prepared), default=1)
-        with self._lock:
-            self._num_best.assign(top_k)
-            outputs = self._run(
-                [row.sequence for row in prepared],
-                {"masked_lm_positions": [row.positions for row in prepared]},
-                batch_size=max(1, min(self._run.batch_size, _MOST_LOGITS // most)),
-            )
+        outputs = self._run(
+            [row.sequence for row in prepared],
+            {
+                "masked_lm_positions": [row.positions for row in prepared],
+                NUM_BEST: [[top_k]] * len(prepared),
+            },
+            batch_size=max(1, min(self._run.batch_size, _MOST_LOGITS // most)),
+        )
         return [
             [
                 [

@@ -108,8 +108,9 @@ class BackgroundSaver:
                 self._error = error
 
         # Not a daemon: if an exception ends the run, Python waits until the checkpoint is complete.
-        self._thread = threading.Thread(target=write, name="checkpoint")
-        self._thread.start()
+        thread = threading.Thread(target=write, name="checkpoint")
+        thread.start()
+        self._thread = thread  # `wait` cannot join one that did not start
 
     def wait(self) -> None:
         """Wait until the last checkpoint is written; raise its error if writing failed."""

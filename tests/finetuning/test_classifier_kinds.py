@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tiny_runs import BAD, GOOD, PLACES, classifier_options, moods, pairs, read_results, write_mrpc
 
+from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification import run_classifier, warn_of_collapse
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.setup import trained_task
@@ -488,3 +489,33 @@ def test_the_dev_set_is_looked_at_while_training(pretrained, tmp_path):
     ]
     assert [line["step"] for line in lines if line["kind"] == "eval"] == [8, 16]
     assert "Dev set during training" in (tmp_path / "output/report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "steps"),
+    [
+        ({"evaluate_steps": 11}, [11, 22]),
+        ({"evaluate_steps": 9}, [9, 18, 22]),
+        ({"evaluate_steps": 4, "early_stopping": 1, "learning_rate": 1e-30}, [4, 8]),
+    ],
+)
+def test_the_weights_of_a_step_are_evaluated_once(
+    pretrained, tmp_path, monkeypatch, changes, steps
+):
+    run_model, evaluated = loop.run_model, []
+
+    def noted(trainer, *args, label, **kwargs):
+        evaluated.append(trainer.step)
+        return run_model(trainer, *args, label=label, **kwargs)
+
+    monkeypatch.setattr(loop, "run_model", noted)
+    flags = {"num_train_epochs": 3.0, "do_predict": False, "ema_decay": 0.5, "report": False}
+    options = kind_options(tmp_path, pretrained, "regression", **flags, **changes)
+    results = run_classifier(options)
+    assert evaluated == steps
+    assert results["global_step"] == steps[-1]
+    assert run_classifier(options) == results  # the run is over
+    assert evaluated == [*steps, steps[-1]]
+    alone = dataclasses.replace(options, do_train=False, evaluate_steps=0, early_stopping=0)
+    found = run_classifier(dataclasses.replace(alone, init_checkpoint=None, ema_decay=None))
+    assert found == pytest.approx(results, rel=1e-6)

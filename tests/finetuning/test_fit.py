@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import bert_tf
+from bert_tf.finetuning import loop
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "cat", "dog"]
 CONFIG = bert_tf.BertConfig(
@@ -188,3 +189,18 @@ def test_batches_of_a_dataset_are_not_packed(tmp_path):
         ValueError, match=r"packs the examples of record files, but the data are a tf"
     ):
         trainer_of(tmp_path, pack_sequences=True).fit(data)
+
+
+def test_the_last_step_is_evaluated_once(tmp_path, monkeypatch):
+    run_model, evaluated = loop.run_model, []
+
+    def noted(trainer, *args):
+        evaluated.append(trainer.step)
+        return run_model(trainer, *args)
+
+    monkeypatch.setattr(loop, "run_model", noted)
+    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
+    trainer = trainer_of(tmp_path, evaluate_steps=1, ema_decay=0.5)
+    results = trainer.fit(data, evaluate=data)
+    assert evaluated == [1, 2]
+    assert trainer.evaluate(data) == results

@@ -291,6 +291,18 @@ def test_what_keeps_a_saver_in_the_background_from_writing_is_raised_at_the_next
     saver.wait()  # said once
 
 
+def test_a_saver_whose_thread_cannot_start_raises_that_alone(tmp_path, monkeypatch):
+    def start(_):
+        raise RuntimeError("can't start new thread")
+
+    saver = BackgroundSaver(str(tmp_path))
+    with monkeypatch.context() as change:
+        change.setattr("threading.Thread.start", start)
+        with pytest.raises(RuntimeError, match="can't start"):
+            saver.save({"values": keras.Variable([1.0])}, 1)
+    saver.wait()  # which `train` calls while the error is raised
+
+
 def test_averages_stand_in_for_the_variables_that_have_them(tmp_path):
     arrays = {"a": np.ones(2), "a/ExponentialMovingAverage": np.zeros(2), "b": np.ones(3)}
     prefix = save_checkpoint(str(tmp_path), arrays, 1)
