@@ -17,9 +17,12 @@ test: $(VENV)/.installed-test
 	$(VENV)/bin/mypy
 	$(TESTS) -m "not slow"
 
-# Faults, fuzzing, the commands of the documents, several workers, examples, packaging.
+# Faults, fuzzing, the commands of the documents, several workers, examples, packaging. In two parts,
+# because XLA keeps all code that it has compiled in a process: some GB after an hour.
+SERVED = tests/serving tests/prediction tests/programs
 test-slow: $(VENV)/.installed-test
-	$(TESTS) -m "slow and not long"
+	$(TESTS) -m "slow and not long" $(SERVED)
+	$(TESTS) -m "slow and not long" $(SERVED:%=--ignore=%)
 
 test-all: test test-slow
 	$(TESTS) -m long
