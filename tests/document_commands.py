@@ -90,7 +90,7 @@ NOT_RUN = (
     NotRun(r"^TF_CONFIG=", "waits for a second process; tests/training starts two"),
     NotRun(r"--runner=DirectRunner", "needs the extra [beam]", module="apache_beam"),
     NotRun(
-        r"--output_format=huggingface|all-MiniLM|mrpc_hf|save_pretrained",
+        r"--output_format=huggingface|all-MiniLM|mrpc_hf|save_pretrained\([^)]*tokenizer\)",
         "needs the extra [hf]",
         module="safetensors",
     ),
@@ -98,6 +98,7 @@ NOT_RUN = (
     NotRun(r"--format=openvino|--model_dir=openvino/", "needs the extra [openvino]", module="nncf"),
     NotRun(r"^import .*onnxruntime", "needs onnxruntime", module="onnxruntime_extensions"),
     NotRun(r"^import openvino", "needs openvino, and ids"),
+    NotRun(r"^import transformers", "needs transformers 4, which needs another TensorFlow"),
     NotRun(r"^docker run |^curl |^import grpc", "no TensorFlow Serving is there"),
     *FRAGMENTS,
 )
@@ -269,8 +270,8 @@ _servers: list[subprocess.Popen] = []
 # What a document begins with that a command of another one makes: its name -> the name of that output
 FROM_OTHERS = {
     "formats.md": {"mrpc_output": "mrpc_output"},
-    "int8.md": {"mrpc_output": "mrpc_output"},
-    "migration.md": {"mrpc_output": "mrpc_output"},
+    "int8.md": {"mrpc_output": "mrpc_output", "lite": "lite"},
+    "migration.md": {"mrpc_output": "mrpc_output", "old_mrpc": "mrpc_output"},
     "multi_host.md": {"mrpc_output": "mrpc_output"},
     "prediction.md": {name: name for name in ("my_output", "squad_output", "swag_output")},
     "serving.md": {"mrpc_output": "mrpc_output"},

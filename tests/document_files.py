@@ -88,11 +88,15 @@ def write_texts(folder: Path) -> None:
     )
     (folder / "extracted" / "AA").mkdir(parents=True)
     (folder / "extracted" / "AA" / "wiki_00").write_text(wiki)
+    (folder / "texts").mkdir()
+    (folder / "texts" / "field.txt").write_text(
+        documents(40, seed=2).replace("\n\n", "\f").replace("\n", " ").replace("\f", "\n\n")
+    )
     (folder / "records").mkdir()
     for length, predictions in ((128, 20), (512, 77)):
         write_records(
             folder / "train.txt",
-            folder / "records" / f"{length}-1.tf_record",
+            folder / "records" / f"{length}.tf_record",
             max_seq_length=length,
             max_predictions_per_seq=predictions,
         )

@@ -30,12 +30,12 @@ def _words(text: str) -> frozenset[str]:
 
 # Marks that end a sentence anywhere, with or without space after them: East Asian, Indic, Arabic,
 # Ethiopic, Tibetan, Khmer, Burmese and Armenian ones.
-_FINAL = "。｡．！？।॥؟۔።፧༎។။։"
+FINAL_MARKS = "。｡．！？।॥؟۔።፧༎។။։"
 _CLOSERS = "\"'”’»›)]}）］｝」』】〉》〕｣"
 _OPENERS = "\"'“”„‟‘‚«»‹›([{（［｛「『【〈《〔｢¿¡"
 # No part can fail after the first character, so the match never backtracks.
 _CANDIDATE = re.compile(
-    rf"([.!?…{re.escape(_FINAL)}]+)"
+    rf"([.!?…{re.escape(FINAL_MARKS)}]+)"
     # French « Oui. » has a space, German »Ja.« and „Ja.“ close with what opens elsewhere.
     rf"([{re.escape(_CLOSERS)}]*(?:[ \u00a0\u202f]»(?!\w)|[«“](?!\S))?)"
     r"(\s*)"
@@ -45,7 +45,7 @@ _NUM_CHARACTERS_BEFORE = 40
 _NUM_CHARACTERS_AFTER = 40
 
 # Characters that continue a sentence.
-_NEVER_FIRST = frozenset(",;:&=+|/%)]}、，；：・.!?…") | frozenset(_FINAL)
+_NEVER_FIRST = frozenset(",;:&=+|/%)]}、，；：・.!?…") | frozenset(FINAL_MARKS)
 
 # Abbreviations without their last full stop. Those in lower case may also be capitalized.
 # A word always follows these.
@@ -192,7 +192,7 @@ def _ends_sentence(text: str, start: int, candidate: re.Match[str]) -> bool:
     first = _OMISSION.sub("", after).lstrip(_OPENERS)
     if not first or first[0] in _NEVER_FIRST:
         return False
-    if marks[-1] in _FINAL:
+    if marks[-1] in FINAL_MARKS:
         return _ends_with_final_mark(marks, closers, space, after)
     if first[0].islower() and not first[1:2].isupper():  # but iPhone
         # A lower-case letter means nothing after a letter of a script without capitals.

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from bert_tf.limits import parse_json
+from bert_tf.pretraining.sentences import FINAL_MARKS
 
 FORMATS = ("wikiextractor", "json", "plain")
 
@@ -29,8 +30,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 # Maximum length of a heading.
 _MAX_HEADING_WORDS = 6
 _MAX_HEADING_BYTES = 75  # of UTF-8, so that scripts with denser characters have fewer of them
-_ENDS = "!?…。！？।॥؟۔"
-_INNER_ENDS = re.compile(rf"[.{_ENDS}]")
+_ENDS = "!?…" + FINAL_MARKS
+_INNER_ENDS = re.compile(rf"[.{re.escape(_ENDS)}]")
 
 
 class Paragraph(NamedTuple):

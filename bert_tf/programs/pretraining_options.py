@@ -17,7 +17,7 @@ from bert_tf.programs.pretraining_record_sets import RecordSet
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.training.options import TrainingOptions
 
-_NUM_WARMUP_STEPS, _MAX_PREDICTIONS = 10_000, 20  # the reference's defaults
+_NUM_WARMUP_STEPS = 10_000  # the reference's default
 MASKING = (*(field.name for field in fields(MaskingOptions)), "masked_lm_prob_end")
 _LENGTH = "{length}"  # in names of files
 
@@ -70,8 +70,7 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
     )
     max_predictions_per_seq: int | None = option(
         "Most masked tokens per example. Default: that of records with masks. For records without masks "
-        f"{_MAX_PREDICTIONS}, or with --phases or another --masked_lm_prob than 0.15 --max_seq_length "
-        "times that fraction, rounded up.",
+        "--max_seq_length times --masked_lm_prob, rounded up.",
         default=None,
         min=1,
     )
@@ -208,8 +207,6 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         if records.is_masked:
             return records.max_predictions_per_seq
         prob = max(self.masked_lm_prob, self.masked_lm_prob_end or 0.0)
-        if prob == MaskingOptions().masked_lm_prob and self.phases is None:
-            return _MAX_PREDICTIONS
         return most_predictions(self.max_seq_length, prob)
 
     @property

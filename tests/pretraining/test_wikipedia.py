@@ -148,6 +148,7 @@ def test_a_heading_is_short_and_has_no_mark_but_a_full_stop(text):
     [
         "Why?",
         "He came. He saw.",
+        "ሰላም ነው።",
         "He was born in Rome in 1542.",
         "他走了。",
         "증명된다.",
