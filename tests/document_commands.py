@@ -98,7 +98,6 @@ NOT_RUN = (
     NotRun(r"--format=openvino|--model_dir=openvino/", "needs the extra [openvino]", module="nncf"),
     NotRun(r"^import .*onnxruntime", "needs onnxruntime", module="onnxruntime_extensions"),
     NotRun(r"^import openvino", "needs openvino, and ids"),
-    NotRun(r"^import transformers", "needs transformers 4, which needs another TensorFlow"),
     NotRun(r"^docker run |^curl |^import grpc", "no TensorFlow Serving is there"),
     *FRAGMENTS,
 )

@@ -50,9 +50,9 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
     """Read a Hugging Face folder of a BERT, or the folder of a sentence-transformers model.
 
     Args:
-        path: a folder with `config.json` and one of `model.safetensors`, `pytorch_model.bin` or their
-            sharded forms (`*.index.json`); or one such weights file. With a `modules.json`, its
-            transformer and its projection are read.
+        path: a folder with `config.json` and one of `model.safetensors`, `pytorch_model.bin`, their
+            sharded forms (`*.index.json`) or `tf_model.h5`; or one such weights file. With a
+            `modules.json`, its transformer and its projection are read.
 
     Returns:
         The checkpoint with the reference's names, layout and dialect (`hidden_act: "gelu"` there is
@@ -70,7 +70,8 @@ def read_huggingface(path: str | os.PathLike) -> PretrainedCheckpoint:
         file = weights_file(folder)
         if file is None:
             raise FileNotFoundError(
-                f"{folder} has no model.safetensors and no pytorch_model.bin{_other_formats(folder)}."
+                f"{folder} has no model.safetensors, pytorch_model.bin or tf_model.h5"
+                f"{_other_formats(folder)}."
             )
     elif os.path.isfile(path):
         folder, file = os.path.dirname(path), path
@@ -190,7 +191,7 @@ def _labels(
 def _other_formats(folder: str) -> str:
     others = [
         name
-        for name in ("tf_model.h5", "flax_model.msgpack", "model.onnx")
+        for name in ("tf_model.h5.index.json", "flax_model.msgpack", "model.onnx")
         if os.path.exists(os.path.join(folder, name))
     ]
     if not others:

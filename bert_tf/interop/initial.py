@@ -28,8 +28,9 @@ logger = logging.getLogger(__name__)
 
 SUPPORTED = (
     "a TensorFlow 1 checkpoint or one of our own (folder, prefix or .index file), a Hugging Face or "
-    "sentence-transformers folder (config.json with model.safetensors or pytorch_model.bin) or "
-    "hf://org/name, an object-based checkpoint or a SavedModel of a tf-models-official encoder"
+    "sentence-transformers folder (config.json with model.safetensors, pytorch_model.bin or "
+    "tf_model.h5) or hf://org/name, an object-based checkpoint or a SavedModel of a tf-models-official "
+    "encoder"
 )
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face's tensor files: safetensors and PyTorch's, whole or in shards.
+"""Hugging Face's tensor files: safetensors and PyTorch's, whole or in shards, and tf_model.h5.
 
 All are read; only safetensors are written.
 """
@@ -15,6 +15,7 @@ import numpy as np
 
 from bert_tf.data.files import whole_file
 from bert_tf.interop.checkpoint import LazyArrays, read_json
+from bert_tf.interop.tf_classes import H5_FILE, open_h5, with_pytorch_names
 from bert_tf.limits import MAX_TENSOR_HEADER, ORIGIN, check_inside
 
 # In order of preference: safetensors are read in place, without running code.
@@ -23,6 +24,7 @@ _WEIGHTS_FILES = (
     "model.safetensors.index.json",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
+    H5_FILE,
 )
 _SAFE_TORCH = (2, 6)
 
@@ -35,7 +37,8 @@ def weights_file(folder: str) -> str | None:
 
 def is_weights_file(path: str) -> bool:
     """Return True if `open_tensors` reads files with the name of `path`."""
-    return path.endswith((".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json"))
+    endings = (".safetensors", ".bin", ".safetensors.index.json", ".bin.index.json", ".h5")
+    return path.endswith(endings)
 
 
 def open_tensors(path: str) -> LazyArrays:
@@ -48,7 +51,8 @@ def open_tensors(path: str) -> LazyArrays:
     """
     if path.endswith(".index.json"):
         return _open_shards(path)
-    tensors = (_open_safetensors if path.endswith(".safetensors") else _open_torch)(path)
+    readers = {".safetensors": _open_safetensors, ".h5": open_h5}
+    tensors = readers.get(os.path.splitext(path)[1], _open_torch)(path)
     for name in tensors:
         if 0 in tensors.shape(name):  # the other sizes could be anything
             raise ValueError(
@@ -119,7 +123,9 @@ def _open_safetensors(path: str) -> LazyArrays:
         return file.get_tensor(name)
 
     shapes = {name: tuple(one.get_shape()) for name, one in slices.items()}
-    return LazyArrays(shapes, read)
+    tensors = LazyArrays(shapes, read)
+    is_of_tf = (file.metadata() or {}).get("format") == "tf"
+    return with_pytorch_names(tensors) if is_of_tf else tensors
 
 
 def _read_bfloat16(path: str, name: str) -> np.ndarray:

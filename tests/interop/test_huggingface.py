@@ -263,11 +263,11 @@ def test_weights_file_may_be_named_itself(tmp_path):
 
 def test_folder_without_weights_names_the_formats_that_are_not_read(tmp_path):
     write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
-    with pytest.raises(FileNotFoundError, match=r"no pytorch_model.bin\."):
+    with pytest.raises(FileNotFoundError, match=r"pytorch_model.bin or tf_model.h5\."):
         read_huggingface(tmp_path)
-    (tmp_path / "tf_model.h5").write_text("")
+    (tmp_path / "flax_model.msgpack").write_text("")
     with pytest.raises(
-        FileNotFoundError, match=r"\(only tf_model.h5, which is not supported; .*save_pre"
+        FileNotFoundError, match=r"\(only flax_model.msgpack, which is not supported; .*save_pre"
     ):
         read_huggingface(tmp_path)
 
