@@ -19,10 +19,10 @@ test: $(VENV)/.installed-test
 
 # Faults, fuzzing, the commands of the documents, several workers, examples, packaging. In two parts,
 # because XLA keeps all code that it has compiled in a process: some GB after an hour.
-SERVED = tests/serving tests/prediction tests/programs
+PART_1 = tests/serving tests/prediction tests/programs
 test-slow: $(VENV)/.installed-test
-	$(TESTS) -m "slow and not long" $(SERVED)
-	$(TESTS) -m "slow and not long" $(SERVED:%=--ignore=%)
+	$(TESTS) -m "slow and not long" $(PART_1)
+	$(TESTS) -m "slow and not long" $(PART_1:%=--ignore=%)
 
 test-all: test test-slow
 	$(TESTS) -m long

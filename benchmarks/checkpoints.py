@@ -24,7 +24,7 @@ from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import BackgroundSaver
 from bert_tf.training.optimization import AdamW
-from bert_tf.training.strategy import make_strategy
+from bert_tf.training.strategy import distribute, make_strategy
 
 
 def main() -> None:
@@ -45,9 +45,7 @@ def main() -> None:
         model, task.losses, strategy=strategy, input_names=task.input_names, optimizer=optimizer
     )
     batch = make_batch("pretraining", arguments.batch_size, arguments.max_seq_length)
-    iterator = iter(
-        strategy.experimental_distribute_dataset(tf.data.Dataset.from_tensors(batch).repeat())
-    )
+    iterator = iter(distribute(strategy, tf.data.Dataset.from_tensors(batch).repeat()))
     trainer.take_steps(iterator, 2)
     seconds: dict[str, list[float]] = {"without": [], "in the background": [], "waiting": []}
     for _ in range(arguments.turns):

@@ -30,6 +30,7 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.setup import Setup, make_trainer
+from bert_tf.training.strategy import distribute
 
 
 def main() -> None:
@@ -73,7 +74,7 @@ def main() -> None:
             computed, real = np.mean(counts, axis=0) / args.batch_size
             share = 100 * (1 - real / computed)
             print(f"{name:9} {computed:6.1f} tokens per example, {share:4.1f} % padding")
-            iterators[name] = iter(setup.devices.experimental_distribute_dataset(dataset))
+            iterators[name] = iter(distribute(setup.devices, dataset))
         for turn in range(args.turns + 1):
             for name, iterator in iterators.items():
                 begin = time.monotonic()

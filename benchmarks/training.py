@@ -99,7 +99,7 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
     from bert_tf.tasks.pretraining import PretrainingTask
     from bert_tf.training.batch_trainer import BatchTrainer
     from bert_tf.training.optimization import AdamW
-    from bert_tf.training.strategy import make_strategy
+    from bert_tf.training.strategy import distribute, make_strategy
 
     length = arguments.max_seq_length
     if arguments.task == "classification":
@@ -123,7 +123,7 @@ def bert_tf_step(side: str, arguments: argparse.Namespace):
     if side.endswith("packed"):
         batch = pack_batch(batch, length)
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
-    iterator = iter(strategy.experimental_distribute_dataset(dataset))
+    iterator = iter(distribute(strategy, dataset))
     return lambda: trainer.take_steps(iterator, 1)[0]["loss"]
 
 

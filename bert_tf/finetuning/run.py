@@ -53,9 +53,9 @@ class Run(Generic[AnyTask, AnyOptions]):
     task: AnyTask
     splits: Splits
     folder: str
-    _newest: dict[int, dict[tuple, dict[str, np.ndarray]]] = field(
+    _kept: dict[tuple, dict[str, np.ndarray]] = field(
         default_factory=dict, init=False, repr=False, compare=False
-    )  # step -> outputs
+    )  # outputs of one step
 
     @property
     def tokenizer(self) -> FullTokenizer:
@@ -102,23 +102,22 @@ class Run(Generic[AnyTask, AnyOptions]):
     ) -> dict[str, np.ndarray]:
         """Return the outputs that `task.eval_outputs` keeps, in the order of the examples.
 
-        With `evaluate_steps`, the outputs of the newest step are computed once: the last evaluation
-        while training and the one at the end have the same weights (with `ema_decay` the averages).
+        With `evaluate_steps`, outputs of the current step are kept, because the last evaluation during
+        the training and the final one use the same weights.
 
         Args:
-            name: of the records.
+            name: of the records; with one task it always means the same examples.
             label: of the progress; default: `name`.
         """
         task = task or self.task
         if not self.options.evaluate_steps:
             return self._compute(examples, name, batch_size, task, label or name)
-        step, key = self.trainer.step, (name, task, batch_size)
-        if step not in self._newest:
-            self._newest.clear()
-        of_step = self._newest.setdefault(step, {})
-        if key not in of_step:
-            of_step[key] = self._compute(examples, name, batch_size, task, label or name)
-        return dict(of_step[key])
+        key = (self.trainer.step, name, task, batch_size)
+        if any(step != key[0] for step, *_ in self._kept):
+            self._kept.clear()
+        if key not in self._kept:
+            self._kept[key] = self._compute(examples, name, batch_size, task, label or name)
+        return dict(self._kept[key])
 
     def _compute(
         self, examples: Sequence[Any], name: str, batch_size: int, task: ExampleTask, label: str

@@ -5,13 +5,15 @@ from __future__ import annotations
 import functools
 import os
 import re
+from collections.abc import Sequence
 
 from bert_tf.interop.tensor_files import weights_file
+from bert_tf.interop.tf_classes import H5_FILE
 
 SCHEME = "hf://"
 NO_LICENSE = "other"  # the hub's name for a licence that it does not list
 
-# Other formats of the same weights (onnx, flax, h5, ...) are not downloaded.
+# Other formats of the same weights (onnx, flax, ...) are not downloaded.
 _FILES = (
     *("*.json", "vocab.txt", "*/vocab.txt", "*.safetensors"),
     "*_Dense/pytorch_model.bin",  # of sentence-transformers, next to a model.safetensors too
@@ -24,7 +26,7 @@ def local_path(path: str | os.PathLike) -> str:
     """Return `path`, or for hf://org/name[@revision] the folder that it was downloaded to.
 
     Files in huggingface_hub's cache are not downloaded again. pytorch_model.bin is fetched only if the
-    model has no model.safetensors.
+    model has no model.safetensors, and tf_model.h5 only if it has neither.
 
     Raises:
         ImportError: `huggingface_hub` is not installed.
@@ -51,13 +53,16 @@ def _download(path: str) -> str:
         ) from error
     name, revision = match.groups()
     try:
-        folder = huggingface_hub.snapshot_download(
-            name, revision=revision, allow_patterns=list(_FILES)
-        )
-        if not _has_weights(folder):
+        for others, endings in (
+            ((), (".safetensors",)),
+            (_PICKLES, (".safetensors", ".bin")),
+            ((H5_FILE,), ()),
+        ):
             folder = huggingface_hub.snapshot_download(
-                name, revision=revision, allow_patterns=[*_FILES, *_PICKLES]
+                name, revision=revision, allow_patterns=[*_FILES, *others]
             )
+            if _has_weights(folder, endings):
+                break
     except (OSError, ValueError) as error:  # base classes of huggingface_hub's errors
         raise ValueError(
             f"{path} cannot be downloaded: {error}\nCheck the name and whether the Hub is reachable. If "
@@ -66,10 +71,11 @@ def _download(path: str) -> str:
     return folder
 
 
-def _has_weights(folder: str) -> bool:
-    """Return True if the transformer has safetensors; other modules may have another format."""
+def _has_weights(folder: str, endings: Sequence[str]) -> bool:
+    """Return True if the transformer has such a file; other modules may have another format."""
     files = (weights_file(os.path.join(folder, name)) for name in _TRANSFORMER)
-    return any(file and ".safetensors" in os.path.basename(file) for file in files)
+    names = [os.path.basename(file) for file in files if file]
+    return any(ending in name for name in names for ending in endings)
 
 
 def check_license(license: str | None) -> None:

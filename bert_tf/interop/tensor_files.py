@@ -49,8 +49,12 @@ def open_tensors(path: str) -> LazyArrays:
         FileNotFoundError: a shard is missing.
         ValueError: the file is damaged, or would run code when read.
     """
-    if path.endswith(".index.json"):
-        return _open_shards(path)
+    is_index = path.endswith(".index.json")
+    return with_pytorch_names(_open_shards(path) if is_index else _open_file(path))
+
+
+def _open_file(path: str) -> LazyArrays:
+    """Open the tensors in one file, with its own names."""
     readers = {".safetensors": _open_safetensors, ".h5": open_h5}
     tensors = readers.get(os.path.splitext(path)[1], _open_torch)(path)
     for name in tensors:
@@ -81,7 +85,7 @@ def _open_shards(index_file: str) -> LazyArrays:
                 f"{index_file} names {len(set(weight_map.values()))} files, but {file} is missing in "
                 "its folder. Copy or download it again."
             )
-        shards[file] = open_tensors(path)
+        shards[file] = _open_file(path)
     absent = [name for name, file in weight_map.items() if name not in shards[file]]
     if absent:
         raise ValueError(
@@ -123,9 +127,7 @@ def _open_safetensors(path: str) -> LazyArrays:
         return file.get_tensor(name)
 
     shapes = {name: tuple(one.get_shape()) for name, one in slices.items()}
-    tensors = LazyArrays(shapes, read)
-    is_of_tf = (file.metadata() or {}).get("format") == "tf"
-    return with_pytorch_names(tensors) if is_of_tf else tensors
+    return LazyArrays(shapes, read)
 
 
 def _read_bfloat16(path: str, name: str) -> np.ndarray:

@@ -1,10 +1,12 @@
-"""Weights that the TF classes of `transformers` 2 to 4 saved: `tf_model.h5`, or safetensors.
+"""Weights of Hugging Face's TF classes, with the names and the layout of PyTorch's classes.
 
-Their names follow Keras' layers, and kernels are [in, out]. They are given the names and the layout of
-PyTorch's classes, which `interop.huggingface` reads.
+The files (`tf_model.h5`, or safetensors) have the names of Keras' layers, and kernels are [in, out].
+`interop.huggingface` reads the result.
 """
 
 from __future__ import annotations
+
+import os
 
 import numpy as np
 
@@ -12,13 +14,10 @@ from bert_tf.interop.checkpoint import LazyArrays
 
 H5_FILE = "tf_model.h5"
 
-_OUTERMOST = (
-    "bert",
-    "cls",
-    "classifier",
-    "qa_outputs",
-)  # layers of the classes; above is their name
+# Outermost layers. The parts before them are the name of the model.
+_OUTERMOST = ("bert", "cls", "classifier", "qa_outputs")
 _ENDS = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
+_SUFFIX = ":0"  # of variables of TensorFlow
 
 
 def pytorch_name(name: str) -> str:
@@ -36,28 +35,42 @@ def pytorch_name(name: str) -> str:
 
 
 def with_pytorch_names(tensors: LazyArrays) -> LazyArrays:
-    """Return the tensors with PyTorch's names and layout."""
+    """Return the tensors with PyTorch's names and layout, if they are variables of TensorFlow."""
+    if not any(name.endswith(_SUFFIX) for name in tensors):
+        return tensors
     own_names = {pytorch_name(name): name for name in tensors}
 
-    def is_kernel(name: str) -> bool:
-        return own_names[name].removesuffix(":0").endswith("kernel")
-
     def shape(name: str) -> tuple[int, ...]:
-        found = tensors.shape(own_names[name])
-        return found[::-1] if is_kernel(name) else found
+        own_name = own_names[name]
+        sizes = _without_heads(own_name, tensors.shape(own_name))
+        return sizes[::-1] if _is_kernel(own_name) else sizes
 
     def read(name: str) -> np.ndarray:
-        array = tensors[own_names[name]]
-        return array.T if is_kernel(name) else array
+        own_name = own_names[name]
+        array = tensors[own_name].reshape(_without_heads(own_name, tensors.shape(own_name)))
+        return array.T if _is_kernel(own_name) else array
 
     return LazyArrays({name: shape(name) for name in own_names}, read)
 
 
+def _is_kernel(name: str) -> bool:
+    return name.endswith(f"kernel{_SUFFIX}")
+
+
+def _without_heads(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape with one axis for the heads [N, D], which have two in transformers 4.2."""
+    if "/attention/" not in name or len(shape) != 2 + _is_kernel(name):
+        return shape
+    if "/attention/output/" in name:
+        return shape[0] * shape[1], shape[2]
+    return (*shape[:-2], shape[-2] * shape[-1])
+
+
 def open_h5(path: str) -> LazyArrays:
-    """Open a file of weights that Keras 2 wrote, with PyTorch's names and layout.
+    """Open a file of weights that Keras 2 wrote.
 
     Raises:
-        ValueError: the file is damaged, of another program, or has values outside of itself.
+        ValueError: the file is damaged, is not from Keras 2, or refers to values in another file.
     """
     import h5py  # Keras needs it too
 
@@ -68,32 +81,43 @@ def open_h5(path: str) -> LazyArrays:
             for layer in map(_text, file.attrs["layer_names"])
             for name in map(_text, file[layer].attrs["weight_names"])
         }
-    except (OSError, KeyError, RuntimeError) as error:
-        raise ValueError(
-            f"{path} cannot be read as weights of a TF class ({error}). It is damaged, not fully "
-            "downloaded or from another program; get it again."
-        ) from error
-    for name, each in datasets.items():
-        _check_inside(each, name, path)
-    shapes = {name: each.shape for name, each in datasets.items()}
-    return with_pytorch_names(LazyArrays(shapes, lambda name: datasets[name][()]))
+    except (OSError, KeyError, RuntimeError, TypeError, AttributeError, ValueError) as error:
+        raise _damaged(path, error) from error
+    for name, dataset in datasets.items():
+        _check_inside(dataset, name, path)
+
+    def read(name: str) -> np.ndarray:
+        try:
+            return datasets[name][()]
+        except (OSError, RuntimeError) as error:
+            raise _damaged(path, error) from error
+
+    return LazyArrays({name: dataset.shape for name, dataset in datasets.items()}, read)
 
 
 def _text(name: bytes | str) -> str:
     return name.decode() if isinstance(name, bytes) else name
 
 
+def _damaged(path: str, error: Exception) -> ValueError:
+    return ValueError(
+        f"{path} cannot be read as weights of a TF class ({error}). It is damaged, not fully "
+        "downloaded or from another program; get it again."
+    )
+
+
 def _check_inside(dataset: object, name: str, path: str) -> None:
-    """Raise unless the file has the values themselves, as Keras writes them."""
+    """Raise unless the file itself contains the values, uncompressed."""
     import h5py
 
-    is_stored = (
+    is_inside = (
         isinstance(dataset, h5py.Dataset)
         and dataset.file.filename == path
         and not (dataset.is_virtual or dataset.external or dataset.chunks)
-        and dataset.id.get_storage_size() >= dataset.nbytes
+        and dataset.dtype.kind in "fiu"
+        and dataset.nbytes <= min(dataset.id.get_storage_size(), os.path.getsize(path))
     )
-    if not is_stored:
+    if not is_inside:
         raise ValueError(
             f"{path} is rejected: the values of {name} are compressed, missing or in another file. "
             "Keras does not write such files; get it from a source you trust."

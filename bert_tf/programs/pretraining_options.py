@@ -70,7 +70,7 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
     )
     max_predictions_per_seq: int | None = option(
         "Most masked tokens per example. Default: that of records with masks. For records without masks "
-        "--max_seq_length times --masked_lm_prob, rounded up.",
+        "--max_seq_length times --masked_lm_prob (or --masked_lm_prob_end, if larger), rounded up.",
         default=None,
         min=1,
     )

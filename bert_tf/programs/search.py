@@ -164,7 +164,7 @@ def _queries_of(options: SearchOptions, file: str) -> Iterator[str]:
     return (text for text, _ in _texts(options, file, "query_column"))
 
 
-# Usual names of columns: those of run_embeddings. A corpus also has its texts in `text`.
+# Usual names of columns, in this order.
 _COLUMNS = {
     "document_column": ("document", "passage", "positive", "text", "text_a", *POSITIVES),
     "query_column": ANCHORS,

@@ -85,11 +85,14 @@ def make_strategy(
     return tf.distribute.OneDeviceStrategy(devices[0])
 
 
-def distribute(strategy: tf.distribute.Strategy, dataset: tf.data.Dataset):
-    """Return `dataset` as the strategy iterates over it: of each batch, a part for each replica.
+def distribute(
+    strategy: tf.distribute.Strategy, dataset: tf.data.Dataset
+) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+    """Return the batches for `strategy`, each split into one part for each replica.
 
-    On one CPU that is the dataset itself, and not tuned by TensorFlow: after minutes of training the
-    iterator of a tuned or of a distributed dataset takes up to a minute to end (TensorFlow 2.21).
+    One CPU needs no split, so the dataset itself is returned, without autotuning. After minutes of
+    training, the iterator of an autotuned or distributed dataset can take a minute to end (TensorFlow
+    2.21).
     """
     devices = strategy.extended.worker_devices
     if isinstance(strategy, tf.distribute.OneDeviceStrategy) and "CPU" in devices[0]:

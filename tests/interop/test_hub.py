@@ -64,15 +64,20 @@ def test_revision_is_passed_on(fake_hub):
 
 
 def test_pickles_are_fetched_only_where_there_is_nothing_else(fake_hub, tmp_path):
-    for name in ("both", "old"):
+    for name in ("both", "old", "tf"):
         shutil.copytree(fake_hub.online / "org" / "tiny", fake_hub.online / "org" / name)
         (fake_hub.online / "org" / name / "pytorch_model.bin").write_text("")
     (fake_hub.online / "org" / "old" / "model.safetensors").unlink()
-    folders = {name: tmp_path / "cache" / "org" / name for name in ("both", "old")}
+    (fake_hub.online / "org" / "tf" / "model.safetensors").unlink()
+    (fake_hub.online / "org" / "tf" / "pytorch_model.bin").unlink()
+    folders = {name: tmp_path / "cache" / "org" / name for name in ("both", "old", "tf")}
     assert hub.local_path("hf://org/both") == str(folders["both"])
     assert not (folders["both"] / "pytorch_model.bin").exists()
     assert hub.local_path("hf://org/old") == str(folders["old"])
     assert (folders["old"] / "pytorch_model.bin").exists()
+    assert not (folders["old"] / "tf_model.h5").exists()
+    assert hub.local_path("hf://org/tf") == str(folders["tf"])
+    assert (folders["tf"] / "tf_model.h5").exists()
 
 
 def test_all_files_of_a_sentence_transformers_folder_are_fetched(fake_hub):

@@ -74,28 +74,56 @@ def test_safetensors_of_a_tf_class_are_read(tmp_path):
     assert_same(read_huggingface(tmp_path).arrays, arrays)
 
 
+def test_shards_of_a_tf_class_are_read(tmp_path):
+    safetensors_numpy = pytest.importorskip("safetensors.numpy", reason="needs the extra [hf]")
+    arrays = arrays_of()
+    variables = {n: np.ascontiguousarray(v) for n, v in tf_variables(arrays).items()}
+    write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
+    safetensors_numpy.save_file(variables, tmp_path / "part.safetensors", {"format": "tf"})
+    weight_map = dict.fromkeys(variables, "part.safetensors")
+    write_json(tmp_path / "model.safetensors.index.json", {"weight_map": weight_map})
+    assert_same(read_huggingface(tmp_path).arrays, arrays)
+
+
+def test_the_heads_of_transformers_4_2_have_an_axis_of_their_own(tmp_path):
+    arrays = arrays_of()
+    apart = dict(arrays)
+    for name, array in arrays.items():
+        if "/attention/self/" in name:  # [H, N, D] and [N, D]
+            apart[name] = array.reshape(*array.shape[:-1], 2, -1)
+        elif "/attention/output/dense/kernel" in name:  # [N, D, H]
+            apart[name] = array.reshape(2, -1, array.shape[-1])
+    assert any(array.ndim == 3 for array in apart.values())
+    assert_same(read_huggingface(write_h5(tmp_path, apart)).arrays, arrays)
+
+
 def test_a_file_that_is_cut_off_or_of_another_program_is_named(tmp_path):
     path = write_h5(tmp_path, arrays_of()) / "tf_model.h5"
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(ValueError, match=r"tf_model\.h5 cannot be read as weights of a TF class"):
         read_huggingface(tmp_path)
-    with h5py.File(path, "w") as file:
-        file["table"] = np.zeros(3)
-    with pytest.raises(ValueError, match=r"tf_model\.h5 cannot be read as weights of a TF class"):
-        read_huggingface(tmp_path)
+    for names in (None, 3, h5py.Empty("f"), [b"\xff"], [b"table"]):
+        with h5py.File(path, "w") as file:
+            file["table"] = np.zeros(3)
+            if names is not None:
+                file.attrs["layer_names"] = names
+        with pytest.raises(ValueError, match=r"tf_model\.h5 cannot be read as weights of a TF cl"):
+            read_huggingface(tmp_path)
 
 
 def test_values_outside_of_the_file_or_compressed_are_rejected(tmp_path):
-    for name in ("bomb", "missing", "outside", "linked"):
+    for name in ("bomb", "missing", "outside", "linked", "texts"):
         (tmp_path / name).mkdir()
     write_h5(tmp_path / "bomb", arrays_of(), compression="gzip")
     name = "tf_bert_model/bert/pooler/dense/bias:0"
-    for folder in ("missing", "outside", "linked"):
+    for folder in ("missing", "outside", "linked", "texts"):
         with h5py.File(write_h5(tmp_path / folder, arrays_of()) / "tf_model.h5", "a") as file:
             shape = file["bert"][name].shape
             del file["bert"][name]
             if folder == "missing":  # as many values as one likes, and no byte of them
                 file["bert"].create_dataset(name, (10**12,), "float32")
+            elif folder == "texts":
+                file["bert"][name] = ["text"] * shape[0]
             elif folder == "outside":
                 secret = (str(tmp_path / "secret"), 0, 4 * shape[0])
                 (tmp_path / "secret").write_bytes(bytes(4 * shape[0]))
@@ -103,7 +131,7 @@ def test_values_outside_of_the_file_or_compressed_are_rejected(tmp_path):
             else:
                 other = tmp_path / "bomb" / "tf_model.h5"
                 file["bert"][name] = h5py.ExternalLink(str(other), f"bert/{name}")
-    for folder in ("bomb", "missing", "outside", "linked"):
+    for folder in ("bomb", "missing", "outside", "linked", "texts"):
         with pytest.raises(
             ValueError, match=r"tf_model\.h5 is rejected: the values of tf_bert_model/"
         ):

@@ -36,7 +36,7 @@ def last_line(folder):
     [
         ("auto", ONE),
         ("true", ONE),
-        pytest.param("auto", TWO, marks=pytest.mark.long),
+        pytest.param("auto", TWO, marks=[pytest.mark.slow, pytest.mark.long]),
         pytest.param("true", TWO, marks=pytest.mark.slow),
     ],
 )
@@ -96,7 +96,9 @@ def test_the_loss_scale_never_falls_below_one():
     assert float(scale.value) == 1.0
 
 
-@pytest.mark.parametrize("devices", [ONE, pytest.param(TWO, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "devices", [ONE, pytest.param(TWO, marks=[pytest.mark.slow, pytest.mark.long])]
+)
 def test_in_float16_a_step_is_about_that_of_float32(tmp_path, devices):
     batches = endless(pretraining_batches())
     exact = pretrainer(devices)
