@@ -28,7 +28,7 @@ def pytorch_name(name: str) -> str:
     >>> pytorch_name("mlm___cls/predictions/bias:0")
     'cls.predictions.bias'
     """
-    parts = [part.split("___")[-1] for part in name.removesuffix(":0").split("/")]
+    parts = [part.split("___")[-1] for part in name.removesuffix(_SUFFIX).split("/")]
     start = next((parts.index(layer) for layer in _OUTERMOST if layer in parts), 0)
     *layers, last = parts[start:]
     return ".".join([*layers, _ENDS.get(last, last)]).replace("_._", ".")

@@ -1,7 +1,7 @@
 """Folders that Hugging Face's TF classes saved: tf_model.h5, and safetensors with their names.
 
 The names are those of the files of transformers 4.57.6 with TensorFlow 2.21, read from real ones of its
-eight classes, whose outputs ours equal within 5e-7 (docs/results_serving.md).
+eight classes. Our outputs equal theirs within 5e-7 (docs/results_serving.md).
 """
 
 import h5py
