@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf.data.readers import ending_of
 from bert_tf.finetuning.embeddings_data import (
     CLASSES,
     PAIRS,
@@ -26,7 +27,7 @@ from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.initial import folder_of
 from bert_tf.interop.sentence_transformers import embedding_settings
-from bert_tf.metrics.retrieval import pair_metrics, retrieval_metrics, search, unit
+from bert_tf.metrics.retrieval import pair_metrics, search, unit
 from bert_tf.model_folder import known_task
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -69,8 +70,8 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
     def read(self, options: EmbeddingOptions, setup: Setup):
         self.kinds, splits = read_examples(options)
         kinds = [*self.kinds.values()]
-        is_table = options.positive_column is None and not str(options.predict_file).endswith(
-            "json"
+        is_table = (
+            options.positive_column is None and ending_of(str(options.predict_file)) != "json"
         )
         if "train" not in self.kinds and is_table:
             kinds.append(_KIND_OF.get(_known_settings(setup).get("loss", ""), PAIRS))
@@ -93,11 +94,7 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
             ranking = self._ranking(run.task, examples, name, encode)
         else:
             ranking = self._neighbours(run.task, examples, name, encode)
-        known = [index for index, row in enumerate(ranking.relevant) if row]
-        if not known:  # texts without classes
-            return {}, ranking
-        relevant = [ranking.relevant[index] for index in known]
-        return retrieval_metrics(ranking.indexes[known], relevant), ranking
+        return ranking.metrics(), ranking
 
     def _ranking(
         self, task: EmbeddingTask, examples: Sequence[EmbeddingExample], name: str, encode: Encode
@@ -108,7 +105,7 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
             encode(list(documents), f"{name}_documents", task.document_prefix),
             _DEPTH,
         )
-        return Ranking(list(queries), list(documents), *found, relevant)
+        return Ranking.of_lists(list(queries), list(documents), *found, relevant)
 
     def _neighbours(
         self, task: EmbeddingTask, examples: Sequence[EmbeddingExample], name: str, encode: Encode
@@ -120,15 +117,16 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
         others = indexes != np.arange(len(texts))[:, None]
         others[others.all(axis=1), -1] = False  # equal texts hide the text itself
         scores, indexes = (each[others].reshape(len(texts), -1) for each in (scores, indexes))
-        members = [np.flatnonzero(classes == value).tolist() for value in classes]
-        relevant = [[i for i in row if i != own] for own, row in enumerate(members)]
-        kept = [index for index, row in enumerate(relevant) if row or name == "test"]
-        if not kept:
+        is_relevant = classes[indexes] == classes[:, None]  # never of nan, a text without a class
+        num_relevant, a_relevant = _others_of_class(classes)
+        kept = np.flatnonzero((num_relevant > 0) | (name == "test"))
+        if not len(kept):
             raise ValueError(
                 "Every class of the evaluation has one text only, so none is relevant."
             )
         queries = [texts[index] for index in kept]
-        return Ranking(queries, texts, scores[kept], indexes[kept], [relevant[i] for i in kept])
+        found = (scores, indexes, is_relevant, num_relevant, a_relevant)
+        return Ranking(queries, texts, *(each[kept] for each in found))
 
     def _encode(
         self, run: EmbeddingRun, batch_size: int, texts: Sequence[str], name: str, prefix: str
@@ -139,6 +137,21 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
         examples = [EmbeddingExample((text,)) for text in numbers]
         kept = run.outputs(examples, name, batch_size, task)
         return unit(kept["embedding"])[[numbers[text] for text in texts]]
+
+
+def _others_of_class(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many other texts each text's class has, and the first of them; 0 for nan.
+
+    >>> _others_of_class(np.array([5.0, 7.0, 5.0, np.nan]))
+    (array([1, 0, 1, 0]), array([2, 1, 0, 3]))
+    """
+    count, first = np.zeros(len(classes), int), np.arange(len(classes))
+    for value in np.unique(classes[~np.isnan(classes)]):
+        members = np.flatnonzero(classes == value)
+        count[members] = len(members) - 1
+        first[members] = members[0]
+        first[members[0]] = members[1 % len(members)]
+    return count, first
 
 
 def make_task(
@@ -262,8 +275,13 @@ def _check_loss(
                     f"{example.origin}: loss=triplet needs a negative in every example, but this one "
                     "has none."
                 )
-    has_negatives = any(len(example.texts) > 2 for example in examples)
-    if kind == PAIRS and not has_negatives:
+    if loss in ("contrastive", "cosent") and len(labels) == 1:
+        raise ValueError(
+            f"Every pair has the score {labels.pop():g}, but loss={loss} learns from different "
+            "scores. Use loss=cosine_similarity, or give pairs with other scores."
+        )
+    num_without = sum(len(example.texts) < 3 for example in examples)
+    if kind == PAIRS and num_without == len(examples):
         for side, what in enumerate(("anchor", "positive")):
             texts = {example.texts[side] for example in examples}
             if len(texts) == 1:
@@ -271,8 +289,13 @@ def _check_loss(
                     f"Every example has the {what} {texts.pop()[:40]!r}, so none is a negative of "
                     f"another. Name the right column with {what}_column, or give negatives."
                 )
-    if kind == PAIRS and options.train_batch_size == 1 and not has_negatives:
+    if options.train_batch_size == 1 and kind == PAIRS and num_without:
         raise ValueError(
             "train_batch_size is 1, so an anchor has no negatives: these are the positives of the other "
-            "examples of the batch. Use train_batch_size=32, or give negatives."
+            "examples of the batch. Use train_batch_size=32, or give every example negatives."
+        )
+    if options.train_batch_size == 1 and loss in ("cosent", "batch_all_triplet"):
+        raise ValueError(
+            f"train_batch_size is 1, but loss={loss} compares the examples of a batch. Use "
+            "train_batch_size=32."
         )

@@ -79,13 +79,19 @@ def read_examples(
             continue
         if options.task_name:
             kinds[split], splits[split] = _of_data_set(options, split)
-            source = f"{options.data_dir} (task_name={options.task_name})"
-            _check_some(splits[split], source, "pairs, or no entailed ones")
+            _check_some(splits[split], source_of(options, split), "pairs, or no entailed ones")
         else:
             path, labelled = getattr(options, flag), split != "test"
             kinds[split], splits[split] = read_file(path, options, labelled)
     _warn_of_repetitions(kinds.get("train", ""), splits.get("train", []))
     return kinds, splits
+
+
+def source_of(options: TextFilesOptions, split: str) -> str:
+    """Return where the examples of a split are from, for messages."""
+    if options.task_name:
+        return f"{options.data_dir} (task_name={options.task_name})"
+    return str(next(getattr(options, flag) for name, _, flag in SPLITS if name == split))
 
 
 def score_each_pair(kinds: dict[str, str], splits: dict[str, list[EmbeddingExample]]) -> None:

@@ -16,6 +16,7 @@ from bert_tf.data.files import open_whole
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.embeddings_data import unique_texts
 from bert_tf.finetuning.run import AnyOptions, AnyTask, Program, Run, renamed
+from bert_tf.metrics.retrieval import retrieval_metrics
 from bert_tf.report.embeddings import pair_sections, query_sections
 from bert_tf.report.page import Command, Section, write_report
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -31,14 +32,40 @@ class Ranking:
 
     Args:
         scores, indexes: of the documents, [Q, k], the best first; -1 after the last one.
-        relevant: of each query, the indexes of its relevant documents.
+        is_relevant: bool [Q, k], of the same documents.
+        num_relevant: int [Q], relevant documents of each query, found or not.
+        a_relevant: int [Q], index of one of them; any for a query without one.
     """
 
     queries: Sequence[str]
     documents: Sequence[str]
     scores: np.ndarray
     indexes: np.ndarray
-    relevant: Sequence[Sequence[int]]
+    is_relevant: np.ndarray
+    num_relevant: np.ndarray
+    a_relevant: np.ndarray
+
+    @classmethod
+    def of_lists(
+        cls,
+        queries: Sequence[str],
+        documents: Sequence[str],
+        scores: np.ndarray,
+        indexes: np.ndarray,
+        relevant: Sequence[Sequence[int]],
+    ) -> Ranking:
+        """Return the ranking of queries whose relevant documents are listed: at least one of each."""
+        is_relevant = [np.isin(row, own) for row, own in zip(indexes, relevant, strict=True)]
+        num_relevant = np.array([len(set(own)) for own in relevant])
+        first = np.array([own[0] for own in relevant])
+        return cls(queries, documents, scores, indexes, np.array(is_relevant), num_relevant, first)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics over the queries that have a relevant document; {} if none has."""
+        known = self.num_relevant > 0
+        if not known.any():
+            return {}
+        return retrieval_metrics(self.is_relevant[known], self.num_relevant[known])
 
 
 class RankingProgram(Program[AnyTask, AnyOptions]):
@@ -89,11 +116,16 @@ class RankingProgram(Program[AnyTask, AnyOptions]):
 
 
 def relevance(
-    examples: Sequence[EmbeddingExample],
+    examples: Sequence[EmbeddingExample], with_negatives: bool = True
 ) -> tuple[dict[str, int], dict[str, int], list[list[int]]]:
-    """Return the queries and the documents, text -> index, and the relevant documents of each query."""
+    """Return the queries and the documents, text -> index, and the relevant documents of each query.
+
+    Args:
+        with_negatives: False for documents that are the positives only.
+    """
+    last = None if with_negatives else 2
     queries = unique_texts(e.texts[0] for e in examples)
-    documents = unique_texts(text for e in examples for text in e.texts[1:])
+    documents = unique_texts(text for e in examples for text in e.texts[1:last])
     relevant: list[list[int]] = [[] for _ in queries]
     for example in examples:
         relevant[queries[example.texts[0]]].append(documents[example.texts[1]])
@@ -102,7 +134,10 @@ def relevance(
 
 def _sections(examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray) -> list[Section]:
     if isinstance(found, Ranking):
-        return query_sections(found.queries, found.documents, found.indexes, found.relevant)
+        firsts = found.indexes[:, 0]
+        return query_sections(
+            found.queries, found.documents, firsts, found.a_relevant, found.is_relevant
+        )
     labels = np.array([example.label for example in examples])
     return pair_sections([example.texts for example in examples], found, labels)
 

@@ -18,12 +18,13 @@ from bert_tf.finetuning.embeddings_data import (
     SCORES,
     read_examples,
     score_each_pair,
+    source_of,
 )
 from bert_tf.finetuning.rankings import Ranking, RankingProgram, relevance
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
-from bert_tf.metrics.retrieval import retrieval_metrics, score_metrics, search
+from bert_tf.metrics.retrieval import score_metrics, search
 from bert_tf.predictor import Predictor, embed_all
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -74,7 +75,7 @@ class Lists:
         scores[exists], indexes[exists] = found, np.concatenate(self.candidates)
         order = np.argsort(-scores, axis=1, kind="stable")
         scores, indexes = (np.take_along_axis(each, order, 1) for each in (scores, indexes))
-        return Ranking(self.queries, self.documents, scores, indexes, self.relevant)
+        return Ranking.of_lists(self.queries, self.documents, scores, indexes, self.relevant)
 
 
 class Reranking(RankingProgram[RerankingTask, RerankerOptions]):
@@ -120,7 +121,7 @@ class Reranking(RankingProgram[RerankingTask, RerankerOptions]):
             for index in row
         ]
         ranking = lists.ranked(self._scores(run, pairs, name, batch_size))
-        return retrieval_metrics(ranking.indexes, ranking.relevant), ranking
+        return ranking.metrics(), ranking
 
     def _scores(
         self, run: RerankerRun, pairs: Sequence[EmbeddingExample], name: str, batch_size: int
@@ -140,7 +141,7 @@ def with_negatives(
     Raises:
         ValueError: an anchor has every positive of the file, so that none is a negative.
     """
-    queries, documents, relevant = relevance([replace(e, texts=e.texts[:2]) for e in examples])
+    queries, documents, relevant = relevance(examples, with_negatives=False)
     texts = list(documents)
     positives = {
         query: {texts[index] for index in row} for query, row in zip(queries, relevant, strict=True)
@@ -149,7 +150,7 @@ def with_negatives(
     for example in examples:
         anchor, positive, *own = example.texts
         left_out = positives[anchor] | {anchor, *own}
-        own = [text for text in dict.fromkeys(own) if text not in positives[anchor]]
+        own = [text for text in dict.fromkeys(own) if text not in positives[anchor] | {anchor}]
         negatives = own[:num_negatives]
         missing = min(num_negatives - len(negatives), len(texts) - len(left_out & documents.keys()))
         while missing > 0:
@@ -234,7 +235,7 @@ def _check(
         is_ranked = split != "train" and kinds[split] == PAIRS and not options.retriever
         if is_ranked and not any(len(each.texts) > 2 for each in examples):
             raise ValueError(
-                f"The examples of {examples[0].origin.split(':')[0]} have no negatives, so each query "
-                "would have its positives only. Give `retriever`, a model for embeddings that finds "
-                "documents, or a file of mine_negatives."
+                f"{source_of(options, split)} has no negatives, so each query would have its positives "
+                "only. Give `retriever`, a model for embeddings that finds documents, or a file of "
+                "mine_negatives."
             )

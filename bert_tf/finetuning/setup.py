@@ -240,7 +240,8 @@ _NOTED = (
     "gradient_accumulation_steps",
     *("hidden_dropout", "attention_dropout", "phases", "lr_decay_shape"),
     *("weight_decay_rate", "layer_lr_decay", "class_weights", "version_2_with_negative"),
-    *("teacher_states", "teacher_layer", "states_weight"),
+    *("teacher_states", "teacher_layer", "states_weight", "relation_heads", "unlabelled_file"),
+    "matryoshka_dims",
 )
 TRAINING_FILE = "training.json"
 

@@ -5,7 +5,7 @@ Shapes: Q queries, D documents, E embedding, k results, N pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def search(
     Args:
         queries: float [Q, E].
         documents: float [D, E].
-        k: results; at most D.
+        k: results; D if there are fewer documents.
         block: most queries at once; fewer for many documents, to limit the memory.
 
     >>> search(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [0.6, 0.8], [1.0, 0.0]]), k=2)
@@ -52,33 +52,32 @@ def search(
     return scores, indexes
 
 
-def retrieval_metrics(ranked: np.ndarray, relevant: Sequence[Sequence[int]]) -> dict[str, float]:
+def retrieval_metrics(is_relevant: np.ndarray, num_relevant: np.ndarray) -> dict[str, float]:
     """Return MRR@10, nDCG@10, MAP@100 and Recall@1, 10 and 100, means over the queries.
 
-    A document is relevant or not. Recall is the share of a query's relevant documents that are found.
+    A document is relevant or not. Recall is the fraction of a query's relevant documents that are found.
 
     Args:
-        ranked: int [Q, k], indexes of documents, the best first.
-        relevant: of each query, the indexes of its relevant documents, at least one.
+        is_relevant: bool [Q, k], of the documents found, the best first.
+        num_relevant: int [Q], relevant documents of each query, found or not; at least one.
+
+    >>> round(retrieval_metrics(np.array([[False, True]]), np.array([1]))["eval_mrr@10"], 3)
+    0.5
 
     Source: Järvelin and Kekäläinen 2002 (nDCG); the depths are those of BEIR (arXiv 2104.08663).
     """
-    found = [np.isin(row, wanted) for row, wanted in zip(ranked, relevant, strict=True)]
-    counts = [len(set(wanted)) for wanted in relevant]
+    found = list(zip(is_relevant, num_relevant, strict=True))
     metrics = {
-        f"eval_mrr@{_DEPTH}": _mean(_reciprocal_rank(hits[:_DEPTH]) for hits in found),
+        f"eval_mrr@{_DEPTH}": _mean(_reciprocal_rank(hits[:_DEPTH]) for hits in is_relevant),
         f"eval_ndcg@{_DEPTH}": _mean(
-            _dcg(hits[:_DEPTH]) / _dcg(np.ones(min(n, _DEPTH)))
-            for hits, n in zip(found, counts, strict=True)
+            _dcg(hits[:_DEPTH]) / _dcg(np.ones(min(count, _DEPTH))) for hits, count in found
         ),
         "eval_map@100": _mean(
-            _sum_of_precisions(hits[:100]) / min(n, 100)
-            for hits, n in zip(found, counts, strict=True)
+            _sum_of_precisions(hits[:100]) / min(count, 100) for hits, count in found
         ),
     }
     for k in RECALLS:
-        shares = (hits[:k].sum() / n for hits, n in zip(found, counts, strict=True))
-        metrics[f"eval_recall@{k}"] = _mean(shares)
+        metrics[f"eval_recall@{k}"] = _mean(hits[:k].sum() / count for hits, count in found)
     return metrics
 
 

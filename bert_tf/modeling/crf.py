@@ -134,7 +134,7 @@ def log_likelihood(chains: Chains, label_ids, is_known):
 
     Args:
         label_ids: int [B, W].
-        is_known: [B, W], 1 = the word has the label in `label_ids`, 0 = any label.
+        is_known: [B, W], 1 = the word has the label in `label_ids`, 0 = any label, as for padding.
     """
     labels = ops.arange(ops.shape(chains.words)[-1], dtype="int32")
     is_label = ops.equal(ops.cast(label_ids, "int32")[:, :, None], labels)
@@ -229,7 +229,8 @@ def _scan(
             state.
         more: [W, B, ...].
         reverse: from the last word to the first.
-        keep: False returns the last state only, which has a gradient.
+        keep: False returns the last state only, which has a gradient (not under JAX, which cannot
+            differentiate such a loop).
 
     Returns:
         The last state, and that at each word, [W, B, ...]; with `reverse` before the step at that word.

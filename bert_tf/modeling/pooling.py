@@ -37,7 +37,8 @@ def sentence_embedding(outputs: Mapping[str, Any], input_mask, pooling: str):
             means of the last four layers.
 
     Returns:
-        float32 [B, H], or [B, 4 * H] for "concat_last_four".
+        float32 [B, H], or [B, 4 * H] for "concat_last_four". Zeros for "mean" and "max" of a sequence
+            without tokens.
     """
     if pooling == "pooled":
         return ops.cast(outputs["pooled_output"], "float32")
@@ -47,7 +48,8 @@ def sentence_embedding(outputs: Mapping[str, Any], input_mask, pooling: str):
     weights = ops.expand_dims(ops.cast(input_mask, "float32"), 2)  # as a slice TFLite has no op
     if pooling == "max":
         vectors = ops.cast(layers[0], "float32")
-        return ops.max(ops.where(weights > 0, vectors, -1e9), axis=1)
+        largest = ops.max(ops.where(weights > 0, vectors, -1e9), axis=1)
+        return ops.where(ops.max(weights, axis=1) > 0, largest, 0.0)
     count = ops.maximum(ops.sum(weights, axis=1), 1.0)
     means = [ops.sum(ops.cast(layer, "float32") * weights, axis=1) / count for layer in layers]
     return ops.concatenate(means, axis=-1)

@@ -1,4 +1,4 @@
-"""mine_negatives: texts that a model takes for the positive of an anchor, and that are not it.
+"""mine_negatives: find texts that a model confuses with the positive of an anchor.
 
 Source: Karpukhin et al. 2020, arXiv 2004.04906, section 3.2; the margin as in Moreira et al. 2024, arXiv
 2407.15831.
@@ -6,14 +6,16 @@ Source: Karpukhin et al. 2020, arXiv 2004.04906, section 3.2; the margin as in M
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from dataclasses import dataclass
 from typing import ClassVar
 
 from bert_tf.data.files import open_whole
-from bert_tf.finetuning.embeddings_data import PAIRS, read_file, unique_texts
+from bert_tf.finetuning.embeddings_data import PAIRS, read_file
 from bert_tf.finetuning.embeddings_options import TextColumnsOptions
+from bert_tf.finetuning.rankings import relevance
 from bert_tf.metrics.retrieval import search
 from bert_tf.options import option
 from bert_tf.predictor import Predictor, embed_all
@@ -55,8 +57,8 @@ class MiningOptions(TextColumnsOptions):
 def mine_negatives(options: MiningOptions) -> None:
     """Write the anchors and positives of a file with negatives, as JSON lines.
 
-    The candidates are the positives of all other anchors. A text that is a positive of the anchor in any
-    example is left out, and one that is nearer than the own positive minus the margin.
+    The candidates are the positives of all other anchors. Left out are the anchor itself, its positives
+    in any example, and texts that are nearer than the own positive minus the margin.
 
     Raises:
         ValueError: the file cannot be read, or does not contain anchors with positives.
@@ -69,33 +71,28 @@ def mine_negatives(options: MiningOptions) -> None:
         )
     with open_whole(options.output_file) as file:  # fails before the long work
         model = Predictor(options.model_dir, batch_size=options.batch_size)
-        anchors = unique_texts(example.texts[0] for example in examples)
-        documents = unique_texts(example.texts[1] for example in examples)
+        anchors, documents, positives = relevance(examples, with_negatives=False)
         logger.info("%d anchors and %d documents", len(anchors), len(documents))
         queries = embed_all(model, list(anchors), "anchors", as_query=True)
         vectors = embed_all(model, list(documents), "documents")
         scores, indexes = search(queries, vectors, options.depth)
-        positives: list[set[int]] = [set() for _ in anchors]
+        texts, without, too_near = list(documents), 0, 0
         for example in examples:
-            positives[anchors[example.texts[0]]].add(documents[example.texts[1]])
-        texts = list(documents)
-        names = [f"negative_{number}" for number in range(1, options.num_negatives + 1)]
-        without = too_near = 0
-        for example in examples:
-            anchor, positive = anchors[example.texts[0]], documents[example.texts[1]]
-            most = float(queries[anchor] @ vectors[positive]) - options.margin
+            anchor, positive = example.texts[:2]
+            number = anchors[anchor]
+            most = float(queries[number] @ vectors[documents[positive]]) - options.margin
+            left_out = {*positives[number], documents.get(anchor)}
             others = [
-                (index, score)
-                for index, score in zip(indexes[anchor], scores[anchor], strict=True)
-                if index not in positives[anchor]
+                (texts[index], score)
+                for index, score in zip(indexes[number], scores[number], strict=True)
+                if index not in left_out
             ]
-            found = [texts[index] for index, score in others if score <= most]
-            too_near += len(others) - len(found)
-            found = found[: options.num_negatives]
-            without += not found
-            found += [""] * (len(names) - len(found))
-            row = {"anchor": example.texts[0], "positive": example.texts[1]}
-            row |= dict(zip(names, found, strict=True))
+            far = [text for text, score in others if score <= most]
+            too_near += len(others) - len(far)
+            without += not far
+            names = (f"negative_{k}" for k in range(1, options.num_negatives + 1))
+            row = {"anchor": anchor, "positive": positive}
+            row |= dict(itertools.zip_longest(names, far[: options.num_negatives], fillvalue=""))
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     logger.info(
         "%d texts were left out as probable positives (margin=%g); %d of %d examples have no negative",

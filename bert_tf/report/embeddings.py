@@ -13,28 +13,25 @@ from bert_tf.report.sections import MOST_ERRORS, hardest_errors, shortened
 def query_sections(
     queries: Sequence[str],
     documents: Sequence[str],
-    ranked: np.ndarray,
-    relevant: Sequence[Sequence[int]],
+    firsts: np.ndarray,
+    relevant: np.ndarray,
+    is_relevant: np.ndarray,
 ) -> list[Section]:
     """Return the queries whose first relevant document has the lowest place.
 
     Args:
-        ranked: int [Q, k], indexes of documents, the best first.
-        relevant: of each query, the indexes of its relevant documents.
+        firsts: int [Q], index of the document that was found first.
+        relevant: int [Q], index of a relevant document.
+        is_relevant: bool [Q, k], of the documents found, the best first.
     """
-    k = ranked.shape[1]
-    places = np.array(
-        [
-            next((i for i, index in enumerate(row) if index in wanted), k)
-            for row, wanted in zip(ranked, map(set, relevant), strict=True)
-        ]
-    )
+    k = is_relevant.shape[1]
+    places = np.where(is_relevant.any(axis=1), is_relevant.argmax(axis=1), k)
     wrong = [index for index in np.argsort(-places, kind="stable") if places[index]]
     rows = [
         [
             shortened(queries[index]),
-            shortened(documents[relevant[index][0]]),
-            shortened(documents[ranked[index][0]]),
+            shortened(documents[relevant[index]]),
+            shortened(documents[firsts[index]]),
             f"beyond {k}" if places[index] == k else str(places[index] + 1),
         ]
         for index in wrong[:MOST_ERRORS]

@@ -27,6 +27,12 @@ def test_a_negative_that_is_a_positive_in_another_row_is_left_out():
     assert [each.texts for each in found[:2]] == [("a", "1", "3"), ("a", "2", "3")]
 
 
+def test_the_anchor_is_no_negative_of_itself():
+    texts = [("a", "1", "a", "2"), ("b", "a")]
+    found = with_negatives([EmbeddingExample(each) for each in texts], 1, seed=1)
+    assert found[0].texts == ("a", "1", "2")
+
+
 def test_relevant_documents_are_last_and_queries_without_negatives_are_counted(caplog):
     texts = [("a", "1", "2"), ("a", "3", "1", "4"), ("b", "5")]
     examples = [EmbeddingExample(each) for each in texts]

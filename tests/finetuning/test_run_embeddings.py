@@ -179,9 +179,25 @@ def test_a_resumed_run_equals_an_uninterrupted_one(pretrained, data, tmp_path, m
         run_embeddings(given)
         found.append(checkpoint_arrays(latest_checkpoint(str(tmp_path / name))))
     straight, resumed = found
-    # The same batches and dropout; the last digits of two straight runs may differ too.
+    # With parts of a batch, the last digits of two straight runs may differ too.
     for name, value in straight.items():
         np.testing.assert_allclose(resumed[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+def test_the_best_evaluation_during_training_is_kept(pretrained, data, tmp_path):
+    train, dev = data["pairs"]
+    given = {"train_file": train, "eval_file": dev, "do_train": True, "do_eval": True}
+    settings = {"init_checkpoint": str(pretrained), "num_train_epochs": 3.0, "evaluate_steps": 2}
+    results = run_embeddings(options(tmp_path, **given, **settings))
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    evaluated = {line["step"]: line["eval_ndcg@10"] for line in lines if "eval_ndcg@10" in line}
+    assert list(evaluated)[:2] == [2, 4] and len(set(evaluated.values())) > 1
+    evaluated[results["global_step"]] = results["eval_ndcg@10"]
+    best = json.loads((tmp_path / "best" / "best.json").read_text())
+    assert best["metric"] == "eval_ndcg@10" and best["value"] == max(evaluated.values())
+    given = {"init_checkpoint": str(tmp_path / "best"), "eval_file": dev, "do_eval": True}
+    found = run_embeddings(options(tmp_path / "again", **given))
+    assert found["eval_ndcg@10"] == pytest.approx(best["value"], abs=1e-6)
 
 
 def test_evaluation_of_an_encoder_needs_no_training(pretrained, data, tmp_path):
@@ -269,6 +285,14 @@ def test_files_may_be_of_different_kinds(data, tmp_path):
     ("kind", "changes", "message"),
     [
         ("pairs", {"train_batch_size": 1}, "an anchor has no negatives"),
+        ("scores", {"train_batch_size": 1}, "loss=cosent compares the examples of a batch"),
+        ("classes", {"train_batch_size": 1}, "loss=batch_all_triplet compares the examples"),
+        (
+            "equal",
+            {},
+            "Every pair has the score 1, but loss=contrastive learns from different scores",
+        ),
+        ("equal", {"loss": "cosent"}, "Every pair has the score 1, but loss=cosent"),
         ("pairs", {"loss": "triplet"}, r"jsonl:1: loss=triplet needs a negative in every example"),
         (
             "pairs",
@@ -291,9 +315,12 @@ def test_files_may_be_of_different_kinds(data, tmp_path):
 def test_settings_that_do_not_fit_the_examples_are_refused(
     pretrained, data, tmp_path, kind, changes, message
 ):
-    given = {"do_train": True, "train_file": data[kind][0], "init_checkpoint": str(pretrained)}
+    rows = [{"text_a": "a owl", "text_b": f"the {animal}", "score": 1} for animal in ANIMALS]
+    equal = [write_json_lines(tmp_path / "equal.jsonl", rows)]
+    train = {**data, "equal": equal}[kind][0]
+    given = {"do_train": True, "train_file": str(train), "init_checkpoint": str(pretrained)}
     with pytest.raises(ValueError, match=message):
-        run_embeddings(options(tmp_path, **given, **changes))
+        run_embeddings(options(tmp_path / "out", **given, **changes))
 
 
 def test_columns_may_be_named_and_have_several_negatives(tmp_path):
@@ -374,6 +401,28 @@ def test_pairs_without_scores_get_cosines(pretrained, data, tmp_path, given):
     assert (tmp_path / "test_results.txt").read_text() == "global_step = 0\n"
 
 
+def test_the_documents_of_a_text_are_the_others_of_its_class(pretrained, tmp_path):
+    """Against sets, and without a list of the class for each text."""
+    rng = np.random.default_rng(4)
+    rows = [
+        {"text": f"the {animal} {place}", "label": str(rng.integers(3))}
+        for animal in ANIMALS
+        for place in PLACES
+    ]
+    file = write_json_lines(tmp_path / "t.jsonl", rows)
+    given = {"init_checkpoint": str(pretrained), "eval_file": file, "do_eval": True}
+    found = run_embeddings(options(tmp_path / "out", **given))
+    vectors = load(str(pretrained)).embed([row["text"] for row in rows])
+    recalls, ranks = [], []
+    for own, row in enumerate(rows):
+        order = [i for i in np.argsort(-(vectors @ vectors[own]), kind="stable") if i != own]
+        relevant = {i for i in order if rows[i]["label"] == row["label"]}
+        recalls.append(len(relevant & set(order[:10])) / len(relevant))
+        ranks.append(next((1 / n for n, i in enumerate(order[:10], 1) if i in relevant), 0.0))
+    assert found["eval_recall@10"] == pytest.approx(np.mean(recalls))
+    assert found["eval_mrr@10"] == pytest.approx(np.mean(ranks))
+
+
 @pytest.mark.parametrize("has_classes", [False, True])  # then each its own
 def test_texts_alone_get_the_nearest_others(pretrained, tmp_path, has_classes):
     rows = [{"text": text} for text in ("a owl", "the dog", "the dog in the barn")]
@@ -437,6 +486,32 @@ def test_a_data_set_of_glue_has_scores_from_0_to_1(tmp_path):
     assert splits["dev"][0].texts == ("a man", "a woman") and splits["dev"][0].label == 0.5
 
 
+def test_mnli_gives_entailed_pairs_and_qqp_gives_scores(tmp_path):
+    rows = [("neutral", "t0"), ("contradiction", "t1"), ("entailment", "t2")]
+    header = "\t".join([*(f"c{n}" for n in range(8)), "sentence1", "sentence2", "gold_label"])
+    lines = ["\t".join([*map(str, range(8)), "a man runs", b, label]) for label, b in rows]
+    for name in ("dev_matched", "dev_mismatched"):
+        write(tmp_path / f"{name}.tsv", "\n".join([header, *lines]) + "\n")
+    given = {"do_eval": True, "data_dir": str(tmp_path)}
+    kinds, splits = read_examples(options(tmp_path / "out", task_name="mnli", **given))
+    assert kinds == {"dev": "pairs"}
+    assert {each.texts for each in splits["dev"]} == {("a man runs", "t2", "t1")}
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+    write(tmp_path / "dev.tsv", f"{header}\n0\t1\t2\twho ?\twhat ?\t1\n")
+    kinds, splits = read_examples(options(tmp_path / "out", task_name="qqp", **given))
+    assert kinds == {"dev": "scores"}
+    assert [(each.texts, each.label) for each in splits["dev"]] == [(("who ?", "what ?"), 1.0)]
+
+
+def test_examples_that_share_a_text_are_counted(tmp_path, caplog):
+    rows = [{"anchor": a, "positive": p} for a, p in ("ax", "ay", "bx", "cz", "dx")]
+    file = write_json_lines(tmp_path / "t.jsonl", rows)
+    with caplog.at_level("INFO"):
+        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    assert "2 of 5 examples share their anchor with another one" in caplog.text
+    assert "3 of 5 examples share their positive with another one" in caplog.text
+
+
 def test_snli_gives_entailed_pairs_with_a_contradiction(tmp_path):
     labels = ("neutral", "contradiction", "entailment", "-", "entailment")
     rows = [
@@ -449,6 +524,20 @@ def test_snli_gives_entailed_pairs_with_a_contradiction(tmp_path):
     assert kind == {"dev": "pairs"}
     texts = [example.texts for example in splits["dev"]]
     assert texts == [("a man runs", "text 2", "text 1"), ("a man runs", "text 4", "text 1")]
+
+
+@pytest.mark.slow
+def test_onnx_files_give_the_same_vectors(embedder, tmp_path):
+    from bert_tf.programs.export_saved_model import export
+
+    pytest.importorskip("tf2onnx")
+    pytest.importorskip("onnxruntime")
+    model = load(str(embedder))
+    export(embedder, tmp_path / "onnx", format="onnx")
+    other = load(str(tmp_path / "onnx"))
+    for as_query in (False, True):
+        found = other.embed(TEXTS, as_query=as_query)
+        np.testing.assert_allclose(found, model.embed(TEXTS, as_query=as_query), atol=1e-5)
 
 
 @pytest.mark.slow

@@ -3,9 +3,14 @@
 import numpy as np
 import pytest
 
-from bert_tf.metrics.retrieval import pair_metrics, retrieval_metrics, score_metrics, search
+from bert_tf.finetuning.rankings import Ranking
+from bert_tf.metrics.retrieval import pair_metrics, score_metrics, search
 
 RNG = np.random.default_rng(2)
+
+
+def metrics_of(ranked, relevant):
+    return Ranking.of_lists([], [], ranked, ranked, relevant).metrics()
 
 
 def test_unknown_scores_are_not_counted():
@@ -17,7 +22,7 @@ def test_unknown_scores_are_not_counted():
 
 def test_metrics_of_two_queries_by_hand():
     ranked = np.array([[3, 1, 2, 0], [0, 2, 1, 3]])
-    found = retrieval_metrics(ranked, [[1], [0, 3]])
+    found = metrics_of(ranked, [[1], [0, 3]])
     assert found["eval_mrr@10"] == pytest.approx((1 / 2 + 1) / 2)
     first, second = 1 / np.log2(3), (1 + 1 / np.log2(5)) / (1 + 1 / np.log2(3))
     assert found["eval_ndcg@10"] == pytest.approx((first + second) / 2)
@@ -27,13 +32,13 @@ def test_metrics_of_two_queries_by_hand():
 
 
 def test_a_document_that_is_not_found_counts_as_zero():
-    found = retrieval_metrics(np.array([[0, 1]]), [[5]])
+    found = metrics_of(np.array([[0, 1]]), [[5]])
     assert set(found.values()) == {0.0}
 
 
 def test_a_relevant_document_that_is_named_twice_counts_once():
     ranked = np.array([[4, 0]])
-    assert retrieval_metrics(ranked, [[4, 4]]) == retrieval_metrics(ranked, [[4]])
+    assert metrics_of(ranked, [[4, 4]]) == metrics_of(ranked, [[4]])
 
 
 @pytest.mark.parametrize("block", [1, 7, 100])
@@ -81,6 +86,18 @@ def test_pairs_with_labels_have_an_average_precision():
     assert "eval_average_precision" not in pair_metrics(first, second, labels / 2)
 
 
+def test_the_metrics_equal_those_of_scikit_learn():
+    metrics = pytest.importorskip("sklearn.metrics")
+    scores = RNG.normal(size=(40, 90))
+    relevant = [RNG.choice(90, RNG.integers(1, 15), replace=False).tolist() for _ in scores]
+    is_relevant = np.array([np.isin(np.arange(90), row) for row in relevant])
+    found = metrics_of(np.argsort(-scores, axis=1), relevant)
+    expected = metrics.ndcg_score(is_relevant, scores, k=10)
+    assert found["eval_ndcg@10"] == pytest.approx(expected, abs=1e-12)
+    precisions = map(metrics.average_precision_score, is_relevant, scores)
+    assert found["eval_map@100"] == pytest.approx(np.mean(list(precisions)), abs=1e-12)
+
+
 @pytest.mark.slow
 def test_the_metrics_equal_those_of_sentence_transformers():
     """Its evaluator computes them from the same ranking of every query."""
@@ -99,7 +116,7 @@ def test_the_metrics_equal_those_of_sentence_transformers():
         [{"corpus_id": str(d), "score": float(scores[q, d])} for d in ranked[q]] for q in range(40)
     ]
     expected = evaluator.compute_metrics(results)
-    found = retrieval_metrics(ranked, relevant)
+    found = metrics_of(ranked, relevant)
     assert found["eval_mrr@10"] == pytest.approx(expected["mrr@k"][10], abs=1e-9)
     assert found["eval_ndcg@10"] == pytest.approx(expected["ndcg@k"][10], abs=1e-9)
     assert found["eval_map@100"] == pytest.approx(expected["map@k"][100], abs=1e-9)

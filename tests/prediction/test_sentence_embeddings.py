@@ -2,11 +2,14 @@
 
 import dataclasses
 
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 import tiny_text_models as tiny
 from tiny_text_models import TEXTS, alone, run_alone
 
+from bert_tf.modeling.pooling import sentence_embedding
 from bert_tf.predictor import SentenceEncoder, cosine_similarity
 from bert_tf.tasks.embeddings import EmbeddingTask
 
@@ -22,10 +25,12 @@ def pooled(trained, text, pooling):
         return layers[-1][0]
     if pooling == "mean":
         return layers[-1].mean(axis=0)
+    if pooling == "max":
+        return layers[-1].max(axis=0)
     return np.concatenate(layers[-4:], axis=-1).mean(axis=0)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "pooled", "concat_last_four"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled", "concat_last_four"])
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_padding_and_neighbours_cannot_be_seen_in_an_embedding(pooling, batch_size):
     trained = tiny.trained(None)
@@ -85,7 +90,20 @@ def test_cosines_are_those_of_all_pairs():
     assert cosine_similarity(np.zeros((1, 5)), second).tolist() == [[0, 0, 0]]
 
 
-def test_poolings_that_cannot_be_are_refused():
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_a_sequence_without_tokens_gives_zeros_and_no_gradient(pooling):
+    """Such a sequence is a negative that an example does not have."""
+    layer = keras.Variable(np.random.default_rng(1).normal(size=(2, 5, 4)).astype("float16"))
+    mask = np.array([[1, 1, 0, 0, 0], [0] * 5], "int32")
+    with tf.GradientTape() as tape:
+        found = sentence_embedding({"all_encoder_layers": [layer]}, mask, pooling)
+        total = tf.reduce_sum(tf.cast(found, "float16"))
+    gradient = tape.gradient(total, layer.value).numpy()
+    assert np.isfinite(found).all() and np.isfinite(gradient).all()
+    assert not found[1].numpy().any() and not gradient[1].any() and gradient[0, :2].any()
+
+
+def test_a_pooling_that_does_not_exist_or_fit_is_rejected():
     with pytest.raises(ValueError, match="`pooling` is 'sum', but must be one of mean, max"):
         SentenceEncoder(tiny.trained(None), "sum")
     shallow = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)

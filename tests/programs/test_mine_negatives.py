@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_words_and_choices import write_json_lines
 
+from bert_tf.predictor import load
 from bert_tf.programs import mine_negatives as module
 from bert_tf.programs.mine_negatives import MiningOptions, mine_negatives
 
@@ -81,3 +83,25 @@ def test_only_anchors_with_positives_are_taken(tmp_path):
         mine_negatives(MiningOptions(**files))
     with pytest.raises(ValueError, match=r"output_file is out.tsv, but must end in .jsonl"):
         MiningOptions(**{**files, "output_file": "out.tsv"})
+
+
+def test_the_anchor_is_no_negative_of_itself(tmp_path, monkeypatch):
+    rows = [("far", "p"), ("q1", "far"), ("q2", "never")]
+    first, *_ = mined(tmp_path, monkeypatch, rows, num_negatives=2)
+    assert first == {"anchor": "far", "positive": "p", "negative_1": "never", "negative_2": ""}
+
+
+def test_a_model_finds_the_nearest_negative(pretrained, tmp_path):
+    rows = [{"anchor": f"the {name}", "positive": f"a {name} ."} for name in ("owl", "dog", "cat")]
+    source = write_json_lines(tmp_path / "in.jsonl", rows)
+    target = tmp_path / "out.jsonl"
+    files = {"model_dir": str(pretrained), "input_file": str(source), "output_file": str(target)}
+    mine_negatives(MiningOptions(**files, margin=0.0))
+    found = [json.loads(line) for line in target.read_text().splitlines()]
+    model = load(str(pretrained))
+    documents = [row["positive"] for row in rows]
+    cosines = model.embed([row["anchor"] for row in rows]) @ model.embed(documents).T
+    for own, line in enumerate(found):
+        order = [i for i in np.argsort(-cosines[own]) if cosines[own][i] <= cosines[own][own]]
+        others = [documents[i] for i in order if i != own]
+        assert line["negative_1"] == (others[0] if others else "")

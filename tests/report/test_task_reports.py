@@ -1,4 +1,4 @@
-"""Numbers in the reports of question answering, named entities and multiple choice."""
+"""Numbers in the reports of question answering, named entities, multiple choice and embeddings."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,9 @@ from pages import part_of
 from bert_tf.data.multiple_choice import Question
 from bert_tf.data.question_answering import Passage, SquadAnswer, SquadExample
 from bert_tf.data.token_classification import Sentence
+from bert_tf.finetuning.rankings import Ranking
 from bert_tf.metrics.conlleval import as_entities, conlleval
+from bert_tf.report.embeddings import pair_sections, query_sections
 from bert_tf.report.multiple_choice import choice_sections
 from bert_tf.report.question_answering import answer_sections, question_word
 from bert_tf.report.token_classification import entity_sections, word_sections
@@ -175,3 +177,31 @@ def test_choices_are_shown_by_their_number_and_errors_with_their_texts():
     assert cells(found["Hardest errors"]) == [
         ["Who?", f"Ann ({1 / (np.exp(3) + 2):.3g})", f"<Eve> ({sure:.3g})", "q.csv:3"]
     ]
+
+
+# ---- Embeddings ---------------------------------------------------------------------------------
+
+
+def test_the_hardest_query_finds_its_document_last():
+    queries, documents = ["q0", "q1", "q2", "q3"], ["d0", "d1", "d2", "d3"]
+    found = np.array([[0, 1, 2], [2, 1, 0], [0, 2, 1], [0, 1, 2]])
+    ranking = Ranking.of_lists(queries, documents, found, found, [[0], [0, 3], [2, 2], [3]])
+    (section,) = query_sections(
+        queries, documents, found[:, 0], ranking.a_relevant, ranking.is_relevant
+    )
+    assert cells(section) == [
+        ["q3", "d3", "d0", "beyond 3"],
+        ["q1", "d0", "d2", "3"],
+        ["q2", "d2", "d0", "2"],
+    ]
+    assert section.note.startswith("3 of 3, the lowest place first")
+
+
+def test_the_hardest_pair_has_another_place_by_its_score():
+    pairs = [("a", "b"), ("c", "d"), ("e", "f"), ("g", "h")]
+    found, scores = np.array([0.9, 0.2, 0.3, 0.95]), np.array([0.0, 0.25, 0.5, 1.0])
+    (section,) = pair_sections(pairs, found, scores)
+    assert cells(section)[0] == ["a", "b", "0", "0.900"]
+    assert {tuple(row[:2]) for row in cells(section)} == set(pairs[:3])
+    (section,) = pair_sections(pairs, scores, scores)
+    assert section.parts[0]["text"] == "No errors."

@@ -53,7 +53,7 @@ def encoder(pretrained):
     return encode
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "pooled"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled"])
 def test_embeddings_are_pooled_from_the_real_tokens_alone(pretrained, encoder, tmp_path, pooling):
     found = export(pretrained, tmp_path / "1", pooling=pooling, normalize=False)
     embeddings = found["serving_default"](text_a=TEXTS)["embedding"]
@@ -61,7 +61,9 @@ def test_embeddings_are_pooled_from_the_real_tokens_alone(pretrained, encoder, t
     for row, (text_a, text_b) in enumerate(zip(TEXTS, TEXTS[::-1], strict=True)):
         for vector, texts in ((embeddings[row], (text_a,)), (paired[row], (text_a, text_b))):
             _, layers, pooled = encoder(*texts)
-            expected = {"mean": layers[-1].mean(axis=0), "cls": layers[-1][0], "pooled": pooled}
+            last = layers[-1]
+            expected = {"mean": last.mean(axis=0), "max": last.max(axis=0)}
+            expected |= {"cls": last[0], "pooled": pooled}
             np.testing.assert_allclose(vector, expected[pooling], rtol=0, atol=1e-5)
 
 
