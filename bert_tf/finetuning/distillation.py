@@ -26,7 +26,7 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.distillation_options import TeacherOptions
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.setup import Setup
-from bert_tf.finetuning.teacher_checks import check_same_kind, order_of_labels, same_tokenizer
+from bert_tf.finetuning.teacher_checks import check_same_type, order_of_labels, same_tokenizer
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.exported import is_exported
@@ -96,7 +96,7 @@ class Teacher:
         if isinstance(task, EmbeddingTask) and not (trained.task or trained.unused_head):
             length = min(trained.max_seq_length, task.max_seq_length)
             trained = _rebuilt(trained, EmbeddingTask(length), setup.devices)
-        check_same_kind(trained, task)
+        check_same_type(trained, task)
         if isinstance(task, RerankingTask):  # reads a query with its documents
             trained = replace(_rebuilt(trained, task, setup.devices), task=trained.task)
         same = same_tokenizer(trained.tokenizer, setup.tokenizer)
@@ -323,9 +323,9 @@ def _in_step(
     Args:
         logits: output of the teacher that the student learns, or "".
     """
-    kind, config = options.teacher_states, trained.model.config
-    if kind == "none":
-        return (TeacherInStep(trained.model, kind, logits=logits) if logits else None), ()
+    states, config = options.teacher_states, trained.model.config
+    if states == "none":
+        return (TeacherInStep(trained.model, states, logits=logits) if logits else None), ()
     layer = options.teacher_layer
     layer = config.num_hidden_layers - 1 if layer is None else layer
     if layer >= config.num_hidden_layers:
@@ -335,10 +335,10 @@ def _in_step(
         )
     heads = options.relation_heads or setup.config.num_attention_heads
     for whose, size in (("teacher", config.hidden_size), ("model", setup.config.hidden_size)):
-        if kind == "relations" and size % heads:
+        if states == "relations" and size % heads:
             raise ValueError(
                 f"relation_heads is {heads}, but must divide the hidden size of the {whose}, {size}. "
                 "Give a common divisor of both hidden sizes."
             )
-    loss = states_loss(kind, options.states_weight, heads)
-    return TeacherInStep(trained.model, kind, layer, logits), (loss,)
+    loss = states_loss(states, options.states_weight, heads)
+    return TeacherInStep(trained.model, states, layer, logits), (loss,)

@@ -64,33 +64,33 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
     name, task_type, options_type = "run_embeddings", "embeddings", EmbeddingOptions
 
     def __init__(self) -> None:
-        self.kinds: dict[str, str] = {}  # of each split
+        self.example_types: dict[str, str] = {}  # of each split
         self._single: dict[str, EmbeddingTask] = {}  # by prefix; the trainer compiles each once
 
     def read(self, options: EmbeddingOptions, setup: Setup):
-        self.kinds, splits = read_examples(options)
-        kinds = [*self.kinds.values()]
+        self.example_types, splits = read_examples(options)
+        types = [*self.example_types.values()]
         is_table = (
             options.positive_column is None and ending_of(str(options.predict_file)) != "json"
         )
-        if "train" not in self.kinds and is_table:
-            kinds.append(_KIND_OF.get(_known_settings(setup).get("loss", ""), PAIRS))
-        if SCORES in kinds or options.label_column is not None:
-            score_each_pair(self.kinds, splits)
-        return make_task(options, self.kinds, splits, setup), splits
+        if "train" not in self.example_types and is_table:
+            types.append(_TYPE_OF.get(_known_settings(setup).get("loss", ""), PAIRS))
+        if SCORES in types or options.label_column is not None:
+            score_each_pair(self.example_types, splits)
+        return make_task(options, self.example_types, splits, setup), splits
 
     def answers(
         self, run: EmbeddingRun, split: str, name: str, batch_size: int
     ) -> tuple[dict[str, float], Ranking | np.ndarray]:
         examples = run.splits[split]
         encode = functools.partial(self._encode, run, batch_size)
-        if self.kinds[split] == SCORES:
+        if self.example_types[split] == SCORES:
             first, second = ([e.texts[side] for e in examples] for side in (0, 1))
             queries = encode(first, f"{name}_queries", run.task.query_prefix)
             documents = encode(second, f"{name}_documents", run.task.document_prefix)
             scores = np.array([e.label for e in examples])
             return pair_metrics(queries, documents, scores), (queries * documents).sum(-1)
-        if self.kinds[split] == PAIRS:
+        if self.example_types[split] == PAIRS:
             ranking = self._ranking(run.task, examples, name, encode)
         else:
             ranking = self._neighbours(run.task, examples, name, encode)
@@ -156,14 +156,14 @@ def _others_of_class(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def make_task(
     options: EmbeddingOptions,
-    kinds: Mapping[str, str],
+    types: Mapping[str, str],
     splits: Mapping[str, Sequence[EmbeddingExample]],
     setup: Setup,
 ) -> EmbeddingTask:
-    """Return the task that the options and the examples set; of a trained model, its own settings.
+    """Return the task for the options and the examples. Settings of a trained model are the defaults.
 
     Args:
-        kinds: of each split. That of the first decides on the loss.
+        types: of each split. That of the first decides on the loss.
 
     Raises:
         ValueError: the loss does not fit the examples, or a width the vectors.
@@ -175,21 +175,21 @@ def make_task(
     given |= {"matryoshka_dims": options.widths}
     if latest_checkpoint(options.output_dir) is not None:
         _check_same_model(given, known, options.output_dir)
-    kind, train = next(iter(kinds.values())), splits.get("train", ())
+    example_type, train = next(iter(types.values())), splits.get("train", ())
     labels = {example.label for example in train}
-    fits = _KIND_OF.get(known.get("loss", "")) == kind
-    loss = options.loss or (known["loss"] if fits else _default_loss(kind, labels))
+    fits = _TYPE_OF.get(known.get("loss", "")) == example_type
+    loss = options.loss or (known["loss"] if fits else _default_loss(example_type, labels))
     settings: dict[str, Any] = {
         **{name: known[name] for name in given if name in known},
         **{name: value for name, value in given.items() if value is not None},
         "loss": loss,
-        "best_metric": _BEST_METRIC[kinds.get("dev", kind)],
+        "best_metric": _BEST_METRIC[types.get("dev", example_type)],
     }
     if train:
-        _check_loss(loss, kind, labels, train, options)
+        _check_loss(loss, example_type, labels, train, options)
     num_texts = max(len(example.texts) for example in next(iter(splits.values())))
     task = EmbeddingTask(setup.max_seq_length, num_texts, **settings)
-    compared = {kind for split, kind in kinds.items() if split != "test"}
+    compared = {example_type for split, example_type in types.items() if split != "test"}
     if CLASSES in compared and task.query_prefix != task.document_prefix:
         raise ValueError(
             f"query_prefix is {task.query_prefix!r} and document_prefix {task.document_prefix!r}, but "
@@ -225,16 +225,16 @@ _OF_THE_VECTORS = ("pooling", "projection_size", "normalize", "query_prefix", "d
 _OF_THE_MODEL = (*_OF_THE_VECTORS, "scale", "margin")
 
 
-def _default_loss(kind: str, labels: set[float]) -> str:
-    if kind == PAIRS:
+def _default_loss(example_type: str, labels: set[float]) -> str:
+    if example_type == PAIRS:
         return "multiple_negatives_ranking"
-    if kind == CLASSES:
+    if example_type == CLASSES:
         return "batch_all_triplet"
     return "contrastive" if labels <= {0.0, 1.0} and labels else "cosent"
 
 
-# Loss -> the kind of examples it is for.
-_KIND_OF = {
+# Loss -> the type of examples it is for.
+_TYPE_OF = {
     "multiple_negatives_ranking": PAIRS,
     "multiple_negatives_symmetric_ranking": PAIRS,
     "triplet": PAIRS,
@@ -252,16 +252,16 @@ _NAMES = {
 
 def _check_loss(
     loss: str,
-    kind: str,
+    example_type: str,
     labels: set[float],
     examples: Sequence[EmbeddingExample],
     options: EmbeddingOptions,
 ) -> None:
-    if _KIND_OF[loss] != kind:
-        fitting = ", ".join(name for name, of in _KIND_OF.items() if of == kind)
+    if _TYPE_OF[loss] != example_type:
+        fitting = ", ".join(name for name, of in _TYPE_OF.items() if of == example_type)
         raise ValueError(
-            f"loss={loss} is for {_NAMES[_KIND_OF[loss]]}, but the examples are {_NAMES[kind]}. Use one "
-            f"of {fitting}."
+            f"loss={loss} is for {_NAMES[_TYPE_OF[loss]]}, but the examples are "
+            f"{_NAMES[example_type]}. Use one of {fitting}."
         )
     if loss == "contrastive" and not labels <= {0.0, 1.0}:
         raise ValueError(
@@ -281,7 +281,7 @@ def _check_loss(
             "scores. Use loss=cosine_similarity, or give pairs with other scores."
         )
     num_without = sum(len(example.texts) < 3 for example in examples)
-    if kind == PAIRS and num_without == len(examples):
+    if example_type == PAIRS and num_without == len(examples):
         for side, what in enumerate(("anchor", "positive")):
             texts = {example.texts[side] for example in examples}
             if len(texts) == 1:
@@ -289,7 +289,7 @@ def _check_loss(
                     f"Every example has the {what} {texts.pop()[:40]!r}, so none is a negative of "
                     f"another. Name the right column with {what}_column, or give negatives."
                 )
-    if options.train_batch_size == 1 and kind == PAIRS and num_without:
+    if options.train_batch_size == 1 and example_type == PAIRS and num_without:
         raise ValueError(
             "train_batch_size is 1, so an anchor has no negatives: these are the positives of the other "
             "examples of the batch. Use train_batch_size=32, or give every example negatives."

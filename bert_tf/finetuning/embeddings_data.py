@@ -28,7 +28,7 @@ from bert_tf.tasks.problem_types import Label
 
 logger = logging.getLogger(__name__)
 
-# Kinds of examples.
+# Types of examples.
 PAIRS, SCORES, CLASSES = "pairs", "scores", "classes"
 
 _MOST_SCORE = 5.0  # of STS-B
@@ -44,7 +44,7 @@ class Columns:
     label: str | None
 
     @property
-    def kind(self) -> str:
+    def example_type(self) -> str:
         if self.positive is None:
             return CLASSES
         return PAIRS if self.label is None else SCORES
@@ -64,27 +64,27 @@ class Columns:
 def read_examples(
     options: TextFilesOptions,
 ) -> tuple[dict[str, str], dict[str, list[EmbeddingExample]]]:
-    """Return the examples of the splits that the run needs, and their kinds: split -> kind.
+    """Return the examples of the splits that the run needs, and their types: split -> type.
 
-    A model may be trained on one kind and evaluated on another. The test set needs no labels: a missing
+    A model may be trained on one type and evaluated on another. The test set needs no labels: a missing
     one is nan.
 
     Raises:
         ValueError: a file cannot be read, has no examples, lacks a column, or has an empty text or an
             invalid score.
     """
-    splits, kinds = {}, {}
+    splits, types = {}, {}
     for split, wanted, flag in SPLITS:
         if not getattr(options, wanted):
             continue
         if options.task_name:
-            kinds[split], splits[split] = _of_data_set(options, split)
+            types[split], splits[split] = _of_data_set(options, split)
             _check_some(splits[split], source_of(options, split), "pairs, or no entailed ones")
         else:
             path, labelled = getattr(options, flag), split != "test"
-            kinds[split], splits[split] = read_file(path, options, labelled)
-    _warn_of_repetitions(kinds.get("train", ""), splits.get("train", []))
-    return kinds, splits
+            types[split], splits[split] = read_file(path, options, labelled)
+    _log_repetitions(types.get("train", ""), splits.get("train", []))
+    return types, splits
 
 
 def source_of(options: TextFilesOptions, split: str) -> str:
@@ -94,19 +94,19 @@ def source_of(options: TextFilesOptions, split: str) -> str:
     return str(next(getattr(options, flag) for name, _, flag in SPLITS if name == split))
 
 
-def score_each_pair(kinds: dict[str, str], splits: dict[str, list[EmbeddingExample]]) -> None:
+def score_each_pair(types: dict[str, str], splits: dict[str, list[EmbeddingExample]]) -> None:
     """Make a test set of anchors with one positive each pairs without scores."""
     test = splits.get("test", [])
-    if kinds.get("test") == PAIRS and all(len(each.texts) == 2 for each in test):
+    if types.get("test") == PAIRS and all(len(each.texts) == 2 for each in test):
         logger.info("The test set has no scores. Each of its pairs gets one; no metrics.")
-        kinds["test"] = SCORES
+        types["test"] = SCORES
         splits["test"] = [replace(each, label=math.nan) for each in test]
 
 
 def read_file(
     path: str, options: TextColumnsOptions, labelled: bool = True
 ) -> tuple[str, list[EmbeddingExample]]:
-    """Return the kind of the examples of a table or a SQuAD file, and the examples.
+    """Return the type of the examples of a table or a SQuAD file, and the examples.
 
     Args:
         labelled: False if scores and classes may be missing.
@@ -126,28 +126,28 @@ def read_file(
         separator=options.column_separator,
     )
     found: dict[tuple[str, ...], Columns] = {}  # by the names in a row: JSON lines may differ
-    kinds: dict[str, str] = {}  # -> place of the first example
+    types: dict[str, str] = {}  # -> place of the first example
     classes: dict[str, int] = {}
     examples = []
     for row in rows:
         names = tuple(row)
         if names not in found:
             found[names] = _columns(row, options, labelled)
-            kinds.setdefault(found[names].kind, row.place)
+            types.setdefault(found[names].example_type, row.place)
             if len(found) == 1:
                 logger.info("%s: %s", path, found[names])
         examples.append(_example(row, found[names], classes, labelled))
     _check_some(examples, path)
-    if len(kinds) > 1:
-        places = ", ".join(f"{place}: {kind}" for kind, place in kinds.items())
+    if len(types) > 1:
+        places = ", ".join(f"{place}: {example_type}" for example_type, place in types.items())
         raise ValueError(
-            f"The file contains different kinds of examples ({places}). Split it, or name the columns "
+            f"The file contains different types of examples ({places}). Split it, or name the columns "
             "with anchor_column, positive_column and label_column."
         )
-    kind = next(iter(kinds))
-    if labelled and kind == CLASSES and len(classes) == 1:
+    example_type = next(iter(types))
+    if labelled and example_type == CLASSES and len(classes) == 1:
         raise ValueError(f"{path}: every text has the class {next(iter(classes))!r}.")
-    return kind, examples
+    return example_type, examples
 
 
 def _check_some(examples: Sequence[EmbeddingExample], source: str, what: str = "examples") -> None:
@@ -213,15 +213,15 @@ def _example(
         texts.append(_text(row, columns.positive))
     texts += [_text(row, name) for name in columns.negatives if row[name] not in ("", None)]
     label = 0.0
-    if columns.kind != PAIRS and not labelled and row.get(columns.label) in (None, ""):
+    if columns.example_type != PAIRS and not labelled and row.get(columns.label) in (None, ""):
         label = math.nan
-    elif columns.kind == CLASSES:
+    elif columns.example_type == CLASSES:
         value = row[columns.label]
         name = "" if value is None else str(value).strip()
         if not name:
             raise ValueError(f"{row.place}: {columns.label} is {value!r}, but must be a class.")
         label = float(classes.setdefault(name, len(classes)))
-    elif columns.kind == SCORES:
+    elif columns.example_type == SCORES:
         label = _score(row, str(columns.label))
     return EmbeddingExample(tuple(texts), label, row.place)
 
@@ -301,9 +301,9 @@ def _of_inference(rows: Iterable[InputExample]) -> list[EmbeddingExample]:
     return examples
 
 
-def _warn_of_repetitions(kind: str, examples: Sequence[EmbeddingExample]) -> None:
+def _log_repetitions(example_type: str, examples: Sequence[EmbeddingExample]) -> None:
     """Log how many examples share a text, because they are no negatives of each other."""
-    if kind != PAIRS or not examples:
+    if example_type != PAIRS or not examples:
         return
     for index, what in enumerate(("anchor", "positive")):
         counts = Counter(example.texts[index] for example in examples)

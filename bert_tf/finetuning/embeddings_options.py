@@ -59,7 +59,7 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
 
     @property
     def data_set(self) -> str | None:
-        """The one of `TASK_NAMES` that --task_name means, in any case and without "-"."""
+        """Data set named by --task_name, in any case and with or without "-"; None without one."""
         names = {name.replace("-", ""): name for name in TASK_NAMES}
         return names.get((self.task_name or "").lower().replace("-", ""))
 
@@ -129,7 +129,7 @@ class EmbeddingOptions(TextFilesOptions):
         min=1,
     )
     normalize: bool | None = option(
-        "Vectors that the model answers have length 1. Default: as the model, else true.",
+        "Return vectors of length 1. Default: as the model, else true.",
         default=None,
     )
     query_prefix: str | None = option(

@@ -85,33 +85,34 @@ class Reranking(RankingProgram[RerankingTask, RerankerOptions]):
     examples = "queries"
 
     def __init__(self) -> None:
-        self.kinds: dict[str, str] = {}  # of each split
+        self.example_types: dict[str, str] = {}  # of each split
         self._lists: dict[str, Lists] = {}  # of each split of anchors with positives
         self._pairs: RerankingTask  # of single documents; the trainer compiles it once
 
     def read(self, options: RerankerOptions, setup: Setup):
-        self.kinds, splits = read_examples(options)
+        self.example_types, splits = read_examples(options)
         if options.retriever is None:
-            score_each_pair(self.kinds, splits)
-        _check(options, self.kinds, splits, setup)
-        ranked = [s for s, kind in self.kinds.items() if s != "train" and kind == PAIRS]
+            score_each_pair(self.example_types, splits)
+        _check(options, self.example_types, splits, setup)
+        types = self.example_types
+        ranked = [split for split in types if split != "train" and types[split] == PAIRS]
         retriever = Predictor(options.retriever) if options.retriever and ranked else None
         for split in ranked:
             self._lists[split] = _lists(options, splits[split], retriever)
         self._pairs = RerankingTask(setup.max_seq_length)
-        kind = next(iter(self.kinds.values()))
-        if kind == PAIRS and "train" in splits:
+        example_type = next(iter(self.example_types.values()))
+        if example_type == PAIRS and "train" in splits:
             splits["train"] = with_negatives(splits["train"], options.num_negatives, options.seed)
         most = max((len(each.texts) - 1 for each in splits.get("train", ())), default=1)
-        loss = options.loss or ("binary" if kind == SCORES else "listwise")
-        best = _BEST_METRIC[self.kinds.get("dev", kind)]
+        loss = options.loss or ("binary" if example_type == SCORES else "listwise")
+        best = _BEST_METRIC[self.example_types.get("dev", example_type)]
         return RerankingTask(setup.max_seq_length, most, loss, best), splits
 
     def answers(
         self, run: RerankerRun, split: str, name: str, batch_size: int
     ) -> tuple[dict[str, float], Ranking | np.ndarray]:
         examples = run.splits[split]
-        if self.kinds[split] == SCORES:
+        if self.example_types[split] == SCORES:
             found = self._scores(run, examples, name, batch_size)
             return score_metrics(found, np.array([each.label for each in examples])), found
         lists = self._lists[split]
@@ -208,7 +209,7 @@ def listed(
 
 def _check(
     options: RerankerOptions,
-    kinds: Mapping[str, str],
+    types: Mapping[str, str],
     splits: Mapping[str, Sequence[EmbeddingExample]],
     setup: Setup,
 ) -> None:
@@ -221,18 +222,18 @@ def _check(
                 f"The model is a classifier of {what}, but a reranker has one score for a pair. Use "
                 "another model, or do_train with another output_dir."
             )
-    if CLASSES in kinds.values():
+    if CLASSES in types.values():
         raise ValueError(
             "The examples are texts with classes, but a reranker needs anchors with positives, or two "
             "texts with a score. Use run_classifier."
         )
-    if kinds.get("train") == SCORES and options.loss not in (None, "binary"):
+    if types.get("train") == SCORES and options.loss not in (None, "binary"):
         raise ValueError(
             f"loss={options.loss} is for anchors with positives, but the examples are two texts with a "
             "score. Use loss=binary."
         )
     for split, examples in splits.items():
-        is_ranked = split != "train" and kinds[split] == PAIRS and not options.retriever
+        is_ranked = split != "train" and types[split] == PAIRS and not options.retriever
         if is_ranked and not any(len(each.texts) > 2 for each in examples):
             raise ValueError(
                 f"{source_of(options, split)} has no negatives, so each query would have its positives "

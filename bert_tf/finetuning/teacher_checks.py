@@ -15,16 +15,16 @@ from bert_tf.tokenization import FullTokenizer
 logger = logging.getLogger(__name__)
 
 
-def check_same_kind(trained: TrainedModel, task: ExampleTask) -> None:
+def check_same_type(trained: TrainedModel, task: ExampleTask) -> None:
     """Raise ValueError if the teacher is not for this type of task and of input."""
     found, remedy = trained.task, "Use a teacher that was trained for this task."
     if isinstance(task, RerankingTask):
         task = ClassificationTask(**task.arguments())
     if found is None or found.name != task.name:
-        kind = "no task" if found is None else found.name
+        name = "no task" if found is None else found.name
         reason = f" {trained.unused_head}" if trained.unused_head else ""
         raise ValueError(
-            f"The teacher {trained.source} is for {kind}, but the model is for {task.name}.{reason} "
+            f"The teacher {trained.source} is for {name}, but the model is for {task.name}.{reason} "
             f"{remedy}"
         )
     for source, each in ((f"The teacher {trained.source}", found), ("The model", task)):

@@ -63,11 +63,11 @@ def mine_negatives(options: MiningOptions) -> None:
     Raises:
         ValueError: the file cannot be read, or does not contain anchors with positives.
     """
-    kind, examples = read_file(options.input_file, options)
-    if kind != PAIRS:
+    example_type, examples = read_file(options.input_file, options)
+    if example_type != PAIRS:
         raise ValueError(
-            f"input_file={options.input_file} contains {kind}, but must contain anchors with positives. "
-            "Name the columns with anchor_column and positive_column."
+            f"input_file={options.input_file} contains {example_type}, but must contain anchors with "
+            "positives. Name the columns with anchor_column and positive_column."
         )
     with open_whole(options.output_file) as file:  # fails before the long work
         model = Predictor(options.model_dir, batch_size=options.batch_size)

@@ -204,7 +204,7 @@ class TeacherInStep:
     """
 
     def __init__(self, teacher: keras.Model, states: str, layer: int = 0, logits: str = ""):
-        self._teacher, self._kind, self._layer, self._logits = teacher, states, layer, logits
+        self._teacher, self._learned, self._layer, self._logits = teacher, states, layer, logits
 
     def outputs(self, student: keras.Model, inputs: Tensors) -> Tensors:
         """Return the outputs of the student in training, and those of the teacher to learn."""
@@ -216,10 +216,10 @@ class TeacherInStep:
             found = self._teacher(inputs, training=False)
         if self._logits:
             outputs[f"teacher_{self._logits}"] = tf.stop_gradient(found[self._logits])
-        if self._kind != "none":
+        if self._learned != "none":
             last = len(student.bert.encoder_layers) - 1
             states = self._states(student.bert, of_student[0], last)
-            if self._kind == "hidden" and hasattr(student, PROJECTION):
+            if self._learned == "hidden" and hasattr(student, PROJECTION):
                 states = getattr(student, PROJECTION)(states)
             encoder = getattr(self._teacher, "bert", self._teacher)
             wanted = self._states(encoder, of_teacher[0], self._layer)
@@ -227,7 +227,7 @@ class TeacherInStep:
         return outputs
 
     def _states(self, bert, outputs: Mapping[str, Any], layer: int):
-        if self._kind == "hidden":
+        if self._learned == "hidden":
             return outputs["all_encoder_layers"][layer]
         before = [outputs["embedding_output"], *outputs["all_encoder_layers"]][layer]
         return bert.encoder_layers[layer].self_attention.query_key_value(before)
@@ -235,7 +235,7 @@ class TeacherInStep:
     def prepare(self, student: keras.Model) -> None:
         """Add a linear layer to a student whose hidden states are smaller than the teacher's."""
         size, wanted = (model.config.hidden_size for model in (student, self._teacher))
-        if self._kind == "hidden" and size != wanted:
+        if self._learned == "hidden" and size != wanted:
             layer = keras.layers.Dense(wanted, name=PROJECTION, dtype=student.dtype_policy)
             layer.build((None, size))
             setattr(student, PROJECTION, layer)

@@ -32,31 +32,31 @@ from bert_tf.training.losses import Loss, masked_choices
 logger = logging.getLogger(__name__)
 
 
-def binary(logits, documents, labels):
+def binary(logits, is_document, labels):
     """Return the cross-entropy of the sigmoid of each score, averaged over the documents.
 
     The target of the first document is the label, that of the others 0.
     """
     targets = tf.one_hot(tf.zeros_like(labels, tf.int32), tf.shape(logits)[1]) * labels[:, None]
-    terms = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits) * documents
-    return tf.reduce_sum(terms, 1) / tf.reduce_sum(documents, 1)
+    terms = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits) * is_document
+    return tf.reduce_sum(terms, 1) / tf.reduce_sum(is_document, 1)
 
 
-def pairwise(logits, documents, labels):
+def pairwise(logits, is_document, labels):
     """Return log(1 + exp(score of a negative - score of the positive)), averaged over the negatives.
 
     Source: Burges et al. 2005 (RankNet), equation 3.
     """
-    terms = tf.nn.softplus(logits[:, 1:] - logits[:, :1]) * documents[:, 1:]
-    return tf.math.divide_no_nan(tf.reduce_sum(terms, 1), tf.reduce_sum(documents[:, 1:], 1))
+    terms = tf.nn.softplus(logits[:, 1:] - logits[:, :1]) * is_document[:, 1:]
+    return tf.math.divide_no_nan(tf.reduce_sum(terms, 1), tf.reduce_sum(is_document[:, 1:], 1))
 
 
-def listwise(logits, documents, labels):
+def listwise(logits, is_document, labels):
     """Return the cross-entropy of the positive among all documents of its query.
 
     Source: Cao et al. 2007 (ListNet), with one relevant document.
     """
-    return -tf.nn.log_softmax(masked_choices(logits, documents))[:, 0]
+    return -tf.nn.log_softmax(masked_choices(logits, is_document))[:, 0]
 
 
 # Name -> (scores float32 [B, K], 1.0 = a document, labels float32 [B]) -> loss [B].

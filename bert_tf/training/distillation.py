@@ -1,13 +1,13 @@
 """Losses of distillation: a student learns the outputs of a teacher.
 
-    hard_loss = share * loss of the labels
-    soft_loss = (1 - share) * T^2 * KL(softmax(teacher / T) || softmax(student / T))
+    hard_loss = fraction * loss of the labels
+    soft_loss = (1 - fraction) * T^2 * KL(softmax(teacher / T) || softmax(student / T))
     states_loss = weight * distance of the hidden states, or of the attention relations
 
 of embeddings
 
-    loss = share * loss of the examples
-         + (1 - share) * T^2 * KL(similarities of the teacher || of the student)
+    loss = fraction * loss of the examples
+         + (1 - fraction) * T^2 * KL(similarities of the teacher || of the student)
 
 T is the temperature. Its square keeps the gradients of both terms in proportion. An example without a
 label has no hard loss and the whole soft loss.
@@ -93,7 +93,7 @@ def distillation_losses(
 
     Args:
         hard: loss of the labels.
-        hard_labels: share of `hard`, 0 to 1.
+        hard_labels: fraction of `hard`, 0 to 1.
         all_labelled: False if the records have `IS_LABELLED`.
     """
     if hard.whole_batch:
@@ -127,9 +127,9 @@ def distillation_losses(
         return hard.weight(of_labelled(features)) + tf.reduce_sum(others)
 
     def soft_total(outputs: Tensors, features: Tensors):
-        shares = 1.0 - hard_labels * (1.0 if all_labelled else labelled(features))
+        fractions = 1.0 - hard_labels * (1.0 if all_labelled else labelled(features))
         losses = soft.losses(outputs, features, temperature)
-        return tf.reduce_sum(soft.weights(features) * shares * losses)
+        return tf.reduce_sum(soft.weights(features) * fractions * losses)
 
     # Among unlabelled examples the accuracy would be of no meaning.
     accuracy = hard.accuracy if all_labelled else None

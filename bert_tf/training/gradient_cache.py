@@ -24,7 +24,7 @@ Tensors = Mapping[str, Any]
 def gradients_of_outputs(
     outputs: Tensors, features: Tensors, loss: Loss, weight: tf.Tensor
 ) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-    """Return the gradient of the loss with respect to this replica's outputs, and its share of the loss.
+    """Return the gradient of the loss with respect to this replica's outputs, and its part of the loss.
 
     Args:
         outputs: those that `loss.whole_batch` names, [B, ...].
@@ -33,7 +33,7 @@ def gradients_of_outputs(
     """
     replica = tf.distribute.get_replica_context()
     first, count = 0, tf.shape(next(iter(outputs.values())))[0]
-    share = 1.0
+    fraction = 1.0
     num_replicas = replica.num_replicas_in_sync
     if num_replicas > 1:
         own = replica.replica_id_in_sync_group
@@ -43,12 +43,12 @@ def gradients_of_outputs(
             {name: _gathered(replica, value) for name, value in each.items()}
             for each in (outputs, features)
         )
-        share = 1.0 / num_replicas  # every replica computes the same loss
+        fraction = 1.0 / num_replicas  # every replica computes the same loss
     with tf.GradientTape() as tape:
         tape.watch(outputs)
         total = loss.total(outputs, features) / (weight + loss.epsilon)
     gradients = tape.gradient(total, dict(outputs))
-    return {name: g[first : first + count] for name, g in gradients.items()}, total * share
+    return {name: g[first : first + count] for name, g in gradients.items()}, total * fraction
 
 
 def _gathered(replica: tf.distribute.ReplicaContext, value: tf.Tensor) -> tf.Tensor:

@@ -343,7 +343,7 @@ def test_rows_of_json_lines_may_have_other_negatives_but_not_another_kind(tmp_pa
     texts = [example.texts for example in splits["train"]]
     assert texts == [("who", "me"), ("what", "this", "that", "it")]
     write_json_lines(tmp_path / "t.jsonl", [*rows, {"anchor": "a", "positive": "b", "score": 1}])
-    message = r"different kinds of examples \(.*t.jsonl:1: pairs, .*t.jsonl:3: scores\)"
+    message = r"different types of examples \(.*t.jsonl:1: pairs, .*t.jsonl:3: scores\)"
     with pytest.raises(ValueError, match=message):
         read_examples(given)
 
