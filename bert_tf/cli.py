@@ -33,6 +33,7 @@ _DEFINERS: dict[type, Callable] = {
     int: flags.DEFINE_integer,
     float: flags.DEFINE_float,
     bool: flags.DEFINE_bool,
+    tuple: flags.DEFINE_multi_string,
 }
 
 # Errors that a user can cause and fix. Any other error is a bug and shows its traceback.
@@ -234,8 +235,8 @@ def options_from_flags(
         arguments: the arguments without a flag, for the positional field.
     """
     values = {
-        name: flag_values[name].value
-        for name, _, _ in _fields(options_class)
+        name: tuple(flag_values[name].value) if value_type is tuple else flag_values[name].value
+        for name, value_type, _ in _fields(options_class)
         if flag_values[name].present
     }
     positional = _positional_field(options_class)
@@ -261,7 +262,7 @@ def _positional_field(options_class: type) -> str | None:
 
 
 def _value_type(hint: Any) -> type:
-    """Return `int` for `int | None`."""
+    """Return `int` for `int | None`, and `tuple` for a tuple."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         (hint,) = (part for part in typing.get_args(hint) if part is not type(None))
-    return hint
+    return typing.get_origin(hint) or hint

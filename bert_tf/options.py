@@ -138,8 +138,8 @@ class TableOptions(Options):
         'A column may be enclosed in ". Default: true for CSV, false for TSV.', default=None
     )
     column_separator: str | None = option(
-        f"Separator of the columns: a character, or {', '.join(SEPARATORS)}. Default: comma in CSV, "
-        "tab in TSV.",
+        f"Separator of the columns of TSV and CSV: a character, or {', '.join(SEPARATORS)}. Default: "
+        "comma in CSV, tab in TSV.",
         default=None,
     )
 

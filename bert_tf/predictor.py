@@ -26,6 +26,8 @@ import keras
 import numpy as np
 
 from bert_tf.interop.hub import local_path
+from bert_tf.interop.initial import folder_of
+from bert_tf.interop.sentence_transformers import has_modules
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
@@ -214,9 +216,12 @@ class Predictor:
             settings = {"batch_size": self._batch_size, **self._answer_settings}
             return entry.load("predictor")(trained, **settings)
         if trained.unused_head:
+            remedy = "Convert it with its task by convert_checkpoint, or use"
+            if has_modules(folder_of(trained.source)):  # of sentence-transformers
+                remedy = "Use"
             raise ValueError(
-                f"{trained.unused_head} Convert it with its task by convert_checkpoint, or use its "
-                "embeddings: `embed`, or --task=embeddings of predict."
+                f"{trained.unused_head} {remedy} its embeddings: `embed` with `pooling`, or "
+                "--task=embeddings with --pooling of predict."
             )
         raise ValueError(
             f"{trained.source} contains an encoder without a head that `predict` uses. Use its "

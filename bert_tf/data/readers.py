@@ -223,8 +223,8 @@ def read_table(
             None means for CSV; not for TSV, with a warning of such columns.
         header: True if the first line of TSV and CSV names the columns. Otherwise their names are
             "0", "1" and so on.
-        separator: of the columns, a character or one of SEPARATORS. None means a comma in CSV and a
-            tab in TSV.
+        separator: of the columns of TSV and CSV, a character or one of SEPARATORS. None means a comma
+            in CSV and a tab in TSV.
         format_flag: option of the program that sets `format`, for the message about its absence.
 
     Raises:
@@ -235,10 +235,10 @@ def read_table(
     if format not in TABLE_FORMATS:
         raise ValueError(f"`format` is {format!r}, but must be one of {', '.join(TABLE_FORMATS)}.")
     delimiter = SEPARATORS.get(separator or "", separator)
-    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n' or format == "jsonl"):
+    if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n'):
         raise ValueError(
             f"column_separator is {separator!r}, but must be one character or one of "
-            f"{', '.join(SEPARATORS)}, for TSV or CSV. The format of {file} is {format}."
+            f"{', '.join(SEPARATORS)}."
         )
     if format == "jsonl":
         return _json_rows(file)
@@ -250,6 +250,18 @@ def read_table(
     if header:
         lines = _with_checked_header(lines, file, delimiter)
     return _named_rows(_delimited_rows(file, delimiter, quoted, lines), file, delimiter, header)
+
+
+def without_empty_rows(rows: Iterator[TableRow]) -> Iterator[TableRow]:
+    """Skip rows whose columns are all empty, as spreadsheets write them, and log their number."""
+    count = 0
+    for row in rows:
+        if all(value in ("", None) for value in row.values()):
+            count, place = count + 1, row.place
+        else:
+            yield row
+    if count:
+        logger.warning("%d rows without any text were skipped, the last in %s", count, place)
 
 
 def _with_checked_header(lines: Iterator[str], file: str, delimiter: str) -> Iterator[str]:

@@ -169,7 +169,10 @@ def make_task(
         ValueError: the loss does not fit the examples, or a width the vectors.
     """
     if options.pooling is None and setup.checkpoint is not None:
-        embedding_settings(folder_of(setup.checkpoint.source))  # raises for other modules
+        try:
+            embedding_settings(folder_of(setup.checkpoint.source))
+        except ValueError as error:
+            raise ValueError(f"{error} Give `pooling` to train the encoder alone.") from error
     known = _known_settings(setup)
     given = {name: getattr(options, name) for name in _OF_THE_MODEL}
     given |= {"matryoshka_dims": options.widths}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from bert_tf.data.question_answering import read_squad
-from bert_tf.data.readers import TableRow, ending_of, read_table
+from bert_tf.data.readers import TableRow, ending_of, read_table, without_empty_rows
 from bert_tf.finetuning.embeddings_options import (
     ANCHORS,
     LABELS,
@@ -125,6 +125,7 @@ def read_file(
         header=options.header,
         separator=options.column_separator,
     )
+    rows = without_empty_rows(rows) if labelled else rows
     found: dict[tuple[str, ...], Columns] = {}  # by the names in a row: JSON lines may differ
     types: dict[str, str] = {}  # -> place of the first example
     classes: dict[str, int] = {}

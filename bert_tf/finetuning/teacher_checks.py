@@ -21,11 +21,11 @@ def check_same_type(trained: TrainedModel, task: ExampleTask) -> None:
     if isinstance(task, RerankingTask):
         task = ClassificationTask(**task.arguments())
     if found is None or found.name != task.name:
-        name = "no task" if found is None else found.name
-        reason = f" {trained.unused_head}" if trained.unused_head else ""
+        if trained.unused_head:
+            raise ValueError(f"The teacher cannot be used. {trained.unused_head}")
+        what = "has no trained head" if found is None else f"is for {found.name}"
         raise ValueError(
-            f"The teacher {trained.source} is for {name}, but the model is for {task.name}.{reason} "
-            f"{remedy}"
+            f"The teacher {trained.source} {what}, but the model is for {task.name}. {remedy}"
         )
     for source, each in ((f"The teacher {trained.source}", found), ("The model", task)):
         if getattr(each, "crf", None) is not None:

@@ -84,7 +84,7 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
         found = {"query_prefix": default, "document_prefix": default} | found
     if values.get("truncate_dim"):
         raise ValueError(
-            f"{root}: `truncate_dim` is {values['truncate_dim']}, but vectors are not cut here. Set it "
+            f"{file}: `truncate_dim` is {values['truncate_dim']}, but vectors are not cut here. Set it "
             "to null, and use the first numbers of each vector."
         )
     return found
@@ -229,6 +229,8 @@ def _pooling(file: str) -> str:
         raise ValueError(f"{file} is missing, so the pooling is unknown. Copy the whole folder.")
     if values.get("include_prompt") is False:
         raise ValueError(f"{file}: `include_prompt` is false, but prompts are always pooled here.")
+    if isinstance(values.get("pooling_mode"), list):  # several at once
+        values["pooling_mode"] = "+".join(map(str, values["pooling_mode"]))
     found = typed(values, "pooling_mode", str, file)
     if found is None:
         used = [n for n, used in values.items() if n.startswith("pooling_mode_") and used]

@@ -118,8 +118,7 @@ class SentenceEncoder(EmbeddingModel):
             if pooling is None and trained.unused_head:
                 if has_modules(folder_of(trained.source)):
                     raise ValueError(
-                        f"{trained.unused_head} Give pooling=mean for the means over the tokens alone, "
-                        "or an export with head=encoder."
+                        f"{trained.unused_head} Give pooling=mean for the means over the tokens alone."
                     )
                 logger.warning("%s Its embeddings are means over the tokens.", trained.unused_head)
             check_pooling(pooling or "mean", bert.config.num_hidden_layers)

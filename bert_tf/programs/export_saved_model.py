@@ -326,6 +326,9 @@ def export_saved_model(options: ExportOptions) -> None:
             logger.info("  operations of onnxruntime-extensions: %s", ops)
         else:
             logger.info("  it takes ids: clients tokenize with the vocab.txt next to it")
+            for name in ("query_prefix", "document_prefix"):
+                if prefix := values["task"].get(name):
+                    logger.info("  clients put the %s %r before a text", name, prefix)
         return
     values = write_saved_model(
         served,

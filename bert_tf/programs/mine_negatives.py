@@ -57,6 +57,7 @@ class MiningOptions(TextColumnsOptions):
 def mine_negatives(options: MiningOptions) -> None:
     """Write the anchors and positives of a file with negatives, as JSON lines.
 
+    Their columns have the names in the options, which so fit both files, or "anchor" and "positive".
     The candidates are the positives of all other anchors. Left out are the anchor itself, its positives
     in any example, and texts that are nearer than the own positive minus the margin.
 
@@ -76,6 +77,7 @@ def mine_negatives(options: MiningOptions) -> None:
         queries = embed_all(model, list(anchors), "anchors", as_query=True)
         vectors = embed_all(model, list(documents), "documents")
         scores, indexes = search(queries, vectors, options.depth)
+        columns = (options.anchor_column or "anchor", options.positive_column or "positive")
         texts, without, too_near = list(documents), 0, 0
         for example in examples:
             anchor, positive = example.texts[:2]
@@ -91,7 +93,7 @@ def mine_negatives(options: MiningOptions) -> None:
             too_near += len(others) - len(far)
             without += not far
             names = (f"negative_{k}" for k in range(1, options.num_negatives + 1))
-            row = {"anchor": anchor, "positive": positive}
+            row = dict(zip(columns, (anchor, positive), strict=True))
             row |= dict(itertools.zip_longest(names, far[: options.num_negatives], fillvalue=""))
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     logger.info(

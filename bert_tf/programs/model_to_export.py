@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from bert_tf.interop.initial import initialize, read_checkpoint
+from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
+from bert_tf.interop.sentence_transformers import has_modules
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import TASK_FILE
 from bert_tf.model_folder import TrainedModel, load_model
@@ -59,10 +60,10 @@ def load_served(options: ExportOptions, dtype: str | None = None) -> Served:
             "registry.TYPES. Add it, or export only the encoder: head=encoder."
         )
     if trained.unused_head:
-        raise ValueError(
-            f"{trained.unused_head} Convert it with convert_checkpoint to a folder that states its "
-            "task, or export only the encoder: head=encoder."
-        )
+        remedy = "Convert it with convert_checkpoint to a folder that states its task, or export"
+        if has_modules(folder_of(trained.source)):  # of sentence-transformers
+            remedy = "Export"
+        raise ValueError(f"{trained.unused_head} {remedy} only the encoder: head=encoder.")
     if options.head == "task":
         raise ValueError(
             f"{options.model_dir} contains no fine-tuned model: it has no {TASK_FILE} of "

@@ -56,7 +56,9 @@ class SearchOptions(TableOptions):
         "name of a positive that run_embeddings finds.",
         default=None,
     )
-    query: str | None = option("A query. Default: those of --input_file.", default=None)
+    query: tuple[str, ...] | None = option(
+        "A query; may be given several times. Default: those of --input_file.", default=None
+    )
     input_file: str | None = option(
         "Comma list of files or globs with a query per line, tables, or the questions of SQuAD's .json. "
         "- is standard input, the default.",
@@ -86,8 +88,8 @@ class SearchOptions(TableOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._need("reranker", ("depth",))
-        if self.query is not None and not self.query.strip():
-            raise ValueError(f"query is {self.query!r}, but must be a text.")
+        if not all(text.strip() for text in self.query or ()):
+            raise ValueError(f"query is {self.query!r}, but must be texts that are not empty.")
         if self.query is not None and self.input_file:
             raise ValueError("Give either `query` or `input_file`.")
         if self.reranker and self.depth < self.top_k:
@@ -152,7 +154,7 @@ def _documents(options: SearchOptions) -> dict[str, dict[str, Any]]:
 def _queries(options: SearchOptions) -> Iterator[str]:
     """Return the queries, after a check that their files exist."""
     if options.query is not None:
-        return iter([options.query])
+        return iter(options.query)
     given = options.input_file or STANDARD_INPUT
     files = [given] if given == STANDARD_INPUT else expand_files(given)
     return (text for file in files for text in _queries_of(options, file))

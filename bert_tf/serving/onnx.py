@@ -53,8 +53,9 @@ def write_onnx(
     if signature not in (TOKENS, *served.packed_signatures):
         raise ValueError(
             f"signature is {signature!r}, but an ONNX file of this model can have only "
-            f"{' or '.join((TOKENS, *served.packed_signatures))}: classifiers without doc_stride and "
-            "encoders can take text. Use signature=tokens, or format=saved_model."
+            f"{' or '.join((TOKENS, *served.packed_signatures))}: classifiers without doc_stride, "
+            "embedding models without prefixes, and encoders can take text. Use signature=tokens, or "
+            "format=saved_model."
         )
     try:
         import onnx

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bert_tf.data.readers import TableRow, read_table
+from bert_tf.data.readers import TableRow, read_table, without_empty_rows
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.problem_types import Label
 
@@ -75,6 +75,7 @@ def read_examples(path: str, layout: TableLayout, *, labelled: bool) -> Iterator
         separator=layout.separator,
         format_flag="table_format",
     )
+    rows = without_empty_rows(rows) if labelled else rows
     for index, row in enumerate(rows, start=1):
         text_b = None if layout.text_b is None else _text(row, layout.text_b)
         yield InputExample(

@@ -268,7 +268,7 @@ def test_a_single_column_is_a_table_too(file):
     assert [dict(row) for row in read_table(path, separator="tab")] == [{"a,b": "1,2"}]
 
 
-@pytest.mark.parametrize("separator, name", [("||", "t.csv"), ('"', "t.csv"), ("tab", "t.jsonl")])
+@pytest.mark.parametrize("separator, name", [("||", "t.csv"), ('"', "t.csv"), ("||", "t.jsonl")])
 def test_a_separator_that_is_none_is_refused(file, separator, name):
     with pytest.raises(ValueError, match="column_separator"):
         list(read_table(file("{}\n", name), separator=separator))

@@ -245,6 +245,14 @@ def test_wrong_tables_are_refused(tmp_path, text, message):
         read_examples(options(tmp_path / "out", do_train=True, train_file=file))
 
 
+def test_empty_rows_of_a_spreadsheet_are_skipped_and_counted(tmp_path, caplog):
+    file = write(tmp_path / "t.csv", "anchor,positive,note\na,b,c\n,,\nd,e,\n,,\n")
+    _, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    assert [each.texts for each in splits["train"]] == [("a", "b"), ("d", "e")]
+    assert "2 rows without any text were skipped, the last in" in caplog.text
+    assert "t.csv:5" in caplog.text
+
+
 def test_the_sentence_of_a_table_with_classes_is_its_anchor(tmp_path):
     file = write(tmp_path / "t.tsv", "sentence\tlabel\nx\tA\ny\tB\n")
     kinds, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))

@@ -8,13 +8,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags
 from test_distillation import other_vocabulary, taught
 from test_run_embeddings import pairs, scored
 from tiny_runs import checkpoint_arrays, moods, read_results
 from tiny_words_and_choices import write_json_lines
 
 import bert_tf
-from bert_tf.cli import with_flags
+from bert_tf.cli import define_flags, options_from_flags, with_flags
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.finetuning.reranking import Reranking, run_reranker, with_negatives
 from bert_tf.finetuning.reranking_options import RerankerOptions
@@ -242,6 +243,18 @@ def test_a_classifier_with_labels_is_no_reranker(sentence_model, data, tmp_path)
         run_reranker(options(tmp_path, **given))
 
 
+def test_each_query_of_the_command_line_is_answered(pretrained, tmp_path):
+    (tmp_path / "texts.txt").write_text("a cat\nthe owl\n")
+    values = flags.FlagValues()
+    define_flags(SearchOptions, values)
+    names = {"model_dir": pretrained, "documents": tmp_path / "texts.txt"}
+    given = [f"--{name}={value}" for name, value in names.items()]
+    output = tmp_path / "found.jsonl"
+    values(["search", *given, "--query=a cat", "--query=the owl", f"--output_file={output}"])
+    search(options_from_flags(SearchOptions, values))
+    assert [line["query"] for line in read_json_lines(output)] == ["a cat", "the owl"]
+
+
 def test_search_finds_and_ranks_the_documents(pretrained, reranker, tmp_path):
     documents = tmp_path / "documents.txt"
     documents.write_text("the owl is in the barn\n\nthe dog is in the barn\na cat\na cat\n")
@@ -251,7 +264,7 @@ def test_search_finds_and_ranks_the_documents(pretrained, reranker, tmp_path):
     given = {"model_dir": str(pretrained), "documents": str(documents), "top_k": 2}
     for name, changes in (("plain", {}), ("ranked", {"reranker": str(reranker), "depth": 3})):
         file = tmp_path / f"{name}.jsonl"
-        search(SearchOptions(**given, **changes, query="a dog", output_file=str(file)))
+        search(SearchOptions(**given, **changes, query=("a dog",), output_file=str(file)))
         (line,) = read_json_lines(file)
         assert line["query"] == "a dog" and len(line["documents"]) == 2
         scores = [document["score"] for document in line["documents"]]
@@ -299,7 +312,11 @@ def test_the_card_names_the_program(reranker):
 
 def test_search_refuses_what_it_cannot_use(pretrained, reranker, sentence_model, tmp_path):
     (tmp_path / "empty.txt").write_text("\n")
-    given = {"model_dir": str(pretrained), "documents": str(tmp_path / "empty.txt"), "query": "a"}
+    given = {
+        "model_dir": str(pretrained),
+        "documents": str(tmp_path / "empty.txt"),
+        "query": ("a",),
+    }
     with pytest.raises(ValueError, match=r"empty.txt contains no text"):
         search(SearchOptions(**given))
     (tmp_path / "empty.txt").write_text("a cat\n")
@@ -313,8 +330,8 @@ def test_search_refuses_what_it_cannot_use(pretrained, reranker, sentence_model,
             search(SearchOptions(**{**given, "model_dir": str(folder)}))
     with pytest.raises(ValueError, match="depth is 3, but must be top_k=10 or more"):
         SearchOptions(**given, reranker="r", depth=3)
-    with pytest.raises(ValueError, match="query is ' ', but must be a text"):
-        SearchOptions(**{**given, "query": " "})
+    with pytest.raises(ValueError, match=r"query is \(' ',\), but must be texts"):
+        SearchOptions(**{**given, "query": (" ",)})
     with pytest.raises(ValueError, match="Give either `query` or `input_file`"):
         SearchOptions(**given, input_file="b")
 
@@ -324,12 +341,12 @@ def test_search_opens_its_output_before_the_model(tmp_path, monkeypatch):
     monkeypatch.setattr("bert_tf.programs.search.Predictor", lambda *_, **__: pytest.fail("loaded"))
     files = {"documents": f"{tmp_path}/documents.txt", "output_file": f"{tmp_path}/documents.txt/x"}
     with pytest.raises(tf.errors.OpError):
-        search(SearchOptions(model_dir="m", query="a", **files))
+        search(SearchOptions(model_dir="m", query=("a",), **files))
 
 
 @pytest.mark.parametrize("flag, names", [("document_column", POSITIVES), ("query_column", ANCHORS)])
 def test_search_knows_the_columns_of_run_embeddings(tmp_path, flag, names):
-    given = SearchOptions(model_dir="m", documents="d", query="q")
+    given = SearchOptions(model_dir="m", documents="d", query=("q",))
     for name in names:
         (tmp_path / "table.tsv").write_text(f"id\t{name}\n1\ta cat\n")
         assert list(_texts(given, str(tmp_path / "table.tsv"), flag)) == [("a cat", 2)]
@@ -338,7 +355,7 @@ def test_search_knows_the_columns_of_run_embeddings(tmp_path, flag, names):
 def test_search_counts_documents_that_are_too_long(pretrained, tmp_path, caplog):
     (tmp_path / "documents.txt").write_text("a cat\n" + "a dog " * 200 + "\n")
     given = {"model_dir": str(pretrained), "documents": str(tmp_path / "documents.txt")}
-    search(SearchOptions(**given, query="a", output_file=str(tmp_path / "found.jsonl")))
+    search(SearchOptions(**given, query=("a",), output_file=str(tmp_path / "found.jsonl")))
     assert "1 of 2 documents are longer than the model's longest input" in caplog.text
 
 
@@ -368,7 +385,7 @@ def test_other_modules_need_a_pooling_that_search_has(pretrained, tmp_path):
     (folder / "modules.json").write_text(json.dumps(types))
     (tmp_path / "texts.txt").write_text("a cat\nthe owl\n")
     output = tmp_path / "found.jsonl"
-    given = {"documents": f"{tmp_path}/texts.txt", "query": "a cat", "output_file": str(output)}
+    given = {"documents": f"{tmp_path}/texts.txt", "query": ("a cat",), "output_file": str(output)}
     with pytest.raises(ValueError, match=r"modules Transformer, LSTM.*Give pooling=mean") as error:
         search(SearchOptions(model_dir=str(folder), **given))
     assert "Give --pooling=mean" in with_flags(str(error.value), SearchOptions)
@@ -409,7 +426,7 @@ def test_an_export_ranks_like_the_folder(reranker, pretrained, tmp_path):
     found = []
     for folder in (str(reranker), saved):
         file = tmp_path / "found.jsonl"
-        given = {"documents": documents, "query": "a dog", "output_file": str(file)}
+        given = {"documents": documents, "query": ("a dog",), "output_file": str(file)}
         search(SearchOptions(model_dir=str(pretrained), reranker=folder, **given))
         found.append(json.loads(file.read_text())["documents"])
     assert [each["text"] for each in found[0]] == [each["text"] for each in found[1]]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from test_pretrained import CONFIG, TOKENS
 
+import bert_tf
 from bert_tf import BertForSequenceClassification
 from bert_tf.interop.sentence_transformers import cross_encoder_settings, embedding_settings
 from bert_tf.interop.tokenizer_files import stated_length
@@ -138,6 +139,21 @@ def test_a_converted_embedder_keeps_its_modules(tmp_path):
         convert(folder, tmp_path / "other")
     convert(folder, tmp_path / "encoder", head="encoder")
     assert not (tmp_path / "encoder" / "modules.json").exists()
+
+
+def test_other_modules_are_named_with_a_remedy_that_works(tmp_path):
+    folder = tmp_path / "whole"
+    BertModel(CONFIG).save_pretrained(folder, FullTokenizer(TOKENS))
+    folder_with(folder, ["Transformer", "Pooling"], {"pooling_mode": ["mean", "max"]})
+    with pytest.raises(ValueError, match=r"'mean\+max' is not supported.* Export only the encoder"):
+        load_served(ExportOptions(model_dir=str(folder), export_dir="unused"))
+    served = load_served(ExportOptions(model_dir=str(folder), export_dir="unused", head="encoder"))
+    assert served.max_seq_length
+    with pytest.raises(ValueError, match=r"is not supported.* Use its embeddings: `embed` with"):
+        bert_tf.load(str(folder)).predict(["a"])
+    with pytest.raises(ValueError, match=r"is not supported.* Give pooling=mean for the means"):
+        bert_tf.load(str(folder)).embed(["a"])
+    assert bert_tf.load(str(folder)).embed(["a"], pooling="mean").shape == (1, CONFIG.hidden_size)
 
 
 def test_a_prompt_of_a_cross_encoder_is_refused(tmp_path):

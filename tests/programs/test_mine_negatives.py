@@ -8,6 +8,8 @@ import pytest
 import tensorflow as tf
 from tiny_words_and_choices import write_json_lines
 
+from bert_tf.finetuning.embeddings_data import read_examples
+from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.predictor import load
 from bert_tf.programs import mine_negatives as module
 from bert_tf.programs.mine_negatives import MiningOptions, mine_negatives
@@ -105,3 +107,25 @@ def test_a_model_finds_the_nearest_negative(pretrained, tmp_path):
         order = [i for i in np.argsort(-cosines[own]) if cosines[own][i] <= cosines[own][own]]
         others = [documents[i] for i in order if i != own]
         assert line["negative_1"] == (others[0] if others else "")
+
+
+def test_the_same_flags_read_the_file_and_the_mined_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "Predictor", Vectors)
+    source, target = tmp_path / "in.csv", tmp_path / "out.jsonl"
+    lines = ["Frage;Antwort", *(";".join(row) for row in ROWS), ";", ""]
+    source.write_text("\n".join(lines), encoding="utf-8-sig")
+    flags = {"anchor_column": "Frage", "positive_column": "Antwort", "column_separator": ";"}
+    files = {"model_dir": "m", "input_file": str(source), "output_file": str(target)}
+    mine_negatives(MiningOptions(**files, **flags))
+    given = EmbeddingOptions(
+        output_dir=str(tmp_path / "out"),
+        do_train=True,
+        do_eval=True,
+        train_file=str(target),
+        eval_file=str(source),
+        **flags,
+    )
+    _, splits = read_examples(given)
+    assert [each.texts[:2] for each in splits["train"]] == ROWS
+    assert [each.texts for each in splits["dev"]] == ROWS
+    assert splits["train"][0].texts[2] == "other"
