@@ -8,11 +8,14 @@ import pytest
 import tensorflow as tf
 from tiny_training import ONE, TWO, B, S, V, bert_config, endless, strategy_on
 
+from bert_tf.tasks.distillation import soft_targets
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.training.batch_trainer import BatchTrainer
+from bert_tf.training.distillation import distillation_losses
 from bert_tf.training.optimization import AdamWeightDecay
 
 N = 2 * B  # examples
+TEACHER_WIDTH = 7
 
 
 def batches(num_texts):
@@ -33,19 +36,26 @@ def batches(num_texts):
             "text_numbers": rng.integers(1, 20, size=shape[:-1]),
         }
     found = {name: value.astype("int32") for name, value in found.items()}
+    vectors = rng.normal(size=(*shape[:-1], TEACHER_WIDTH)).astype("float32")
+    found["teacher_embedding"] = vectors[:, :, 0] if num_texts == 1 else vectors
     return {**found, "label_ids": rng.integers(0, 3, size=(3, N)).astype("float32")}
 
 
-def trained(folder, devices=ONE, parts=1, num_texts=3, jit_compile="false", **settings):
+def trained(
+    folder, devices=ONE, parts=1, num_texts=3, jit_compile="false", taught=False, **settings
+):
     task = EmbeddingTask(S, num_texts, projection_size=6, **settings)
     keras.utils.set_random_seed(1)
+    losses = task.losses
+    if taught:
+        losses = distillation_losses(losses[0], soft_targets(task, TEACHER_WIDTH), 2.0, 0.5)
     strategy = strategy_on(devices)
     with strategy.scope():
         model = task.build_model(bert_config())
         optimizer = AdamWeightDecay(1e-3)
     trainer = BatchTrainer(
         model,
-        task.losses,
+        losses,
         strategy=strategy,
         input_names=task.input_names,
         optimizer=optimizer,
@@ -125,4 +135,12 @@ def test_classes_are_compared_over_the_whole_batch_too(tmp_path, devices):
     settings = {"num_texts": 1, "loss": "batch_all_triplet"}
     expected, _ = trained(tmp_path / "a", **settings)
     found, _ = trained(tmp_path / "b", devices, parts=2, **settings)
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
+
+
+@pytest.mark.slow
+def test_a_teacher_is_compared_over_the_whole_batch_too(tmp_path, whole):
+    expected, _ = trained(tmp_path / "a", taught=True)
+    assert expected[0] != whole[0][0]
+    found, _ = trained(tmp_path / "b", TWO, parts=2, taught=True)
     np.testing.assert_allclose(found, expected, rtol=2e-6)
