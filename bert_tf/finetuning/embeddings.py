@@ -13,14 +13,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.data.readers import ending_of
-from bert_tf.finetuning.embeddings_data import (
-    CLASSES,
-    PAIRS,
-    SCORES,
-    read_examples,
-    score_each_pair,
-    unique_texts,
-)
+from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, unique_texts
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.rankings import Ranking, RankingProgram, relevance
 from bert_tf.finetuning.run import Run, fine_tune
@@ -31,6 +24,7 @@ from bert_tf.metrics.retrieval import pair_metrics, search, unit
 from bert_tf.model_folder import known_task
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.training.embedding_losses import CLASSES, EMBEDDING_LOSSES, PAIRS, SCORES
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +68,7 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
             options.positive_column is None and ending_of(str(options.predict_file)) != "json"
         )
         if "train" not in self.example_types and is_table:
-            types.append(_TYPE_OF.get(_known_settings(setup).get("loss", ""), PAIRS))
+            types.append(_type_of(_known_settings(setup).get("loss", "multiple_negatives_ranking")))
         if SCORES in types or options.label_column is not None:
             score_each_pair(self.example_types, splits)
         return make_task(options, self.example_types, splits, setup), splits
@@ -180,7 +174,7 @@ def make_task(
         _check_same_model(given, known, options.output_dir)
     example_type, train = next(iter(types.values())), splits.get("train", ())
     labels = {example.label for example in train}
-    fits = _TYPE_OF.get(known.get("loss", "")) == example_type
+    fits = "loss" in known and _type_of(known["loss"]) == example_type
     loss = options.loss or (known["loss"] if fits else _default_loss(example_type, labels))
     settings: dict[str, Any] = {
         **{name: known[name] for name in given if name in known},
@@ -228,6 +222,11 @@ _OF_THE_VECTORS = ("pooling", "projection_size", "normalize", "query_prefix", "d
 _OF_THE_MODEL = (*_OF_THE_VECTORS, "scale", "margin")
 
 
+def _type_of(loss: str) -> str:
+    """Return the type of the examples that a loss is for."""
+    return EMBEDDING_LOSSES[loss][2]
+
+
 def _default_loss(example_type: str, labels: set[float]) -> str:
     if example_type == PAIRS:
         return "multiple_negatives_ranking"
@@ -236,16 +235,6 @@ def _default_loss(example_type: str, labels: set[float]) -> str:
     return "contrastive" if labels <= {0.0, 1.0} and labels else "cosent"
 
 
-# Loss -> the type of examples it is for.
-_TYPE_OF = {
-    "multiple_negatives_ranking": PAIRS,
-    "multiple_negatives_symmetric_ranking": PAIRS,
-    "triplet": PAIRS,
-    "cosine_similarity": SCORES,
-    "cosent": SCORES,
-    "contrastive": SCORES,
-    "batch_all_triplet": CLASSES,
-}
 _NAMES = {
     PAIRS: "anchors with positives",
     SCORES: "two texts with a score",
@@ -260,10 +249,10 @@ def _check_loss(
     examples: Sequence[EmbeddingExample],
     options: EmbeddingOptions,
 ) -> None:
-    if _TYPE_OF[loss] != example_type:
-        fitting = ", ".join(name for name, of in _TYPE_OF.items() if of == example_type)
+    if _type_of(loss) != example_type:
+        fitting = ", ".join(name for name in EMBEDDING_LOSSES if _type_of(name) == example_type)
         raise ValueError(
-            f"loss={loss} is for {_NAMES[_TYPE_OF[loss]]}, but the examples are "
+            f"loss={loss} is for {_NAMES[_type_of(loss)]}, but the examples are "
             f"{_NAMES[example_type]}. Use one of {fitting}."
         )
     if loss == "contrastive" and not labels <= {0.0, 1.0}:

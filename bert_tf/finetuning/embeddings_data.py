@@ -25,11 +25,9 @@ from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
 from bert_tf.tasks.problem_types import Label
+from bert_tf.training.embedding_losses import CLASSES, PAIRS, SCORES
 
 logger = logging.getLogger(__name__)
-
-# Types of examples.
-PAIRS, SCORES, CLASSES = "pairs", "scores", "classes"
 
 _MOST_SCORE = 5.0  # of STS-B
 

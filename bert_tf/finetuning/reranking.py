@@ -12,14 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bert_tf.finetuning.embeddings_data import (
-    CLASSES,
-    PAIRS,
-    SCORES,
-    read_examples,
-    score_each_pair,
-    source_of,
-)
+from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, source_of
 from bert_tf.finetuning.rankings import Ranking, RankingProgram, relevance
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.run import Run, fine_tune
@@ -29,6 +22,7 @@ from bert_tf.predictor import Predictor, embed_all
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RerankingTask
+from bert_tf.training.embedding_losses import CLASSES, PAIRS, SCORES
 
 logger = logging.getLogger(__name__)
 

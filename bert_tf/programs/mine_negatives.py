@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bert_tf.data.files import open_whole
-from bert_tf.finetuning.embeddings_data import PAIRS, read_file
+from bert_tf.finetuning.embeddings_data import read_file
 from bert_tf.finetuning.embeddings_options import TextColumnsOptions
 from bert_tf.finetuning.rankings import relevance
 from bert_tf.metrics.retrieval import search
 from bert_tf.options import option
 from bert_tf.predictor import Predictor, embed_all
+from bert_tf.training.embedding_losses import PAIRS
 
 logger = logging.getLogger(__name__)
 

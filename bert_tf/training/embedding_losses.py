@@ -22,6 +22,9 @@ Tensors = Mapping[str, Any]
 # (unit vectors [N, K, E], features) -> the loss of each example [N], or of the batch, a scalar.
 _Rule = Callable[[Any, Tensors], tf.Tensor]
 
+# Types of examples: anchors with positives, two texts with a score, texts with classes.
+PAIRS, SCORES, CLASSES = "pairs", "scores", "classes"
+
 _NEVER = -1e30  # a logit, for float32
 
 
@@ -41,7 +44,7 @@ def embedding_loss(
     """
     if name not in EMBEDDING_LOSSES:
         raise ValueError(f"`loss` is {name!r}, but must be one of {', '.join(EMBEDDING_LOSSES)}.")
-    rule, settings = EMBEDDING_LOSSES[name]
+    rule, settings, _ = EMBEDDING_LOSSES[name]
     given = {"scale": scale, "margin": margin}
     compute = functools.partial(rule, **{setting: given[setting] for setting in settings})
 
@@ -166,16 +169,17 @@ def _same(rows, columns):
     return rows[:, None] == columns[None, :]
 
 
-# Name -> rule, and the settings it has.
-EMBEDDING_LOSSES: dict[str, tuple[Callable, tuple[str, ...]]] = {
-    "multiple_negatives_ranking": (multiple_negatives_ranking, ("scale",)),
+# Name -> rule, settings that it takes, type of examples.
+EMBEDDING_LOSSES: dict[str, tuple[Callable, tuple[str, ...], str]] = {
+    "multiple_negatives_ranking": (multiple_negatives_ranking, ("scale",), PAIRS),
     "multiple_negatives_symmetric_ranking": (
         multiple_negatives_symmetric_ranking,
         ("scale",),
+        PAIRS,
     ),
-    "cosine_similarity": (cosine_similarity, ()),
-    "cosent": (cosent, ("scale",)),
-    "contrastive": (contrastive, ("margin",)),
-    "triplet": (triplet, ("margin",)),
-    "batch_all_triplet": (batch_all_triplet, ("margin",)),
+    "cosine_similarity": (cosine_similarity, (), SCORES),
+    "cosent": (cosent, ("scale",), SCORES),
+    "contrastive": (contrastive, ("margin",), SCORES),
+    "triplet": (triplet, ("margin",), PAIRS),
+    "batch_all_triplet": (batch_all_triplet, ("margin",), CLASSES),
 }
