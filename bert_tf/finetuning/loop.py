@@ -34,7 +34,7 @@ from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
 from bert_tf.training.batch_trainer import BatchTrainer, StopTraining
 from bert_tf.training.options import TrainingOptions
-from bert_tf.training.progress import Speed
+from bert_tf.training.progress import MetricsLog, Speed
 from bert_tf.training.strategy import choose_precision
 
 logger = logging.getLogger(__name__)
@@ -155,7 +155,8 @@ def train(
         write_training_card(
             command or options, task, size, trainer.step, trainer.optimizer, counted
         )
-    return evaluations.at(trainer.step)
+    log = None if is_over or not trainer.is_chief else MetricsLog(folder, options.tensorboard)
+    return evaluations.at(trainer.step, log)
 
 
 def training_batches(
@@ -232,13 +233,15 @@ class _Evaluations:
             return False
         return self._best.evaluations_since >= self._patience
 
-    def at(self, step: int) -> Mapping[str, float] | None:
-        """Return the results at the last step. Evaluate now if they can be the best."""
+    def at(self, step: int, log: MetricsLog | None) -> Mapping[str, float] | None:
+        """Return the results at the last step. Evaluate now, and log that, if they can be the best."""
         if self._last is None or self._last[0] != step:
             if self._best is None:
                 return None
             results = self._evaluate()
             self._best.offer(results, self._trainer)
+            if log is not None:
+                log.write("eval", step, results)
             return results
         return self._last[1]
 

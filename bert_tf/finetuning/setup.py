@@ -241,7 +241,7 @@ _NOTED = (
     *("hidden_dropout", "attention_dropout", "phases", "lr_decay_shape"),
     *("weight_decay_rate", "layer_lr_decay", "class_weights", "version_2_with_negative"),
     *("teacher_states", "teacher_layer", "states_weight", "relation_heads", "unlabelled_file"),
-    "matryoshka_dims",
+    *("matryoshka_dims", "num_train_steps", "scale_phase_batches"),
 )
 TRAINING_FILE = "training.json"
 

@@ -30,9 +30,9 @@ class DynamicMasker:
         vocab: token -> id, ids 0, 1, 2 and so on. Random words are drawn from all of them.
         options: fractions, and whether whole words are masked.
         max_predictions_per_seq: P, the most predictions of any sequence.
-        end_prob: fraction of the tokens that is predicted in batch `num_batches`, reached in equal
-            steps from `options.masked_lm_prob` in batch 0. Default: the same in all batches.
-        num_batches: needed for `end_prob`.
+        end_prob: fraction of the tokens that is predicted in the last batch, reached in equal steps
+            from `options.masked_lm_prob` in batch 0. Default: the same in all batches.
+        num_batches: number of batches, needed for `end_prob`.
 
     Raises:
         ValueError: the vocabulary lacks [CLS], [SEP] or [MASK].
@@ -132,7 +132,7 @@ class DynamicMasker:
     def _num_to_predict(self, input_mask: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         """Return int32 [B, 1], rounded by Python's `round` for every possible length."""
         if self._end_prob is not None:
-            done = tf.cast(number, tf.float64) / self._num_batches
+            done = tf.cast(number, tf.float64) / max(self._num_batches - 1, 1)
             prob = self._masked_lm_prob + (self._end_prob - self._masked_lm_prob) * done
             lengths = tf.reduce_sum(input_mask, axis=1, keepdims=True)
             wanted = tf.cast(tf.round(tf.cast(lengths, tf.float64) * prob), tf.int32)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -208,6 +208,11 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
             return records.max_predictions_per_seq
         prob = max(self.masked_lm_prob, self.masked_lm_prob_end or 0.0)
         return most_predictions(self.max_seq_length, prob)
+
+    @property
+    def of_recipe(self) -> Mapping[str, Any]:
+        """Values of the recipe, which a command without these flags has."""
+        return RECIPES[self.recipe]
 
     @property
     def config_changes(self) -> dict[str, Any]:

@@ -54,7 +54,13 @@ class Probe:
 
     def __init__(self, path: str, tokenizer: FullTokenizer, max_seq_length: int):
         layout = _layout(path)
-        rows = list(read_examples(path, layout, labelled=True))
+        given = list(read_examples(path, layout, labelled=True))
+        first: dict[tuple[str, str | None], InputExample] = {}
+        for row in given:
+            first.setdefault((row.text_a, row.text_b), row)
+        rows = list(first.values())  # so that no text is in both parts
+        if len(rows) < len(given):
+            logger.info("%s: %d rows repeat a text and are not used", path, len(given) - len(rows))
         # The stream of RandomState is the same in every version of NumPy.
         chosen = np.random.RandomState(0).permutation(len(rows))[:_MOST_ROWS]
         examples = [rows[index] for index in chosen]

@@ -38,7 +38,7 @@ from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
 from bert_tf.training.memory import parts_that_fit, replica_bytes, step_bytes
-from bert_tf.training.strategy import is_chief
+from bert_tf.training.strategy import is_chief, needs_static_shapes
 
 logger = logging.getLogger(__name__)
 
@@ -70,18 +70,26 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     checkpoint = setup.checkpoint
     sidecar.compare_vocabularies(find_vocabulary_file(options, checkpoint), checkpoint)
     checked = [_checked_tasks(phase, setup) for phase in (*earlier, last)]
-    for number, phase in enumerate(earlier):
-        newest = latest_checkpoint(options.output_dir)
-        step = checkpoint_step(newest) if newest else 0
-        if not options.do_train or step >= phase.stop_step:
+    for number, (phase, record_sets, tasks) in enumerate(checked[:-1], 1):
+        if not options.do_train or _steps_done(options) >= phase.stop_step:
             continue
         logger.info(
-            "Phase %d: %d tokens up to step %d", number + 1, phase.max_seq_length, phase.stop_step
+            "Phase %d: %d tokens up to step %d", number, phase.max_seq_length, phase.stop_step
         )
-        _run_phase(phase, Setup.from_options(phase, devices), *checked[number], options)
+        _run_phase(phase, Setup.from_options(phase, devices), record_sets, tasks, options)
+    last, record_sets, tasks = checked[-1]
     if earlier:  # they may have replaced the checkpoint that `setup` reads
         setup = Setup.from_options(last, devices)
-    return _run_phase(last, setup, *checked[-1], options)
+    return _run_phase(last, replace(setup, options=last), record_sets, tasks, options)
+
+
+def _steps_done(options: PretrainingOptions) -> int:
+    """Return the step from which the training goes on."""
+    newest = latest_checkpoint(options.output_dir)
+    if newest is None and options.init_optimizer:
+        source = str(options.init_checkpoint)
+        newest = latest_checkpoint(source) if tf.io.gfile.isdir(source) else source
+    return checkpoint_step(newest) if newest else 0
 
 
 def _run_phase(
@@ -105,9 +113,6 @@ def _run_phase(
         _check_output_folder(options, texts)
     probe = read_probe(options, setup, record_sets[name], vocab_file)
     num_train_steps = options.num_train_steps if options.do_train else 0
-    if options.do_train and options.auto_batch:
-        options = _with_parts(options, setup, task)
-        setup = replace(setup, options=options)
     learned: Task = task
     if options.do_train and options.teacher:
         learned, teacher = pretraining_student(options, setup, task, vocab)
@@ -166,12 +171,13 @@ def _with_parts(
     each = -(-options.train_batch_size // setup.devices.num_replicas_in_sync)
     memory = replica_bytes(setup.devices)
     sizes = task.max_seq_length, task.max_predictions_per_seq, options.policy
-    parts = parts_that_fit(setup.config, each, *sizes, memory)
+    even = options.pack_sequences or needs_static_shapes(setup.devices)
+    parts = parts_that_fit(setup.config, each, *sizes, memory, even)
     examples = -(-each // parts)
     logger.info(
-        "--auto_batch: --gradient_accumulation_steps=%d; a device computes %d examples at a time, and "
-        "needs about %.1f of its %.1f GB",
-        *(parts, examples),
+        "--auto_batch: --gradient_accumulation_steps=%d; a device computes %d examples of %d tokens at "
+        "once, and needs about %.1f of its %.1f GB",
+        *(parts, examples, task.max_seq_length),
         *(step_bytes(setup.config, examples, *sizes) / 1e9, memory / 1e9),
     )
     return replace(options, auto_batch=False, gradient_accumulation_steps=parts)
@@ -185,8 +191,10 @@ def _all_files(options: PretrainingOptions) -> list[str]:
 
 def _checked_tasks(
     options: PretrainingOptions, setup: Setup
-) -> tuple[dict[str, RecordSet], dict[str, PretrainingTask]]:
-    """Return the records and tasks of "train" and "eval", as far as the options need them.
+) -> tuple[PretrainingOptions, dict[str, RecordSet], dict[str, PretrainingTask]]:
+    """Return the options, and the records and tasks of "train" and "eval" that they need.
+
+    `auto_batch` is replaced by `gradient_accumulation_steps`.
 
     Raises:
         ValueError: the records do not fit the options, the model or the devices.
@@ -204,8 +212,9 @@ def _checked_tasks(
         check_records(found.files, task.record_features, id_limits(config, task))
         check_record_sets(found.files, set_limits(config, task, found.is_masked))
     if options.do_train:
+        options = _with_parts(options, setup, tasks["train"]) if options.auto_batch else options
         loop.checked_lengths(options, setup.devices, record_sets["train"].files)
-    return record_sets, tasks
+    return options, record_sets, tasks
 
 
 def write_page(folder: str, options: PretrainingOptions, results: Mapping[str, float]) -> None:

@@ -13,17 +13,18 @@ def changed_flags(
     left_out: Collection[str] = (),
     shown: Callable[[str, Any], str] = lambda name, value: str(value),
 ) -> list[str]:
-    """Return the flags that differ from their defaults, quoted for a shell.
+    """Return the flags that differ from their defaults or from those of a recipe, quoted for a shell.
 
     Args:
         options: dataclass of a program's flags.
         left_out: names of flags to skip.
         shown: (name, value) -> text of the value; default: `str`.
     """
-    flags = []
+    flags, of_recipe = [], getattr(options, "of_recipe", {})
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
-        if value == field.default or field.name in left_out:
+        is_default = value == field.default == of_recipe.get(field.name, field.default)
+        if is_default or field.name in left_out:
             continue
         if isinstance(value, bool):
             flags.append(f"--{'' if value else 'no'}{field.name}")

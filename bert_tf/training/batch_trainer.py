@@ -246,9 +246,8 @@ class BatchTrainer:
                 is_last = self.step == num_train_steps
                 if saver is not None and (is_last or self.step % save_checkpoints_steps == 0):
                     saver.save(self._variables(), self.step)
-                if is_last:
-                    break
-                if evaluate is not None and evaluate_steps and self.step % evaluate_steps == 0:
+                is_due = evaluate_steps and self.step % evaluate_steps == 0
+                if evaluate is not None and is_due and not is_last:
                     try:
                         with self.averaged_weights():
                             results = evaluate()

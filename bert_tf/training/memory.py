@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.training.strategy import is_multi_worker
 
-USED = 0.8  # of the memory; the rest is for TensorFlow, compiled code and data
+USED = 0.8  # of the memory; the rest is for the process before the step, and data
+_FIXED = 400 << 20  # bytes: TensorFlow's own, compiled code
 _PER_PARAMETER = 20  # bytes: weight, gradient, its sum over parts, two moments of Adam; float32
 _LOGITS = 3  # float32 copies: logits, their softmax, the gradient
 _CGROUP_LIMITS = (
@@ -31,7 +34,7 @@ def step_bytes(
     """Return the bytes of a step on one device.
 
     Args:
-        examples: that are computed at the same time.
+        examples: computed at once.
         length: S.
         predictions: masked words of an example.
         precision: Keras policy; activations have 4 bytes in float32, else 2.
@@ -41,16 +44,34 @@ def step_bytes(
     layer *= 2 if precision == "float32" else 1
     logits = _LOGITS * 4 * predictions * config.vocab_size
     example = config.num_hidden_layers * layer + logits
-    return _PER_PARAMETER * config.encoder_size + examples * example
+    return _FIXED + _PER_PARAMETER * config.encoder_size + examples * example
 
 
 def replica_bytes(strategy: tf.distribute.Strategy) -> int:
-    """Return the memory of a device: of the machine's smallest GPU, or of the host, shared by its CPUs.
+    """Return the memory of a device: of a machine's smallest GPU, or of a host, shared by its CPUs.
+
+    With several workers it is that of the smallest one, so that all choose the same parts.
 
     Raises:
-        ValueError: it is not known.
+        ValueError: the memory is unknown.
     """
-    devices = strategy.extended.worker_devices
+    found = _own_replica_bytes(strategy.extended.worker_devices)
+    if not is_multi_worker(strategy):
+        return found
+
+    @tf.function
+    def of_workers():
+        def gather():
+            own = tf.identity(tf.constant([found >> 20]))  # MiB
+            return tf.distribute.get_replica_context().all_gather(own, axis=0)
+
+        return strategy.run(gather)
+
+    (values,) = strategy.experimental_local_results(of_workers())[:1]
+    return int(tf.reduce_min(values)) << 20
+
+
+def _own_replica_bytes(devices: Sequence[str]) -> int:
     (kind,) = {tf.DeviceSpec.from_string(device).device_type for device in devices}
     if kind == "CPU":
         return host_bytes() // len(devices)
@@ -63,7 +84,7 @@ def replica_bytes(strategy: tf.distribute.Strategy) -> int:
     except (OSError, ValueError, subprocess.CalledProcessError):
         pass
     raise ValueError(
-        f"auto_batch needs the memory of the device, but that of {devices[0]} is not known. Use "
+        f"auto_batch needs the memory of the device, but that of {devices[0]} is unknown. Use "
         "gradient_accumulation_steps instead."
     )
 
@@ -84,8 +105,13 @@ def parts_that_fit(
     predictions: int,
     precision: str,
     memory: int,
+    even: bool = False,
 ) -> int:
     """Return the fewest parts of a device's batch whose step fits `USED` of the memory.
+
+    Args:
+        memory: bytes of the device.
+        even: only parts of one size.
 
     >>> base = BertConfig.from_name("base", vocab_size=30522)
     >>> [parts_that_fit(base, 256, 512, 77, "mixed_bfloat16", gigabytes << 30) for gigabytes in (16, 80)]
@@ -95,6 +121,8 @@ def parts_that_fit(
         ValueError: one example does not fit.
     """
     for parts in range(1, batch_size + 1):
+        if even and batch_size % parts:
+            continue
         needed = step_bytes(config, -(-batch_size // parts), length, predictions, precision)
         if needed <= USED * memory:
             return parts

@@ -152,7 +152,7 @@ def test_the_fraction_falls_with_the_number_of_the_batch():
         MaskingOptions(masked_lm_prob=0.5),
         max_predictions_per_seq=6,
         end_prob=0.1,
-        num_batches=4,
+        num_batches=5,
     )
     rows = batch("[CLS] " + "dog " * 8 + "[SEP]", "[CLS] dog [SEP]")
     found = [[len(row) for row in chosen(masker(rows, 0, number))] for number in range(5)]

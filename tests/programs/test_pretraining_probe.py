@@ -58,13 +58,24 @@ def test_its_columns_and_parts_are_logged_with_the_accuracy_of_the_largest_label
     tokenizer, tmp_path, caplog, monkeypatch
 ):
     monkeypatch.setattr("bert_tf.programs.pretraining_probe._MOST_ROWS", 50)
-    rows = [(*row[:2], "yes" if n % 4 else "no") for n, row in enumerate(pairs(80, seed=1))]
+    rows = [
+        (f"{n} {a}", b, "yes" if n % 4 else "no") for n, (a, b, *_) in enumerate(pairs(80, seed=1))
+    ]
     path = table(tmp_path / "t.tsv", ("sentence1", "sentence2", "label"), rows)
     with caplog.at_level("INFO"):
         Probe(path, tokenizer, 16)
     assert f"Probe on {path}: 50 of 80 rows, of which 10 are held out; " in caplog.text
     assert "texts in sentence1 and sentence2, truncated to 16 tokens; 2 labels" in caplog.text
     assert "probe_majority_accuracy 0." in caplog.text
+
+
+def test_a_text_is_not_in_both_parts(tokenizer, tmp_path, caplog):
+    rows = [(f"the {n} cats", "ab"[n % 2]) for n in range(20)]
+    path = table(tmp_path / "t.tsv", ("sentence", "label"), rows + rows)
+    with caplog.at_level("INFO"):
+        probe = Probe(path, tokenizer, 16)
+    assert f"{path}: 20 rows repeat a text and are not used" in caplog.text
+    assert len(probe._labels) == 20
 
 
 def test_each_label_has_a_fifth_of_its_rows_held_out_and_every_process_the_same(
@@ -79,23 +90,27 @@ def test_each_label_has_a_fifth_of_its_rows_held_out_and_every_process_the_same(
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
 
 
+DIFFERENT = [(f"a {n}", "x") for n in range(12)]
+
+
 @pytest.mark.parametrize(
     ("header", "rows", "message"),
     [
-        (("text", "kind"), [("a", "x")] * 12, r"columns are text, kind, but .* 'label' .*Rename"),
+        (("text", "kind"), DIFFERENT, r"columns are text, kind, but .* 'label' .*Rename"),
         (
             ("words", "label"),
-            [("a", "x")] * 12,
+            DIFFERENT,
             r"columns are words, label, but .* a text \(anchor",
         ),
         (("text", "label"), [], "has no rows, but a probe needs 10 or more"),
-        (("text", "label"), [("a", "x"), ("b", "y")] * 4, "has 8 rows, but a probe needs 10"),
-        (("text", "label"), [("a", "x")] * 12, "trains on has the label 'x', .* other labels"),
-        (("text", "label"), [("a", "x")] * 12 + [("a", " ")], r"t.tsv:14: column 'label' contains"),
+        (("text", "label"), DIFFERENT[:8], "has 8 rows, but a probe needs 10"),
+        (("text", "label"), DIFFERENT[:8] * 2, "has 8 rows, but a probe needs 10"),
+        (("text", "label"), DIFFERENT, "trains on has the label 'x', .* other labels"),
+        (("text", "label"), [*DIFFERENT, ("a", " ")], r"t.tsv:14: column 'label' contains"),
         (("text", "label"), [(" ", "x")] * 12, r"t.tsv:2: column 'text' contains ' ', but must"),
         (
             ("text", "label"),
-            [("a", f"{n / 7:.2f}") for n in range(12)],
+            [(f"a {n}", f"{n / 7:.2f}") for n in range(12)],
             r"12 rows have 12 different labels \(0.00, 0.14, 0.29 ...\), .* a column of classes",
         ),
     ],
@@ -111,7 +126,7 @@ def test_a_table_that_no_probe_can_learn_from_is_refused(
 def test_it_is_refused_before_anything_is_written(options, tmp_path, records, toy_text):
     with pytest.raises(ValueError, match=r"probe_file=p.tsv has no effect without `do_eval`"):
         dataclasses.replace(options, probe_file="p.tsv", do_eval=False)
-    path = table(tmp_path / "t.tsv", ("text", "label"), [("a", "x")] * 12)
+    path = table(tmp_path / "t.tsv", ("text", "label"), DIFFERENT)
     with pytest.raises(ValueError, match="has the label 'x'"):
         run_pretraining(dataclasses.replace(options, probe_file=path))
     alone = tmp_path / "bert_config.json"
@@ -135,7 +150,7 @@ def test_features_are_means_of_the_last_layer_on_one_device_and_on_two(
             row["input_mask"][None],
             "mean",
         )[0]
-        for row in ({n: v[i] for n, v in probe._inputs.items()} for i in (0, 7, 59))
+        for row in ({n: v[i] for n, v in probe._inputs.items()} for i in (0, 7, 40))
     ]
     for name in ("auto", "mirrored"):
         strategy = make_strategy(name)
@@ -145,8 +160,8 @@ def test_features_are_means_of_the_last_layer_on_one_device_and_on_two(
             variable.assign(value)
         trainer = BatchTrainer(model, (), strategy=strategy, input_names=())
         found = Probe(mood_table, tokenizer, 16)._features(trainer, batch_size=7)
-        assert found.shape == (60, 16)
-        np.testing.assert_allclose(found[[0, 7, 59]], alone, atol=1e-5)
+        assert found.shape == (len(probe._labels), 16)
+        np.testing.assert_allclose(found[[0, 7, 40]], alone, atol=1e-5)
 
 
 # ---- Runs ---------------------------------------------------------------------------------------
@@ -195,7 +210,7 @@ def test_an_interrupted_run_has_the_probes_of_an_uninterrupted_one_and_its_best_
             run_pretraining(options)
     assert run_pretraining(options) == expected
     assert lines(options) == lines(whole)
-    assert sorted(lines(whole)) == [2, 4, 6]
+    assert sorted(lines(whole)) == [2, 4, 6, 8]
     assert "probe_accuracy" in lines(whole)[2]
     assert best(options) == best(whole)
     assert best(whole)["metric"] == "probe_accuracy"

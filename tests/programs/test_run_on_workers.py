@@ -46,6 +46,7 @@ def runs(records, toy_text, tmp_path_factory):
         "num_warmup_steps": 2,
         "save_checkpoints_steps": 5,
         "learning_rate": 1e-3,
+        "auto_batch": True,
     }
     subprocess.run(
         **script_command("run_pretraining", **arguments, output_dir=folder / "one"),
@@ -79,6 +80,10 @@ def test_each_process_says_on_what_it_trains_and_one_shows_the_progress(runs):
     line = "MultiWorkerMirroredStrategy on CPU:0 of each of 2 processes; batch 8 = 2 x 4"
     assert [line in error for error in errors] == [True, True]
     assert ["train 12/12" in error for error in errors] == [True, False]
+    chosen = (
+        "--auto_batch: --gradient_accumulation_steps=1; a device computes 4 examples of 23 tokens"
+    )
+    assert [chosen in error for error in errors] == [True, True]
 
 
 def test_where_one_of_two_processes_is_told_to_end_both_end_with_the_step_saved(

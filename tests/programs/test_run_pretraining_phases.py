@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import tensorflow as tf
+from absl import flags
 from pages import data_of
 from tiny_checkpoints import write_tf1
 from tiny_runs import (
@@ -20,9 +21,12 @@ from tiny_runs import (
     write_records,
 )
 
+from bert_tf.cli import define_flags, options_from_flags
 from bert_tf.config import BertConfig
 from bert_tf.data.records import count_records
+from bert_tf.pretraining.recipes import RECIPES
 from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
+from bert_tf.report.command_line import changed_flags
 from bert_tf.training.checkpoints import LOCK_FILE, folder_lock, latest_checkpoint
 from reference import numpy_bert
 
@@ -147,7 +151,21 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
     flags = command["parts"][-1]["text"]
     assert "--phases=16:0.5,24:0.5" in flags and "train-{length}.tf_record" in flags
     assert "--stop_step" not in flags
-    for interruption in (2, 6):  # in both phases
+    evaluated = dataclasses.replace(
+        options, output_dir=str(tmp_path / "evaluated"), do_eval=True, evaluate_steps=3
+    )
+    run_pretraining(evaluated)
+    assert [line["step"] for line in lines(evaluated.output_dir, "eval")] == [3, 4, 6, STEPS]
+    inside = dataclasses.replace(
+        evaluated,
+        output_dir=str(tmp_path / "inside"),
+        init_checkpoint=f"{evaluated.output_dir}/model.ckpt-6",
+        init_optimizer=True,
+    )
+    run_pretraining(inside)  # from within the second phase
+    assert [line["step"] for line in lines(inside.output_dir)] == [7, STEPS]
+    assert [line["step"] for line in lines(inside.output_dir, "eval")] == [STEPS]
+    for interruption in (2, 4, 6):  # in both phases, and between them
         parts = dataclasses.replace(options, output_dir=str(tmp_path / f"parts-{interruption}"))
         with monkeypatch.context() as patch, pytest.raises(Interruption):
             interrupt_at(patch, step=interruption)
@@ -234,11 +252,27 @@ def test_a_recipe_stands_for_flags_and_given_ones_have_precedence(options, caplo
     made = PretrainingOptions.with_given(**given, adam_beta2=0.9)
     assert (made.optimizer, made.adam_beta2, made.hidden_dropout) == ("muon", 0.9, 0.0)
     assert "--recipe=2026 adds --optimizer=muon " in caplog.text
+    assert set(changed_flags(made)) >= {"--recipe=2026", "--optimizer=muon", "--adam_beta2=0.9"}
+    for changes in ({}, {"optimizer": "adam_weight_decay"}, {"adam_beta2": 0.999, "seed": 3}):
+        whole = PretrainingOptions.with_given(**given, **changes)
+        values = flags.FlagValues()
+        define_flags(PretrainingOptions, values)
+        values(["run_pretraining", *changed_flags(whole)])
+        assert options_from_flags(PretrainingOptions, values) == whole
     assert PretrainingOptions.with_given(**{**given, "recipe": "paper"}) == PretrainingOptions(
         **{**given, "recipe": "paper"}
     )
     with pytest.raises(ValueError, match="recipe=2026 stands for other options"):
         PretrainingOptions(**given)
+
+
+def test_the_model_card_lists_the_flags_of_a_recipe(options):
+    values = {**vars(options), "recipe": "2026", "num_train_steps": 2, "do_eval": False}
+    for name in RECIPES["2026"]:
+        del values[name]
+    run_pretraining(PretrainingOptions.with_given(**values))
+    card = Path(options.output_dir, "README.md").read_text()
+    assert "--recipe=2026" in card and "--optimizer=muon" in card and "--adam_beta2=0.98" in card
 
 
 def test_dropout_is_that_of_the_flags_and_the_configuration_stays(options, tmp_path):

@@ -334,6 +334,22 @@ def test_a_run_that_is_told_to_end_saves_its_step_and_goes_on_from_there(tmp_pat
     assert_equal_bits(values_of(again), values_of(whole))
 
 
+def test_a_run_that_is_told_to_end_in_its_last_step_ends(tmp_path):
+    """Then nothing follows it, such as another phase."""
+    trainer = linear_trainer()
+    take_steps = trainer.take_steps
+
+    def terminated(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return take_steps(*arguments)
+
+    trainer.take_steps = terminated
+    with pytest.raises(SystemExit) as ended:
+        trainer.train(endless(linear_batches(4)), 1, output_dir=str(tmp_path))
+    assert ended.value.code == 143
+    assert [path.rsplit("-", 1)[1] for path in list_checkpoints(str(tmp_path))] == ["1"]
+
+
 def test_the_signal_is_as_it_was_when_the_training_is_over(tmp_path):
     before = signal.getsignal(signal.SIGTERM)
     linear_trainer().train(endless(linear_batches(4)), 3, output_dir=str(tmp_path))

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from bert_tf.config import BertConfig
+from bert_tf.pretraining.settings import most_predictions
 from bert_tf.training import memory
 from bert_tf.training.memory import parts_that_fit, replica_bytes, step_bytes
 
@@ -22,6 +23,7 @@ CONFIG = BertConfig(
 LAYER = 16 * 8 * (34 + 5 * 2 * 16 // 8)
 PARAMETERS = 8 * (1000 + 64 + 2 + 2 * (4 * 8 + 2 * 32))
 LOGITS = 3 * 4 * 5 * 1000
+FIXED = 400 << 20
 
 
 def devices(*names):
@@ -30,8 +32,38 @@ def devices(*names):
 
 @pytest.mark.parametrize("precision, factor", [("float32", 2), ("mixed_bfloat16", 1)])
 def test_the_estimate_is_that_of_the_paper(precision, factor):
-    expected = 20 * PARAMETERS + 3 * (2 * factor * LAYER + LOGITS)
+    expected = FIXED + 20 * PARAMETERS + 3 * (2 * factor * LAYER + LOGITS)
     assert step_bytes(CONFIG, 3, 16, 5, precision) == expected
+
+
+# Peaks in MiB of `python benchmarks/memory.py` (docs/pretraining.md): model, examples, tokens, float32
+# and mixed_bfloat16.
+PEAKS = (
+    ("base", 1, 128, 2474, 2501),
+    ("base", 8, 128, 3050, 2777),
+    ("base", 1, 512, 2784, 2730),
+    ("base", 4, 512, 4645, 3637),
+    ("mini", 16, 128, 753, 722),
+    ("mini", 64, 128, 1561, 1331),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "examples", "length", "peaks"), [(*row[:3], row[3:]) for row in PEAKS]
+)
+def test_what_is_measured_fits_a_device_that_the_estimate_fits(name, examples, length, peaks):
+    config = BertConfig.from_name(name, vocab_size=30522)
+    for precision, peak in zip(("float32", "mixed_bfloat16"), peaks, strict=True):
+        predictions = most_predictions(length, 0.15)
+        needed = step_bytes(config, examples, length, predictions, precision)
+        assert peak << 20 < needed / memory.USED < 2 * peak << 20
+
+
+def test_parts_of_one_size_divide_the_batch():
+    each = step_bytes(CONFIG, 2, 16, 5, "float32") - step_bytes(CONFIG, 1, 16, 5, "float32")
+    room = int((FIXED + 20 * PARAMETERS + each * 3) / memory.USED) + 1
+    assert parts_that_fit(CONFIG, 14, 16, 5, "float32", room) == 5
+    assert parts_that_fit(CONFIG, 14, 16, 5, "float32", room, even=True) == 7
 
 
 def test_the_fewest_equal_parts_are_chosen():
@@ -41,7 +73,7 @@ def test_the_fewest_equal_parts_are_chosen():
         room = int((fixed + each * fitting) / memory.USED) + 1
         assert parts_that_fit(CONFIG, 12, 16, 5, "float32", room) == parts
     with pytest.raises(
-        ValueError, match=r"needs about 0.00029 GB, but 80% of .* max_seq_length, or precision="
+        ValueError, match=r"needs about 0.42 GB, but 80% of .* max_seq_length, or precision="
     ):
         parts_that_fit(CONFIG, 12, 16, 5, "float32", int(fixed / memory.USED))
 
@@ -66,7 +98,5 @@ def test_the_smallest_gpu_counts(monkeypatch):
 @pytest.mark.parametrize("kind", ["GPU", "TPU"])
 def test_unknown_memory_is_an_error(monkeypatch, kind):
     monkeypatch.setattr(memory, "_ASK_GPU", ("a-program-that-does-not-exist",))
-    with pytest.raises(
-        ValueError, match=f"that of /device:{kind}:0 is not known. Use gradient_acc"
-    ):
+    with pytest.raises(ValueError, match=f"that of /device:{kind}:0 is unknown. Use gradient_acc"):
         replica_bytes(devices(f"/device:{kind}:0"))
