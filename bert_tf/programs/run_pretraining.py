@@ -84,7 +84,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
 
 
 def _steps_done(options: PretrainingOptions) -> int:
-    """Return the step from which the training goes on."""
+    """Return the step from which the training continues."""
     newest = latest_checkpoint(options.output_dir)
     if newest is None and options.init_optimizer:
         source = str(options.init_checkpoint)
