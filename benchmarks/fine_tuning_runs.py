@@ -72,9 +72,17 @@ def run_script(
         }
 
 
-def execute(name: str, flags: Mapping[str, object], further: Sequence[str] = ()) -> None:
-    """Run run_scripts/<name>.py with its output on standard error."""
+def execute(
+    name: str, flags: Mapping[str, object], further: Sequence[str] = (), is_timed: bool = False
+) -> None:
+    """Run run_scripts/<name>.py with its output on standard error.
+
+    Args:
+        is_timed: add processor seconds to the lines of metrics.jsonl (timed_script.py).
+    """
     command = [sys.executable, str(ROOT / "run_scripts" / f"{name}.py")]
+    if is_timed:
+        command = [sys.executable, str(ROOT / "benchmarks" / "timed_script.py"), name]
     command += [f"--{key}={value}" for key, value in flags.items()]
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": paths}  # so that a checkout need not be installed
