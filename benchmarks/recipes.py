@@ -1,151 +1,446 @@
-"""Recipes of pre-training: processor time until a held-out masked-LM loss, flag by flag.
+"""Recipes of pre-training, flag by flag: processor time until a held-out loss, and fine-tuning.
 
     python benchmarks/recipes.py --output_dir=recipes
-    python benchmarks/recipes.py --output_dir=recipes --rows=published,2026 --seeds=1,2,3
+    python benchmarks/recipes.py --output_dir=recipes --rows=published,2026 --seeds=1,2,3 --tasks=
+    python benchmarks/recipes.py --output_dir=recipes --num_train_steps=1500
+    python benchmarks/recipes.py --output_dir=recipes --num_train_steps=1500 --rows=
 
-Pre-trains the mini size (4 layers, hidden size 256) on 64 tokens of English Wikipedia in ../shared/data;
-every twentieth article is held out. `published` is the run of docs/pretraining.md. Each row is a command
-of run_pretraining that differs from it in the flags of ROWS. Prints the steps and the processor minutes
-until --loss, by straight lines between the evaluations. Run again with the same --output_dir to resume.
+Pre-trains the mini size (4 layers, hidden size 256) on 64 tokens of English Wikipedia in
+../shared/data; every twentieth article is held out. `published` is the run of docs/pretraining.md.
+`base` has the paper's flags and fewer steps. Most other rows of ROWS change one thing of the row that
+they name.
+
+`--num_train_steps` makes all rows shorter. Warm-up and decay keep their fractions of the steps. Run
+again with the same --output_dir to resume: finished runs are only read. The last command above trains
+nothing. The tables have all runs of the folder with that number of steps:
+
+    loss         steps and processor minutes until --loss, by straight lines between evaluations.
+                 Default: the worst last loss of `published` over its seeds, or 4.97 if it was not run.
+                 Minutes are those of training steps, without start-up, compilation and evaluations.
+    plateau      first step below --plateau_loss, held out and in training (means of 50 steps)
+    fine-tuning  dev metrics in percent over all seeds of the pre-training and of the fine-tuning
+
+The row `phases` is evaluated on 32 tokens in its first half, so these losses are not comparable.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
-from itertools import pairwise
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise, product
 from pathlib import Path
+from statistics import mean, median
 
-from fine_tuning_runs import ROOT, execute, read_results, seconds_of_children
+from fine_tuning_runs import execute, read_results
+from pretraining_runs import (
+    DATA_DIR,
+    TASKS,
+    TEXT,
+    Times,
+    check_arguments,
+    digest,
+    fine_tune,
+    is_finished,
+    make_data,
+    parse_size,
+    read_times,
+    spread,
+    table,
+    write_config,
+)
 
-TOKENS = 64
+TOKENS, FIRST_TOKENS = 64, 32
+PUBLISHED_LOSS = 4.97  # of docs/results_details.md at step 8,000
+SMOOTHED_STEPS = 50
+
+
+@dataclass(frozen=True)
+class Row:
+    """A recipe.
+
+    Args:
+        base: name of the row that it changes; None if it has all flags.
+        flags: of run_pretraining.
+        initializer_range: in bert_config.json; default: the one of `base`.
+    """
+
+    base: str | None
+    flags: Mapping[str, object]
+    initializer_range: float | None = None
+
+
+SCHEDULE = {"num_train_steps": 4500, "num_warmup_steps": 200, "learning_rate": 7e-4}
 PUBLISHED = {
-    "max_seq_length": TOKENS,
-    "max_predictions_per_seq": 10,
-    "train_batch_size": 64,
     "num_train_steps": 8000,
     "num_warmup_steps": 800,
     "learning_rate": 7e-4,
     "optimizer": "adamw",
     "adam_beta2": 0.98,
-    "precision": "mixed_bfloat16",
 }
 NO_DROPOUT = {"hidden_dropout": 0, "attention_dropout": 0}
-MUON = {"optimizer": "muon", "num_warmup_steps": 200}
-ROWS: dict[str, dict[str, object]] = {
-    "published": {},
-    "no_dropout": NO_DROPOUT,
-    "muon": MUON,
-    "muon_no_dropout": {**MUON, **NO_DROPOUT},
-    "2026": {**MUON, **NO_DROPOUT, "num_train_steps": 4500},
-    "2026_faster": {**MUON, **NO_DROPOUT, "num_train_steps": 4500, "learning_rate": 1.5e-3},
+FALLING_MASKS = {"masked_lm_prob": 0.3, "masked_lm_prob_end": 0.15}  # for at most 0.3 x 64 tokens
+STABLE = {"lr_schedule": "warmup_stable_decay", "num_decay_steps": 900}
+PHASES = {"phases": f"{FIRST_TOKENS}:0.5,{TOKENS}:0.5", "scale_phase_batches": True}
+FASTER = {"learning_rate": 1.5e-3}
+ROWS = {
+    "published": Row(None, PUBLISHED),
+    "base": Row(None, {**SCHEDULE, "optimizer": "adamw"}),
+    "no_dropout": Row("base", NO_DROPOUT),
+    "adam_beta2": Row("base", {"adam_beta2": 0.98}),
+    "muon": Row("base", {"optimizer": "muon"}),
+    "stable_adamw": Row("base", {"optimizer": "stable_adamw"}),
+    "faster": Row("base", FASTER),
+    "falling_masks": Row("base", FALLING_MASKS),
+    "warmup_stable_decay": Row("base", STABLE),
+    "phases": Row("base", PHASES),
+    "z_loss": Row("base", {"z_loss": 1e-4}),
+    "warmup": Row("base", {"num_warmup_steps": 450}),
+    "initializer": Row("base", {}, initializer_range=0.007),  # 0.02 / sqrt(2 x 4 layers)
+    "muon_faster": Row("muon", FASTER),
+    "muon_no_dropout": Row("muon", NO_DROPOUT),
+    "2026": Row(None, {**SCHEDULE, "recipe": "2026"}),
+    "2026_faster": Row("2026", FASTER),
+    "2026_falling_masks": Row("2026_faster", FALLING_MASKS),
 }
+# Rows that the losses of others are compared with, if `base` of the row is None.
+COMPARED = {"2026": "muon_no_dropout", "base": "published"}
 
 
-def make_data(text: str, folder: Path) -> dict[str, Path]:
-    """Write records without masks of the articles to train on and of those held out."""
-    vocab_file = ROOT / "vocab" / "uncased_30522" / "vocab.txt"
-    articles = [part for part in Path(text).read_text("utf-8").split("\n\n") if part.strip()]
-    parts = {
-        "train": [article for i, article in enumerate(articles) if i % 20],
-        "held": articles[::20],
+def flags_of(row: str, num_train_steps: int | None) -> dict[str, object]:
+    """Return the flags of a row. Warm-up and decay keep their fractions of the steps."""
+    base = ROWS[row].base
+    flags = {**(flags_of(base, None) if base else {}), **ROWS[row].flags}
+    if num_train_steps is not None:
+        ratio = num_train_steps / int(str(flags["num_train_steps"]))
+        for name in ("num_warmup_steps", "num_decay_steps"):
+            if name in flags:
+                flags[name] = max(1, round(int(str(flags[name])) * ratio))
+        flags["num_train_steps"] = num_train_steps
+    return flags
+
+
+def initializer_of(row: str | None) -> dict[str, object]:
+    """Return the change of bert_config.json."""
+    while row is not None:
+        if (value := ROWS[row].initializer_range) is not None:
+            return {"initializer_range": value}
+        row = ROWS[row].base
+    return {}
+
+
+def pretrain(row: str, seed: int, args: argparse.Namespace, vocab_file: Path) -> bool:
+    """Train a run unless it is finished. Return False if it failed, as with an infinite loss."""
+    folder = Path(args.output_dir)
+    flags = flags_of(row, args.num_train_steps)
+    num_train_steps = int(str(flags["num_train_steps"]))
+    config = write_config(folder, parse_size(args.size), vocab_file, initializer_of(row))
+    run = folder / f"{row}_{num_train_steps}_{seed}"
+    check_arguments(run, {"row": row, "seed": seed, "flags": flags, "config": config.name})
+    if is_finished(run, min(num_train_steps, args.stop_step or num_train_steps)):
+        return True
+    length = "{length}" if "phases" in flags else TOKENS
+    given: dict[str, object] = {
+        "input_file": folder / f"mlm_nsp_train-{length}.tf_record",
+        "eval_file": folder / f"mlm_nsp_held-{length}.tf_record",
+        "do_train": True,
+        "do_eval": True,
+        "evaluate_steps": args.evaluate_steps,
+        "save_checkpoints_steps": args.evaluate_steps,
+        "max_eval_steps": 60,
+        "keep_checkpoint_max": 1,
+        "bert_config_file": config,
+        "vocab_file": vocab_file,
+        "output_dir": run,
+        "max_seq_length": TOKENS,
+        "train_batch_size": 64,
+        "eval_batch_size": 64,
+        "precision": args.precision,
+        "seed": seed,
     }
-    paths = {name: folder / f"{name}.tf_record" for name in parts}
-    for name, part in parts.items():
-        if paths[name].exists():
-            continue
-        (folder / f"{name}.txt").write_text("\n\n".join(part) + "\n", encoding="utf-8")
-        flags = {
-            "input_file": folder / f"{name}.txt",
-            "output_file": paths[name],
-            "vocab_file": vocab_file,
-            "masking": "none",
-            "dupe_factor": 1,
-            "max_seq_length": TOKENS,
-        }
-        execute("create_pretraining_data", flags)
-    return paths | {"vocab_file": vocab_file}
-
-
-def pretrain(flags: Mapping[str, object], data: Mapping[str, Path], folder: Path) -> None:
-    """Train, and note the processor seconds and steps of this process in cpu.jsonl."""
-    config = folder.parent / "mini.json"
-    if not config.exists():
-        sizes = {"num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4}
-        config.write_text(json.dumps({**sizes, "intermediate_size": 1024, "vocab_size": 30522}))
-    before, steps = seconds_of_children(), _last_step(folder)
+    if args.stop_step is not None:
+        given["stop_step"] = args.stop_step
     try:
-        execute(
-            "run_pretraining",
-            {
-                **{"input_file": data["train"], "eval_file": data["held"]},
-                **{"do_train": True, "do_eval": True, "evaluate_steps": 250},
-                **{"eval_batch_size": 64, "max_eval_steps": 60, "save_checkpoints_steps": 250},
-                **{"bert_config_file": config, "vocab_file": data["vocab_file"]},
-                **{"output_dir": folder, "keep_checkpoint_max": 1},
-                **PUBLISHED,
-                **flags,
-            },
-        )
-    finally:
-        spent = {"seconds": seconds_of_children() - before, "steps": _last_step(folder) - steps}
-        with open(folder / "cpu.jsonl", "a", encoding="utf-8") as file:
-            file.write(json.dumps(spent) + "\n")
+        execute("run_pretraining", {**given, **flags}, is_timed=True)
+    except subprocess.CalledProcessError as error:
+        if error.returncode != 1:  # terminated
+            raise
+        print(f"{run} failed: {error}", file=sys.stderr, flush=True)
+        return False
+    return True
 
 
-def result(folder: Path, loss: float) -> dict[str, float | None]:
-    """Return what a run took until the loss; None where it was not reached."""
-    spent = [json.loads(line) for line in (folder / "cpu.jsonl").read_text().splitlines()]
-    seconds = sum(part["seconds"] for part in spent) / sum(part["steps"] for part in spent)
-    held = {line["step"]: line["masked_lm_loss"] for line in _lines(folder, "eval")}
-    last = read_results(folder)  # of the last step
-    held[int(last["global_step"])] = last["masked_lm_loss"]
-    points, reached = sorted(held.items()), None
+@dataclass(frozen=True)
+class Run:
+    """A run that has begun."""
+
+    folder: Path
+    seed: int
+    times: Times
+    last: Mapping[str, float] = field(repr=False)  # results at the end; {} before it
+
+    @cached_property
+    def held(self) -> list[tuple[float, float]]:
+        """Steps and held-out losses."""
+        lines = {line["step"]: line for line in self.times.lines if line["kind"] == "eval"}
+        points = {step: line["masked_lm_loss"] for step, line in lines.items()}
+        if self.last:
+            points[int(self.last["global_step"])] = self.last["masked_lm_loss"]
+        return sorted(points.items())
+
+    @cached_property
+    def training(self) -> list[tuple[float, float]]:
+        """Steps and losses of training, means of at least SMOOTHED_STEPS steps."""
+        each: dict[int, float] = {}
+        previous = 0
+        for line in self.times.lines:
+            if line["kind"] == "train":
+                first = previous if previous < line["step"] else line["step"] - 1  # resumed
+                each |= dict.fromkeys(range(int(first), int(line["step"])), line["masked_lm_loss"])
+                previous = line["step"]
+        losses = [each[step] for step in sorted(each)]
+        ends = range(SMOOTHED_STEPS, len(losses) + 1, SMOOTHED_STEPS)
+        return [(end, mean(losses[end - SMOOTHED_STEPS : end])) for end in ends]
+
+    def tokens_per_second(self) -> float:
+        """Return the median in seconds of a clock, as the log of the run has it."""
+        return median(x["tokens_per_second"] for x in self.times.lines if x["kind"] == "train")
+
+
+def first_step_below(points: list[tuple[float, float]], loss: float) -> float | None:
+    """Return the step at which straight lines between the points reach the loss, if they do.
+
+    >>> first_step_below([(100, 7.0), (200, 6.0)], 6.5), first_step_below([(100, 7.0)], 6.5)
+    (150.0, None)
+    """
+    if points and points[0][1] <= loss:
+        return points[0][0]
     for (step, above), (next_step, below) in pairwise(points):
         if above > loss >= below:
-            reached = step + (next_step - step) * (above - loss) / (above - below)
-            break
-    speeds = [line["tokens_per_second"] for line in _lines(folder, "train")]
-    return {
-        "steps": points[-1][0],
-        "last loss": round(points[-1][1], 3),
-        "steps to loss": reached and round(reached),
-        "cpu ms per step": round(1000 * seconds, 1),
-        "cpu minutes to loss": reached and round(reached * seconds / 60, 1),
-        "tokens per second": round(sorted(speeds)[len(speeds) // 2]),
-    }
+            return step + (next_step - step) * (above - loss) / (above - below)
+    return None
 
 
-def _lines(folder: Path, kind: str) -> list[dict]:
-    path = folder / "metrics.jsonl"
-    lines = map(json.loads, path.read_text("utf-8").splitlines()) if path.exists() else ()
-    return [line for line in lines if line["kind"] == kind]
+def read_runs(args: argparse.Namespace) -> dict[str, list[Run]]:
+    """Return the runs of all rows with the number of steps of the flags."""
+    runs: dict[str, list[Run]] = {}
+    for row in ROWS:
+        steps = flags_of(row, args.num_train_steps)["num_train_steps"]
+        for folder in sorted(Path(args.output_dir).glob(f"{row}_{steps}_*")):
+            if times := read_times(folder):
+                seed = int(folder.name.rsplit("_", 1)[1])
+                last_step = max(line["step"] for line in times.lines)
+                last = read_results(folder) if is_finished(folder, last_step) else {}
+                runs.setdefault(row, []).append(Run(folder, seed, times, last))
+    return runs
 
 
-def _last_step(folder: Path) -> int:
-    return max((line["step"] for line in _lines(folder, "train")), default=0)
+def is_complete(run: Run, row: str, args: argparse.Namespace) -> bool:
+    """Return True if a run has ended with its last step."""
+    return is_finished(run.folder, int(str(flags_of(row, args.num_train_steps)["num_train_steps"])))
+
+
+def find_loss(args: argparse.Namespace, runs: Mapping[str, list[Run]]) -> float:
+    """Return the loss to reach."""
+    if args.loss is not None:
+        return args.loss
+    steps = flags_of("published", args.num_train_steps)["num_train_steps"]
+    published = [
+        run for run in runs.get("published", ()) if is_finished(run.folder, int(str(steps)))
+    ]
+    return max((run.held[-1][1] for run in published), default=PUBLISHED_LOSS)
+
+
+def change_of(row: str, num_train_steps: int | None) -> str:
+    """Return what a row changes, or all flags of a row that changes none."""
+    base = ROWS[row].base
+    flags = dict(ROWS[row].flags) if base else flags_of(row, num_train_steps)
+    if ROWS[row].initializer_range is not None:
+        flags["initializer_range"] = ROWS[row].initializer_range
+    listed = " ".join(f"{name}={value}" for name, value in flags.items())
+    return f"{base}, {listed}" if base else listed
+
+
+def loss_table(
+    runs: Mapping[str, list[Run]], loss: float, num_train_steps: int | None
+) -> Iterator[str]:
+    """Yield the table of steps and processor minutes until the loss."""
+
+    def minutes_of(run: Run) -> float | None:
+        step = first_step_below(run.held, loss)
+        return None if step is None else run.times.seconds_until(step) / 60
+
+    def reached(values: list[float | None], digits: int) -> str:
+        found = [value for value in values if value is not None]
+        missing = f" ({len(found)} of {len(values)} runs)" if 0 < len(found) < len(values) else ""
+        return f"{spread(found, digits) or '-'}{missing}"
+
+    published = [m for run in runs.get("published", ()) if (m := minutes_of(run)) is not None]
+    header = ["row", "changes", "seeds", "last step", "last loss", "less than its base by"]
+    header += [f"steps to {loss:.3f}", "processor minutes to it", "fraction of published"]
+    header += ["ms per step", "times its base's", "tokens per processor second"]
+    header += ["tokens per second", "processor minutes in all"]
+    rows = []
+    for row, found in runs.items():
+        base = runs.get(ROWS[row].base or COMPARED.get(row, ""), [])
+        of_seed = {run.seed: run for run in base}
+        gains, ratios = [], []
+        for run in found:
+            other = of_seed.get(run.seed)
+            if other is not None:
+                ratios.append(run.times.per_step / other.times.per_step)
+                if run.held and other.held and run.held[-1][0] == other.held[-1][0]:
+                    gains.append(other.held[-1][1] - run.held[-1][1])
+        minutes = [minutes_of(run) for run in found]
+        part = [m / mean(published) for m in minutes if published and m is not None]
+        seeds = ", ".join(str(run.seed) for run in found)
+        last_steps = {int(run.held[-1][0]) if run.held else 0 for run in found}
+        cells = [
+            row,
+            change_of(row, num_train_steps),
+            seeds,
+            ", ".join(map(str, sorted(last_steps))),
+        ]
+        cells += [spread([run.held[-1][1] for run in found if run.held], 3), spread(gains, 3)]
+        cells += [reached([first_step_below(run.held, loss) for run in found], 0)]
+        cells += [reached(minutes, 1), spread(part, 2)]
+        cells += [spread([1000 * run.times.per_step for run in found], 0), spread(ratios, 2)]
+        cells += [spread([run.times.tokens_per_second for run in found], 0)]
+        cells += [spread([run.tokens_per_second() for run in found], 0)]
+        rows.append([*cells, spread([run.times.total / 60 for run in found], 1)])
+    yield from table(header, rows)
+
+
+def plateau_table(runs: Mapping[str, list[Run]], loss: float) -> Iterator[str]:
+    """Yield the table of the first steps below a loss."""
+    header = [
+        "row",
+        "seeds",
+        f"held out: first step below {loss}",
+        "processor minutes",
+        "in training",
+    ]
+    rows = []
+    for row, found in runs.items():
+        steps = [first_step_below(run.held, loss) for run in found]
+        trained = [first_step_below(run.training, loss) for run in found]
+        minutes = [
+            run.times.seconds_until(step) / 60
+            for run, step in zip(found, steps, strict=True)
+            if step is not None
+        ]
+        cells = [row, ", ".join(str(run.seed) for run in found), listed(steps)]
+        rows.append([*cells, spread(minutes, 1) or "-", listed(trained)])
+    yield from table(header, rows)
+
+
+def listed(steps: list[float | None]) -> str:
+    """Return the steps with commas between them."""
+    return ", ".join("-" if step is None else f"{step:.0f}" for step in steps)
+
+
+def fine_tuning_table(
+    runs: Mapping[str, list[Run]], tasks: list[str], seeds: list[int], args: argparse.Namespace
+) -> Iterator[str]:
+    """Yield the table of fine-tuned encoders, of runs whose fine-tuning is finished."""
+    rows = []
+    for row, found in runs.items():
+        cells = [row, ", ".join(str(run.seed) for run in found)]
+        for task in tasks:
+            metric = TASKS[task][1]
+            values = [
+                tune(run, task, seed, args)
+                for run in found
+                for seed in seeds
+                if metric in read_results(run.folder / f"{task}_seed_{seed}")
+            ]
+            cells.append(f"{spread(values, 1)} ({len(values)})" if values else "-")
+        rows.append(cells)
+    yield from table(["row", "seeds", *(f"{task} (runs)" for task in tasks)], rows)
+
+
+def tune(run: Run, task: str, seed: int, args: argparse.Namespace) -> float:
+    """Fine-tune the encoder of a run, unless that is finished. Return the metric in percent."""
+    return fine_tune(
+        run.folder,
+        task,
+        seed,
+        data_dir=args.data_dir,
+        max_seq_length=TOKENS,
+        precision=args.precision,
+    )
+
+
+def names(text: str, known: Mapping[str, object]) -> list[str]:
+    """Split a comma list, and raise unless all parts are known."""
+    parts = [part for part in text.split(",") if part]
+    if unknown := [part for part in parts if part not in known]:
+        raise ValueError(f"Unknown {', '.join(unknown)}. Known are {', '.join(known)}.")
+    return parts
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output_dir", required=True)
-    parser.add_argument("--text", default=str(ROOT.parent / "shared/data/text/enwiki_30mb.txt"))
-    parser.add_argument("--rows", default=",".join(ROWS), help="comma list of ROWS")
-    parser.add_argument("--seeds", default="1", help="comma list")
-    parser.add_argument("--loss", type=float, default=4.97)
+    parser.add_argument("--text", default=str(TEXT))
+    parser.add_argument("--data_dir", default=str(DATA_DIR), help="of the fine-tuning")
+    parser.add_argument("--size", default="4,256,4", help="layers, hidden size, heads")
+    parser.add_argument("--precision", default="mixed_bfloat16")
+    parser.add_argument(
+        "--rows", default=",".join(ROWS), help="comma list of ROWS; none: tables only"
+    )
+    parser.add_argument("--seeds", default="1", help="of the pre-training, comma list")
+    parser.add_argument("--num_train_steps", type=int, help="of all rows; default: those of ROWS")
     parser.add_argument("--stop_step", type=int, help="of each run, to compare beginnings")
+    parser.add_argument("--evaluate_steps", type=int, default=250)
+    parser.add_argument(
+        "--tasks", default="sst-2,mrpc,squad", help="comma list; none: not fine-tuned"
+    )
+    parser.add_argument("--fine_tuning_seeds", default="1,2,3", help="comma list")
+    parser.add_argument("--loss", type=float, help="to reach; default: see above")
+    parser.add_argument("--plateau_loss", type=float, default=6.5)
     args = parser.parse_args()
-    folder = Path(args.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    data = make_data(args.text, folder)
-    stop = {} if args.stop_step is None else {"stop_step": args.stop_step}
-    for row in args.rows.split(","):
-        for seed in map(int, args.seeds.split(",")):
-            run = folder / f"{row}_{seed}"
-            run.mkdir(exist_ok=True)
-            pretrain({**ROWS[row], "seed": seed, **stop}, data, run)
-            print(json.dumps({"row": row, "seed": seed, **result(run, args.loss)}), flush=True)
+    folder, rows, tasks = Path(args.output_dir), names(args.rows, ROWS), names(args.tasks, TASKS)
+    seeds = [int(seed) for seed in args.fine_tuning_seeds.split(",") if seed]
+    check_arguments(
+        folder,
+        {
+            "text": digest(args.text),
+            "size": args.size,
+            "precision": args.precision,
+            "data_dir": str(Path(args.data_dir).resolve()),
+        },
+    )
+    if rows:
+        has_phases = any("phases" in flags_of(row, None) for row in rows)
+        lengths = [FIRST_TOKENS, TOKENS] if has_phases else [TOKENS]
+        vocab_file = make_data(args.text, folder, lengths)
+    failed = [
+        f"{row} with seed {seed}"
+        for seed in map(int, args.seeds.split(","))
+        for row in rows
+        if not pretrain(row, seed, args, vocab_file)
+    ]
+    runs = read_runs(args)
+    lines = loss_table(runs, find_loss(args, runs), args.num_train_steps)
+    print("\nloss\n", *lines, sep="\n")
+    print("\nplateau\n", *plateau_table(runs, args.plateau_loss), sep="\n", flush=True)
+    for row in rows:
+        for run in runs.get(row, ()):
+            for task, seed in product(tasks if is_complete(run, row, args) else (), seeds):
+                about = {"row": row, "seed": run.seed, "task": task, "fine-tuning seed": seed}
+                value = round(tune(run, task, seed, args), 2)
+                print(json.dumps({**about, "value": value}), file=sys.stderr, flush=True)
+    if tasks:
+        print("\nfine-tuning\n", *fine_tuning_table(runs, tasks, seeds, args), sep="\n")
+    if failed:
+        sys.exit(f"These runs failed: {', '.join(failed)}.")
 
 
 if __name__ == "__main__":
