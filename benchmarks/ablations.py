@@ -1,7 +1,7 @@
 """The paper's ablations at a small scale: effect of each part of the pre-training on fine-tuning.
 
     python benchmarks/ablations.py --output_dir=ablations --minutes=60
-    python benchmarks/ablations.py --output_dir=ablations --tables=masking --minutes=30 --size=4,128,2
+    python benchmarks/ablations.py --output_dir=ablations --tables=masking --minutes=20 --size=4,128,2
 
 Pre-trains a model per row on the first --megabytes of English Wikipedia and fine-tunes it on data in
 ../shared/data. Prints three tables with the paper's metrics and ours:
@@ -12,9 +12,14 @@ Pre-trains a model per row on the first --megabytes of English Wikipedia and fin
 
 Models are pre-trained with `--recipe=2026`, because they then learn more than the frequencies of words
 within an hour. --minutes are processor minutes of each pre-training. They become a number of steps by
-the speed of a row's first steps; in `objectives` and `masking` all rows take the steps of the first.
-SQuAD is its first 3,000 training and 2,000 dev questions. Each metric has its spread over the seeds of
-the fine-tuning. Run again with the same --output_dir to resume.
+the speed of a row, which is measured first for a minute or 1,000 steps. In `objectives` and `masking`
+all rows take the steps of the first. The column "processor minutes" has what the row took, with
+start-up.
+
+Held-out losses and perplexities of all rows are those of the masked words in the same records of single
+sequences. SQuAD is its first 3,000 training and 2,000 dev questions. Each metric has its spread over
+the seeds of the pre-training and of the fine-tuning. Run again with the same --output_dir to resume.
+Tables of other --minutes or --size can have the same folder.
 
 The paper's models have 110 million parameters and saw 128,000 million tokens. These have a few million
 and see a few million. Differences of a point or two are noise.
@@ -29,14 +34,28 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, stdev
 
-from fine_tuning_runs import ROOT, execute, read_results, seconds_of_children
-from squad import read_paragraphs
+from fine_tuning_runs import execute, read_results
+from pretraining_runs import (
+    DATA_DIR,
+    TASKS,
+    TEXT,
+    check_arguments,
+    digest,
+    fine_tune,
+    is_finished,
+    make_data,
+    parse_size,
+    read_times,
+    spread,
+    table,
+    write_config,
+)
 
-VOCAB_SIZE, HELD_OUT_SHARE = 8000, 0.05
-SQUAD_QUESTIONS = {"train-subset-44articles": 3000, "dev-v1.1": 2000}
-TIMED_STEPS = (20, 120)  # the processor time between them gives the speed of a row
+VOCAB_SIZE = 8000
+MOST_WARMUP_STEPS = 200
+# A row's speed is measured over the first number of steps, then over more until this time or number.
+FIRST_TIMED_STEPS, TIMED_SECONDS, MOST_TIMED_STEPS = 100, 60, 1000
 NO_NSP = {"objective": "mlm"}
 LEFT_TO_RIGHT = {**NO_NSP, "attention": "left_to_right"}
 FEATURE_BASED = {"feature_based": True, "feature_layers": "last_hidden", "bilstm_units": 64}
@@ -66,9 +85,10 @@ def masking_row(mask: int, same: int, random: int, *paper: float) -> Row:
     return Row(f"{mask} / {same} / {random}", paper, shares)
 
 
+Columns = dict[str, tuple[str, dict[str, object]]]  # name -> task, flags
 # Table -> its columns (task and flags) and its rows. The paper's metrics are those of its dev sets:
 # MRPC and SST-2 accuracy, SQuAD 1.1 F1, perplexity, span F1 of CoNLL-2003.
-TABLES = {
+TABLES: dict[str, tuple[Columns, tuple[Row, ...]]] = {
     "objectives": (
         {
             "masked-LM loss": ("masked_lm_loss", {}),
@@ -111,56 +131,30 @@ TABLES = {
         ),
     ),
 }
-# Task -> program, metric, flags for files below --data_dir, other flags. Other metrics are of the
-# pre-training.
-TASKS: Mapping[str, tuple[str, str, Mapping[str, str], Mapping[str, object]]] = {
-    "mrpc": ("run_classifier", "eval_accuracy", {"data_dir": "glue/MRPC"}, {"task_name": "mrpc"}),
-    "sst-2": (
-        "run_classifier",
-        "eval_accuracy",
-        {"data_dir": "glue/SST-2"},
-        {"task_name": "sst-2", "num_train_epochs": 1},
-    ),
-    "sts-b": ("run_classifier", "eval_pearson", {"data_dir": "glue/STS-B"}, {"task_name": "sts-b"}),
-    "ner": ("run_ner", "eval_f1", {"data_dir": "ner/wnut17"}, {}),
-    "squad": ("run_squad", "f1", {}, {"doc_stride": 64, "num_train_epochs": 2}),
-}
 
 
-def make_data(args: argparse.Namespace, folder: Path) -> None:
-    """Write the vocabulary, and the records of both objectives, without masks."""
-    text = Path(args.text).read_text(encoding="utf-8")[: int(args.megabytes * 1e6)]
-    documents = text.split("\n\n")[:-1]  # the last one is truncated
-    num_held_out = max(1, int(HELD_OUT_SHARE * len(documents)))
-    parts = {"held": documents[:num_held_out], "train": documents[num_held_out:]}
-    for name, part in parts.items():
-        (folder / f"{name}.txt").write_text("\n\n".join(part) + "\n", encoding="utf-8")
-    vocab_file = folder / "vocab.txt"
-    if not vocab_file.exists():
-        flags = {"input_file": folder / "train.txt", "output_dir": folder}
-        execute("create_vocab", flags | {"vocab_size": VOCAB_SIZE})
-    for objective in ("mlm_nsp", "mlm"):
-        for name in parts:
-            output_file = folder / f"{objective}_{name}.tf_record"
-            if not output_file.exists():
-                flags = {
-                    "input_file": folder / f"{name}.txt",
-                    "output_file": output_file,
-                    "vocab_file": vocab_file,
-                    "objective": objective,
-                    "masking": "none",
-                    "dupe_factor": 1,
-                    "max_seq_length": args.max_seq_length,
-                }
-                execute("create_pretraining_data", flags)
-
-
-def pretrain(row: Row, num_train_steps: int, args: argparse.Namespace, folder: Path) -> Path:
-    """Return the folder of the model; train it if missing."""
-    output_dir = folder / f"{_name(row, args)}_{num_train_steps}"
-    if not read_results(output_dir):
-        flags = {"do_eval": True, "num_train_steps": num_train_steps, "output_dir": output_dir}
-        execute("run_pretraining", {**pretraining_flags(row, args, folder), **flags})
+def pretrain(
+    row: Row, seed: int, num_train_steps: int, args: argparse.Namespace, folder: Path
+) -> Path:
+    """Return the folder of the model. Train it and evaluate it on masked words, if missing."""
+    output_dir = folder / f"{_name(row, args)}_{num_train_steps}_seed_{seed}"
+    flags = pretraining_flags(row, num_train_steps, args, folder)
+    if not is_finished(output_dir, num_train_steps):
+        given = {"do_train": True, "do_eval": True, "output_dir": output_dir, "seed": seed}
+        execute("run_pretraining", {**flags, **given}, is_timed=True)
+    held_out = output_dir / "held_out"
+    if not read_results(held_out):
+        kept = ("max_seq_length", "eval_batch_size", "precision", "vocab_file")
+        given = {
+            **{name: flags[name] for name in kept},
+            "input_file": folder / f"mlm_held-{args.max_seq_length}.tf_record",
+            "objective": "mlm",
+            "do_eval": True,
+            "init_checkpoint": output_dir,
+            "output_dir": held_out,
+            "report": False,
+        }
+        execute("run_pretraining", given)
     return output_dir
 
 
@@ -168,50 +162,48 @@ def num_steps(row: Row, args: argparse.Namespace, folder: Path) -> int:
     """Return how many steps of a row take --minutes of processor time. The first call measures it."""
     file = folder / f"{_name(row, args)}.steps.json"
     if not file.exists():
-        flags = {**pretraining_flags(row, args, folder), "num_train_steps": 10_000, "report": False}
-        seconds = []
-        for stop_step in TIMED_STEPS:
-            with tempfile.TemporaryDirectory() as output_dir:
-                before = seconds_of_children()
+        flags = pretraining_flags(row, 10_000, args, folder)
+        stop_step = FIRST_TIMED_STEPS
+        with tempfile.TemporaryDirectory() as output_dir:
+            given = {"do_train": True, "output_dir": output_dir, "report": False}
+            while True:  # each time resumes the one before
                 execute(
-                    "run_pretraining", {**flags, "stop_step": stop_step, "output_dir": output_dir}
+                    "run_pretraining", {**flags, **given, "stop_step": stop_step}, is_timed=True
                 )
-                seconds.append(seconds_of_children() - before)
-        first, last = TIMED_STEPS
-        file.write_text(json.dumps({"seconds": (seconds[1] - seconds[0]) / (last - first)}))
-    return round(args.minutes * 60 / json.loads(file.read_text())["seconds"])
+                times = read_times(Path(output_dir))
+                assert times is not None  # there are several calls of the loop
+                seconds = times.per_step
+                if seconds * stop_step >= TIMED_SECONDS or stop_step >= MOST_TIMED_STEPS:
+                    break
+                needed = round(1.1 * TIMED_SECONDS / seconds)
+                stop_step = min(MOST_TIMED_STEPS, max(needed, stop_step + 1))
+        measured = {"seconds": seconds, "steps": stop_step}
+        temporary = file.with_suffix(".tmp")
+        temporary.write_text(json.dumps(measured), encoding="utf-8")
+        temporary.rename(file)
+    return max(1, round(args.minutes * 60 / json.loads(file.read_text())["seconds"]))
 
 
-def pretraining_flags(row: Row, args: argparse.Namespace, folder: Path) -> dict[str, object]:
+def pretraining_flags(
+    row: Row, num_train_steps: int, args: argparse.Namespace, folder: Path
+) -> dict[str, object]:
     """Return flags of run_pretraining. Write the configuration of the model."""
-    from bert_tf.config import BertConfig
-
     vocab_file = folder / "vocab.txt"
-    layers, hidden, heads = row.size or tuple(map(int, args.size.split(",")))
-    config = BertConfig(
-        vocab_size=len(vocab_file.read_text(encoding="utf-8").splitlines()),
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=4 * hidden,
-        max_position_embeddings=args.max_seq_length,
-        type_vocab_size=2,
-    )
-    config_file = folder / f"L{layers}_H{hidden}_A{heads}.json"
-    config.to_json_file(config_file)
+    size = row.size or parse_size(args.size)
+    positions = {"max_position_embeddings": args.max_seq_length}
     flags = {"objective": "mlm_nsp", **row.pretraining}
+    records = folder / f"{flags['objective']}_%s-{args.max_seq_length}.tf_record"
     return flags | {
-        "input_file": folder / f"{flags['objective']}_train.tf_record",
-        "eval_file": folder / f"{flags['objective']}_held.tf_record",
-        "bert_config_file": config_file,
+        "input_file": str(records) % "train",
+        "eval_file": str(records) % "held",
+        "bert_config_file": write_config(folder, size, vocab_file, positions),
         "vocab_file": vocab_file,
-        "do_train": True,
         "recipe": "2026",
         "max_seq_length": args.max_seq_length,
-        "max_predictions_per_seq": args.max_seq_length * 15 // 100 + 1,
         "train_batch_size": args.batch_size,
         "eval_batch_size": args.batch_size,
-        "num_warmup_steps": 200,
+        "num_train_steps": num_train_steps,
+        "num_warmup_steps": min(MOST_WARMUP_STEPS, num_train_steps // 5),
         "learning_rate": args.learning_rate,
         "precision": args.precision,
     }
@@ -223,68 +215,47 @@ def _name(row: Row, args: argparse.Namespace) -> str:
     return "_".join([f"L{size}", *flags])
 
 
-def fine_tune(
-    model_dir: Path, task: str, flags: Mapping[str, object], args: argparse.Namespace, seed: int
-) -> float:
-    """Return the metric of a task on its dev set, in percent."""
-    output_dir = model_dir / "_".join([task, *map(str, flags.values()), f"seed_{seed}"])
-    program, metric, files, others = TASKS[task]
-    if metric not in read_results(output_dir):
-        data = {name: Path(args.data_dir) / path for name, path in files.items()}
-        if task == "squad":
-            data |= squad_files(Path(args.data_dir), model_dir.parent)
-        given = {
-            "init_checkpoint": model_dir,
-            "output_dir": output_dir,
-            "do_train": True,
-            "do_eval": True,
-            "max_seq_length": args.max_seq_length,
-            "train_batch_size": 32,
-            "learning_rate": 3e-4,
-            "num_train_epochs": 3,
-            "seed": seed,
-            "precision": args.precision,
-            "report": False,
-        }
-        execute(program, {**given, **data, **others, **flags})
-    return read_results(output_dir)[metric] * (1 if task == "squad" else 100)
+def run_table(name: str, args: argparse.Namespace, folder: Path) -> Iterator[str]:
+    """Yield the lines of a table in Markdown, each after its runs."""
+    columns, rows = TABLES[name]
+    header = [f"{column}, {whose}" for column in columns for whose in ("paper", "here")]
+    lines = (run_row(row, name, args, folder) for row in rows)
+    yield from table(["", "steps", "processor minutes", *header], lines)
 
 
-def squad_files(data_dir: Path, folder: Path) -> dict[str, Path]:
-    """Write the first questions of SQuAD. Return the flags of run_squad."""
-    for name, most in SQUAD_QUESTIONS.items():
-        paragraphs = read_paragraphs(str(data_dir / "squad" / f"{name}.json"), most)
-        text = json.dumps({"version": "1.1", "data": [{"title": name, "paragraphs": paragraphs}]})
-        (folder / f"{name}.json").write_text(text, encoding="utf-8")
-    train, dev = (folder / f"{name}.json" for name in SQUAD_QUESTIONS)
-    return {"train_file": train, "predict_file": dev}
-
-
-def run_table(table: str, args: argparse.Namespace, folder: Path) -> Iterator[str]:
-    """Yield the lines of a table in Markdown."""
-    columns, rows = TABLES[table]
-    header = [f"{name}, {whose}" for name in columns for whose in ("paper", "here")]
-    yield f"| | {' | '.join(header)} |"
-    yield "|---" * (len(header) + 1) + "|"
-    for row in rows:
-        timed = row if row.size else rows[0]
-        model_dir = pretrain(row, num_steps(timed, args, folder), args, folder)
-        cells = []
-        for (task, flags), paper in zip(columns.values(), row.paper, strict=True):
-            cells.append("" if paper is None else str(paper))
-            if task not in TASKS:
-                cells.append(f"{read_results(model_dir)[task]:.2f}")
-                continue
-            values = [
-                fine_tune(model_dir, task, {**row.fine_tuning, **flags}, args, seed)
-                for seed in map(int, args.seeds.split(","))
-            ]
-            spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
-            cells.append(f"{mean(values):.1f}{spread}")
-            about = {"table": table, "row": row.name, "task": task, "values": values}
-            print(json.dumps(about | {"flags": flags}), file=sys.stderr)
-        name = row.name if row.size is None else f"{row.name}; here {', '.join(map(str, row.size))}"
-        yield f"| {name} | {' | '.join(cells)} |"
+def run_row(row: Row, name: str, args: argparse.Namespace, folder: Path) -> list[object]:
+    """Return the cells of a row of a table."""
+    columns, rows = TABLES[name]
+    steps = num_steps(row if row.size else rows[0], args, folder)
+    models = [
+        pretrain(row, int(seed), steps, args, folder) for seed in args.pretraining_seeds.split(",")
+    ]
+    times = [found for model in models if (found := read_times(model))]
+    minutes = spread([found.total / 60 for found in times], 1)
+    size = "" if row.size is None else f"; here {', '.join(map(str, row.size))}"
+    cells: list[object] = [f"{row.name}{size}", steps, minutes]
+    for (task, flags), paper in zip(columns.values(), row.paper, strict=True):
+        cells.append("" if paper is None else paper)
+        if task not in TASKS:
+            cells.append(spread([read_results(model / "held_out")[task] for model in models], 2))
+            continue
+        values = [
+            fine_tune(
+                model,
+                task,
+                int(seed),
+                data_dir=args.data_dir,
+                max_seq_length=args.max_seq_length,
+                precision=args.precision,
+                flags={**row.fine_tuning, **flags},
+            )
+            for model in models
+            for seed in args.seeds.split(",")
+        ]
+        cells.append(spread(values, 1))
+        about = {"table": name, "row": row.name, "task": task, "values": values}
+        print(json.dumps(about | {"flags": flags}), file=sys.stderr, flush=True)
+    return cells
 
 
 def main() -> None:
@@ -293,8 +264,8 @@ def main() -> None:
     )
     parser.add_argument("--output_dir", required=True, help="kept; several gigabytes")
     parser.add_argument("--tables", default=",".join(TABLES), help="comma list")
-    parser.add_argument("--text", default=str(ROOT.parent / "shared/data/text/enwiki_30mb.txt"))
-    parser.add_argument("--data_dir", default=str(ROOT.parent / "shared/data"))
+    parser.add_argument("--text", default=str(TEXT))
+    parser.add_argument("--data_dir", default=str(DATA_DIR))
     parser.add_argument("--megabytes", type=float, default=30.0, help="of the text")
     parser.add_argument("--size", default="4,256,4", help="layers, hidden size, heads")
     parser.add_argument("--max_seq_length", type=int, default=128)
@@ -305,14 +276,19 @@ def main() -> None:
     parser.add_argument("--learning_rate", type=float, default=1.5e-3, help="of the pre-training")
     parser.add_argument("--precision", default="mixed_bfloat16")
     parser.add_argument("--seeds", default="1,2,3", help="of the fine-tuning, comma list")
+    parser.add_argument("--pretraining_seeds", default="1", help="comma list")
     args = parser.parse_args()
-    sys.path.insert(0, str(ROOT))
     folder = Path(args.output_dir)
-    folder.mkdir(parents=True, exist_ok=True)
-    make_data(args, folder)
-    for table in args.tables.split(","):
-        print(f"\n{table}", flush=True)
-        for line in run_table(table, args, folder):
+    noted = ("megabytes", "max_seq_length", "batch_size", "learning_rate", "precision")
+    arguments = {name: getattr(args, name) for name in noted}
+    arguments |= {"text": digest(args.text), "data_dir": str(Path(args.data_dir).resolve())}
+    check_arguments(folder, arguments)
+    objectives = ("mlm_nsp", "mlm")
+    lengths = [args.max_seq_length]
+    make_data(args.text, folder, lengths, objectives, args.megabytes, VOCAB_SIZE)
+    for name in args.tables.split(","):
+        print(f"\n{name}", flush=True)
+        for line in run_table(name, args, folder):
             print(line, flush=True)
 
 
