@@ -63,8 +63,8 @@ def check_arguments(folder: Path, arguments: Mapping[str, object]) -> None:
 
 
 def digest(file: str) -> str:
-    """Return a hash of the bytes of a file."""
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    """Return the beginning of a hash of the bytes of a file."""
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
 
 
 def make_data(
@@ -146,7 +146,10 @@ def write_config(
         **changes,
     }
     file = folder / f"{'_'.join(names)}.json"
-    file.write_text(json.dumps(config, indent=1), encoding="utf-8")
+    if not file.exists():
+        temporary = file.with_suffix(".tmp")
+        temporary.write_text(json.dumps(config, indent=1), encoding="utf-8")
+        temporary.rename(file)
     return file
 
 
