@@ -32,29 +32,50 @@ def gradients_of_outputs(
         weight: sum of the weights over the global batch.
     """
     replica = tf.distribute.get_replica_context()
-    first, count = 0, tf.shape(next(iter(outputs.values())))[0]
-    fraction = 1.0
     num_replicas = replica.num_replicas_in_sync
     if num_replicas > 1:
-        own = replica.replica_id_in_sync_group
-        sizes = replica.all_gather(count[None], axis=0)
-        first = tf.reduce_sum(sizes[:own])
+        first, count = _own_rows(replica, outputs)
         outputs, features = (
             {name: _gathered(replica, value) for name, value in each.items()}
             for each in (outputs, features)
         )
-        fraction = 1.0 / num_replicas  # every replica computes the same loss
     with tf.GradientTape() as tape:
         tape.watch(outputs)
         total = loss.total(outputs, features) / (weight + loss.epsilon)
     gradients = tape.gradient(total, dict(outputs))
-    return {name: g[first : first + count] for name, g in gradients.items()}, total * fraction
+    if num_replicas > 1:
+        gradients = {name: _rows(g, first, count) for name, g in gradients.items()}
+        total = total / num_replicas  # every replica computes the same loss
+    return gradients, total
+
+
+def _own_rows(replica: tf.distribute.ReplicaContext, outputs: Tensors) -> tuple[Any, Any]:
+    """Return the first row of this replica in the global batch, and the number of its rows.
+
+    The number is an int if it is known when the step is traced; all replicas have as many then.
+    """
+    value = next(iter(outputs.values()))
+    own = replica.replica_id_in_sync_group  # known only at run time, on a TPU
+    if value.shape[0] is not None:
+        return own * value.shape[0], value.shape[0]
+    count = tf.shape(value)[0]
+    sizes = replica.all_gather(count[None], axis=0)
+    return tf.reduce_sum(sizes[:own]), count
 
 
 def _gathered(replica: tf.distribute.ReplicaContext, value: tf.Tensor) -> tf.Tensor:
     """Return the rows of all replicas, in the order of the replicas."""
     rows = replica.all_gather(tf.identity(value), axis=0)
-    return tf.ensure_shape(rows, [None, *value.shape[1:]])
+    size = value.shape[0]
+    total = None if size is None else size * replica.num_replicas_in_sync
+    return tf.ensure_shape(rows, [total, *value.shape[1:]])
+
+
+def _rows(value: tf.Tensor, first: Any, count: Any) -> tf.Tensor:
+    """Return `count` rows from row `first` on; of a static shape if `count` is an int."""
+    rest = value.shape.rank - 1
+    rows = tf.slice(value, [first, *[0] * rest], [count, *[-1] * rest])
+    return tf.ensure_shape(rows, [count if isinstance(count, int) else None, *value.shape[1:]])
 
 
 def outputs_in_parts(

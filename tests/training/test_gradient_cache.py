@@ -18,9 +18,9 @@ N = 2 * B  # examples
 TEACHER_WIDTH = 7
 
 
-def batches(num_texts):
+def batches(num_texts, size=N):
     rng = np.random.default_rng(7)
-    shape = (3, N, num_texts, S)
+    shape = (3, size, num_texts, S)
     mask = np.arange(S) < rng.integers(3, S + 1, size=(*shape[:-1], 1))
     ids = rng.integers(1, V, size=shape) * mask
     found = {"input_ids": ids, "input_mask": mask}
@@ -38,11 +38,18 @@ def batches(num_texts):
     found = {name: value.astype("int32") for name, value in found.items()}
     vectors = rng.normal(size=(*shape[:-1], TEACHER_WIDTH)).astype("float32")
     found["teacher_embedding"] = vectors[:, :, 0] if num_texts == 1 else vectors
-    return {**found, "label_ids": rng.integers(0, 3, size=(3, N)).astype("float32")}
+    return {**found, "label_ids": rng.integers(0, 3, size=(3, size)).astype("float32")}
 
 
 def trained(
-    folder, devices=ONE, parts=1, num_texts=3, jit_compile="false", taught=False, **settings
+    folder,
+    devices=ONE,
+    parts=1,
+    num_texts=3,
+    jit_compile="false",
+    taught=False,
+    size=N,
+    **settings,
 ):
     task = EmbeddingTask(S, num_texts, projection_size=6, **settings)
     keras.utils.set_random_seed(1)
@@ -62,7 +69,9 @@ def trained(
         gradient_accumulation_steps=parts,
         jit_compile=jit_compile,
     )
-    trainer.train(endless(batches(num_texts)), 3, output_dir=str(folder), max_steps_per_loop=1)
+    trainer.train(
+        endless(batches(num_texts, size)), 3, output_dir=str(folder), max_steps_per_loop=1
+    )
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     values = {variable.path: variable.numpy() for variable in trainer.model.weights}
     return [(line["loss"], line["gradient_norm"]) for line in lines], values
@@ -90,6 +99,13 @@ def test_parts_and_devices_do_not_change_the_gradient(tmp_path, whole, devices, 
     np.testing.assert_allclose(found, expected, rtol=2e-6)
     for name, value in expected_values.items():
         np.testing.assert_allclose(values[name], value, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.slow
+def test_devices_with_different_numbers_of_examples_do_not_change_it_either(tmp_path):
+    expected, _ = trained(tmp_path / "a", size=N - 1)
+    found, _ = trained(tmp_path / "b", TWO, size=N - 1)
+    np.testing.assert_allclose(found, expected, rtol=2e-6)
 
 
 def test_the_gradient_is_that_of_the_loss_of_all_examples():

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from tiny_training import ONE, bert_config, strategy_on
+from tiny_training import ONE, TWO, bert_config, strategy_on
 
 from bert_tf.data.records import RecordWriter
 from bert_tf.finetuning import loop
@@ -17,6 +17,7 @@ from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.reranking import RerankingTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.training import gradient_cache
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
 from bert_tf.training.options import TrainingOptions
@@ -42,9 +43,9 @@ DYNAMIC = re.compile(
 )
 
 
-def trainer_of(task, parts=2, **kwargs):
+def trainer_of(task, parts=2, devices=ONE, **kwargs):
     keras.utils.set_random_seed(1)
-    strategy = strategy_on(ONE)
+    strategy = strategy_on(devices)
     with strategy.scope():
         model = task.build_model(bert_config(dropout=0.1), dtype="mixed_bfloat16")
         optimizer = AdamWeightDecay(WarmupLinearDecay(0.01, 25, 3))
@@ -102,6 +103,34 @@ def test_a_step_of_a_task_is_one_function_without_anything_dynamic(tmp_path, nam
     assert "bf16" in hlo and "dot(" in hlo
     assert re.findall(r"\[[^\]]*<=[^\]]*\]", hlo) == []  # sizes that only the values give
     assert re.findall(r"custom-call|infeed|outfeed|send\(|recv\(", hlo) == []
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_outputs_of_two_devices_are_compared_in_static_shapes(tmp_path, monkeypatch, parts):
+    """The graph of a TPU with several cores; only the collective operations are those of CPUs."""
+    task = TASKS["embeddings"]()
+    trainer = trainer_of(task, parts, TWO)
+    strategy, shapes = trainer.strategy, {}
+
+    def noted(name):
+        function = getattr(gradient_cache, name)
+
+        def call(*args):
+            result = function(*args)
+            assert result.shape.is_fully_defined()
+            shapes.setdefault(name, set()).add(result.shape[0])
+            return result
+
+        monkeypatch.setattr(gradient_cache, name, call)
+
+    noted("_gathered")
+    noted("_rows")
+    batches = strategy.experimental_distribute_dataset(batches_of(task, tmp_path, 2 * B))
+    step = tf.function(
+        lambda features: strategy.run(trainer._step.take, args=(features,)), autograph=False
+    )
+    step.get_concrete_function(next(iter(batches)))
+    assert shapes == {"_gathered": {2 * B}, "_rows": {B}}
 
 
 @pytest.mark.slow
