@@ -32,7 +32,7 @@ from bert_tf.training.gradient_cache import gradients_of_outputs, outputs_in_par
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AdamByPath
 from bert_tf.training.schedules import WarmupDecay
-from bert_tf.training.strategy import gpu_compiler_problem
+from bert_tf.training.strategy import gpu_compiler_problem, is_multi_worker
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,8 @@ class TrainingStep:
     ) -> None:
         """Compile nothing from now on if XLA could not compile the first step; else raise.
 
-        Such a step has changed no weight, because all updates need its gradients.
+        Such a step has changed no weight, because all updates need its gradients. With several workers
+        it always raises, because XLA may have failed on one of them only.
 
         Args:
             step: in whose call the error was raised, from 1.
@@ -125,6 +126,10 @@ class TrainingStep:
         if not self._compiled or not is_compile_error(error):
             raise error
         words = f"XLA cannot compile the training step ({summary(error)})."
+        if is_multi_worker(
+            self._strategy
+        ):  # the others would wait for this one, which traces again
+            raise ValueError(f"{words} Use jit_compile=false on all workers.") from error
         if not self._is_automatic or step != counters[0][1] + 1:
             raise ValueError(f"{words} Use jit_compile=false.") from error
         logger.warning("%s It runs without XLA, as with --jit_compile=false.", words)

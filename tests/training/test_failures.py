@@ -146,6 +146,14 @@ def test_a_compilation_that_was_asked_for_or_fails_later_ends_the_run(tmp_path, 
         trainer.train(endless(linear_batches(2)), 3, output_dir=str(tmp_path))
 
 
+def test_with_several_workers_it_ends_the_run_because_the_others_would_wait(tmp_path, monkeypatch):
+    monkeypatch.setattr("bert_tf.training.step.is_multi_worker", lambda strategy: True)
+    trainer, _ = linear_pair()
+    fail_first(trainer, tf.errors.InternalError(None, None, BLACKWELL))
+    with pytest.raises(ValueError, match=r"sm_120.*Use jit_compile=false on all workers\."):
+        trainer.train(endless(linear_batches(2)), 3, output_dir=str(tmp_path))
+
+
 def test_an_error_of_the_data_is_raised_as_it_is(tmp_path, caplog):
     trainer = linear_trainer()
     trainer._step._compile("auto")
