@@ -32,6 +32,9 @@ _TRAINING_STATE = frozenset(
 )
 _AVERAGE = "/ExponentialMovingAverage"
 _SLOTS = ("/adam_m", "/adam_v", _AVERAGE)
+_NAMED = re.compile(
+    r'^[ \t]*(model_checkpoint_path|all_model_checkpoint_paths):[ \t]*"(.*)"[ \t\r]*$', re.MULTILINE
+)
 _PART = re.compile(r"\.(data-\d+-of-\d+|index|meta)$")
 
 
@@ -163,14 +166,26 @@ def _prefix_in_folder(folder: str) -> str:
 
 
 def _newest(state_file: str) -> str:
-    text = read_whole(state_file).decode("utf-8", "replace")
-    match = re.search(r'^\s*model_checkpoint_path:\s*"(.*)"\s*$', text, re.MULTILINE)
-    if not match:
+    names = named_checkpoints(state_file)
+    if not names:
         raise ValueError(
             f'{state_file} has no line `model_checkpoint_path: "..."`. Name the checkpoint itself, '
             "such as FOLDER/bert_model.ckpt."
         )
-    return match[1].rsplit("/", 1)[-1]
+    return names[0]
+
+
+def named_checkpoints(state_file: str) -> list[str]:
+    """Return the names in a file `checkpoint`, without folders, the newest first; [] if it names none.
+
+    Raises:
+        ValueError: the file is too large.
+    """
+    text = read_whole(state_file).decode("utf-8", "replace")
+    found = [(match[1], match[2].rsplit("/", 1)[-1]) for match in _NAMED.finditer(text)]
+    newest = [name for key, name in found if key == "model_checkpoint_path"][:1]
+    others = [name for key, name in found if key == "all_model_checkpoint_paths"]
+    return list(dict.fromkeys([*newest, *reversed(others)])) if newest else []
 
 
 def _is_state(name: str, names: dict[str, tuple[int, ...]]) -> bool:

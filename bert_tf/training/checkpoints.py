@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import has_locks, open_locked, write_text
+from bert_tf.interop.tf1 import named_checkpoints
 from bert_tf.training.optimization import AVERAGE_SLOT
 
 logger = logging.getLogger(__name__)
@@ -142,21 +143,29 @@ def latest_checkpoint(directory: str) -> str | None:
 
     Raises:
         ValueError: the path contains "*", "?" or "[". TensorFlow would treat it as a pattern and could
-            not read the checkpoints back.
+            not read the checkpoints back. The `checkpoint` file is too large.
     """
     _check_no_pattern(directory)
-    state = tf.train.get_checkpoint_state(directory)
-    if state is None:
-        return None
+    names = _named(directory)
     complete = {PurePath(prefix).name: prefix for prefix in list_checkpoints(directory)}
-    named = [state.model_checkpoint_path, *reversed(state.all_model_checkpoint_paths)]
-    for name in dict.fromkeys(PurePath(prefix).name for prefix in named):
+    for name in names:
         if name in complete:
             return complete[name]
-        if tf.train.get_checkpoint_state(directory) != state:  # a training has saved meanwhile
+        if _named(directory) != names:  # a training has saved meanwhile
             return latest_checkpoint(directory)
         logger.warning("%s: the `checkpoint` file names %s, which is missing", directory, name)
     return None
+
+
+def _named(directory: str) -> list[str]:
+    """Return the names in the `checkpoint` file, the newest first; [] without such a file."""
+    path = tf.io.gfile.join(directory, "checkpoint")
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        return []
+    names = named_checkpoints(path)
+    if not names:
+        logger.warning("%s names no checkpoint; it is damaged", path)
+    return names
 
 
 def _check_no_pattern(directory: str) -> None:
@@ -278,8 +287,9 @@ def folder_lock(folder: str) -> Iterator[None]:
     try:
         descriptor = open_locked(path)
     except BlockingIOError:
-        with open(path, encoding="ascii") as file:
-            holder = file.read().strip() or "?"
+        holder = "?"
+        with contextlib.suppress(FileNotFoundError), open(path, encoding="ascii") as file:
+            holder = file.read(20).strip() or "?"  # without a file it has just ended
         raise ValueError(
             f"{folder} is in use: process {holder} is training in it, and two runs would overwrite "
             "each other's checkpoints. Wait for it or end it, or use another output_dir."

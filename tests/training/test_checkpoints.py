@@ -1,5 +1,6 @@
 """Checkpoints: the reference's names, whole or not at all, and found again wherever they lie."""
 
+import os
 from pathlib import Path
 
 import keras
@@ -194,6 +195,23 @@ def test_a_folder_whose_checkpoint_file_has_the_paths_of_another_place_can_be_mo
     state = (tmp_path / "checkpoint").read_text().replace('"model', '"/elsewhere/model')
     (tmp_path / "checkpoint").write_text(state)
     assert latest_checkpoint(str(tmp_path)) == str(tmp_path / "model.ckpt-5")
+
+
+def test_a_checkpoint_file_of_any_other_content_names_nothing(tmp_path, caplog):
+    save_steps(tmp_path, 4)
+    (tmp_path / "checkpoint").write_text("\n" * 1_000_000)  # takes no quadratic time
+    assert latest_checkpoint(str(tmp_path)) is None
+    assert f"{tmp_path}/checkpoint names no checkpoint" in caplog.text
+    (tmp_path / "checkpoint").unlink()
+    (tmp_path / "checkpoint").mkdir()
+    assert latest_checkpoint(str(tmp_path)) is None
+
+
+def test_a_checkpoint_file_without_end_is_rejected(tmp_path):
+    (tmp_path / "checkpoint").touch()
+    os.truncate(tmp_path / "checkpoint", 100 << 30)
+    with pytest.raises(ValueError, match="/checkpoint has more than 67,108,864 bytes"):
+        latest_checkpoint(str(tmp_path))
 
 
 @pytest.mark.parametrize("unfinished", ["model.ckpt-6.data-00000-of-00001", "model.ckpt-6.index"])

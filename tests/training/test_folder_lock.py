@@ -38,6 +38,15 @@ def test_a_second_process_is_refused_and_told_who_the_first_is(tmp_path, holder)
         raise AssertionError("both hold the lock")
 
 
+def test_the_process_is_unknown_if_it_has_just_removed_its_file(tmp_path, monkeypatch):
+    def open_locked(path):
+        raise BlockingIOError
+
+    monkeypatch.setattr("bert_tf.training.checkpoints.open_locked", open_locked)
+    with pytest.raises(ValueError, match=r"process \? is training"), folder_lock(str(tmp_path)):
+        pass
+
+
 def test_a_killed_process_leaves_the_folder_free(tmp_path, holder):
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
