@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import stat
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TextIO
@@ -238,10 +239,12 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 def check_writable(output_dir: str) -> None:
     """Make the folder, and raise ValueError before the long work if no file can be written there."""
-    probe = os.path.join(output_dir, f".writable{TEMPORARY_SUFFIX}")
+    # Two runs may check the same folder at once, also on different machines.
+    probe = os.path.join(output_dir, f".writable-{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
     try:
         write_text(probe, "")
-        tf.io.gfile.remove(probe)
+        with suppress(tf.errors.NotFoundError):
+            tf.io.gfile.remove(probe)
     except (OSError, tf.errors.OpError) as error:
         raise ValueError(
             f"Cannot write into output_dir={output_dir} ({error}). Use a writable folder on a disk "

@@ -13,6 +13,7 @@ import pytest
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.files import (
+    check_writable,
     expand_files,
     files_of_checkpoint,
     new_folder,
@@ -31,6 +32,24 @@ def test_text_is_written_as_it_is_and_replaces_what_was_there(tmp_path):
     write_text(str(path), "zweite ß\r\n")
     assert path.read_bytes() == "zweite ß\r\n".encode()
     assert [entry.name for entry in path.parent.iterdir()] == ["file.txt"]
+
+
+def test_several_runs_may_check_the_same_folder_at_once(tmp_path):
+    folder, found = str(tmp_path / "out"), []
+
+    def check():
+        try:
+            for _ in range(50):
+                check_writable(folder)
+        except Exception as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=check) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert found == [] and os.listdir(folder) == []
 
 
 def test_a_file_that_is_given_up_leaves_the_old_one_and_nothing_temporary(tmp_path):
