@@ -28,6 +28,9 @@ from typing import IO, Any
 
 import numpy as np
 
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}  # nothing of others is run
+_MAX_CONFIG = 1 << 20  # bytes; one with 1,000 labels has 0.05 of this
+
 TOKENS = "tokens"  # the only signature of files that have no names for signatures
 
 
@@ -253,11 +256,19 @@ class Transformers(Runtime):
             torch.set_num_threads(threads)
         transformers.utils.logging.disable_progress_bar()
         if architecture is None:
-            with open(os.path.join(path, "config.json"), encoding="utf-8") as file:
-                architecture = (json.load(file).get("architectures") or ["BertModel"])[0]
+            architecture = _architecture(os.path.join(path, "config.json"))
+        model_class: Any = getattr(transformers, str(architecture), None)
+        is_class = isinstance(model_class, type)
+        if not (is_class and issubclass(model_class, transformers.PreTrainedModel)):
+            raise ValueError(
+                f"{path}: the architecture {str(architecture)[:60]!r} is not a model of transformers "
+                f"{transformers.__version__}. Correct `architectures` in its config.json."
+            )
+        # config.json could name attention from a hub, whose code would be run.
+        attention = "sdpa" if getattr(model_class, "_supports_sdpa", False) else "eager"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # from the imported libraries
-            model = getattr(transformers, architecture).from_pretrained(path)
+            model = model_class.from_pretrained(path, attn_implementation=attention, **_LOCAL)
         self._path, self._model = path, model.eval().float()
         self.version = f"transformers {transformers.__version__}"
         ids = {"dtype": "int64", "shape": [None, None]}
@@ -275,8 +286,26 @@ class Transformers(Runtime):
         import transformers
 
         # Texts may be longer than the model's input.
-        tokenizer = transformers.AutoTokenizer.from_pretrained(self._path, model_max_length=1 << 30)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            self._path, model_max_length=1 << 30, **_LOCAL
+        )
         return tokenizer(list(texts), add_special_tokens=False)["input_ids"]
+
+
+def _architecture(config_file: str) -> str:
+    """Return the class of transformers that config.json names."""
+    with open(config_file, "rb") as file:
+        content = file.read(_MAX_CONFIG + 1)
+    if len(content) > _MAX_CONFIG:
+        raise ValueError(
+            f"{config_file} has more than {_MAX_CONFIG:,} bytes, so it is damaged. Get it again."
+        )
+    try:
+        values = json.loads(content)
+    except (RecursionError, ValueError) as error:
+        raise ValueError(f"{config_file}: this is not JSON in UTF-8: {error}") from error
+    found = values.get("architectures") if isinstance(values, dict) else None
+    return found[0] if isinstance(found, list) and found else "BertModel"
 
 
 RUNTIMES = {

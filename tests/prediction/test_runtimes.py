@@ -1,5 +1,7 @@
 """Runtimes of exports: each thread gets the answer to its own inputs."""
 
+import json
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.prediction.runtimes import Lite, OpenVino
+from bert_tf.prediction.runtimes import Lite, OpenVino, Transformers
 
 SIZE = 257
 SHIFT = np.roll(np.eye(SIZE, dtype=np.float32), 1, axis=0)
@@ -65,3 +67,41 @@ def test_two_threads_get_their_own_answers(tmp_path, quick_switches, kind, make)
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(wrong, (1, 2))) == [0, 0]
+
+
+# ------------------------------------------------------------------------ folders of transformers
+
+
+def test_a_configuration_of_transformers_runs_no_code_of_others(tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    given = {}
+
+    def from_pretrained(path, **kwargs):
+        given.update(kwargs)
+        raise KeyError
+
+    monkeypatch.setattr(transformers.BertModel, "from_pretrained", from_pretrained)
+    (tmp_path / "config.json").write_text(json.dumps({"attn_implementation": "stranger/kernel"}))
+    with pytest.raises(KeyError):
+        Transformers(str(tmp_path))
+    local = {"local_files_only": True, "trust_remote_code": False}
+    assert given == {"attn_implementation": "sdpa", **local}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"architectures": ["pipeline"]}', "the architecture 'pipeline' is not a model"),
+        ('{"architectures": [1]}', "the architecture '1' is not a model"),
+        ("{", "config.json: this is not JSON in UTF-8"),
+        (None, "config.json has more than 1,048,576 bytes"),
+    ],
+)  # fmt: skip
+def test_a_damaged_configuration_of_transformers_is_named(tmp_path, content, message):
+    pytest.importorskip("transformers")
+    (tmp_path / "config.json").write_text(content or "")
+    if content is None:
+        os.truncate(tmp_path / "config.json", 10 << 30)
+    with pytest.raises(ValueError, match=message) as caught:
+        Transformers(str(tmp_path))
+    assert str(tmp_path) in str(caught.value)
