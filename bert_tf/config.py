@@ -37,6 +37,8 @@ _REFERENCE_EXTRAS = frozenset(
 _TYPO = 0.85  # similarity of an unknown key to a field, by difflib, from which it is a typo
 _MOST_UNKNOWN = 1000  # keys that are compared with the fields
 
+_INFINITE = 1e300  # also of whole numbers, which Python compares with it exactly
+
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 ATTENTION_DIRECTIONS = ("bidirectional", "left_to_right")
 
@@ -111,6 +113,8 @@ class BertConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 raise ValueError(f"`{name}` is {value!r}, but must be a number.")
+            if not abs(value) < _INFINITE:  # Python reads NaN, Infinity and 1e400 in JSON
+                raise ValueError(f"`{name}` is {str(value)[:60]}, but must be a finite number.")
         for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
             value = getattr(self, name)
             if not 0.0 <= value < 1.0:

@@ -83,10 +83,10 @@ def read_task(folder: str) -> Task | None:
         return None
     arguments = read_json(path)
     for key, value in arguments.items():
-        if isinstance(value, int) and abs(value) > MAX_TASK_NUMBER:
+        if isinstance(value, int | float) and not abs(value) <= MAX_TASK_NUMBER:  # or NaN
             raise ValueError(
-                f"{path}: `{key}` is {value:.3g}, but may be at most {MAX_TASK_NUMBER:,}, {ORIGIN}. Get "
-                "the folder again."
+                f"{path}: `{key}` is {str(value)[:60]}, but may be at most {MAX_TASK_NUMBER:,}, "
+                f"{ORIGIN}. Get the folder again."
             )
     name = arguments.pop("task", None)
     if not isinstance(name, str) or name not in TASK_NAMES:

@@ -129,6 +129,12 @@ def test_an_unknown_size_is_an_error_with_a_suggestion():
         ({"hidden_size": "8"}, "`hidden_size` is '8'"),
         ({"hidden_dropout_prob": 1.0}, "at least 0 and below 1"),
         ({"hidden_dropout_prob": "x"}, "must be a number"),
+        ({"layer_norm_eps": float("inf")}, "`layer_norm_eps` is inf, but must be a finite number"),
+        (
+            {"hidden_dropout_prob": float("nan")},
+            "`hidden_dropout_prob` is nan, but must be a finite",
+        ),
+        ({"initializer_range": 10**400}, "`initializer_range` is 10000.*must be a finite number"),
         ({"initializer_range": 0}, "`initializer_range` is 0, but must be above 0"),
         ({"hidden_act": "swish"}, "must be one of gelu, gelu_erf"),
     ],
@@ -159,6 +165,11 @@ def test_other_architectures_are_refused(changes, message):
         ("[1]", "JSON object.*list"),
         ('{"hidden_size": 8}', "no `vocab_size`"),
         ("[" * 100_000, "nested too deeply"),
+        (
+            '{"vocab_size": 9, "layer_norm_eps": 1e400}',
+            "`layer_norm_eps` is inf, but must be a finite",
+        ),
+        ('{"vocab_size": 9, "initializer_range": Infinity}', "`initializer_range` is inf"),
     ],
 )
 def test_errors_name_the_file(tmp_path, text, message):

@@ -279,9 +279,10 @@ def test_an_object_graph_that_names_absent_values_is_rejected(tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"task": "multiple_choice", "num_choices": 4, "max_seq_length": 10**9}, "is 1e.09, but may"),
+        ({"task": "multiple_choice", "num_choices": 4, "max_seq_length": 10**9}, "is 10{9}, but m"),
         ({"task": "token_classification", "labels": ["O", "X"], "max_seq_length": 9}
          | {"bilstm_units": 60_000}, "`bilstm_units` is 60000, but must be from 1 to 4,096"),
+        ({"task": "classification", "labels": ["a", "b"], "max_seq_length": float("nan")}, "is nan,"),
     ],
 )  # fmt: skip
 def test_large_numbers_in_a_task_are_rejected(tmp_path, values, message):
