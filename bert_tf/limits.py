@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -111,6 +111,26 @@ def parse_json(text: str, most: int = MAX_CONTAINERS) -> Any:
         raise
     except ValueError as error:  # a whole number with more digits than Python converts
         raise json.JSONDecodeError(str(error), text, 0) from error
+
+
+def check_unicode(texts: Iterable[Any], what: str, source: str) -> None:
+    """Raise if a text has half of a surrogate pair, such as "\\ud800" in JSON.
+
+    Such a text cannot be written or passed to TensorFlow, because UTF-8 has no bytes for it.
+
+    Args:
+        texts: values of other types are ignored.
+        what: "token" or "label".
+        source: the file that contains the texts.
+    """
+    for text in texts:
+        try:
+            str(text).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{source}: the {what} {text[:60]!r} contains half of a surrogate pair, "
+                f"{text[error.start]!r}, which is not a character. Correct the file, or get it again."
+            ) from error
 
 
 def check_inside(name: str, what: str, source: str) -> None:

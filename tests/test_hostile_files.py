@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 from fuzz_seeds import EXPORT, MODULES, POOLING, VOCAB
 from fuzz_targets import TARGETS
-from tiny_checkpoints import arrays_of, huggingface_tensors, write_huggingface, write_json
+from tiny_checkpoints import (
+    HUGGINGFACE_CONFIG,
+    arrays_of,
+    huggingface_tensors,
+    write_huggingface,
+    write_json,
+)
 
 from bert_tf.config import BertConfig
 from bert_tf.data.question_answering import read_squad
@@ -195,6 +201,29 @@ def test_a_vocabulary_of_another_type_is_named(tmp_path, vocab, message):
         read_checkpoint(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "tokenizer.json",
+            {"model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "a\ud800": 1}}},
+            r"the token 'a\\ud800' contains half of a surrogate pair",
+        ),
+        (
+            "config.json",
+            {**HUGGINGFACE_CONFIG, "architectures": ["BertForSequenceClassification"]}
+            | {"id2label": {str(number): f"label {number} \udfff" for number in range(5)}},
+            r"the label 'label 0 \\udfff' contains half",
+        ),
+    ],
+)
+def test_half_of_a_surrogate_pair_is_rejected(tmp_path, name, content, message):
+    write_huggingface(tmp_path, TENSORS)
+    write_json(tmp_path / name, content)
+    with pytest.raises(ValueError, match=f"{tmp_path}/{name}: {message}"):
+        read_checkpoint(str(tmp_path))
+
+
 # ----------------------------------------------------------------------------------------- weights
 
 
@@ -282,6 +311,8 @@ def test_an_object_graph_that_names_absent_values_is_rejected(tmp_path):
         ({"task": "multiple_choice", "num_choices": 4, "max_seq_length": 10**9}, "is 10{9}, but m"),
         ({"task": "token_classification", "labels": ["O", "X"], "max_seq_length": 9}
          | {"bilstm_units": 60_000}, "`bilstm_units` is 60000, but must be from 1 to 4,096"),
+        ({"task": "classification", "labels": ["a", "b\ud800"], "max_seq_length": 9},
+         "task.json: the label .* half of a surrogate pair"),
         ({"task": "classification", "labels": ["a", "b"], "max_seq_length": float("nan")}, "is nan,"),
     ],
 )  # fmt: skip

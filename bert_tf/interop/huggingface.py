@@ -41,6 +41,7 @@ from bert_tf.interop.tokenizer_files import (
     stated_lower_case,
     vocab_of_tokenizer,
 )
+from bert_tf.limits import check_unicode
 from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
 logger = logging.getLogger(__name__)
@@ -185,7 +186,9 @@ def _labels(
             f"{config_file}: `id2label` names the outputs {', '.join(map(str, id2label))}, but the "
             f"classifier in the weights has the {num_labels} outputs 0 to {num_labels - 1}."
         )
-    return tuple(str(id2label[str(index)]) for index in range(num_labels))
+    labels = tuple(str(id2label[str(index)]) for index in range(num_labels))
+    check_unicode(labels, "label", config_file)
+    return labels
 
 
 def _other_formats(folder: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_tf.interop.checkpoint import MOST_REPLACED, file_beside, read_json, typed
-from bert_tf.limits import MAX_TASK_NUMBER
+from bert_tf.limits import MAX_TASK_NUMBER, check_unicode
 from bert_tf.vocabulary import load_vocab
 
 # The files that state the longest input, and their keys. Without a limit, `transformers` writes 10^30.
@@ -78,6 +78,7 @@ def vocab_of_tokenizer(folder: str) -> tuple[str, ...] | None:
         )
     if "[UNK]" not in ids:
         raise ValueError(f"{path}: the vocabulary of {len(ids)} tokens has no [UNK]. Get it again.")
+    check_unicode(ids, "token", path)
     return tuple(sorted(ids, key=ids.__getitem__))
 
 
