@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import itertools
 import json
 import logging
 import os
@@ -35,6 +36,7 @@ _REFERENCE_EXTRAS = frozenset(
 )
 
 _TYPO = 0.85  # similarity of an unknown key to a field, by difflib, from which it is a typo
+_MOST_KNOWN = 2000  # names among which one is suggested
 _MOST_UNKNOWN = 1000  # keys that are compared with the fields
 
 _INFINITE = 1e300  # also of whole numbers, which Python compares with it exactly
@@ -313,6 +315,7 @@ def _is_typo(name: str, known: Iterable[str]) -> bool:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown name, with the nearest known one in any case."""
-    by_case = {each.casefold(): each for each in known}
+    some = itertools.islice((each for each in known if len(each) < 2 * _LONGEST_NAME), _MOST_KNOWN)
+    by_case = {each.casefold(): each for each in some}
     close = difflib.get_close_matches(name[:_LONGEST_NAME].casefold(), list(by_case), n=1)
     return f'; did you mean "{by_case[close[0]]}"?' if close else "."

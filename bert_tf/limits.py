@@ -6,10 +6,11 @@ unlimited where they are read line by line or record by record.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -111,6 +112,16 @@ def parse_json(text: str, most: int = MAX_CONTAINERS) -> Any:
         raise
     except ValueError as error:  # a whole number with more digits than Python converts
         raise json.JSONDecodeError(str(error), text, 0) from error
+
+
+def listed(names: Collection[str], most: int = 20) -> str:
+    """Return the first names for a message, each shortened, and their number if there are more.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b, ... (3 in all)'
+    """
+    shown = ", ".join(name[:60] for name in itertools.islice(names, most))
+    return shown if len(names) <= most else f"{shown}, ... ({len(names):,} in all)"
 
 
 def check_unicode(texts: Iterable[Any], what: str, source: str) -> None:

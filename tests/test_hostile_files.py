@@ -130,6 +130,16 @@ def test_a_header_of_many_columns_takes_no_quadratic_time(tmp_path):
     assert list(read_table(tmp_path / "a.csv")) == []
 
 
+def test_messages_about_a_header_of_many_columns_are_short(tmp_path):
+    names = ["x" * 1000, *(f"column {number}" for number in range(200_000))]
+    (tmp_path / "a.csv").write_text(",".join(names) + "\n" + "," * 200_000 + "\n1,2\n")
+    rows = read_table(tmp_path / "a.csv")
+    for read in (lambda: next(rows)["colum 5"], lambda: list(rows)):
+        with pytest.raises(ValueError, match=r"column 18, \.\.\. \(200,001 in all\)") as caught:
+            read()
+        assert len(str(caught.value)) < 600 and "column 19" not in str(caught.value)
+
+
 def test_an_open_quotation_mark_does_not_swallow_a_large_file(tmp_path, monkeypatch):
     monkeypatch.setattr("bert_tf.data.readers.MAX_LINE", 1000)
     (tmp_path / "a.csv").write_text('a,b\n"open,' + "line\n" * 1000)

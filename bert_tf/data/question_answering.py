@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from bert_tf.data.streams import open_binary
-from bert_tf.limits import MAX_DOCUMENT, MAX_DOCUMENT_CONTAINERS, parse_json, read_at_most
+from bert_tf.limits import MAX_DOCUMENT, MAX_DOCUMENT_CONTAINERS, listed, parse_json, read_at_most
 
 # Fewer characters separate words than in the tokenizer. A no-break space, for example, does not.
 _WORD = re.compile("[^ \t\r\n\u202f]+")
@@ -170,7 +170,7 @@ def _value(values: Any, key: str, kind: type, place: str) -> Any:
         raise ValueError(f"{place}: must be a JSON object, but is {str(values)[:60]!r}.")
     if key not in values:
         raise ValueError(
-            f'{place}: "{key}" is missing; found {", ".join(values) or "nothing"}. The file must be '
+            f'{place}: "{key}" is missing; found {listed(values) or "nothing"}. The file must be '
             "in SQuAD's format."
         )
     value = values[key]

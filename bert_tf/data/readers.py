@@ -38,6 +38,7 @@ from bert_tf.limits import (
     ORIGIN,
     bounded_lines,
     check_size,
+    listed,
     parse_json,
 )
 
@@ -94,7 +95,7 @@ class TableRow(_Placed, dict):
     def __missing__(self, column: str) -> Any:
         raise ValueError(
             f"{self.place_of_names}: no column {column!r}{suggestion(column, self)} The columns are "
-            f"{', '.join(self)}."
+            f"{listed(self)}."
         )
 
 
@@ -346,7 +347,7 @@ def _named_rows(
         if len(row) != len(header):
             raise ValueError(
                 f"{row.place}: found {len(row)} columns, but {len(header)} are expected "
-                f"({', '.join(header)}). The row begins {_beginning(row, delimiter)!r}."
+                f"({listed(header)}). The row begins {_beginning(row, delimiter)!r}."
             )
         values = dict(zip(header, row, strict=True))
         yield TableRow(values, file, row.line, header.line if has_header else None)

@@ -21,6 +21,7 @@ from bert_tf.finetuning.embeddings_options import (
     TextFilesOptions,
 )
 from bert_tf.finetuning.options import SPLITS
+from bert_tf.limits import listed
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
@@ -166,7 +167,7 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
     anchor = find(options.anchor_column, ANCHORS)
     if anchor is None:
         raise ValueError(
-            f"{row.place_of_names}: the columns are {', '.join(row)}, and none has the name of an "
+            f"{row.place_of_names}: the columns are {listed(row)}, and none has the name of an "
             f"anchor ({', '.join(ANCHORS)}). Name it with anchor_column{_similar(row, ANCHORS)}."
         )
     positive = find(options.positive_column, [n for n in POSITIVES if n != anchor])
@@ -186,13 +187,13 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
     is_near = bool(_similar(row, POSITIVES) or _similar(row, LABELS))
     if (labelled or is_near) and positive is None and label is None:
         raise ValueError(
-            f"{row.place_of_names}: the columns are {', '.join(row)}. The anchor in {anchor!r} needs a "
+            f"{row.place_of_names}: the columns are {listed(row)}. The anchor in {anchor!r} needs a "
             f"positive or a class. Name its column with positive_column{_similar(row, POSITIVES)} or "
             f"label_column{_similar(row, LABELS)}."
         )
     if negatives and (positive is None or label is not None):
         raise ValueError(
-            f"{row.place_of_names}: the negatives in {', '.join(negatives)} need a positive, and no "
+            f"{row.place_of_names}: the negatives in {listed(negatives)} need a positive, and no "
             "label. Omit label_column, or name the positive with positive_column."
         )
     return Columns(anchor, positive, negatives, label)

@@ -41,7 +41,7 @@ from bert_tf.interop.tokenizer_files import (
     stated_lower_case,
     vocab_of_tokenizer,
 )
-from bert_tf.limits import check_unicode
+from bert_tf.limits import check_unicode, listed
 from bert_tf.registry import BY_ARCHITECTURE, TaskType
 
 logger = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ def _labels(
     num_labels = arrays.shape("output_weights")[0]
     if sorted(id2label, key=str) != sorted(map(str, range(num_labels)), key=str):
         raise ValueError(
-            f"{config_file}: `id2label` names the outputs {', '.join(map(str, id2label))}, but the "
+            f"{config_file}: `id2label` names the outputs {listed(id2label)}, but the "
             f"classifier in the weights has the {num_labels} outputs 0 to {num_labels - 1}."
         )
     labels = tuple(str(id2label[str(index)]) for index in range(num_labels))

@@ -20,6 +20,7 @@ from bert_tf.data.readers import (
     read_table,
 )
 from bert_tf.data.streams import STANDARD_INPUT
+from bert_tf.limits import listed
 from bert_tf.options import TableOptions, option
 from bert_tf.predictor import EMBEDDING_POOLINGS, TextModel
 
@@ -216,7 +217,7 @@ def _columns(
     raise ValueError(
         f"{row.place}: no column is called {' or '.join(_USUAL_NAMES[field][:-1] or ['choices'])}, so "
         f"the column of the {field} of the model's input ({', '.join(model_fields)}) is unknown. "
-        f"Rename it, or name it with {flag} of `predict`. The columns are {', '.join(row)}."
+        f"Rename it, or name it with {flag} of `predict`. The columns are {listed(row)}."
     )
 
 

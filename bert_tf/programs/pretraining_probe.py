@@ -20,6 +20,7 @@ from bert_tf.data.readers import read_table
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.sidecar import find_vocabulary, load_tokenizer
+from bert_tf.limits import listed
 from bert_tf.metrics.basic import largest_class
 from bert_tf.metrics.linear_probe import probe_accuracy
 from bert_tf.modeling.pooling import sentence_embedding
@@ -152,7 +153,7 @@ def _layout(path: str) -> TableLayout:
     text = next((name for name in ANCHORS if name in row), None)
     if text is None or LABEL not in row:
         raise ValueError(
-            f"{row.place_of_names}: the columns are {', '.join(row)}, but a probe needs {LABEL!r} and a "
+            f"{row.place_of_names}: the columns are {listed(row)}, but a probe needs {LABEL!r} and a "
             f"text ({', '.join(ANCHORS)}). Rename the columns."
         )
     second = next((name for name in POSITIVES if name in row), None)

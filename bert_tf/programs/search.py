@@ -25,6 +25,7 @@ from bert_tf.data.readers import (
 )
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
+from bert_tf.limits import listed
 from bert_tf.metrics import retrieval
 from bert_tf.options import TableOptions, option
 from bert_tf.prediction.classification import LabelModel
@@ -191,7 +192,7 @@ def _texts(options: SearchOptions, file: str, flag: str) -> Iterator[tuple[str, 
         name = next((name for name in names if name in row), None)
         if name is None:
             raise ValueError(
-                f"{row.place_of_names}: the columns are {', '.join(row)}, and none has the name "
+                f"{row.place_of_names}: the columns are {listed(row)}, and none has the name "
                 f"{' or '.join(dict.fromkeys(names))}. Name one with {flag}."
             )
         if not isinstance(row[name], str):
