@@ -17,10 +17,11 @@ from typing import Any
 
 MEBIBYTE = 1 << 20
 MAX_WHOLE_FILE = 64 * MEBIBYTE  # configurations, vocabularies; the largest known tokenizer has 33
-MAX_DOCUMENT = 2048 * MEBIBYTE  # JSON of questions or answers; SQuAD 2.0 has 40
-MAX_DOCUMENT_CONTAINERS = 50_000_000  # lists and objects in it; SQuAD 2.0 has 0.4 million
+MAX_DOCUMENT = 256 * MEBIBYTE  # JSON of questions or answers; SQuAD 2.0 has 40
+MAX_DOCUMENT_CONTAINERS = 5_000_000  # lists and objects in it; SQuAD 2.0 has 0.4 million
 MAX_LINE = 64 * MEBIBYTE  # of text, or a row of a table; whole books have 5
 MAX_CONTAINERS = 1_000_000  # lists and objects in a JSON file or line; 30 times their bytes
+MAX_COMMAS = 20_000_000  # in a JSON file or line; SQuAD 2.0 has 0.8 million, 256 MiB of it 7
 MAX_COLUMNS = 1_000_000  # in a row
 MAX_TOKENS = 4_000_000  # of a vocabulary; the largest known one has 1,000,000
 MAX_RECORD = 64 * MEBIBYTE  # 16 choices of 512 tokens have 0.1; hidden states of 24 layers 50
@@ -96,13 +97,18 @@ def parse_json(text: str, most: int = MAX_CONTAINERS) -> Any:
     """Return `json.loads(text)`.
 
     Raises:
-        JSONDecodeError: invalid JSON, deep nesting, very long numbers, or more than `most` lists and
-            objects (brackets in strings are counted as well).
+        JSONDecodeError: invalid JSON, deep nesting, very long numbers, more than `most` lists and
+            objects, or more than `MAX_COMMAS` commas (those in strings are counted as well).
     """
-    number = text.count("[") + text.count("{")
-    if number > most:
-        message = f"found {number:,} lists or objects, but at most {most:,} are allowed, {ORIGIN}"
-        raise json.JSONDecodeError(message, text, 0)
+    containers = text.count("[") + text.count("{")
+    commas = text.count(",")  # a list of numbers takes 20 times its bytes
+    for number, what, limit in (
+        (containers, "lists or objects", most),
+        (commas, "commas", MAX_COMMAS),
+    ):
+        if number > limit:
+            message = f"found {number:,} {what}, but at most {limit:,} are allowed, {ORIGIN}"
+            raise json.JSONDecodeError(message, text, 0)
     try:
         return json.loads(text)
     except RecursionError as error:

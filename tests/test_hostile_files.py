@@ -169,6 +169,17 @@ def test_very_many_lists_are_rejected(tmp_path):
     )
 
 
+@pytest.mark.parametrize("read", [read_json, read_squad])
+def test_a_list_of_very_many_numbers_is_rejected(tmp_path, read):
+    (tmp_path / "a.json").write_bytes(b"[" + b"0," * 20_000_001 + b"0]")
+    rejected(read, tmp_path / "a.json", "found 20,000,001 commas, but at most 20,000,000", most=400)
+
+
+def test_a_large_file_of_questions_is_rejected(tmp_path):
+    path = sparse(tmp_path / "a.json", 2 << 30)
+    rejected(read_squad, path, "has more than 268,435,456 bytes", most=600)
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
 def test_a_number_of_very_many_digits_is_invalid_json(tmp_path, name):
     (tmp_path / name).write_text('{"a": ' + "9" * 10_000 + "}\n")
