@@ -19,6 +19,7 @@ from bert_tf.data.features import FeatureSpec
 from bert_tf.data.files import open_whole
 from bert_tf.data.parallel import map_in_order
 from bert_tf.data.records import RecordWriter
+from bert_tf.limits import parse_json, read_whole
 from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
@@ -106,11 +107,10 @@ def _read_note(path: str, note: str, key: str) -> dict | None:
     """Return the note; None if it is missing, has another key, or does not fit the file."""
     if not tf.io.gfile.exists(path) or not tf.io.gfile.exists(note):
         return None
-    with tf.io.gfile.GFile(note) as file:
-        try:
-            values = json.load(file)
-        except json.JSONDecodeError:
-            return None
+    try:
+        values = parse_json(read_whole(note).decode("utf-8"))
+    except ValueError:  # damaged, or too large
+        return None
     fits = isinstance(values, dict) and {"key", "num_records", "size"} <= values.keys()
     fits = fits and values["key"] == key
     return values if fits and values["size"] == tf.io.gfile.stat(path).length else None

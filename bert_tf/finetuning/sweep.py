@@ -28,6 +28,7 @@ import tensorflow as tf
 from bert_tf.data.files import whole_file, write_text
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.output_folder import check_output_folder
+from bert_tf.interop.checkpoint import read_json, typed
 from bert_tf.metrics.basic import score
 from bert_tf.model_files import BESIDE_CHECKPOINTS, read_task
 from bert_tf.report.best_run import BEST_RUN_FILE, best_of_runs, read_best_run
@@ -196,18 +197,23 @@ def _completed(run: PlannedRun) -> dict[str, float]:
     """Return the results of a complete run, else {}."""
     if not tf.io.gfile.exists(run.result_file):
         return {}
-    with tf.io.gfile.GFile(run.result_file) as file:
-        note = json.load(file)
+    note = read_json(run.result_file)
+    flags, results = (typed(note, key, dict, run.result_file) for key in ("flags", "results"))
+    if flags is None or results is None:
+        raise ValueError(
+            f"{run.result_file} is damaged: it must have `flags` and `results`. Remove it, and the run "
+            "is made again."
+        )
     now = json.loads(json.dumps(_flags(run.options)))
-    differing = [name for name in now if note["flags"].get(name) != now[name]]
+    differing = [name for name in now if flags.get(name) != now[name]]
     if differing:
-        listed = ", ".join(f"`{n}` was {note['flags'].get(n)}, is {now[n]}" for n in differing)
+        listed = ", ".join(f"`{n}` was {flags.get(n)}, is {now[n]}" for n in differing)
         raise ValueError(
             f"{run.result_file} is from a run with other flags: {listed}. Use another output_dir, or "
             "remove its folder runs."
         )
     logger.info("%s is complete", run.name)
-    return note["results"]
+    return results
 
 
 def _check_no_other_model(options: ClassifierOptions, runs: Sequence[PlannedRun]) -> None:

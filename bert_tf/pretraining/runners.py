@@ -27,6 +27,7 @@ import tensorflow as tf
 from bert_tf.beam import make_pipeline
 from bert_tf.data.files import remove_file, write_text
 from bert_tf.data.parallel import Send, map_as_done
+from bert_tf.limits import parse_json, read_whole
 from bert_tf.pretraining.make_group import GroupJob, GroupResult, make_group
 from bert_tf.pretraining.manifest import Manifest, group_from_json, is_whole, read_manifest
 from bert_tf.pretraining.settings import RecordSettings
@@ -160,17 +161,20 @@ def _note_path(job: GroupJob) -> str:
 
 
 def _read_note(job: GroupJob) -> GroupResult | None:
-    """Return the noted result of a group, or None if a file is missing."""
+    """Return the noted result of a group, or None if a file is missing or damaged."""
     path = _note_path(job)
     if not tf.io.gfile.exists(path):
         return None
-    with tf.io.gfile.GFile(path) as file:
-        values = json.loads(file.read())
-    done = group_from_json(values["done"])
+    try:
+        values = parse_json(read_whole(path).decode("utf-8"))
+        done, logged = group_from_json(values["done"]), tuple(values["logged"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        logger.warning("%s is damaged (%r); its group is made again", path, error)
+        return None
     folder = os.path.dirname(path)
     if done.seed != job.seed or not all(is_whole(folder, shard) for shard in done.shards):
         return None
-    return GroupResult(done, tuple(values["logged"]))
+    return GroupResult(done, logged)
 
 
 def start_or_resume(

@@ -38,7 +38,7 @@ def test_another_key_writes_anew(path):
     assert write.calls == 3
 
 
-@pytest.mark.parametrize("note", ["", "{", "[]", '{"key": "a"}', "null"])
+@pytest.mark.parametrize("note", ["", "{", "[]", '{"key": "a"}', "null", "[" * 100_000])
 def test_a_damaged_note_counts_as_none(path, note):
     write = Writer()
     make_once(path, "a", write)

@@ -232,6 +232,15 @@ def test_a_kill_while_the_first_model_is_moved_can_be_resumed(tmp_path):
         sweep._check_no_other_model(options, runs)
 
 
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"flags": {}, "results": 1}', "[" * 100_000])
+def test_a_damaged_note_of_a_run_is_named(tmp_path, content):
+    _, runs, _, _ = moved(tmp_path)
+    Path(runs[0].result_file).write_text(content)
+    with pytest.raises(ValueError, match=r"result\.json") as caught:
+        sweep._completed(runs[0])
+    assert runs[0].result_file in str(caught.value)
+
+
 def test_the_best_run_is_that_of_the_chosen_metric(tmp_path):
     _, runs, _, output = moved(tmp_path, best_metric="eval_loss")
     sweep._keep_if_best(runs[0], {"eval_accuracy": 0.5, "eval_loss": 0.25}, str(output))
