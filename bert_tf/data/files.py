@@ -140,6 +140,41 @@ def open_locked(path: str, *, is_folder: bool = False, wait: bool = False) -> in
 
 
 @contextmanager
+def run_lock(path: str, in_use: str) -> Iterator[None]:
+    """Hold a lock on a file that other processes cannot take, and remove the file at the end.
+
+    The operating system releases it when the process ends, even after a kill. Remote paths (gs://) and
+    Windows have no such locks; nothing is locked there.
+
+    Args:
+        path: of the file, in an existing folder. It contains the number of the process.
+        in_use: message if another process holds the lock, with "{process}" for its number.
+
+    Raises:
+        ValueError: another process holds the lock.
+    """
+    if not has_locks(path):
+        yield
+        return
+    try:
+        descriptor = open_locked(path)
+    except BlockingIOError:
+        process = "?"
+        with suppress(FileNotFoundError), open(path, encoding="ascii") as file:
+            process = file.read(20).strip() or "?"  # without a file it has just ended
+        raise ValueError(in_use.replace("{process}", process)) from None
+    with open(descriptor, "w", encoding="ascii") as file:
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                os.remove(path)
+
+
+@contextmanager
 def _only_writer(
     path: str, target: str, *, is_folder: bool = False, wait: bool = False
 ) -> Iterator[None]:

@@ -15,13 +15,14 @@ import logging
 import os
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import tensorflow as tf
 
 import bert_tf
 from bert_tf.beam import BeamOptions
-from bert_tf.data.files import expand_files, remove_file
+from bert_tf.data.files import TEMPORARY_SUFFIX, expand_files, remove_file, run_lock
 from bert_tf.data.records import first_names
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.options import option
@@ -123,6 +124,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     Raises:
         ValueError: a glob matches nothing, text is not UTF-8, the corpus has no text, the vocabulary
             lacks a special token, an output file is named twice, or other records exist.
+            Another process is making records of the same name.
     """
     start = time.monotonic()
     input_files = expand_files(options.input_file, folders=True)
@@ -154,6 +156,35 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
         num_groups=len(groups),
         version=bert_tf.__version__,
     )
+    output_files = tuple(file for job in jobs for file in job.output_files)
+    with _only_run(path):
+        manifest, missing = _make_missing(path, wanted, jobs, options)
+        _check_text(manifest.counts, input_files, output_files, path)
+    summary = PretrainingDataSummary(output_files, path, manifest.counts, options.max_seq_length)
+    seconds = time.monotonic() - start
+    size = sum(group_size(job.ranges) for job in missing) / 1e6
+    logger.info("Wrote %s.", summary)
+    logger.info("Took %s, %.2f MB of text per second.", duration(seconds), size / seconds)
+    return summary
+
+
+def _only_run(manifest_file: str) -> AbstractContextManager[None]:
+    """Hold a lock on the records of a manifest; not in a folder where nothing can be written."""
+    folder = os.path.dirname(manifest_file) or "."
+    tf.io.gfile.makedirs(folder)
+    if not os.access(folder, os.W_OK):
+        return nullcontext()
+    return run_lock(
+        f"{manifest_file}.lock{TEMPORARY_SUFFIX}",
+        f"process {{process}} is making the records of {manifest_file}, and two runs would overwrite "
+        "each other's files. Wait for it or end it, or choose another output_file.",
+    )
+
+
+def _make_missing(
+    path: str, wanted: Manifest, jobs: Sequence[GroupJob], options: PretrainingDataOptions
+) -> tuple[Manifest, list[GroupJob]]:
+    """Make the records that do not exist. Return the manifest of all, and the jobs that were done."""
     manifest = start_or_resume(path, wanted, jobs, options.overwrite)
     missing = [job for job in jobs if job.number not in manifest.groups]
     if missing:
@@ -169,22 +200,14 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
         runner: Runner = Workers(options.num_workers)
         if options.runner is not None:
             runner = Beam(options.runner, options.runner_flags)
-        for result in run(missing, settings, runner, _make_report(missing)):
+        for result in run(missing, options.resolved(), runner, _make_report(missing)):
             for words in result.logged:
                 logger.info("%s", words)
             manifest.groups[result.done.number] = result.done
             manifest.write(path)
     else:
         logger.info("Nothing to do: all records of %s exist.", path)
-    counts = manifest.counts
-    output_files = tuple(file for job in jobs for file in job.output_files)
-    _check_text(counts, input_files, output_files, path)
-    summary = PretrainingDataSummary(output_files, path, counts, options.max_seq_length)
-    seconds = time.monotonic() - start
-    size = sum(group_size(job.ranges) for job in missing) / 1e6
-    logger.info("Wrote %s.", summary)
-    logger.info("Took %s, %.2f MB of text per second.", duration(seconds), size / seconds)
-    return summary
+    return manifest, missing
 
 
 def _make_report(jobs: Sequence[GroupJob]) -> Report:

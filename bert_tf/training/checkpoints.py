@@ -11,19 +11,19 @@ data/records.py). No other state needs saving, but mixed_float16 adds the scale 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.files import has_locks, open_locked, write_text
+from bert_tf.data.files import run_lock, write_text
 from bert_tf.interop.tf1 import named_checkpoints
 from bert_tf.training.optimization import AVERAGE_SLOT
 
@@ -270,36 +270,14 @@ def _write_state(directory: str, prefixes: list[str]) -> None:
 LOCK_FILE = ".training.lock"
 
 
-@contextlib.contextmanager
-def folder_lock(folder: str) -> Iterator[None]:
-    """Hold a lock on an existing folder that other processes cannot take.
-
-    The operating system releases it when the process ends, even after a kill. Remote folders (gs://)
-    and Windows have no such locks; nothing is locked there.
+def folder_lock(folder: str) -> AbstractContextManager[None]:
+    """Hold a lock on an existing folder that other processes cannot take; see `run_lock`.
 
     Raises:
         ValueError: another process trains in this folder.
     """
-    if not has_locks(folder):
-        yield
-        return
-    path = os.path.join(folder, LOCK_FILE)
-    try:
-        descriptor = open_locked(path)
-    except BlockingIOError:
-        holder = "?"
-        with contextlib.suppress(FileNotFoundError), open(path, encoding="ascii") as file:
-            holder = file.read(20).strip() or "?"  # without a file it has just ended
-        raise ValueError(
-            f"{folder} is in use: process {holder} is training in it, and two runs would overwrite "
-            "each other's checkpoints. Wait for it or end it, or use another output_dir."
-        ) from None
-    with open(descriptor, "w", encoding="ascii") as file:
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):
-                os.remove(path)
+    return run_lock(
+        os.path.join(folder, LOCK_FILE),
+        f"{folder} is in use: process {{process}} is training in it, and two runs would overwrite each "
+        "other's checkpoints. Wait for it or end it, or use another output_dir.",
+    )

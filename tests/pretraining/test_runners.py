@@ -74,6 +74,24 @@ def test_a_run_that_is_killed_takes_its_workers_along_and_goes_on_when_started_a
     assert found == contents(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_second_run_into_the_same_files_is_rejected(tmp_path, monkeypatch, overwrite):
+    make_group, second = runners.make_group, []
+
+    def during_the_first_run(*args):
+        if not second:
+            with pytest.raises(ValueError, match=r"records of .*/x\.manifest\.json") as caught:
+                run_groups(tmp_path, "out", overwrite=overwrite)
+            second.append(str(caught.value))
+        return make_group(*args)
+
+    monkeypatch.setattr(runners, "make_group", during_the_first_run)
+    run_groups(tmp_path, "out")
+    assert f"process {os.getpid()} is" in second[0]
+    run_groups(tmp_path, "other")
+    assert contents(tmp_path / "out") == contents(tmp_path / "other")
+
+
 def group_is_alive(leader):
     try:
         os.killpg(leader, 0)

@@ -42,7 +42,7 @@ def test_the_process_is_unknown_if_it_has_just_removed_its_file(tmp_path, monkey
     def open_locked(path):
         raise BlockingIOError
 
-    monkeypatch.setattr("bert_tf.training.checkpoints.open_locked", open_locked)
+    monkeypatch.setattr("bert_tf.data.files.open_locked", open_locked)
     with pytest.raises(ValueError, match=r"process \? is training"), folder_lock(str(tmp_path)):
         pass
 
