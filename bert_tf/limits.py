@@ -17,11 +17,11 @@ from typing import Any
 
 MEBIBYTE = 1 << 20
 MAX_WHOLE_FILE = 64 * MEBIBYTE  # configurations, vocabularies; the largest known tokenizer has 33
-MAX_DOCUMENT = 256 * MEBIBYTE  # JSON of questions or answers; SQuAD 2.0 has 40
-MAX_DOCUMENT_CONTAINERS = 5_000_000  # lists and objects in it; SQuAD 2.0 has 0.4 million
+MAX_DOCUMENT = 1024 * MEBIBYTE  # JSON of questions or answers; SQuAD 2.0 has 40, its n-best 600
+MAX_DOCUMENT_CONTAINERS = 20_000_000  # lists and objects in it; SQuAD 2.0 has 0.4 million
 MAX_LINE = 64 * MEBIBYTE  # of text, or a row of a table; whole books have 5
 MAX_CONTAINERS = 1_000_000  # lists and objects in a JSON file or line; 30 times their bytes
-MAX_COMMAS = 20_000_000  # in a JSON file or line; SQuAD 2.0 has 0.8 million, 256 MiB of it 7
+MAX_COMMAS = 20_000_000  # in a JSON file or line; SQuAD 2.0 has 0.8 million, its n-best 14
 MAX_COLUMNS = 1_000_000  # in a row
 MAX_TOKENS = 4_000_000  # of a vocabulary; the largest known one has 1,000,000
 MAX_RECORD = 64 * MEBIBYTE  # 16 choices of 512 tokens have 0.1; hidden states of 24 layers 50

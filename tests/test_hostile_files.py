@@ -177,7 +177,7 @@ def test_a_list_of_very_many_numbers_is_rejected(tmp_path, read):
 
 def test_a_large_file_of_questions_is_rejected(tmp_path):
     path = sparse(tmp_path / "a.json", 2 << 30)
-    rejected(read_squad, path, "has more than 268,435,456 bytes", most=600)
+    rejected(read_squad, path, "has more than 1,073,741,824 bytes", most=2200)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
