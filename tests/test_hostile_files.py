@@ -21,6 +21,7 @@ from tiny_checkpoints import (
 )
 
 from bert_tf.config import BertConfig
+from bert_tf.data.files import new_folder
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.readers import read_csv, read_lines, read_table, read_text, read_tsv
 from bert_tf.data.records import count_records, feature_sizes
@@ -399,6 +400,35 @@ def test_overwriting_removes_no_file_that_only_a_strangers_manifest_names(tmp_pa
     job = GroupJob(0, 1, (), (str(folder / "x.tf_record"),), path, 0)
     start_or_resume(path, manifest, [job], overwrite=True)
     assert [name for name in (*old, *kept) if (folder / name).exists()] == list(kept)
+
+
+def test_a_new_folder_removes_no_file_behind_a_strangers_links(tmp_path):
+    home, left = tmp_path / "home", tmp_path / "exported.tmp"
+    (home / "folder").mkdir(parents=True)
+    (home / "file").write_text("precious")
+    (left / "folder").mkdir(parents=True)
+    for link in (left / "link", left / "folder" / "link"):
+        link.symlink_to(home)
+    (left / "to a file").symlink_to(home / "file")
+    (left / "to nothing").symlink_to(home / "absent")
+    with new_folder(str(tmp_path / "exported"), "export_dir") as folder:
+        assert not os.listdir(folder)
+        Path(folder, "link").symlink_to(home)
+    with pytest.raises(KeyError), new_folder(str(tmp_path / "other"), "export_dir") as folder:
+        Path(folder, "link").symlink_to(home)
+        raise KeyError("a bug of the caller")
+    left.symlink_to(home)
+    (tmp_path / "exported" / "link").unlink()
+    message = (
+        "exported.tmp is a link to .*home', but export_dir=.*exported needs a folder of its own"
+    )
+    with (
+        pytest.raises(ValueError, match=message),
+        new_folder(str(tmp_path / "exported"), "export_dir"),
+    ):
+        raise AssertionError("not reached")
+    assert (home / "file").read_text() == "precious"
+    assert sorted(os.listdir(home)) == ["file", "folder"]
 
 
 def test_a_class_of_another_library_is_no_export(tmp_path):

@@ -299,22 +299,28 @@ def new_folder(folder: str, name: str) -> Iterator[str]:
         name: of the parameter or flag, for messages.
 
     Raises:
-        ValueError: as in `check_new_folder`, or another process writes the folder.
+        ValueError: as in `check_new_folder`, or another process writes the folder, or the temporary
+            folder is a symbolic link.
     """
     check_new_folder(folder, name)
     target = os.path.realpath(folder) if os.path.islink(folder) else folder.rstrip("/")
     temporary = target + TEMPORARY_SUFFIX
+    if os.path.islink(temporary):
+        raise ValueError(
+            f"{temporary} is a link to {os.readlink(temporary)!r}, but {name}={folder} needs a folder "
+            "of its own under this temporary name. Remove the link, or name another folder."
+        )
     with _only_writer(temporary, folder, is_folder=True):
         try:
             check_new_folder(folder, name)  # again: another process may just have made it
             _make_empty(temporary)
             yield temporary
             if tf.io.gfile.isdir(target):
-                tf.io.gfile.rmtree(target)
+                remove_tree(target)
             tf.io.gfile.rename(temporary, target)
         except BaseException:
             if tf.io.gfile.exists(temporary):
-                tf.io.gfile.rmtree(temporary)
+                remove_tree(temporary)
             raise
 
 
@@ -323,7 +329,15 @@ def _make_empty(folder: str) -> None:
     tf.io.gfile.makedirs(folder)
     for name in tf.io.gfile.listdir(folder):
         path = os.path.join(folder, name)
-        (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
+        (remove_tree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
+
+
+def remove_tree(folder: str) -> None:
+    """Remove a folder and its content. Links are removed, not the files and folders behind them."""
+    if os.path.islink(folder):
+        os.unlink(folder)
+    else:  # TensorFlow follows links. Remote folders (gs://) have none.
+        (tf.io.gfile.rmtree if "://" in folder else shutil.rmtree)(folder)
 
 
 def check_new_folder(folder: str, name: str) -> None:

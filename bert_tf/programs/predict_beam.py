@@ -23,7 +23,7 @@ import apache_beam as beam
 import tensorflow as tf
 from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, RunInference
 
-from bert_tf.data.files import TEMPORARY_SUFFIX, write_text
+from bert_tf.data.files import TEMPORARY_SUFFIX, remove_tree, write_text
 from bert_tf.modeling.inference_layout import KEEP_KERNELS
 from bert_tf.predictor import TextModel, is_saved_model
 from bert_tf.programs.predict import (
@@ -131,12 +131,12 @@ def _parts_folder(output_file: str) -> Iterator[str]:
     """Yield an empty folder next to the output file, and remove it afterwards."""
     folder = f"{output_file}.parts{TEMPORARY_SUFFIX}"
     if tf.io.gfile.exists(folder):  # of a run that was killed
-        tf.io.gfile.rmtree(folder)
+        remove_tree(folder)
     tf.io.gfile.makedirs(folder)
     try:
         yield folder
     finally:
-        tf.io.gfile.rmtree(folder)
+        remove_tree(folder)
 
 
 def _part_file(folder: str, key: Key) -> str:
