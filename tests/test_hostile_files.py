@@ -6,12 +6,17 @@ import os
 import struct
 import tracemalloc
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from fuzz_seeds import EXPORT, MODULES, POOLING, VOCAB
 from fuzz_targets import TARGETS
+from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
+from tensorflow.core.framework.tensor_slice_pb2 import TensorSliceProto
+from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 from tiny_checkpoints import (
     HUGGINGFACE_CONFIG,
     arrays_of,
@@ -30,6 +35,7 @@ from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tensor_files import open_tensors
+from bert_tf.interop.tf1 import read_tf1
 from bert_tf.interop.tf2_graph import ObjectGraph
 from bert_tf.limits import MAX_LINE, MAX_TOKENS, MAX_WHOLE_FILE, MEBIBYTE
 from bert_tf.model_files import read_task
@@ -349,6 +355,148 @@ def test_a_task_that_is_longer_than_its_model_is_rejected(tmp_path):
     task = {"task": "classification", "labels": list("abcde"), "max_seq_length": 60_000}
     write_json(tmp_path / "task.json", task)
     rejected(load_model, tmp_path, "task.json: max_seq_length is 60000, but must be from 1 to 9")
+
+
+# ------------------------------------------------------------------------- checkpoints of TensorFlow
+
+
+def varint(value):
+    """7 bits a byte, least significant first."""
+    return bytes([value & 127 | 128]) + varint(value >> 7) if value > 127 else bytes([value])
+
+
+def masked_crc32c(data):
+    """The checksum of TensorFlow's tables, which adds a constant to the rotated CRC-32C."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
+
+
+def write_index(prefix, entries, header=b"\x08\x01", compress=None):
+    """An index of serialized entries by name, in one block with a right checksum, and no values."""
+
+    def block_of(items):
+        parts = (
+            varint(0) + varint(len(key)) + varint(len(value)) + key + value for key, value in items
+        )
+        return b"".join(parts) + struct.pack("<II", 0, 1)
+
+    def stored(block, compression=0):
+        block += bytes([compression])
+        return block + masked_crc32c(block)
+
+    block = block_of([(b"", header), *sorted(entries.items())])
+    block = compress(block) if compress else block
+    places = block_of([(b"\xff", varint(0) + varint(len(block)))])
+    start, empty = len(block) + 5, block_of([])
+    table = stored(block, int(compress is not None)) + stored(places) + stored(empty)
+    handles = (
+        varint(start + len(places) + 5) + varint(len(empty)) + varint(start) + varint(len(places))
+    )
+    magic = struct.pack("<Q", 0xDB4775248B80FB57)
+    Path(f"{prefix}.index").write_bytes(table + handles.ljust(40, b"\0") + magic)
+    Path(f"{prefix}.data-00000-of-00001").touch()
+    return prefix
+
+
+def entry_of(dtype=1, shape=(2,), size=8, **values):
+    sizes = [TensorShapeProto.Dim(size=dimension) for dimension in shape]
+    values = {"dtype": dtype, "shape": TensorShapeProto(dim=sizes), "size": size, **values}
+    return BundleEntryProto(**values).SerializeToString()
+
+
+def snappy(block):
+    """Compress runs of one byte; copies overlap what they write."""
+    out, place = varint(len(block)), 0
+    while place < len(block):
+        rest = block[place : place + 64]
+        run = len(rest) - len(rest.lstrip(rest[:1]))
+        out += bytes([0, block[place]])
+        if run > 4:
+            out += bytes([(run - 2) << 2 | 2, 1, 0])
+            place += run
+        else:
+            place += 1
+    return out
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (b"\x0f" + entry_of()[1:], "Error parsing message"),
+        (entry_of(shape=[-2]), r"'x' has the invalid shape \[-2\]"),
+        (
+            entry_of(shape=[2**40, 2**40, 0], size=0),
+            "'x' has the shape .* which no memory can hold",
+        ),
+        (entry_of(shape=[1] * 300, size=4), "'x' has the invalid shape"),
+        (entry_of(size=-8), "'x' has the offset 0 and -8 bytes"),
+        (entry_of(offset=-8), "'x' has the offset -8 and 8 bytes"),
+        (entry_of(size=12), r"'x' has the shape \[2\] of float32, but 12 bytes"),
+        (entry_of(dtype=77), "'x' has the unknown type 77"),
+        (entry_of(dtype=101), "'x' has the unknown type 101"),
+        (entry_of(shard_id=1), "'x' is in the file 1, but there are 1"),
+        (
+            entry_of(slices=[TensorSliceProto(extent=[{"start": 1, "length": 2}])]),
+            "has parts outside",
+        ),
+    ],
+)
+def test_an_index_that_ends_tensorflow_or_contradicts_itself_is_rejected(tmp_path, entry, message):
+    prefix = write_index(tmp_path / "bert_model.ckpt", {b"x": entry})
+    rejected(read_tf1, prefix, rf"bert_model.ckpt.index cannot be read .*{message}", most=10)
+    rejected(read_checkpoint, prefix, message)  # asks first for the type of checkpoint
+
+
+def test_an_index_without_header_or_with_many_names_is_rejected(tmp_path, monkeypatch):
+    prefix = write_index(tmp_path / "bert_model.ckpt", {}, header=b"")
+    rejected(read_tf1, prefix, "it states 0 files of values")
+    monkeypatch.setattr("bert_tf.interop.bundle_index.MAX_WHOLE_FILE", 1000)
+    prefix = write_index(tmp_path / "bert_model.ckpt", {b"x" * 1000: entry_of()})
+    rejected(read_tf1, prefix, "it has more than 1,000 bytes, a limit of")
+    prefix = write_index(tmp_path / "bert_model.ckpt", {b"x" * 1000: entry_of()}, compress=snappy)
+    rejected(read_tf1, prefix, "it has more than 1,000 bytes, a limit of")
+
+
+def test_every_changed_byte_of_an_index_is_survived(tmp_path):
+    """TensorFlow's checksum does not help: it is made again."""
+    prefix = str(tmp_path / "bert_model.ckpt")
+    entry = entry_of(slices=[TensorSliceProto(extent=[{"start": 0, "length": 2}])])
+    for place in range(len(entry)):
+        for value in (0, 15, 255):
+            changed = entry[:place] + bytes([value]) + entry[place + 1 :]
+            write_index(prefix, {b"x": changed, b"y": entry_of(size=0, shape=[0])})
+            with suppress(ValueError):
+                read_tf1(prefix)
+
+
+@pytest.mark.parametrize("compress", [None, snappy])
+def test_valid_indexes_are_read(tmp_path, compress):
+    """A plain one; one in Snappy, which TensorFlow reads but does not write."""
+    entries = {b"x" * 90: entry_of(), b"y": entry_of(shape=[], size=4, offset=8)}
+    prefix = write_index(tmp_path / "bert_model.ckpt", entries, compress=compress)
+    values = np.arange(3, dtype=np.float32)
+    Path(f"{prefix}.data-00000-of-00001").write_bytes(values.tobytes())
+    assert read_tf1(prefix).arrays.shape("x" * 90) == (2,)
+
+
+def test_parts_of_a_variable_are_read_as_one(tmp_path):
+    prefix, values = (
+        str(tmp_path / "bert_model.ckpt"),
+        np.arange(12, dtype=np.float32).reshape(4, 3),
+    )
+    parts = ["4 3 0,1:0,3", "4 3 1,3:0,3"]
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=["x", "x"],
+        shape_and_slices=parts,
+        tensors=[values[:1], values[1:]],
+    )
+    np.testing.assert_array_equal(read_tf1(prefix).arrays["x"], values)
 
 
 # ----------------------------------------------------------------------------------------- records

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.interop.bundle_index import read_index
 from bert_tf.limits import MAX_CONTAINERS, MAX_WHOLE_FILE, parse_json, read_whole
 
 # Fraction of a checkpoint's tokens that --vocab_file may replace. The published vocabularies have up to
@@ -157,36 +158,48 @@ def file_beside(folder: str, name: str) -> str | None:
     return path if tf.io.gfile.exists(path) else None
 
 
-def open_bundle(prefix: str) -> Any:
-    """Return TensorFlow's reader of a checkpoint, name-based or object-based. Errors name the file."""
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-        files = tf.io.gfile.glob(f"{prefix}.data-*-of-*")
-        there = sum(tf.io.gfile.stat(file).length for file in files)
-    except (tf.errors.OpError, IndexError) as error:
-        raise ValueError(
-            f"{prefix}.index cannot be read as a TensorFlow checkpoint ({error}). "
-            "The file is damaged or incomplete; copy it again."
-        ) from error
-    dtypes = reader.get_variable_to_dtype_map()
-    stated = sum(
-        math.prod(shape) * dtypes[name].size
-        for name, shape in reader.get_variable_to_shape_map().items()
-    )
-    if stated > there:
-        raise ValueError(
-            f"{prefix}.index states {stated:,} bytes of values, but its .data files have {there:,}. "
-            "They are damaged, incomplete or of another checkpoint; copy all files again."
-        )
-    return reader
+class Bundle:
+    """A TensorFlow checkpoint, name-based or object-based. Errors name the file.
 
+    Args:
+        prefix: of the files.
 
-def read_values(reader: Any, key: str, prefix: str) -> np.ndarray:
-    """Return the values of one variable from `open_bundle(prefix)`."""
-    try:
-        return reader.get_tensor(key)
-    except (tf.errors.OpError, IndexError) as error:
-        raise ValueError(
-            f"{prefix}: the values of {key!r} cannot be read ({error}). The .data file is "
-            "missing, damaged or of another checkpoint; copy it again next to its .index file."
-        ) from error
+    Attributes:
+        shapes: of the variables by name.
+
+    Raises:
+        ValueError: the files are damaged, or state more values than they have.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        read_index(prefix)  # TensorFlow's parser ends the process for some damaged files
+        try:
+            self._reader = tf.train.load_checkpoint(prefix)
+            files = tf.io.gfile.glob(f"{prefix}.data-*-of-*")
+            there = sum(tf.io.gfile.stat(file).length for file in files)
+        except (tf.errors.OpError, IndexError) as error:
+            raise ValueError(
+                f"{prefix}.index cannot be read as a TensorFlow checkpoint ({error}). "
+                "The file is damaged or incomplete; copy it again."
+            ) from error
+        shapes = self._reader.get_variable_to_shape_map()
+        self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
+        dtypes = self._reader.get_variable_to_dtype_map()
+        stated = sum(math.prod(shape) * dtypes[name].size for name, shape in shapes.items())
+        if stated > there:
+            raise ValueError(
+                f"{prefix}.index states {stated:,} bytes of values, but its .data files have "
+                f"{there:,}. They are damaged, incomplete or of another checkpoint; copy all files "
+                "again."
+            )
+
+    def read(self, name: str) -> np.ndarray:
+        """Return the values of one variable."""
+        try:
+            return self._reader.get_tensor(name)
+        except (tf.errors.OpError, IndexError) as error:
+            raise ValueError(
+                f"{self._prefix}: the values of {name!r} cannot be read ({error}). The .data file is "
+                "missing, damaged or of another checkpoint; copy it again next to its .index file."
+            ) from error

@@ -13,13 +13,12 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.interop.checkpoint import (
+    Bundle,
     LazyArrays,
     PretrainedCheckpoint,
     config_from_values,
     file_beside,
-    open_bundle,
     read_json,
-    read_values,
 )
 from bert_tf.interop.tokenizer_files import stated_lower_case
 from bert_tf.limits import read_whole
@@ -57,12 +56,12 @@ def read_tf1(path: str | os.PathLike) -> PretrainedCheckpoint:
             checkpoint.
     """
     prefix = checkpoint_prefix(path)
-    reader = open_bundle(prefix)
-    shapes = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    bundle = Bundle(prefix)
+    shapes = bundle.shapes
     averaged = {name for name in shapes if name + _AVERAGE in shapes}
 
     def read(name: str) -> np.ndarray:
-        return read_values(reader, name + _AVERAGE if name in averaged else name, prefix)
+        return bundle.read(name + _AVERAGE if name in averaged else name)
 
     folder = os.path.dirname(prefix)
     config_file = file_beside(folder, "bert_config.json")

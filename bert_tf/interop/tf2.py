@@ -18,14 +18,14 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
+from bert_tf.interop.bundle_index import read_index
 from bert_tf.interop.checkpoint import (
+    Bundle,
     LazyArrays,
     PretrainedCheckpoint,
     config_from_values,
     file_beside,
-    open_bundle,
     read_json,
-    read_values,
 )
 from bert_tf.interop.tf2_graph import OBJECT_GRAPH, VALUE, ObjectGraph, find_weights
 from bert_tf.interop.tokenizer_files import stated_lower_case
@@ -46,7 +46,7 @@ def read_tf2(prefix: str) -> PretrainedCheckpoint:
         ValueError: such an encoder is not found, or the files are damaged.
     """
     folder = os.path.dirname(prefix)
-    arrays, config, architecture, notes = _read_variables(prefix)
+    arrays, config, architecture, notes = _read_variables(Bundle(prefix), prefix)
     config_file = file_beside(folder, "bert_config.json")
     if config_file:
         stated = config_from_values(read_json(config_file), config_file)
@@ -82,10 +82,10 @@ def read_saved_model(folder: str) -> PretrainedCheckpoint:
             f"{folder} contains a SavedModel without variables ({prefix}.index is missing), so it has "
             "no weights to read."
         )
-    arrays, config, architecture, notes = _read_variables(prefix)
-    reader = open_bundle(prefix)
+    bundle = Bundle(prefix)
+    arrays, config, architecture, notes = _read_variables(bundle, prefix)
     key = f"do_lower_case{VALUE}"
-    lower = bool(reader.get_tensor(key)) if reader.has_tensor(key) else None
+    lower = bool(bundle.read(key)) if key in bundle.shapes else None
     vocab_files = tf.io.gfile.glob(tf.io.gfile.join(folder, "assets", "*vocab*"))
     return PretrainedCheckpoint(
         source=folder,
@@ -101,20 +101,21 @@ def read_saved_model(folder: str) -> PretrainedCheckpoint:
 def is_object_based(prefix: str) -> bool:
     """Return True if a checkpoint is object-based; False if it cannot be read."""
     try:
-        return tf.train.load_checkpoint(prefix).has_tensor(OBJECT_GRAPH)
-    except (tf.errors.OpError, IndexError):
+        return OBJECT_GRAPH.encode() in read_index(prefix).entries
+    except (ValueError, OSError, tf.errors.OpError):
         return False
 
 
-def _read_variables(prefix: str) -> tuple[LazyArrays, BertConfig, str | None, tuple[str, ...]]:
+def _read_variables(
+    bundle: Bundle, prefix: str
+) -> tuple[LazyArrays, BertConfig, str | None, tuple[str, ...]]:
     """Return weights in the reference's names and layout, sizes, Hugging Face's class, and notes.
 
     The sizes are inferred from the shapes. The class is that of the head, or None.
     """
-    reader = open_bundle(prefix)
-    graph = ObjectGraph(bytes(read_values(reader, OBJECT_GRAPH, prefix)), prefix)
+    graph = ObjectGraph(bytes(bundle.read(OBJECT_GRAPH)), prefix)
     keys, architecture, notes = find_weights(graph, prefix)
-    stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    stored = bundle.shapes
     absent = [key for key in keys.values() if key not in stored]
     if absent:
         raise ValueError(
@@ -125,7 +126,7 @@ def _read_variables(prefix: str) -> tuple[LazyArrays, BertConfig, str | None, tu
     shapes = {name: _reference_shape(name, stored[key]) for name, key in keys.items()}
 
     def read(name: str) -> np.ndarray:
-        array = read_values(reader, keys[name], prefix)
+        array = bundle.read(keys[name])
         return (array.T if _is_projection(name) else array).reshape(shapes[name])
 
     sizes = (
