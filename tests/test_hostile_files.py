@@ -23,6 +23,7 @@ from tiny_checkpoints import (
     huggingface_tensors,
     write_huggingface,
     write_json,
+    write_tf1,
 )
 
 from bert_tf.config import BertConfig
@@ -31,7 +32,7 @@ from bert_tf.data.question_answering import read_squad
 from bert_tf.data.readers import read_csv, read_lines, read_table, read_text, read_tsv
 from bert_tf.data.records import count_records, feature_sizes
 from bert_tf.data.token_classification import read_conll
-from bert_tf.interop.checkpoint import read_json
+from bert_tf.interop.checkpoint import Bundle, read_json
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tensor_files import open_tensors
@@ -482,6 +483,62 @@ def test_valid_indexes_are_read(tmp_path, compress):
     values = np.arange(3, dtype=np.float32)
     Path(f"{prefix}.data-00000-of-00001").write_bytes(values.tobytes())
     assert read_tf1(prefix).arrays.shape("x" * 90) == (2,)
+
+
+def write_strings(prefix, name, shape, lengths, rest, **values):
+    """A checkpoint of one variable of strings, with a right checksum of their lengths."""
+    data = b"".join(map(varint, lengths))
+    data += (
+        masked_crc32c(b"".join(struct.pack("<I", length & 0xFFFFFFFF) for length in lengths)) + rest
+    )
+    entry = entry_of(7, shape, **{"size": len(data), "crc32c": 0, **values})
+    write_index(prefix, {name: entry})
+    Path(f"{prefix}.data-00000-of-00001").write_bytes(data)
+    return prefix
+
+
+@pytest.mark.parametrize("name", [b"global_step", b"_CHECKPOINTABLE_OBJECT_GRAPH", b"x"])
+@pytest.mark.parametrize(
+    ("shape", "lengths", "message"),
+    [
+        (
+            [],
+            [3 << 30],
+            r"would have 3,221,225,472 bytes, but its part of the file has 12 for them",
+        ),
+        ([2], [1 << 63, 1 << 63], r"would have 18,446,744,073,709,551,616 bytes"),
+        (
+            [1 << 40],
+            [3],
+            "has 1,099,511,627,776 values of the type string, but .* at most 4,000,000",
+        ),
+        ([4_000_000], [3], r"the lengths of the strings .* cannot be read"),
+        ([], [2], "would have 2 bytes, but its part of the file has 8"),
+    ],
+)
+def test_strings_of_gigabytes_are_rejected(tmp_path, name, shape, lengths, message):
+    prefix = write_strings(tmp_path / "bert_model.ckpt", name, shape, lengths, b"abc")
+    bundle = Bundle(str(prefix)) if name == b"x" else None
+    read = read_checkpoint if bundle is None else lambda _: bundle.read("x")
+    rejected(read, f"{prefix}", rf"bert_model.ckpt.data-00000-of-00001: .*{message}", most=40)
+
+
+def test_an_object_graph_that_is_a_number_is_rejected(tmp_path):
+    prefix = write_tf1(tmp_path, {"_CHECKPOINTABLE_OBJECT_GRAPH": np.int64(1 << 40)})
+    rejected(read_checkpoint, prefix, "must be a string, but has the type int64", most=10)
+
+
+def test_values_that_are_no_numbers_are_rejected(tmp_path):
+    prefix = write_index(tmp_path / "bert_model.ckpt", {b"global_step": entry_of(21, [], size=0)})
+    rejected(read_tf1, prefix, "'global_step' has 1 values of the type variant, but only numbers")
+
+
+def test_strings_are_read(tmp_path):
+    prefix = str(tmp_path / "bert_model.ckpt")
+    strings = [[b"", b"a" * 300], [b"b", b"c" * 70_000]]
+    write_tf1(tmp_path, {"x": np.array(strings, object), "y": np.array(b"d" * 99, object)})
+    assert Bundle(prefix).read("x").tolist() == strings
+    assert bytes(Bundle(prefix).read("y")) == b"d" * 99
 
 
 def test_parts_of_a_variable_are_read_as_one(tmp_path):

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from bert_tf.limits import MAX_WHOLE_FILE, ORIGIN, read_whole
+from bert_tf.limits import MAX_TOKENS, MAX_WHOLE_FILE, ORIGIN, read_whole
 
 _FOOTER = 48
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
-_OF_ANY_SIZE = (tf.string, tf.variant, tf.resource)
+_OF_ANY_SIZE = frozenset(each.as_datatype_enum for each in (tf.string, tf.variant, tf.resource))
 _COMPRESSIONS = (0, 1)  # none, Snappy
 _MAX_SIZE = 1 << 62
 _MAX_RANK = 254
@@ -64,6 +64,47 @@ def read_index(prefix: str) -> BundleIndex:
             f"{file} cannot be read as a TensorFlow checkpoint ({error}). The file is damaged or "
             "incomplete; copy it again."
         ) from error
+
+
+def check_strings(prefix: str, index: BundleIndex, name: str) -> None:
+    """Raise unless the strings of a variable are as long as its part of the file.
+
+    TensorFlow makes room for the stated lengths before it reads the strings. Their part has the lengths,
+    a checksum, which TensorFlow checks, and the strings. Variables of numbers pass.
+
+    Raises:
+        ValueError: they are longer or shorter, or there are too many.
+    """
+    entry = index.entries.get(name.encode())
+    if entry is None or entry.dtype not in _OF_ANY_SIZE:
+        return
+    file = f"{prefix}.data-{entry.shard_id:05d}-of-{index.shards:05d}"
+    number = math.prod(dim.size for dim in entry.shape.dim)
+    if entry.dtype != tf.string.as_datatype_enum or entry.slices or number > MAX_TOKENS:
+        dtype = tf.dtypes.as_dtype(entry.dtype).name
+        raise ValueError(
+            f"{file}: {name!r} has {number:,} values of the type {dtype}, but only numbers and at most "
+            f"{MAX_TOKENS:,} whole strings are read, {ORIGIN}. Save the checkpoint without it."
+        )
+    with tf.io.gfile.GFile(file, "rb") as values:
+        values.seek(entry.offset)
+        data = values.read(min(entry.size, number * _MAX_VARINT))
+    try:
+        place, stated = 0, 0
+        for _ in range(number):
+            length, place = _varint(data, place)
+            stated += length
+    except _DamagedError as error:
+        raise ValueError(
+            f"{file}: the lengths of the strings of {name!r} cannot be read ({error}). The file is "
+            "damaged or of another checkpoint; copy it again next to its .index file."
+        ) from error
+    if place + _CHECKSUM + stated != entry.size:
+        raise ValueError(
+            f"{file}: the strings of {name!r} would have {stated:,} bytes, but its part of the file has "
+            f"{entry.size:,} for them and their lengths. The file is damaged or not trustworthy; get "
+            "it again."
+        )
 
 
 def _parse(data: bytes) -> BundleIndex:
@@ -112,7 +153,7 @@ def _reason_against(entry: Any, shards: int) -> str | None:
         if len(part.extent) != len(shape) or not all(map(_is_within, part.extent, shape)):
             return f"has parts outside of its shape {shape[:9]}"
     values = math.prod(shape)
-    if not entry.slices and dtype not in _OF_ANY_SIZE and values * dtype.size != entry.size:
+    if not entry.slices and entry.dtype not in _OF_ANY_SIZE and values * dtype.size != entry.size:
         return f"has the shape {shape[:9]} of {dtype.name}, but {entry.size} bytes"
     return None
 

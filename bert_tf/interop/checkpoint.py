@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.bundle_index import read_index
+from bert_tf.interop.bundle_index import check_strings, read_index
 from bert_tf.limits import MAX_CONTAINERS, MAX_WHOLE_FILE, parse_json, read_whole
 
 # Fraction of a checkpoint's tokens that --vocab_file may replace. The published vocabularies have up to
@@ -173,7 +173,7 @@ class Bundle:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        read_index(prefix)  # TensorFlow's parser ends the process for some damaged files
+        self._index = read_index(prefix)  # first: some damaged files end TensorFlow's process
         try:
             self._reader = tf.train.load_checkpoint(prefix)
             files = tf.io.gfile.glob(f"{prefix}.data-*-of-*")
@@ -197,6 +197,7 @@ class Bundle:
     def read(self, name: str) -> np.ndarray:
         """Return the values of one variable."""
         try:
+            check_strings(self._prefix, self._index, name)
             return self._reader.get_tensor(name)
         except (tf.errors.OpError, IndexError) as error:
             raise ValueError(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -113,7 +114,13 @@ def _read_variables(
 
     The sizes are inferred from the shapes. The class is that of the head, or None.
     """
-    graph = ObjectGraph(bytes(bundle.read(OBJECT_GRAPH)), prefix)
+    content: Any = bundle.read(OBJECT_GRAPH)
+    if not isinstance(content, bytes):  # bytes(number) would be as many zeros
+        raise ValueError(
+            f"{prefix}: the object graph is damaged: it must be a string, but has the type "
+            f"{np.asarray(content).dtype}. Copy the checkpoint again."
+        )
+    graph = ObjectGraph(content, prefix)
     keys, architecture, notes = find_weights(graph, prefix)
     stored = bundle.shapes
     absent = [key for key in keys.values() if key not in stored]
