@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import pickle
 import struct
 import tracemalloc
 import zipfile
@@ -38,6 +39,7 @@ from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.interop.tf1 import read_tf1
 from bert_tf.interop.tf2_graph import ObjectGraph
+from bert_tf.interop.torch_pickle import check_tensors
 from bert_tf.limits import MAX_LINE, MAX_TOKENS, MAX_WHOLE_FILE, MEBIBYTE
 from bert_tf.model_files import read_task
 from bert_tf.model_folder import known_task, load_model
@@ -280,6 +282,88 @@ def test_weights_of_pytorch_that_are_larger_than_their_file_are_rejected(tmp_pat
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(8 * MEBIBYTE))
     rejected(open_tensors, path, "'archive/data.pkl' is compressed, 8,388,608 bytes", most=10)
+
+
+def resident_size():
+    """Bytes; what TensorFlow and PyTorch take is not traced."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Calls:
+    """Calls a function with arguments when it is unpickled."""
+
+    def __init__(self, *call):
+        self.call = call
+
+    def __reduce__(self):
+        return self.call[0], self.call[1:]
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_of_pytorch_that_names_more_than_tensors_is_rejected(tmp_path, zipped):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "pytorch_model.bin"
+    for call, name in (
+        ((bytearray, 400 * MEBIBYTE), "builtin"),
+        ((torch.Tensor, 10**8), "torch._tensor Tensor|torch Tensor"),
+        ((os.getcwd,), "posix getcwd"),
+        ((torch.save,), "torch.serialization save"),
+    ):
+        torch.save({"x": Calls(*call)}, path, _use_new_zipfile_serialization=zipped)
+        before = resident_size()
+        rejected(open_tensors, path, f"is rejected: it names .*({name})", most=10)
+        assert resident_size() - before < 100 * MEBIBYTE
+    path.write_bytes(b"PK\3\4" + path.read_bytes())
+    rejected(open_tensors, path, "cannot be read as PyTorch weights")
+
+
+def test_pickles_of_pytorch_that_make_no_sense_are_rejected(tmp_path):
+    pytest.importorskip("torch")
+    path = tmp_path / "pytorch_model.bin"
+    header = b"".join(pickle.dumps(each, 2) for each in (0x1950A86A20F9469CFC6C, 1001, {}))
+    for content in (b"h\x07.", b"(l.", b"K\x01Q.", b"K\x01K\x02R.", b"K\x01}b.", b"0.", b"\x85."):
+        path.write_bytes(header + b"\x80\x02" + content + pickle.dumps([], 2))
+        rejected(open_tensors, path, "is rejected|cannot be read as PyTorch weights")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_tensors_of_pytorch_without_plain_values_are_rejected(tmp_path):
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "pytorch_model.bin"
+    for value in (
+        torch.zeros(3, device="meta"),
+        torch.eye(3).to_sparse(),
+        torch.eye(3).to_sparse_csr(),
+        torch.quantize_per_tensor(torch.zeros(3), 1.0, 0, torch.qint8),
+    ):
+        torch.save({"x": value}, path)
+        rejected(open_tensors, path, "is rejected: it names 'torch._utils _rebuild_")
+        with pytest.raises(ValueError, match=f"{path}: x has the layout .* only plain tensors"):
+            check_tensors(str(path), {"x": value}, torch)
+
+
+def test_tensors_of_pytorch_that_share_their_values_many_times_are_rejected(tmp_path):
+    torch = pytest.importorskip("torch")
+    path, values = tmp_path / "pytorch_model.bin", torch.ones(1000, 100)
+    torch.save({str(number): values for number in range(3)}, path)
+    assert [array.sum() for array in open_tensors(str(path)).values()] == [100_000] * 3
+    torch.save({str(number): values for number in range(9)}, path)
+    rejected(
+        open_tensors, path, "its 9 tensors state 3,600,000 bytes, but the file has 40.,...", 10
+    )
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_tensors_of_pytorch_of_all_types_are_read(tmp_path, zipped):
+    torch = pytest.importorskip("torch")
+    path, number = tmp_path / "pytorch_model.bin", torch.tensor([0, 1])
+    names = ["float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32", "int64", "bool"]
+    names += ["uint16", "float8_e4m3fn"] if zipped else []  # PyTorch reads neither from old files
+    tensors = {name: number.to(getattr(torch, name)) for name in names}
+    tensors["parameter"] = torch.nn.Parameter(number.float())
+    torch.save(tensors, path, _use_new_zipfile_serialization=zipped)
+    read = open_tensors(str(path))
+    assert {name: read[name].tolist() for name in read} == {name: [0, 1] for name in tensors}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import numpy as np
 from bert_tf.data.files import whole_file
 from bert_tf.interop.checkpoint import LazyArrays, read_json
 from bert_tf.interop.tf_classes import H5_FILE, open_h5, with_pytorch_names
+from bert_tf.interop.torch_pickle import check_pickles, check_tensors, is_torch_zip, unreadable
 from bert_tf.limits import MAX_TENSOR_HEADER, ORIGIN, check_inside
 
 # In order of preference: safetensors are read in place, without running code.
@@ -179,11 +180,11 @@ def _open_torch(path: str) -> LazyArrays:
             "older versions a file can run code despite weights_only=True (CVE-2025-32434). Update it, "
             "or save the model as model.safetensors."
         )
-    is_zip = zipfile.is_zipfile(path)
+    is_zip = is_torch_zip(path)
+    if is_zip:
+        _check_stored(path)
+    check_pickles(path, torch)
     try:
-        if is_zip:
-            with zipfile.ZipFile(path) as archive:
-                _check_stored(archive, path)
         # Only the current format, a zip archive, can be mapped into memory.
         tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zip)
     except pickle.UnpicklingError as error:
@@ -191,24 +192,15 @@ def _open_torch(path: str) -> LazyArrays:
             f"{path} is rejected: it is damaged, or it contains more than tensors and would run code "
             "when read. Use model.safetensors, or save the model again from a source you trust."
         ) from error
-    except (RuntimeError, EOFError, OSError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{path} cannot be read as PyTorch weights ({error}). It is damaged or not fully "
-            "downloaded; fetch it again."
-        ) from error
+    except Exception as error:  # a damaged pickle raises errors of many types
+        raise unreadable(path, error) from error
     if not isinstance(tensors, Mapping):
         raise ValueError(
             f"{path} contains {type(tensors).__name__}, but must contain tensors by name. Save the "
             "model's `state_dict()`."
         )
     tensors = {name: value for name, value in tensors.items() if torch.is_tensor(value)}
-    for name, value in tensors.items():
-        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
-            raise ValueError(
-                f"{path}: {name} has the shape {list(value.shape)}, but values for only "
-                f"{value.untyped_storage().nbytes():,} bytes. The file is damaged or not trustworthy; "
-                "get it again."
-            )
+    check_tensors(path, tensors, torch)
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
 
     def read(name: str) -> np.ndarray:
@@ -218,9 +210,14 @@ def _open_torch(path: str) -> LazyArrays:
     return LazyArrays(shapes, read)
 
 
-def _check_stored(archive: zipfile.ZipFile, path: str) -> None:
+def _check_stored(path: str) -> None:
     """Raise for compressed entries, which PyTorch does not write and would unpack in memory."""
-    for entry in archive.infolist():
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except zipfile.BadZipFile as error:
+        raise unreadable(path, error) from error
+    for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED:
             raise ValueError(
                 f"{path} is rejected: its entry {entry.filename!r} is compressed, {entry.file_size:,} "

@@ -420,7 +420,7 @@ def test_what_torch_cannot_load_is_an_error_with_the_remedies(
 ):
     """Of a stand-in that fails as torch does; the tests above ask torch itself, where there is one."""
     write_json(tmp_path / "config.json", HUGGINGFACE_CONFIG)
-    (tmp_path / "pytorch_model.bin").write_bytes(b"")
+    (tmp_path / "pytorch_model.bin").write_bytes(5 * pickle.dumps({}, 2))
 
     def load(path, **settings):
         assert settings["weights_only"]
