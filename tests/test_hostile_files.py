@@ -284,6 +284,36 @@ def test_weights_of_pytorch_that_are_larger_than_their_file_are_rejected(tmp_pat
     rejected(open_tensors, path, "'archive/data.pkl' is compressed, 8,388,608 bytes", most=10)
 
 
+def write_safetensors_header(path, header, values):
+    header = json.dumps(header).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + values)
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["F8_E4M3", "F8_E5M2"])
+def test_a_type_that_numpy_lacks_is_rejected_by_name(tmp_path, dtype):
+    header = {"x": {"dtype": dtype, "shape": [2], "data_offsets": [0, 2]}}
+    path = write_safetensors_header(tmp_path / "model.safetensors", header, bytes(2))
+    read = lambda path: open_tensors(path)["x"]  # noqa: E731
+    rejected(read, path, f"x has the type {dtype}, which NumPy lacks. .* in float32")
+
+
+def test_the_header_of_bfloat16_tensors_is_parsed_once(tmp_path, monkeypatch):
+    names = [str(number) for number in range(9)]
+    values = np.arange(18, dtype=np.float32)
+    header = {
+        name: {"dtype": "BF16", "shape": [1, 2], "data_offsets": [4 * place, 4 * place + 4]}
+        for place, name in enumerate(names)
+    }
+    content = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+    metadata = {"__metadata__": {"format": "pt"}}
+    path = write_safetensors_header(tmp_path / "model.safetensors", metadata | header, content)
+    tensors = open_tensors(str(path))
+    monkeypatch.setattr("json.loads", None)
+    for number, name in enumerate(names):
+        assert tensors[name].tolist() == [[2 * number, 2 * number + 1]]
+
+
 def resident_size():
     """Bytes; what TensorFlow and PyTorch take is not traced."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -27,6 +27,22 @@ _WEIGHTS_FILES = (
     "pytorch_model.bin.index.json",
     H5_FILE,
 )
+# Types of safetensors that NumPy has.
+_NUMPY_TYPES = (
+    "F64",
+    "F32",
+    "F16",
+    "I64",
+    "I32",
+    "I16",
+    "I8",
+    "U64",
+    "U32",
+    "U16",
+    "U8",
+    "BOOL",
+    "C64",
+)
 _SAFE_TORCH = (2, 6)
 
 
@@ -121,28 +137,43 @@ def _open_safetensors(path: str) -> LazyArrays:
             "(a Git LFS pointer is a text file of 130 bytes); fetch it again."
         ) from error
     slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118, no mapping
+    types = {name: one.get_dtype() for name, one in slices.items()}
+    shapes = {name: tuple(one.get_shape()) for name, one in slices.items()}
+    places = _places(path) if "BF16" in types.values() else {}
 
     def read(name: str) -> np.ndarray:
-        if slices[name].get_dtype() == "BF16":  # NumPy has no such type
-            return _read_bfloat16(path, name)
+        if types[name] == "BF16":  # NumPy has no such type
+            return _read_bfloat16(path, *places[name]).reshape(shapes[name])
+        if types[name] not in _NUMPY_TYPES:
+            raise ValueError(
+                f"{path}: {name} has the type {types[name]}, which NumPy lacks. Save the model again in "
+                "float32, float16 or bfloat16."
+            )
         return file.get_tensor(name)
 
-    shapes = {name: tuple(one.get_shape()) for name, one in slices.items()}
     return LazyArrays(shapes, read)
 
 
-def _read_bfloat16(path: str, name: str) -> np.ndarray:
-    """Read one bfloat16 tensor as float32: its 16 bits are the upper half of the float's 32.
+def _places(path: str) -> dict[str, tuple[int, int]]:
+    """Return where the values of each tensor of a safetensors file begin and end.
 
     File layout: the header's length (8 bytes, little endian), the header (JSON), the values.
     """
     with open(path, "rb") as file:
         header_size = int.from_bytes(file.read(8), "little")
-        entry = json.loads(file.read(header_size))[name]
-        start, end = entry["data_offsets"]
-        file.seek(8 + header_size + start)
+        header = json.loads(file.read(header_size))
+    header.pop("__metadata__", None)
+    offsets = {name: entry["data_offsets"] for name, entry in header.items()}
+    first = 8 + header_size
+    return {name: (first + start, first + end) for name, (start, end) in offsets.items()}
+
+
+def _read_bfloat16(path: str, start: int, end: int) -> np.ndarray:
+    """Read bfloat16 as float32: its 16 bits are the upper half of the float's 32."""
+    with open(path, "rb") as file:
+        file.seek(start)
         upper = np.frombuffer(file.read(end - start), dtype="<u2")
-    return (upper.astype(np.uint32) << 16).view(np.float32).reshape(entry["shape"])
+    return (upper.astype(np.uint32) << 16).view(np.float32)
 
 
 def write_safetensors(path: str, tensors: Mapping[str, np.ndarray]) -> None:
