@@ -567,6 +567,41 @@ def test_an_index_that_ends_tensorflow_or_contradicts_itself_is_rejected(tmp_pat
     rejected(read_checkpoint, prefix, message)  # asks first for the type of checkpoint
 
 
+def test_a_name_in_an_index_that_is_not_utf8_is_rejected(tmp_path):
+    prefix = write_index(tmp_path / "bert_model.ckpt", {b"\xff": entry_of()})
+    rejected(read_tf1, prefix, "cannot be read as a TensorFlow checkpoint .* 0xff in position 0")
+
+
+def test_strings_longer_than_their_file_are_rejected(tmp_path):
+    size = (1 << 30) + 5 + 4  # as the lengths state
+    path = tmp_path / "bert_model.ckpt"
+    write_strings(path, b"global_step", [], [1 << 30], b"abc", size=size)
+    rejected(read_tf1, path, "would have 1,073,741,824 bytes, .* and the file 12", most=10)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "part", "message"),
+    [
+        (3, b"\0x\0\1?", "a part of another type, or of no variable"),
+        (1, b"\0y\0\1?", "a part of another type, or of no variable"),
+        (1, b"\0x", "the name .* is invalid"),
+        (7, b"\0x\0\1?", "a part of a variable that is not of numbers"),
+    ],
+)
+def test_parts_that_do_not_fit_their_variable_are_rejected(tmp_path, dtype, part, message):
+    """Two types end the process in TensorFlow."""
+    whole = TensorSliceProto(extent=[{"start": 0, "length": 2}])
+    entries = {b"x": entry_of(7 if dtype == 7 else 1, slices=[whole]), part: entry_of(dtype)}
+    rejected(read_tf1, write_index(tmp_path / "bert_model.ckpt", entries), message)
+
+
+def test_strings_after_the_end_of_their_file_are_rejected(tmp_path):
+    prefix = write_strings(tmp_path / "bert_model.ckpt", b"global_step", [], [3], b"abc", offset=99)
+    rejected(read_tf1, prefix, "the lengths of the strings of 'global_step' cannot be read")
+    Path(f"{prefix}.data-00000-of-00001").unlink()
+    rejected(lambda path: Bundle(path).read("global_step"), prefix, "the lengths of the strings")
+
+
 def test_an_index_without_header_or_with_many_names_is_rejected(tmp_path, monkeypatch):
     prefix = write_index(tmp_path / "bert_model.ckpt", {}, header=b"")
     rejected(read_tf1, prefix, "it states 0 files of values")
@@ -618,7 +653,7 @@ def write_strings(prefix, name, shape, lengths, rest, **values):
         (
             [],
             [3 << 30],
-            r"would have 3,221,225,472 bytes, but its part of the file has 12 for them",
+            r"would have 3,221,225,472 bytes, but their part has 12 for them",
         ),
         ([2], [1 << 63, 1 << 63], r"would have 18,446,744,073,709,551,616 bytes"),
         (
@@ -627,7 +662,7 @@ def write_strings(prefix, name, shape, lengths, rest, **values):
             "has 1,099,511,627,776 values of the type string, but .* at most 4,000,000",
         ),
         ([4_000_000], [3], r"the lengths of the strings .* cannot be read"),
-        ([], [2], "would have 2 bytes, but its part of the file has 8"),
+        ([], [2], "would have 2 bytes, but their part has 8"),
     ],
 )
 def test_strings_of_gigabytes_are_rejected(tmp_path, name, shape, lengths, message):

@@ -26,6 +26,7 @@ _FOOTER = 48
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _OF_ANY_SIZE = frozenset(each.as_datatype_enum for each in (tf.string, tf.variant, tf.resource))
 _COMPRESSIONS = (0, 1)  # none, Snappy
+_NAME_END = b"\0\1"  # in the name of a part of a variable, after the variable's
 _MAX_SIZE = 1 << 62
 _MAX_RANK = 254
 _MAX_DTYPE = 100  # references to variables are above
@@ -86,24 +87,25 @@ def check_strings(prefix: str, index: BundleIndex, name: str) -> None:
             f"{file}: {name!r} has {number:,} values of the type {dtype}, but only numbers and at most "
             f"{MAX_TOKENS:,} whole strings are read, {ORIGIN}. Save the checkpoint without it."
         )
-    with tf.io.gfile.GFile(file, "rb") as values:
-        values.seek(entry.offset)
-        data = values.read(min(entry.size, number * _MAX_VARINT))
     try:
+        with tf.io.gfile.GFile(file, "rb") as values:
+            there = values.size()
+            values.seek(entry.offset)
+            data = values.read(min(entry.size, number * _MAX_VARINT))
         place, stated = 0, 0
         for _ in range(number):
             length, place = _varint(data, place)
             stated += length
-    except _DamagedError as error:
+    except (_DamagedError, tf.errors.OpError) as error:
         raise ValueError(
             f"{file}: the lengths of the strings of {name!r} cannot be read ({error}). The file is "
             "damaged or of another checkpoint; copy it again next to its .index file."
         ) from error
-    if place + _CHECKSUM + stated != entry.size:
+    if place + _CHECKSUM + stated != entry.size or entry.offset + entry.size > there:
         raise ValueError(
-            f"{file}: the strings of {name!r} would have {stated:,} bytes, but its part of the file has "
-            f"{entry.size:,} for them and their lengths. The file is damaged or not trustworthy; get "
-            "it again."
+            f"{file}: the strings of {name!r} would have {stated:,} bytes, but their part has "
+            f"{entry.size:,} for them and their lengths, and the file {there:,}. The file is damaged or "
+            "not trustworthy; get it again."
         )
 
 
@@ -122,6 +124,15 @@ def _parse(data: bytes) -> BundleIndex:
         if reason:
             raise _DamagedError(f"{name[:200]!r} {reason}")
         entries[name] = entry
+    for name, entry in entries.items():
+        whole, _, place = name[1:].partition(_NAME_END)  # if it is a part of a variable
+        is_part = name.startswith(b"\0")
+        if b"\0" in (whole if is_part else name) or (is_part and not place):
+            raise _DamagedError(f"the name {name[:200]!r} is invalid")
+        if is_part and (whole not in entries or entries[whole].dtype != entry.dtype):
+            raise _DamagedError(f"{name[:200]!r} is a part of another type, or of no variable")
+        if is_part and entry.dtype in _OF_ANY_SIZE:
+            raise _DamagedError(f"{name[:200]!r} is a part of a variable that is not of numbers")
     return BundleIndex(entries, shards)
 
 

@@ -178,14 +178,14 @@ class Bundle:
             self._reader = tf.train.load_checkpoint(prefix)
             files = tf.io.gfile.glob(f"{prefix}.data-*-of-*")
             there = sum(tf.io.gfile.stat(file).length for file in files)
-        except (tf.errors.OpError, IndexError) as error:
+            shapes = self._reader.get_variable_to_shape_map()
+            dtypes = self._reader.get_variable_to_dtype_map()
+        except (tf.errors.OpError, IndexError, UnicodeDecodeError) as error:  # the last for names
             raise ValueError(
                 f"{prefix}.index cannot be read as a TensorFlow checkpoint ({error}). "
                 "The file is damaged or incomplete; copy it again."
             ) from error
-        shapes = self._reader.get_variable_to_shape_map()
         self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
-        dtypes = self._reader.get_variable_to_dtype_map()
         stated = sum(math.prod(shape) * dtypes[name].size for name, shape in shapes.items())
         if stated > there:
             raise ValueError(
@@ -196,10 +196,10 @@ class Bundle:
 
     def read(self, name: str) -> np.ndarray:
         """Return the values of one variable."""
+        check_strings(self._prefix, self._index, name)
         try:
-            check_strings(self._prefix, self._index, name)
             return self._reader.get_tensor(name)
-        except (tf.errors.OpError, IndexError) as error:
+        except (tf.errors.OpError, IndexError, ValueError) as error:
             raise ValueError(
                 f"{self._prefix}: the values of {name!r} cannot be read ({error}). The .data file is "
                 "missing, damaged or of another checkpoint; copy it again next to its .index file."
