@@ -333,7 +333,7 @@ def _make_empty(folder: str) -> None:
 
 
 def remove_tree(folder: str) -> None:
-    """Remove a folder and its content. Links are removed, not the files and folders behind them."""
+    """Remove a folder and its content. Links are removed, not what they lead to."""
     if os.path.islink(folder):
         os.unlink(folder)
     else:  # TensorFlow follows links. Remote folders (gs://) have none.

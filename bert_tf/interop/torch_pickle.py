@@ -85,7 +85,7 @@ def _is_allowed(name: str, torch: Any) -> bool:
 
 
 def check_tensors(path: str, tensors: dict[str, Any], torch: Any) -> None:
-    """Raise unless tensors have values in memory, and about as many as their file.
+    """Raise unless tensors have values in memory, which their file has too.
 
     Raises:
         ValueError: a tensor is sparse or without values, states more values than it has, or all state
@@ -111,6 +111,6 @@ def check_tensors(path: str, tensors: dict[str, Any], torch: Any) -> None:
     if total > _MAX_ALIASES * there:
         raise ValueError(
             f"{path}: its {len(tensors):,} tensors state {total:,} bytes, but the file has {there:,}. "
-            f"Tensors may share values, but at most {_MAX_ALIASES} times as many as there are. The file "
-            "is damaged or not trustworthy; get it again."
+            f"Tensors may share values, but their sum may be {_MAX_ALIASES} times the file at most. The "
+            "file is damaged or not trustworthy; get it again."
         )
