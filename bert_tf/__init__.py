@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from bert_tf.keras_classes import register_with_keras
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 
 if TYPE_CHECKING:
     from bert_tf.config import BertConfig
