@@ -145,8 +145,8 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         added = RECIPES[self.recipe].items()
         if added and all(getattr(self, name) != value for name, value in added):
             raise ValueError(
-                f"recipe={self.recipe} stands for other options, none of which is set. In Python, make "
-                "the options by PretrainingOptions.with_given(recipe=..., ...)."
+                f"recipe={self.recipe} sets other options, but none has its value. In Python, make the "
+                "options by PretrainingOptions.with_given(recipe=..., ...)."
             )
         if self.do_train and not (
             0 <= self.num_warmup_steps <= self.num_train_steps

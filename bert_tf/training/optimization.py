@@ -291,7 +291,7 @@ class StableAdamW(AdamW):
 
         trust = 1 / max(1, RMS),  RMS^2 = mean(g^2 / max(v / (1 - beta_2^t), epsilon^2))
 
-    A gradient much larger than v expects, as in a spike of the loss, then makes no longer step.
+    A gradient much larger than v expects, as in a spike of the loss, then does not lengthen the step.
 
     Source: Wortsman et al. 2023, arXiv 2304.13013, algorithm 2.
     """

@@ -16,8 +16,8 @@ As in the reference, progress = step / num_train_steps counts from step 0. When 
 therefore drops from `peak` to the value of the shape. The first step of a warm-up has rate 0. With
 `decay_from_warmup`, progress is 0 at the end of warm-up, so the rate does not drop.
 
-Source of the linear schedule: google-research/bert, optimization.py. Of warmup_stable_decay: Hu et al.
-2024, arXiv 2404.06395 (MiniCPM); of its shape 1 - sqrt: Hägele et al. 2024, arXiv 2405.18392.
+Sources: google-research/bert, optimization.py (linear); Hu et al. 2024, arXiv 2404.06395, MiniCPM
+(warmup_stable_decay); Hägele et al. 2024, arXiv 2405.18392 (its shape 1 - sqrt).
 """
 
 from __future__ import annotations

@@ -262,7 +262,7 @@ def test_a_recipe_stands_for_flags_and_given_ones_have_precedence(options, caplo
     assert PretrainingOptions.with_given(**{**given, "recipe": "paper"}) == PretrainingOptions(
         **{**given, "recipe": "paper"}
     )
-    with pytest.raises(ValueError, match="recipe=2026 stands for other options"):
+    with pytest.raises(ValueError, match="recipe=2026 sets other options, but none"):
         PretrainingOptions(**given)
 
 
