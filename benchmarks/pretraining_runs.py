@@ -99,7 +99,7 @@ def make_data(
         "held": articles[::HELD_OUT_EVERY],
     }
     for name, part in parts.items():
-        (folder / f"{name}.txt").write_text("\n\n".join(part) + "\n", encoding="utf-8")
+        write_changed(folder / f"{name}.txt", "\n\n".join(part) + "\n")
     vocab_file = ROOT / "vocab" / "uncased_30522" / "vocab.txt"
     if vocab_size is not None:
         vocab_file = folder / "vocab.txt"
@@ -280,12 +280,21 @@ def fine_tune(
     return read_results(output_dir)[metric] * (1 if task == "squad" else 100)
 
 
+def write_changed(file: Path, text: str) -> None:
+    """Write a file unless it has this text: records are made again for a file of another time."""
+    if file.exists() and file.read_text(encoding="utf-8") == text:
+        return
+    temporary = file.with_name(f"{file.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(file)
+
+
 def squad_files(data_dir: Path, folder: Path) -> dict[str, Path]:
     """Write the first questions of SQuAD. Return the flags of run_squad."""
     for name, most in SQUAD_QUESTIONS.items():
         paragraphs = read_paragraphs(str(data_dir / "squad" / f"{name}.json"), most)
         text = json.dumps({"version": "1.1", "data": [{"title": name, "paragraphs": paragraphs}]})
-        (folder / f"{name}.json").write_text(text, encoding="utf-8")
+        write_changed(folder / f"{name}.json", text)
     train, dev = (folder / f"{name}.json" for name in SQUAD_QUESTIONS)
     return {"train_file": train, "predict_file": dev}
 

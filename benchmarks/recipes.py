@@ -140,7 +140,8 @@ def pretrain(row: str, seed: int, args: argparse.Namespace, vocab_file: Path) ->
     num_train_steps = int(str(flags["num_train_steps"]))
     config = write_config(folder, parse_size(args.size), vocab_file, initializer_of(row))
     run = folder / f"{row}_{num_train_steps}_{seed}"
-    check_arguments(run, {"row": row, "seed": seed, "flags": flags, "config": config.name})
+    noted = {"row": row, "seed": seed, "flags": flags, "config": config.name}
+    check_arguments(run, {**noted, "evaluate_steps": args.evaluate_steps})
     if is_finished(run, min(num_train_steps, args.stop_step or num_train_steps)):
         return True
     length = "{length}" if "phases" in flags else TOKENS

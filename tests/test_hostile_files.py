@@ -377,9 +377,9 @@ def test_tensors_of_pytorch_that_share_their_values_many_times_are_rejected(tmp_
     path, values = tmp_path / "pytorch_model.bin", torch.ones(1000, 100)
     torch.save({str(number): values for number in range(3)}, path)
     assert [array.sum() for array in open_tensors(str(path)).values()] == [100_000] * 3
-    torch.save({str(number): values for number in range(9)}, path)
+    torch.save({str(number): values for number in range(40)}, path)
     rejected(
-        open_tensors, path, "its 9 tensors state 3,600,000 bytes, but the file has 40.,...", 10
+        open_tensors, path, "its 40 tensors state 16,000,000 bytes, but the file has 4..,...", 10
     )
 
 

@@ -163,6 +163,11 @@ def run_lock(path: str, in_use: str) -> Iterator[None]:
         with suppress(FileNotFoundError), open(path, encoding="ascii") as file:
             process = file.read(20).strip() or "?"  # without a file it has just ended
         raise ValueError(in_use.replace("{process}", process)) from None
+    except PermissionError as error:
+        raise ValueError(
+            f"{path} belongs to another user, perhaps of a run that was killed ({error}). Remove the "
+            "file if that run has ended, or use another folder."
+        ) from error
     with open(descriptor, "w", encoding="ascii") as file:
         file.truncate(0)
         file.write(str(os.getpid()))

@@ -257,7 +257,7 @@ def without_empty_rows(rows: Iterator[TableRow]) -> Iterator[TableRow]:
     """Skip rows whose columns are all empty, as spreadsheets write them, and log their number."""
     count = 0
     for row in rows:
-        if all(value in ("", None) for value in row.values()):
+        if row and all(value in ("", None) for value in row.values()):
             count, place = count + 1, row.place
         else:
             yield row

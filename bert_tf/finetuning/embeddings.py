@@ -139,13 +139,15 @@ def _others_of_class(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     >>> _others_of_class(np.array([5.0, 7.0, 5.0, np.nan]))
     (array([1, 0, 1, 0]), array([2, 1, 0, 3]))
     """
-    count, first = np.zeros(len(classes), int), np.arange(len(classes))
-    for value in np.unique(classes[~np.isnan(classes)]):
-        members = np.flatnonzero(classes == value)
-        count[members] = len(members) - 1
-        first[members] = members[0]
-        first[members[0]] = members[1 % len(members)]
-    return count, first
+    count, other = np.zeros(len(classes), int), np.arange(len(classes))
+    known = np.flatnonzero(~np.isnan(classes))
+    _, number, sizes = np.unique(classes[known], return_inverse=True, return_counts=True)
+    members = known[np.argsort(number, kind="stable")]  # class by class
+    starts = np.cumsum(sizes) - sizes
+    first, second = members[starts][number], members[starts + (sizes > 1)][number]
+    count[known] = sizes[number] - 1
+    other[known] = np.where(known == first, second, first)
+    return count, other
 
 
 def make_task(

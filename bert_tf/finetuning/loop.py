@@ -155,8 +155,10 @@ def train(
         write_training_card(
             command or options, task, size, trainer.step, trainer.optimizer, counted
         )
-    log = None if is_over or not trainer.is_chief else MetricsLog(folder, options.tensorboard)
-    return evaluations.at(trainer.step, log)
+    results, is_new = evaluations.at(trainer.step)
+    if is_new and trainer.is_chief and not is_over:
+        MetricsLog(folder, options.tensorboard).write("eval", trainer.step, results or {})
+    return results
 
 
 def training_batches(
@@ -233,17 +235,18 @@ class _Evaluations:
             return False
         return self._best.evaluations_since >= self._patience
 
-    def at(self, step: int, log: MetricsLog | None) -> Mapping[str, float] | None:
-        """Return the results at the last step. Evaluate now, and log that, if they can be the best."""
-        if self._last is None or self._last[0] != step:
-            if self._best is None:
-                return None
-            results = self._evaluate()
-            self._best.offer(results, self._trainer)
-            if log is not None:
-                log.write("eval", step, results)
-            return results
-        return self._last[1]
+    def at(self, step: int) -> tuple[Mapping[str, float] | None, bool]:
+        """Return the results at the last step, and True if they were computed now.
+
+        That is done if they can be the best.
+        """
+        if self._last is not None and self._last[0] == step:
+            return self._last[1], False
+        if self._best is None:
+            return None, False
+        results = self._evaluate()
+        self._best.offer(results, self._trainer)
+        return results, True
 
 
 def describe(trainer: BatchTrainer, options: TrainingOptions) -> str:

@@ -57,10 +57,9 @@ def read_index(prefix: str) -> BundleIndex:
         ValueError: the file is damaged. The message names it.
     """
     file = f"{prefix}.index"
-    data = read_whole(file)
     try:
-        return _parse(data)
-    except _DamagedError as error:
+        return _parse(read_whole(file))
+    except (_DamagedError, OSError, tf.errors.OpError) as error:
         raise ValueError(
             f"{file} cannot be read as a TensorFlow checkpoint ({error}). The file is damaged or "
             "incomplete; copy it again."
@@ -183,7 +182,8 @@ def _items(data: bytes) -> Iterator[tuple[bytes, bytes]]:
         start, place = _varint(footer, place)
         size, place = _varint(footer, place)
     end, free, last = 0, MAX_WHOLE_FILE, None
-    for _, handle in _block_items(_block(data, start, size, free)):
+    for name, handle in _block_items(_block(data, start, size, free)):
+        free -= len(name)
         start, place = _varint(handle, 0)
         size, _ = _varint(handle, place)
         if start < end:  # so that no block is read many times
@@ -267,7 +267,8 @@ def _decompressed(data: bytes, most: int) -> bytes:
             length, offset = (tag >> 2 & 7) + 4, (tag >> 5 << 8) + offset
         if not 0 < offset <= len(out):
             raise _DamagedError("a compressed block is damaged")
-        piece = bytes(out[-offset:][:length])
+        first = len(out) - offset
+        piece = bytes(out[first : first + length])
         out += (piece * (length // len(piece) + 1))[:length]
     if len(out) != size:
         raise _DamagedError("a compressed block is damaged")

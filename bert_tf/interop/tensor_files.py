@@ -246,7 +246,7 @@ def _check_stored(path: str) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError) as error:
         raise unreadable(path, error) from error
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED:

@@ -18,11 +18,14 @@ _NAMES = frozenset(
         "torch device",
         *(f"torch._utils _rebuild_{each}" for each in ("tensor", "tensor_v2", "tensor_v3")),
         "torch._utils _rebuild_parameter",
+        "torch._utils _rebuild_parameter_with_state",
+        "torch._tensor _rebuild_from_type_v2",
+        "_codecs encode",
     }
 )
 _STORAGES = ("torch", "torch.cuda", "torch.storage")
 _LEGACY_PICKLES = 5  # three of a header, the tensors, the keys of their values; then the values
-_MAX_ALIASES = 4
+_MAX_ALIASES = 32  # times the file: 24 layers may have one set of weights
 
 
 def is_torch_zip(path: str) -> bool:
@@ -65,7 +68,7 @@ def _check_pickle(file: IO[bytes], path: str, torch: Any) -> None:
     """Check one pickle, and leave the file after its end."""
     try:
         names = [name for opcode, name, _ in pickletools.genops(file) if opcode.name == "GLOBAL"]
-    except ValueError as error:
+    except (ValueError, MemoryError) as error:
         raise unreadable(path, error) from error
     for name in map(str, dict.fromkeys(names)):
         if not _is_allowed(name, torch):
@@ -111,6 +114,6 @@ def check_tensors(path: str, tensors: dict[str, Any], torch: Any) -> None:
     if total > _MAX_ALIASES * there:
         raise ValueError(
             f"{path}: its {len(tensors):,} tensors state {total:,} bytes, but the file has {there:,}. "
-            f"Tensors may share values, but their sum may be {_MAX_ALIASES} times the file at most. The "
-            "file is damaged or not trustworthy; get it again."
+            f"Tensors may share values, but their sum may be {_MAX_ALIASES} times the file at most. "
+            "Save the model as model.safetensors, or get the file again."
         )

@@ -29,7 +29,7 @@ from typing import IO, Any
 import numpy as np
 
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}  # nothing of others is run
-_MAX_CONFIG = 1 << 20  # bytes; one with 1,000 labels has 0.05 of this
+_MAX_CONFIG = 64 << 20  # bytes; one with 1,000 labels has 0.05 million
 
 TOKENS = "tokens"  # the only signature of files that have no names for signatures
 
@@ -298,7 +298,8 @@ def _architecture(config_file: str) -> str:
         content = file.read(_MAX_CONFIG + 1)
     if len(content) > _MAX_CONFIG:
         raise ValueError(
-            f"{config_file} has more than {_MAX_CONFIG:,} bytes, so it is damaged. Get it again."
+            f"{config_file} has more than {_MAX_CONFIG:,} bytes, the limit for files of others. Get it "
+            "again."
         )
     try:
         values = json.loads(content)

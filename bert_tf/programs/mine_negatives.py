@@ -58,7 +58,8 @@ class MiningOptions(TextColumnsOptions):
 def mine_negatives(options: MiningOptions) -> None:
     """Write the anchors and positives of a file with negatives, as JSON lines.
 
-    Their columns have the names in the options, which so fit both files, or "anchor" and "positive".
+    The columns are named by `anchor_column` and `positive_column`, so that the same options read both
+    files. Default: "anchor" and "positive".
     The candidates are the positives of all other anchors. Left out are the anchor itself, its positives
     in any example, and texts that are nearer than the own positive minus the margin.
 

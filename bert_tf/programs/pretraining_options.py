@@ -211,7 +211,7 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
 
     @property
     def of_recipe(self) -> Mapping[str, Any]:
-        """Values of the recipe, which a command without these flags has."""
+        """Defaults that `recipe` sets."""
         return RECIPES[self.recipe]
 
     @property

@@ -36,7 +36,7 @@ from bert_tf.report.page import Command, write_report
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.training.batch_trainer import BatchTrainer
-from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
+from bert_tf.training.checkpoints import checkpoint_step, find_checkpoint, latest_checkpoint
 from bert_tf.training.memory import parts_that_fit, replica_bytes, step_bytes
 from bert_tf.training.strategy import is_chief, needs_static_shapes
 
@@ -87,8 +87,7 @@ def _steps_done(options: PretrainingOptions) -> int:
     """Return the step from which the training continues."""
     newest = latest_checkpoint(options.output_dir)
     if newest is None and options.init_optimizer:
-        source = str(options.init_checkpoint)
-        newest = latest_checkpoint(source) if tf.io.gfile.isdir(source) else source
+        newest = find_checkpoint(str(options.init_checkpoint))
     return checkpoint_step(newest) if newest else 0
 
 

@@ -89,8 +89,12 @@ class SearchOptions(TableOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._need("reranker", ("depth",))
-        if not all(text.strip() for text in self.query or ()):
-            raise ValueError(f"query is {self.query!r}, but must be texts that are not empty.")
+        # A string would be taken for many texts of one letter.
+        is_list = isinstance(self.query, list | tuple) and len(self.query)
+        if self.query is not None and not (is_list and all(map(str.strip, self.query))):
+            raise ValueError(
+                f"query is {self.query!r}, but must be a list of texts that are not empty."
+            )
         if self.query is not None and self.input_file:
             raise ValueError("Give either `query` or `input_file`.")
         if self.reranker and self.depth < self.top_k:

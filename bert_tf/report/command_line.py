@@ -24,7 +24,7 @@ def changed_flags(
     for field in dataclasses.fields(options):
         value = getattr(options, field.name)
         is_default = value == field.default == of_recipe.get(field.name, field.default)
-        if is_default or field.name in left_out:
+        if is_default or value is None or field.name in left_out:
             continue
         if isinstance(value, bool):
             flags.append(f"--{'' if value else 'no'}{field.name}")

@@ -10,7 +10,6 @@ call and several workers. The models are ordinary Keras models that notebooks ca
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
 import time
@@ -130,11 +129,7 @@ class BatchTrainer:
         Args:
             source: folder, for its latest checkpoint, or the path of a `model.ckpt-N`.
         """
-        folder, name = os.path.split(source.removesuffix(".index"))
-        found = {
-            os.path.basename(each): each for each in checkpoints.list_checkpoints(folder or ".")
-        }
-        prefix = found.get(name) or checkpoints.latest_checkpoint(source)
+        prefix = checkpoints.find_checkpoint(source)
         if prefix is None:
             return None
         named = self._variables()
@@ -244,7 +239,8 @@ class BatchTrainer:
                     log.write("train", self.step, values, self._step.rates(first))
                     progress.update(self.step, _shown(values))
                 is_last = self.step == num_train_steps
-                if saver is not None and (is_last or self.step % save_checkpoints_steps == 0):
+                is_saved = is_last or self.step % save_checkpoints_steps == 0
+                if saver is not None and is_saved:
                     saver.save(self._variables(), self.step)
                 is_due = evaluate_steps and self.step % evaluate_steps == 0
                 if evaluate is not None and is_due and not is_last:
@@ -261,7 +257,8 @@ class BatchTrainer:
                 if is_told or (is_terminated() and not together):
                     saved: str | None = f"the checkpoint of worker 0 at step {self.step}"
                     if saver is not None:
-                        saver.save(self._variables(), self.step)
+                        if not is_saved:
+                            saver.save(self._variables(), self.step)
                         saver.wait()
                         saved = checkpoints.latest_checkpoint(output_dir)
                     logger.warning(

@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import run_lock, write_text
+from bert_tf.interop.bundle_index import BundleIndex, read_index
 from bert_tf.interop.tf1 import named_checkpoints
 from bert_tf.training.optimization import AVERAGE_SLOT
 
@@ -176,6 +177,17 @@ def _check_no_pattern(directory: str) -> None:
         )
 
 
+def find_checkpoint(source: str) -> str | None:
+    """Return the prefix of a checkpoint, or None without one.
+
+    Args:
+        source: folder, for its latest checkpoint, or the path of a `model.ckpt-N`.
+    """
+    folder, name = os.path.split(source.removesuffix(".index"))
+    found = {os.path.basename(each): each for each in list_checkpoints(folder or ".")}
+    return found.get(name) or latest_checkpoint(source)
+
+
 def checkpoint_step(prefix: str) -> int:
     """Return N of `model.ckpt-N`."""
     return int(prefix.rsplit("-", 1)[1])
@@ -193,6 +205,7 @@ def restore_checkpoint(
         ValueError: a variable is missing or has another shape, or the files are damaged. All variables
             are unchanged then.
     """
+    _check_index(prefix)
     try:
         reader = tf.train.load_checkpoint(prefix)
         shapes = reader.get_variable_to_shape_map()
@@ -200,17 +213,33 @@ def restore_checkpoint(
         _check_shapes(prefix, shapes, variables)
         arrays = {name: reader.get_tensor(name) for name in variables}
     except (tf.errors.OpError, IndexError) as error:  # a truncated file raises IndexError
-        raise ValueError(
-            f"The checkpoint {prefix} is damaged ({error}). Remove its files to resume from the "
-            "previous checkpoint."
-        ) from error
+        raise _damaged(prefix, error) from error
     for name, variable in variables.items():
         variable.assign(arrays[name])
 
 
+def _check_index(prefix: str) -> BundleIndex:
+    """Return the index of a checkpoint, checked because some damaged ones end TensorFlow's process."""
+    try:
+        return read_index(prefix)
+    except ValueError as error:
+        raise _damaged(prefix, error) from error
+
+
+def _damaged(prefix: str, error: Exception) -> ValueError:
+    return ValueError(
+        f"The checkpoint {prefix} is damaged ({error}). Remove its files to resume from the "
+        "previous checkpoint."
+    )
+
+
 def prefer_averages(prefix: str, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Rename `variables` to their moving averages if the checkpoint contains them."""
-    found = {name for name, _ in tf.train.list_variables(prefix)}
+    """Rename `variables` to their moving averages if the checkpoint contains them.
+
+    Raises:
+        ValueError: the checkpoint is damaged.
+    """
+    found = {name.decode() for name in _check_index(prefix).entries}
     averages = {name: f"{name}/{AVERAGE_SLOT}" for name in variables}
     return {
         averages[name] if averages[name] in found else name: variable

@@ -55,9 +55,10 @@ def replica_bytes(strategy: tf.distribute.Strategy) -> int:
     Raises:
         ValueError: the memory is unknown.
     """
-    found = _own_replica_bytes(strategy.extended.worker_devices)
+    devices = strategy.extended.worker_devices
+    found = _own_replica_bytes(devices)
     if not is_multi_worker(strategy):
-        return found
+        return _known(found, devices)
 
     @tf.function
     def of_workers():
@@ -68,10 +69,20 @@ def replica_bytes(strategy: tf.distribute.Strategy) -> int:
         return strategy.run(gather)
 
     (values,) = strategy.experimental_local_results(of_workers())[:1]
-    return int(tf.reduce_min(values)) << 20
+    return _known(int(tf.reduce_min(values)) << 20, devices)
+
+
+def _known(found: int, devices: Sequence[str]) -> int:
+    if found:
+        return found
+    raise ValueError(
+        f"auto_batch needs the memory of the device, but that of {devices[0]} is unknown. Use "
+        "gradient_accumulation_steps instead."
+    )
 
 
 def _own_replica_bytes(devices: Sequence[str]) -> int:
+    """Return the memory of a device of this process, 0 if it is unknown."""
     (kind,) = {tf.DeviceSpec.from_string(device).device_type for device in devices}
     if kind == "CPU":
         return host_bytes() // len(devices)
@@ -83,10 +94,7 @@ def _own_replica_bytes(devices: Sequence[str]) -> int:
             return min(int(line) for line in done.stdout.splitlines()) << 20
     except (OSError, ValueError, subprocess.CalledProcessError):
         pass
-    raise ValueError(
-        f"auto_batch needs the memory of the device, but that of {devices[0]} is unknown. Use "
-        "gradient_accumulation_steps instead."
-    )
+    return 0
 
 
 def host_bytes() -> int:

@@ -131,9 +131,9 @@ def test_the_best_threshold_reaches_what_it_promises(squad2_model, squad_sets, t
 
 def test_the_model_is_evaluated_while_it_trains(squad_model):
     lines = [json.loads(line) for line in (squad_model / "metrics.jsonl").read_text().splitlines()]
-    (evaluated,) = [line for line in lines if "exact_match" in line]
-    assert evaluated["step"] == 60
-    assert evaluated["f1"] > 0
+    first, last = [line for line in lines if "exact_match" in line]
+    assert first["step"] == 60 < last["step"] == read_results(squad_model)["global_step"]
+    assert first["f1"] > 0 and last["f1"] == read_results(squad_model)["f1"]
 
 
 # -------------------------------------------------------------------------- start, stop and afterwards

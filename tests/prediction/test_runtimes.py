@@ -94,7 +94,7 @@ def test_a_configuration_of_transformers_runs_no_code_of_others(tmp_path, monkey
         ('{"architectures": ["pipeline"]}', "the architecture 'pipeline' is not a model"),
         ('{"architectures": [1]}', "the architecture '1' is not a model"),
         ("{", "config.json: this is not JSON in UTF-8"),
-        (None, "config.json has more than 1,048,576 bytes"),
+        (None, "config.json has more than 67,108,864 bytes"),
     ],
 )  # fmt: skip
 def test_a_damaged_configuration_of_transformers_is_named(tmp_path, content, message):
