@@ -6,7 +6,6 @@ import logging
 import os
 import shutil
 import stat
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TextIO
@@ -279,12 +278,14 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 def check_writable(output_dir: str) -> None:
     """Make the folder, and raise ValueError before the long work if no file can be written there."""
-    # Two runs may check the same folder at once, also on different machines.
-    probe = os.path.join(output_dir, f".writable-{uuid.uuid4().hex}{TEMPORARY_SUFFIX}")
+    probe = os.path.join(output_dir, f".writable{TEMPORARY_SUFFIX}")
     try:
-        write_text(probe, "")
-        with suppress(tf.errors.NotFoundError):
-            tf.io.gfile.remove(probe)
+        tf.io.gfile.makedirs(output_dir)
+        with _only_writer(probe, output_dir, wait=True):  # two runs may check the folder at once
+            with tf.io.gfile.GFile(probe, "w") as file:
+                file.write("")
+            with suppress(tf.errors.NotFoundError):  # gs:// has no locks
+                tf.io.gfile.remove(probe)
     except (OSError, tf.errors.OpError) as error:
         raise ValueError(
             f"Cannot write into output_dir={output_dir} ({error}). Use a writable folder on a disk "

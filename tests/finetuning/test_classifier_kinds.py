@@ -487,7 +487,7 @@ def test_the_dev_set_is_looked_at_while_training(pretrained, tmp_path):
     lines = [
         json.loads(line) for line in (tmp_path / "output/metrics.jsonl").read_text().splitlines()
     ]
-    assert [line["step"] for line in lines if line["kind"] == "eval"] == [8, 16]
+    assert [line["step"] for line in lines if line["kind"] == "eval"] == [8, 16, 22]
     assert "Dev set during training" in (tmp_path / "output/report.html").read_text()
 
 
