@@ -172,11 +172,11 @@ def _lists(
         vectors = embed_all(retriever, list(documents), "documents")
         candidates = search(asked, vectors, options.depth)[1].tolist()
     else:
-        candidates = listed(examples, queries, documents, relevant)
+        candidates = documents_of_rows(examples, queries, documents, relevant)
     return Lists(list(queries), list(documents), candidates, relevant)
 
 
-def listed(
+def documents_of_rows(
     examples: Sequence[EmbeddingExample],
     queries: Mapping[str, int],
     documents: Mapping[str, int],

@@ -126,9 +126,7 @@ class TrainingStep:
         if not self._compiled or not is_compile_error(error):
             raise error
         words = f"XLA cannot compile the training step ({summary(error)})."
-        if is_multi_worker(
-            self._strategy
-        ):  # the others would wait for this one, which traces again
+        if is_multi_worker(self._strategy):  # the others would wait while this one traces again
             raise ValueError(f"{words} Use jit_compile=false on all workers.") from error
         if not self._is_automatic or step != counters[0][1] + 1:
             raise ValueError(f"{words} Use jit_compile=false.") from error

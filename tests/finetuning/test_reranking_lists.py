@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.finetuning.rankings import relevance
-from bert_tf.finetuning.reranking import listed, with_negatives
+from bert_tf.finetuning.reranking import documents_of_rows, with_negatives
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RERANKING_LOSSES
 
@@ -37,7 +37,7 @@ def test_relevant_documents_are_last_and_queries_without_negatives_are_counted(c
     texts = [("a", "1", "2"), ("a", "3", "1", "4"), ("b", "5")]
     examples = [EmbeddingExample(each) for each in texts]
     queries, documents, relevant = relevance(examples)
-    found = listed(examples, queries, documents, relevant)
+    found = documents_of_rows(examples, queries, documents, relevant)
     names = list(documents)
     assert [[names[index] for index in row] for row in found] == [["2", "4", "1", "3"], ["5"]]
     assert "1 of 2 queries have no negatives" in caplog.text
