@@ -114,6 +114,8 @@ def write_tables(folder: Path) -> None:
     for name, rows, seed in (("questions", 40, 1), ("questions_dev", 9, 2)):
         lines = [f"{first}\t{second}" for first, second, _ in pairs(rows, seed)]
         (folder / f"{name}.tsv").write_text("\n".join(["question\tanswer", *lines]) + "\n")
+    texts = [text for text, _ in moods(40, 5)]
+    (folder / "texts.tsv").write_text("\n".join(["text", *texts]) + "\n")
     lines = ["id\ttext", *(f"{number}\t{text}" for number, (text, _) in enumerate(moods(5, 4)))]
     (folder / "reviews.tsv").write_text("\n".join(lines) + "\n")
 

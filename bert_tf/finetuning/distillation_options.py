@@ -48,6 +48,11 @@ class TeacherOptions(Options):
     )
     states_weight: float = option("Factor of the loss of --teacher_states.", default=1.0, above=0)
 
+    @property
+    def learns_labels(self) -> bool:
+        """False if the examples are learned from the teacher alone, so that they need no labels."""
+        return self.teacher is None or self.hard_labels > 0
+
     def __post_init__(self) -> None:
         super().__post_init__()
         of_states = ("teacher_layer", "relation_heads", "states_weight")

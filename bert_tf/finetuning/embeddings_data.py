@@ -66,7 +66,7 @@ def read_examples(
     """Return the examples of the splits that the run needs, and their types: split -> type.
 
     A model may be trained on one type and evaluated on another. The test set needs no labels: a missing
-    one is nan.
+    one is nan. The training set needs none if `options.learns_labels` is False.
 
     Raises:
         ValueError: a file cannot be read, has no examples, lacks a column, or has an empty text or an
@@ -80,10 +80,20 @@ def read_examples(
             types[split], splits[split] = _of_data_set(options, split)
             _check_some(splits[split], source_of(options, split), "pairs, or no entailed ones")
         else:
-            path, labelled = getattr(options, flag), split != "test"
-            types[split], splits[split] = read_file(path, options, labelled)
+            types[split], splits[split] = read_file(
+                getattr(options, flag),
+                options,
+                missing_label=_missing_label(split, options),
+                keep_empty_rows=split == "test",
+            )
     _log_repetitions(types.get("train", ""), splits.get("train", []))
     return types, splits
+
+
+def _missing_label(split: str, options: TextFilesOptions) -> float | None:
+    if split == "test":
+        return math.nan
+    return 0.0 if split == "train" and not options.learns_labels else None
 
 
 def source_of(options: TextFilesOptions, split: str) -> str:
@@ -103,12 +113,16 @@ def score_each_pair(types: dict[str, str], splits: dict[str, list[EmbeddingExamp
 
 
 def read_file(
-    path: str, options: TextColumnsOptions, labelled: bool = True
+    path: str,
+    options: TextColumnsOptions,
+    missing_label: float | None = None,
+    keep_empty_rows: bool = False,
 ) -> tuple[str, list[EmbeddingExample]]:
     """Return the type of the examples of a table or a SQuAD file, and the examples.
 
     Args:
-        labelled: False if scores and classes may be missing.
+        missing_label: of examples without a score or a class; None if these are an error.
+        keep_empty_rows: raise for a row without any text, instead of skipping it.
 
     Raises:
         ValueError: see `read_examples`.
@@ -124,7 +138,8 @@ def read_file(
         header=options.header,
         separator=options.column_separator,
     )
-    rows = without_empty_rows(rows) if labelled else rows
+    rows = rows if keep_empty_rows else without_empty_rows(rows)
+    labelled = missing_label is None
     found: dict[tuple[str, ...], Columns] = {}  # by the names in a row: JSON lines may differ
     types: dict[str, str] = {}  # -> place of the first example
     classes: dict[str, int] = {}
@@ -136,7 +151,7 @@ def read_file(
             types.setdefault(found[names].example_type, row.place)
             if len(found) == 1:
                 logger.info("%s: %s", path, found[names])
-        examples.append(_example(row, found[names], classes, labelled))
+        examples.append(_example(row, found[names], classes, missing_label))
     _check_some(examples, path)
     if len(types) > 1:
         places = ", ".join(f"{place}: {example_type}" for example_type, place in types.items())
@@ -189,7 +204,8 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
         raise ValueError(
             f"{row.place_of_names}: the columns are {listed(row)}. The anchor in {anchor!r} needs a "
             f"positive or a class. Name its column with positive_column{_similar(row, POSITIVES)} or "
-            f"label_column{_similar(row, LABELS)}."
+            f"label_column{_similar(row, LABELS)}. Texts alone can be learned from a teacher: "
+            "hard_labels=0."
         )
     if negatives and (positive is None or label is not None):
         raise ValueError(
@@ -206,15 +222,16 @@ def _similar(row: TableRow, usual: Sequence[str]) -> str:
 
 
 def _example(
-    row: TableRow, columns: Columns, classes: dict[str, int], labelled: bool
+    row: TableRow, columns: Columns, classes: dict[str, int], missing_label: float | None
 ) -> EmbeddingExample:
     texts = [_text(row, columns.anchor)]
     if columns.positive is not None:
         texts.append(_text(row, columns.positive))
     texts += [_text(row, name) for name in columns.negatives if row[name] not in ("", None)]
     label = 0.0
-    if columns.example_type != PAIRS and not labelled and row.get(columns.label) in (None, ""):
-        label = math.nan
+    is_missing = columns.example_type != PAIRS and row.get(columns.label) in (None, "")
+    if is_missing and missing_label is not None:
+        label = missing_label
     elif columns.example_type == CLASSES:
         value = row[columns.label]
         name = "" if value is None else str(value).strip()

@@ -77,10 +77,10 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
             raise ValueError("task_name needs data_dir, the folder of its files.")
         if not self.task_name:
             self.require_files((wanted, file) for _, wanted, file in SPLITS)
-        if self.unlabelled_file or self.teacher_states != "none":
+        if self.unlabelled_file:
             raise ValueError(
-                "unlabelled_file and teacher_states are for examples of one sequence, but here an "
-                "example has several. Omit them."
+                "unlabelled_file cannot be mixed with examples that are compared with each other. Give "
+                "texts without labels as train_file, with hard_labels=0."
             )
         if self.pack_sequences:
             raise ValueError(
@@ -145,6 +145,14 @@ class EmbeddingOptions(TextFilesOptions):
         default=32,
         min=1,
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.teacher_states != "none":
+            raise ValueError(
+                f"teacher_states is {self.teacher_states!r}, but embeddings learn only the similarities "
+                "of the teacher's vectors. Omit it."
+            )
 
     @property
     def widths(self) -> tuple[int, ...] | None:

@@ -101,6 +101,8 @@ def distillation_losses(
         def joined(outputs: Tensors, features: Tensors):
             soft_mean = soft.losses(outputs, features, temperature)
             soft_total = soft_mean * hard.weight(features)
+            if not hard_labels:  # there may be no labels
+                return soft_total
             return hard_labels * hard.total(outputs, features) + (1.0 - hard_labels) * soft_total
 
         return (replace(hard, total=joined),)

@@ -615,11 +615,42 @@ def test_an_encoder_alone_teaches_the_means_of_its_tokens(embedder, pretrained, 
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_several_sequences_have_no_states_and_no_unlabelled_file(data, tmp_path):
+def test_texts_alone_are_learned_from_a_teacher(embedder, pretrained, data, tmp_path):
+    texts = [{"text": row["text"]} for row in classes(64, 1)]
+    settings = {
+        "init_checkpoint": str(pretrained),
+        "init_layers": "0",
+        "teacher": str(embedder),
+        "train_file": write_json_lines(tmp_path / "texts.jsonl", [*texts[:9], {"text": ""}, *texts[9:]]),
+        "eval_file": data["scores"][1],
+        "do_train": True,
+        "do_eval": True,
+        "num_train_epochs": 6.0,
+        "query_prefix": "",
+        "document_prefix": "",
+    }
+    with pytest.raises(
+        ValueError, match=r"Texts alone can be learned from a teacher: hard_labels=0"
+    ):
+        read_examples(options(tmp_path, **settings))
+    taught_alone = {**settings, "hard_labels": 0.0}
+    _, splits = read_examples(options(tmp_path, **taught_alone))
+    assert [each.texts[0] for each in splits["train"]] == [row["text"] for row in texts]
+    with pytest.raises(ValueError, match=r"train_batch_size is 1, but the similarities compare"):
+        run_embeddings(options(tmp_path / "one", **taught_alone, train_batch_size=1))
+    run_embeddings(options(tmp_path / "student", **taught_alone))
+    lines = (tmp_path / "student" / "metrics.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in lines]
+    assert losses[-1] < 0.7 * losses[0]
+    assert "eval_spearman" in read_results(tmp_path / "student")
+
+
+def test_embeddings_have_no_states_and_no_other_file_without_labels(data, tmp_path):
     given = {"teacher": "x", "train_file": data["pairs"][0], "do_train": True}
-    for changes in ({"teacher_states": "hidden"}, {"unlabelled_file": "y"}):
-        with pytest.raises(ValueError, match="unlabelled_file and teacher_states are for examples"):
-            options(tmp_path, **given, **changes)
+    with pytest.raises(ValueError, match="teacher_states is 'hidden', but embeddings learn only"):
+        options(tmp_path, **given, teacher_states="hidden")
+    with pytest.raises(ValueError, match="as train_file, with hard_labels=0"):
+        options(tmp_path, **given, unlabelled_file="y")
 
 
 def test_classes_are_names_without_spaces_around_them(pretrained, tmp_path):

@@ -494,6 +494,25 @@ def test_a_student_learns_the_scores_of_a_teacher(reranker, pretrained, data, tm
     assert lines[-1]["soft_loss"] < 0.5 * lines[0]["soft_loss"]
 
 
+def test_a_student_learns_the_states_of_a_teacher_too(reranker, pretrained, data, tmp_path):
+    run_reranker(
+        options(
+            tmp_path,
+            init_checkpoint=str(pretrained),
+            init_layers="0",
+            teacher=str(reranker),
+            teacher_states="hidden",
+            hard_labels=1.0,
+            train_file=data["train"],
+            num_negatives=2,
+            do_train=True,
+            num_train_epochs=4.0,
+        )
+    )
+    lines = read_json_lines(tmp_path / "metrics.jsonl")
+    assert lines[-1]["states_loss"] < 0.8 * lines[0]["states_loss"]
+
+
 def test_a_teacher_with_another_vocabulary_gives_the_same_scores(
     reranker, pretrained, data, tmp_path
 ):
