@@ -20,11 +20,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 # The reference also has its schedule in this file.
 from bert_tf.training.schedules import WarmupLinearDecay as WarmupLinearDecay
+
+if keras.config.backend() == "tensorflow":
+    import tensorflow as tf
+
+    # Sums the repeated ids in the gradient of an embedding, which is sparse under `Model.fit`.
+    _dense = tf.convert_to_tensor
+else:
+    _dense = ops.convert_to_tensor
 
 # TensorFlow 1's name of a variable's moving average in a checkpoint.
 AVERAGE_SLOT = "ExponentialMovingAverage"
@@ -121,7 +128,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
         if self.ema_decay is not None:
             self._averages = [
                 self.add_variable_from_reference(
-                    v, name=AVERAGE_SLOT, initializer=lambda shape, dtype, v=v: tf.identity(v.value)
+                    v, name=AVERAGE_SLOT, initializer=lambda shape, dtype, v=v: ops.copy(v.value)
                 )
                 for v in variables
             ]
@@ -159,10 +166,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
             self.slots(variable)[AVERAGE_SLOT].assign(variable.value)
 
     def update_step(self, gradient, variable, learning_rate):
-        if isinstance(gradient, tf.IndexedSlices):  # of an embedding, under `Model.fit`
-            # Repeated ids are summed here, before anything is squared.
-            gradient = tf.convert_to_tensor(gradient)
-        gradient = ops.cast(gradient, variable.dtype)
+        gradient = ops.cast(_dense(gradient), variable.dtype)
         index = self._get_variable_index(variable)
         m, v, path = self._m[index], self._v[index], self._paths[index]
         next_m = self.first_moment(path, m, gradient)
@@ -186,7 +190,7 @@ class AdamByPath(keras.optimizers.Optimizer, abc.ABC):
     def apply_at_once(self, gradients, variables, scale) -> None:
         """Do `apply` with `scale` times the gradients, as one XLA function over all variables.
 
-        Variables must be on one device; use `apply` for mirrored ones.
+        Only on the TensorFlow backend. Variables must be on one device; use `apply` for mirrored ones.
         """
         paths = tuple(variable.path for variable in variables)
         if paths not in self._compiled_updates:

@@ -23,7 +23,9 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.modeling import bert, models
 from bert_tf.modeling.dropout import dropout_seed
+from bert_tf.training.optimization import AdamWeightDecay
 from reference import numpy_bert
+from reference.optimizer import AdamWeightDecayOptimizer
 
 found = {"backend": keras.backend.backend(), "tensorflow": "tensorflow" in sys.modules}
 B, S, K, P, L = 3, 7, 4, 2, 5
@@ -138,6 +140,16 @@ def loss(weights):
 before, gradients = jax.jit(jax.value_and_grad(loss))(weights)
 after = jax.jit(loss)([w - 0.01 * g for w, g in zip(weights, gradients)])
 found["loss"] = [float(before), float(after)]
+
+# The gradients are those of the step above.
+optimizer = AdamWeightDecay(0.1)
+optimizer.build(model.trainable_variables)
+slots = [variable.value for variable in optimizer.variables]
+stepped, _ = jax.jit(optimizer.stateless_apply)(slots, gradients, weights)
+paths = [variable.path for variable in model.trainable_variables]
+values, slopes = (dict(zip(paths, map(np.asarray, each))) for each in (weights, gradients))
+expected = AdamWeightDecayOptimizer().update(values, slopes, 0.1)
+errors["optimizer"] = max(map(distance, stepped, expected.values()))
 json.dump(found, sys.stdout)
 """
 
@@ -158,12 +170,12 @@ def found():
     return json.loads(process.stdout)
 
 
-def test_the_models_are_made_without_importing_tensorflow(found):
+def test_models_and_optimizer_are_made_without_importing_tensorflow(found):
     assert (found["backend"], found["tensorflow"]) == ("jax", False)
 
 
-def test_encoder_and_heads_equal_the_numpy_bert_jitted_or_not(found):
-    assert len(found["errors"]) == 13
+def test_encoder_heads_and_optimizer_equal_those_in_numpy_jitted_or_not(found):
+    assert len(found["errors"]) == 14
     assert {name: error for name, error in found["errors"].items() if error > 1e-5} == {}
 
 
