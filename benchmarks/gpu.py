@@ -1,23 +1,30 @@
 """Pre-training step of the Keras layers on the JAX backend on a GPU, compared with `transformers`.
 
     python benchmarks/gpu.py                                # BERT-Base and -Large, 128 and 512 tokens
-    python benchmarks/gpu.py --sizes=tiny --lengths=16 --batch_size=2 --steps=2 --peak_tflops=1
+    python benchmarks/gpu.py --sizes=tiny --lengths=24 --batch_size=2 --steps=2 --peak_tflops=1
 
-Needs jax, keras and numpy, but no TensorFlow. The other side needs torch and transformers, and is
+Needs jax, keras and numpy, but no TensorFlow. The other sides need torch and transformers, and are
 omitted without them. First compares the outputs in float32 and bfloat16 with the NumPy BERT of the
-tests. Then each side trains in its own process on the same random examples (20 predictions each, dropout
-0.1, AdamW, gradients clipped to norm 1). Its model FLOP utilization is the FLOPs of the matrix products
-divided by --peak_tflops (dense bfloat16, one card).
+tests. If a difference is too large, it exits with status 1. Then each side trains in its own process on
+the same random examples (20 predictions each, dropout 0.1, AdamW, gradients clipped to norm 1). Last is
+a table for docs/results.md. The exit status is 1 if a JAX side failed.
+
+MFU, the model FLOP utilization, is the FLOPs of the matrix products divided by --peak_tflops (dense
+bfloat16, one card). No side uses TF32.
 """
 
 import argparse
+import functools
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
@@ -31,6 +38,12 @@ from bert_tf.config import BertConfig  # noqa: E402
 from bert_tf.modeling.flops import flops_per_token  # noqa: E402
 
 SIDES = ("jax-bf16", "jax-fp32", "torch-bf16-compile", "torch-bf16", "torch-fp32")
+TOLERANCES = {"float32": 1e-4, "mixed_bfloat16": 0.2}  # precision policy -> of outputs of size 1
+
+HEADER = (
+    "| size | batch x length | side | ms | MFU | times as fast as the best PyTorch |",
+    "|---|---|---|---|---|---|",
+)
 
 
 def config_of(size: str) -> BertConfig:
@@ -44,12 +57,14 @@ def jax_step(side: str, arguments: argparse.Namespace):
     from keras import ops
 
     from bert_tf.modeling.models import BertForPreTraining
+    from bert_tf.training.optimization import AdamW
 
     keras.utils.set_random_seed(0)
     policy = "mixed_bfloat16" if "bf16" in side else "float32"
+    if policy == "float32":
+        jax.config.update("jax_default_matmul_precision", "highest")
     model = BertForPreTraining(config_of(arguments.size), dtype=policy)
-    optimizer = keras.optimizers.AdamW(1e-4, weight_decay=0.01, global_clipnorm=1.0)
-    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    optimizer = AdamW(1e-4, global_clipnorm=1.0)
     optimizer.build(model.trainable_variables)
     batch = training.make_batch("pretraining", arguments.batch_size, arguments.max_seq_length)
     batch = {name: jax.numpy.asarray(value) for name, value in batch.items()}
@@ -68,7 +83,7 @@ def jax_step(side: str, arguments: argparse.Namespace):
         )
         return loss, others
 
-    @jax.jit
+    @functools.partial(jax.jit, donate_argnums=(0, 1, 2))
     def update(trained, others, slots):
         (loss, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained, others)
         trained, slots = optimizer.stateless_apply(slots, gradients, trained)
@@ -90,8 +105,10 @@ def jax_step(side: str, arguments: argparse.Namespace):
     return step
 
 
-def largest_differences() -> dict[str, float]:
-    """Return the largest differences of a small model's outputs from those of the NumPy BERT."""
+def compare_with_numpy() -> dict[str, Any]:
+    """Return the device, and a small model's differences from the NumPy BERT by precision policy."""
+    import jax
+
     from bert_tf.modeling.bert import BertModel
     from reference import numpy_bert
 
@@ -101,21 +118,22 @@ def largest_differences() -> dict[str, float]:
     inputs = {n: batch[n] for n in ("input_ids", "input_mask", "segment_ids")}
     inputs["input_ids"] %= config.vocab_size
     expected = numpy_bert.encode(config, variables, *inputs.values()).sequence_output
-    found = {}
-    for policy in ("float32", "mixed_bfloat16"):
+    jax.config.update("jax_default_matmul_precision", "highest")  # not TF32
+    differences = {}
+    for policy in TOLERANCES:
         model = BertModel(config, dtype=policy)
         for variable in model.weights:
             variable.assign(variables[variable.path])
         outputs = np.asarray(model(inputs)["sequence_output"], np.float64)
         is_real = inputs["input_mask"] == 1
-        found[policy] = float(np.abs(outputs - expected)[is_real].max())
-    return found
+        differences[policy] = float(np.abs(outputs - expected)[is_real].max())
+    return {"device": jax.devices()[0].device_kind, "differences": differences}
 
 
 def work(side: str, arguments: argparse.Namespace) -> None:
     """Run one side in its own process and print one line of JSON."""
     if side == "numbers":
-        print(json.dumps(largest_differences()))
+        print(json.dumps(compare_with_numpy()))
         return
     if side.startswith("jax"):
         step = jax_step(side, arguments)
@@ -131,6 +149,8 @@ def work(side: str, arguments: argparse.Namespace) -> None:
         start = time.perf_counter()
         losses.append(step())
         seconds.append(time.perf_counter() - start)
+    if not np.isfinite(losses).all():
+        raise ValueError(f"The losses are {losses}.")
     print(json.dumps({"seconds": median(seconds), "first": losses[0], "last": losses[-1]}))
 
 
@@ -138,7 +158,7 @@ def sizes_of(config: BertConfig) -> tuple[int, int, int]:
     return config.num_hidden_layers, config.hidden_size, config.num_attention_heads
 
 
-def run(side: str, *flags: str) -> dict[str, float] | None:
+def run(side: str, *flags: str) -> dict[str, Any] | None:
     """Return the output of the process of a side; None if it fails, with its error printed."""
     command = [sys.executable, __file__, f"--worker={side}", *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -146,6 +166,28 @@ def run(side: str, *flags: str) -> dict[str, float] | None:
         print(f"{side} failed: {done.stderr.strip().splitlines()[-1:]}", flush=True)
         return None
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def check_differences(differences: dict[str, float]) -> bool:
+    """Print each difference, and return True if all are within their tolerances."""
+    are_small = True
+    for policy, difference in differences.items():
+        limit = TOLERANCES[policy]
+        is_small = difference <= limit  # False for NaN
+        are_small &= is_small
+        words = "ok" if is_small else "too large"
+        print(f"{policy}: {difference:.1e} from the NumPy BERT, limit {limit}: {words}", flush=True)
+    return are_small
+
+
+def table_rows(about: str, seconds: dict[str, float], at_peak: float) -> list[str]:
+    """Return the rows of one size; `at_peak` is the time of a step in seconds at an MFU of 100 %."""
+    best = min((each for side, each in seconds.items() if "torch" in side), default=None)
+    return [
+        f"| {about} | {side} | {1000 * each:.1f} | {100 * at_peak / each:.1f} % | "
+        f"{f'{best / each:.2f}' if best else '-'} |"
+        for side, each in seconds.items()
+    ]
 
 
 def main() -> None:
@@ -165,28 +207,34 @@ def main() -> None:
     if arguments.worker:
         work(arguments.worker, arguments)
         return
-    print("largest difference from the NumPy BERT:", run("numbers"), flush=True)
+    torch_is_there = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+    sides = [s for s in arguments.sides.split(",") if s.startswith("jax") or torch_is_there]
+    numbers = run("numbers")
+    if numbers is None or not check_differences(numbers["differences"]):
+        sys.exit(1)
+    rows, failed = [], []
     for size in arguments.sizes.split(","):
         for length in map(int, arguments.lengths.split(",")):
             batch_size = arguments.batch_size or 32768 // length
+            flags = (f"--size={size}", f"--max_seq_length={length}", f"--batch_size={batch_size}")
+            print(f"{size}, {batch_size} x {length}", flush=True)
+            seconds = {}
+            for side in sides:
+                found = run(side, *flags, f"--steps={arguments.steps}")
+                if found is None:
+                    failed.append(side)
+                    continue
+                seconds[side] = found["seconds"]
+                print(f"  {side:20} loss {found['first']:.3f} -> {found['last']:.3f}", flush=True)
             flops = batch_size * length
             flops *= flops_per_token(config_of(size), length, training.PREDICTIONS / length)
-            print(f"{size}, {batch_size} x {length}", flush=True)
-            for side in arguments.sides.split(","):
-                found = run(
-                    side,
-                    f"--size={size}",
-                    f"--max_seq_length={length}",
-                    f"--batch_size={batch_size}",
-                    f"--steps={arguments.steps}",
-                )
-                if found:
-                    share = flops / found["seconds"] / arguments.peak_tflops / 1e12
-                    print(
-                        f"  {side:20} {1000 * found['seconds']:9.1f} ms  MFU {100 * share:5.1f} %  "
-                        f"loss {found['first']:.3f} -> {found['last']:.3f}",
-                        flush=True,
-                    )
+            at_peak = flops / arguments.peak_tflops / 1e12
+            rows += table_rows(f"{size} | {batch_size} x {length}", seconds, at_peak)
+    packages = ("jax", "keras", *(("torch", "transformers") if torch_is_there else ()))
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    print(f"\n{numbers['device']}, {versions}:\n", *HEADER, *rows, sep="\n")
+    if any(side.startswith("jax") for side in failed):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

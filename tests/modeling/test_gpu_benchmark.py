@@ -1,0 +1,80 @@
+"""benchmarks/gpu.py, whole on the CPU at a tiny size."""
+
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed"),
+]
+SCRIPT = Path(__file__).parents[2] / "benchmarks/gpu.py"
+HAS_TORCH = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+RESULT = {"seconds": 0.5, "first": 9.0, "last": 8.0}
+
+
+def test_the_tiny_command_of_its_docstring_compares_trains_and_prints_a_table():
+    (flags,) = re.findall(r"^ +python benchmarks/gpu\.py (--.*)$", SCRIPT.read_text(), re.M)
+    sides = ["jax-bf16", "jax-fp32", "torch-fp32"]
+    process = subprocess.run(
+        [sys.executable, SCRIPT, *shlex.split(flags), f"--sides={','.join(sides)}"],
+        env={**os.environ, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr[-3000:]
+    found = dict(re.findall(r"^(float32|mixed_bfloat16): (\S+) from .*: ok$", process.stdout, re.M))
+    assert float(found["float32"]) < 1e-5 < float(found["mixed_bfloat16"])
+    table = [line for line in process.stdout.splitlines() if line.startswith("| tiny | 2 x 24 |")]
+    numbers = r"\d+\.\d \| \d+\.\d % \| " + (r"\d+\.\d\d" if HAS_TORCH else "-")
+    for line, side in zip(table, sides if HAS_TORCH else sides[:2], strict=True):
+        assert re.fullmatch(rf"\| tiny \| 2 x 24 \| {side} \| {numbers} \|", line)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    for name in ("KERAS_BACKEND", "XLA_PYTHON_CLIENT_PREALLOCATE"):
+        monkeypatch.setenv(name, "")  # the script sets them
+    monkeypatch.setattr(sys, "path", [str(SCRIPT.parent), *sys.path])
+    import gpu
+
+    return gpu
+
+
+@pytest.mark.parametrize(
+    "difference, failing, status, rows",
+    [
+        (1e-6, "", None, 2),
+        (1e-3, "", 1, 0),
+        (float("nan"), "", 1, 0),
+        (1e-6, "numbers", 1, 0),
+        (1e-6, "jax-fp32", 1, 1),
+        (1e-6, "jax-bf16", 1, 1),
+    ],
+)
+def test_a_difference_that_is_too_large_or_a_failure_of_jax_gives_status_1(
+    gpu, monkeypatch, capsys, difference, failing, status, rows
+):
+    numbers = {"device": "", "differences": {"float32": difference, "mixed_bfloat16": 0.0}}
+
+    def run(side, *flags):
+        return None if side == failing else numbers if side == "numbers" else RESULT
+
+    monkeypatch.setattr(gpu, "run", run)
+    monkeypatch.setattr(
+        sys, "argv", ["", "--sides=jax-bf16,jax-fp32", "--sizes=tiny", "--lengths=24"]
+    )
+    found = None
+    try:
+        gpu.main()
+    except SystemExit as end:
+        found = end.code
+    output = capsys.readouterr().out
+    assert (found, output.count("| tiny |")) == (status, rows)
+    assert ("float32: 1.0e-06 from the NumPy BERT, limit 0.0001: ok" in output) is (rows > 0)
