@@ -229,8 +229,7 @@ def _scan(
             state.
         more: [W, B, ...].
         reverse: from the last word to the first.
-        keep: False returns the last state only, which has a gradient (not under JAX, which cannot
-            differentiate such a loop).
+        keep: False returns the last state only, which has a gradient.
 
     Returns:
         The last state, and that at each word, [W, B, ...]; with `reverse` before the step at that word.
@@ -244,13 +243,24 @@ def _scan(
         new = step(state, word, ops.where(ops.expand_dims(joined, 2), chains.pairs, 0.0), *others)
         updates = (state if reverse else new)[None]
         index = ops.reshape(place, (1, 1))
-        return number + 1, new, *(ops.scatter_update(each, index, updates) for each in kept)
+        return new, *(ops.scatter_update(each, index, updates) for each in kept)
 
     kept = (ops.broadcast_to(state, (count, *ops.shape(state))),) if keep else ()
-    _, state, *kept = ops.while_loop(
-        lambda *_: True, at_word, (0, state, *kept), maximum_iterations=count
+    state, *states = _repeat(count, at_word, (state, *kept))
+    return state, states[0] if keep else None
+
+
+def _repeat(count: Any, body: Callable[..., tuple], values: tuple) -> Sequence[Any]:
+    """Return the values after `values = body(number, *values)` for each number below `count`."""
+    if keras.config.backend() == "jax":  # its while_loop has no gradient
+        return ops.fori_loop(0, count, lambda number, values: body(number, *values), values)
+    _, *values = ops.while_loop(
+        lambda *_: True,
+        lambda number, *values: (number + 1, *body(number, *values)),
+        (0, *values),
+        maximum_iterations=count,
     )
-    return state, kept[0] if keep else None
+    return values
 
 
 def _by_row(values):

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import keras
 import numpy as np
 from bert_tf.config import BertConfig
-from bert_tf.modeling import bert, models
+from bert_tf.modeling import bert, crf, models
 from bert_tf.modeling.dropout import dropout_seed
 from bert_tf.training.optimization import AdamWeightDecay
 from reference import numpy_bert
@@ -106,6 +106,16 @@ errors["choice_logits"] = distance(
     model(choices)["logits"], numpy_bert.multiple_choice_logits(config, arrays, *choices.values())
 )
 
+# The gradient of a CRF.
+rows, ids = rng.normal(size=(B, S, L)).astype("float32"), rng.integers(0, L, (B, S))
+chains = crf.sentence_chains(rows, rng.normal(size=(B, L + 1, L + 1)).astype("float32"), [S] * B)
+
+def likelihood(words):
+    return crf.log_likelihood(chains._replace(words=words), ids, np.ones((B, S))).sum()
+
+expected = np.eye(L)[ids] - np.asarray(crf.marginals(chains))
+errors["crf"] = distance(jax.jit(jax.grad(likelihood))(chains.words), expected)
+
 # A jitted function of weights and inputs, as JAX programs call a Keras model.
 model, arrays = filled(models.BertForSequenceClassification(config, L), "classifier")
 pooled_output = numpy_bert.encode(config, arrays, *inputs.values()).pooled_output
@@ -174,8 +184,8 @@ def test_models_and_optimizer_are_made_without_importing_tensorflow(found):
     assert (found["backend"], found["tensorflow"]) == ("jax", False)
 
 
-def test_encoder_heads_and_optimizer_equal_those_in_numpy_jitted_or_not(found):
-    assert len(found["errors"]) == 14
+def test_values_equal_those_in_numpy_jitted_or_not(found):
+    assert len(found["errors"]) == 15
     assert {name: error for name, error in found["errors"].items() if error > 1e-5} == {}
 
 
