@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.long]  # of two devices: test_batch_trainer.py
+pytestmark = pytest.mark.slow  # of two devices: test_batch_trainer.py
 
 # Eight CPU devices, in a process of their own because their number is fixed once TensorFlow computes.
 PROGRAM = """
@@ -34,28 +34,29 @@ def distance(found, expected):
         for name, value in expected.items()
     )
 
-found = {"linear": {}, "evaluation": {}}
-devices, parts, kind = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-batches = pretraining_batches()  # of 5: eight devices get one example or none
-expected, losses = trained(pretrainer(1), batches, 6)
-trainer = pretrainer(devices, jit_compile=kind, gradient_accumulation_steps=parts)
-weights, theirs = trained(trainer, batches, 6)
-found["weights"] = distance(weights, expected)
-found["losses"] = float(np.abs(np.subtract(theirs, losses)).max())
-if devices < 8:
-    json.dump(found, sys.stdout)
+if sys.argv[1] == "pretraining":
+    devices, parts, kind = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    batches = pretraining_batches()  # of 5: eight devices get one example or none
+    expected, losses = trained(pretrainer(1), batches, 6)
+    trainer = pretrainer(devices, jit_compile=kind, gradient_accumulation_steps=parts)
+    weights, theirs = trained(trainer, batches, 6)
+    difference = float(np.abs(np.subtract(theirs, losses)).max())
+    json.dump({"weights": distance(weights, expected), "losses": difference}, sys.stdout)
     sys.exit()
+
+found = {"linear": {}, "evaluation": {}}
+numbers_of_devices = [int(number) for number in sys.argv[2:]]
 for batch_size in (1, 13):
     batches = linear_batches(batch_size)
     expected, _ = trained(linear_trainer(1), batches, 6)
-    for devices in (3, 8):
+    for devices in numbers_of_devices:
         weights, _ = trained(linear_trainer(devices), batches, 6)
         found["linear"][f"{batch_size} {devices}"] = distance(weights, expected)
 
 def keep_all(outputs, features):
     return {"y": outputs["y"], "number": features["number"]}
 
-for devices in range(1, 9):
+for devices in numbers_of_devices:
     trainer = linear_trainer(devices)
     for count, batch_size in ((1, 3), (7, 3), (17, 16)):
         rows = linear_rows(count)
@@ -78,31 +79,22 @@ def run(*arguments):
     return json.loads(process.stdout)
 
 
-def assert_same_steps(found):
+@pytest.mark.long
+@pytest.mark.parametrize("devices, parts, kind", [(8, 1, "false"), (4, 1, "auto"), (4, 2, "false")])
+def test_many_devices_pretrain_as_one_does(devices, parts, kind):
+    found = run("pretraining", devices, parts, kind)
     assert found["losses"] < 1e-5
     assert found["weights"] < 1e-3
 
 
-@pytest.fixture(scope="module")
-def found():
-    return run(8, 1, "false")
-
-
-def test_eight_devices_pretrain_as_one_does(found):
-    assert_same_steps(found)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("parts, kind", [(1, "auto"), (2, "false")])
-def test_four_devices_do_too(parts, kind):
-    assert_same_steps(run(4, parts, kind))
-
-
-def test_a_batch_of_any_size_is_dealt_out_to_any_number_of_devices(found):
-    assert len(found["linear"]) == 4
+@pytest.mark.parametrize(
+    "numbers_of_devices", [(4, 8), pytest.param((1, 2, 3, 5, 6, 7), marks=pytest.mark.long)]
+)
+def test_batches_and_evaluations_of_any_size_are_dealt_out_to_any_number_of_devices(
+    numbers_of_devices,
+):
+    found = run("linear", *numbers_of_devices)
+    assert len(found["linear"]) == 2 * len(numbers_of_devices)
     assert {how: error for how, error in found["linear"].items() if not error < 1e-4} == {}
-
-
-def test_an_evaluation_has_every_example_once_on_any_number_of_devices(found):
-    assert len(found["evaluation"]) == 24
+    assert len(found["evaluation"]) == 3 * len(numbers_of_devices)
     assert [how for how, is_right in found["evaluation"].items() if not is_right] == []

@@ -123,17 +123,19 @@ def test_three_processes_one_of_them_slow_take_the_steps_of_one_device(whole, tm
             np.testing.assert_array_equal(found[variable.path], whole[0][variable.path])
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_one_of_three_ends_and_all_come_back_to_the_same_bits(whole, tmp_path, how):
+@pytest.mark.parametrize(
+    "how, victim",
+    [(signal.SIGKILL, 0), pytest.param(signal.SIGTERM, 2, marks=pytest.mark.long)],
+)
+def test_one_of_three_ends_and_all_come_back_to_the_same_bits(whole, tmp_path, how, victim):
     with Workers(tmp_path / "run") as workers:
         workers.wait_for(8)
-        workers.processes[2].send_signal(how)
+        workers.processes[victim].send_signal(how)
         codes, words = workers.ends()
     if how == signal.SIGTERM:  # all save this step
         assert codes == [143] * COUNT, words[0][-3000:]
     else:
-        assert codes[2] == -signal.SIGKILL and 0 not in codes
+        assert codes[victim] == -signal.SIGKILL and 0 not in codes
     with Workers(tmp_path / "run") as workers:
         codes, words = workers.ends()
         assert codes == [0] * COUNT, words[0][-3000:]
