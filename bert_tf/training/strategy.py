@@ -174,7 +174,13 @@ CPU_INFO = Path("/proc/cpuinfo")
 _BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")  # the faster first
 _GPU_CAPABILITY = (8, 0)  # NVIDIA's Ampere, the first with bfloat16
 # Compute capability -> first CUDA version with its PTX, the newest first. Older GPUs: any version.
-_OLDEST_CUDA = {(12, 1): (12, 9), (12, 0): (12, 8), (10, 3): (12, 9), (10, 0): (12, 8)}
+_OLDEST_CUDA = {
+    (12, 1): (12, 9),
+    (12, 0): (12, 8),
+    (11, 0): (13, 0),  # Jetson Thor, which CUDA 12 numbered 10.1
+    (10, 3): (12, 9),
+    (10, 0): (12, 8),
+}
 
 
 class Choice(NamedTuple):

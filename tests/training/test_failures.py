@@ -261,6 +261,8 @@ def test_memory_that_is_really_short_is_noticed(tmp_path):
         ((12, 1), "12.8.0", False),
         ((10, 0), "12.5.1", False),
         ((10, 3), "12.9.1", True),
+        ((11, 0), "12.9.1", False),
+        ((11, 0), "13.0.0", True),
         ((12, 0), None, True),
     ],
 )
