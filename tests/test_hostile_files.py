@@ -15,9 +15,7 @@ import pytest
 import tensorflow as tf
 from fuzz_seeds import EXPORT, MODULES, POOLING, VOCAB
 from fuzz_targets import TARGETS
-from tensorflow.core.framework.tensor_shape_pb2 import TensorShapeProto
 from tensorflow.core.framework.tensor_slice_pb2 import TensorSliceProto
-from tensorflow.core.protobuf.tensor_bundle_pb2 import BundleEntryProto
 from tiny_checkpoints import (
     HUGGINGFACE_CONFIG,
     arrays_of,
@@ -26,6 +24,7 @@ from tiny_checkpoints import (
     write_json,
     write_tf1,
 )
+from tiny_indexes import entry_of, snappy, write_index, write_strings
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
@@ -475,70 +474,6 @@ def test_a_task_that_is_longer_than_its_model_is_rejected(tmp_path):
 # ------------------------------------------------------------------------- checkpoints of TensorFlow
 
 
-def varint(value):
-    """7 bits a byte, least significant first."""
-    return bytes([value & 127 | 128]) + varint(value >> 7) if value > 127 else bytes([value])
-
-
-def masked_crc32c(data):
-    """The checksum of TensorFlow's tables, which adds a constant to the rotated CRC-32C."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
-
-
-def write_index(prefix, entries, header=b"\x08\x01", compress=None):
-    """An index of serialized entries by name, in one block with a right checksum, and no values."""
-
-    def block_of(items):
-        parts = (
-            varint(0) + varint(len(key)) + varint(len(value)) + key + value for key, value in items
-        )
-        return b"".join(parts) + struct.pack("<II", 0, 1)
-
-    def stored(block, compression=0):
-        block += bytes([compression])
-        return block + masked_crc32c(block)
-
-    block = block_of([(b"", header), *sorted(entries.items())])
-    block = compress(block) if compress else block
-    places = block_of([(b"\xff", varint(0) + varint(len(block)))])
-    start, empty = len(block) + 5, block_of([])
-    table = stored(block, int(compress is not None)) + stored(places) + stored(empty)
-    handles = (
-        varint(start + len(places) + 5) + varint(len(empty)) + varint(start) + varint(len(places))
-    )
-    magic = struct.pack("<Q", 0xDB4775248B80FB57)
-    Path(f"{prefix}.index").write_bytes(table + handles.ljust(40, b"\0") + magic)
-    Path(f"{prefix}.data-00000-of-00001").touch()
-    return prefix
-
-
-def entry_of(dtype=1, shape=(2,), size=8, **values):
-    sizes = [TensorShapeProto.Dim(size=dimension) for dimension in shape]
-    values = {"dtype": dtype, "shape": TensorShapeProto(dim=sizes), "size": size, **values}
-    return BundleEntryProto(**values).SerializeToString()
-
-
-def snappy(block):
-    """Compress runs of one byte; copies overlap what they write."""
-    out, place = varint(len(block)), 0
-    while place < len(block):
-        rest = block[place : place + 64]
-        run = len(rest) - len(rest.lstrip(rest[:1]))
-        out += bytes([0, block[place]])
-        if run > 4:
-            out += bytes([(run - 2) << 2 | 2, 1, 0])
-            place += run
-        else:
-            place += 1
-    return out
-
-
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
@@ -632,18 +567,6 @@ def test_valid_indexes_are_read(tmp_path, compress):
     values = np.arange(3, dtype=np.float32)
     Path(f"{prefix}.data-00000-of-00001").write_bytes(values.tobytes())
     assert read_tf1(prefix).arrays.shape("x" * 90) == (2,)
-
-
-def write_strings(prefix, name, shape, lengths, rest, **values):
-    """A checkpoint of one variable of strings, with a right checksum of their lengths."""
-    data = b"".join(map(varint, lengths))
-    data += (
-        masked_crc32c(b"".join(struct.pack("<I", length & 0xFFFFFFFF) for length in lengths)) + rest
-    )
-    entry = entry_of(7, shape, **{"size": len(data), "crc32c": 0, **values})
-    write_index(prefix, {name: entry})
-    Path(f"{prefix}.data-00000-of-00001").write_bytes(data)
-    return prefix
 
 
 @pytest.mark.parametrize("name", [b"global_step", b"_CHECKPOINTABLE_OBJECT_GRAPH", b"x"])
