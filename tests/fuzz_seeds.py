@@ -14,9 +14,11 @@ from tiny_checkpoints import (
     huggingface_tensors,
     write_tf1,
 )
+from tiny_indexes import block_of
 from tiny_tf2 import Encoder
 
 from bert_tf.data.features import FeatureSpec
+from bert_tf.interop.bundle_index import _items
 
 
 def as_json(*values) -> tuple[bytes, ...]:
@@ -155,6 +157,21 @@ def safetensors_seeds() -> tuple[bytes, ...]:
     return save(first, {"format": "pt"}), len(header).to_bytes(8, "little") + header + bytes(4)
 
 
+def index_block() -> tuple[bytes, bytes]:
+    """The block of an index with a part of a variable and a string, and the values."""
+    with tempfile.TemporaryDirectory() as folder:
+        parts = [np.ones(1, np.float32), np.zeros(2, np.float32), np.array(b"owl", object)]
+        tf.raw_ops.SaveV2(
+            prefix=f"{folder}/x",
+            tensor_names=["x", "x", "y"],
+            shape_and_slices=["3 0,1", "3 1,2", ""],
+            tensors=parts,
+        )
+        entries = _items(Path(folder, "x.index").read_bytes())
+        return block_of(entries), Path(folder, "x.data-00000-of-00001").read_bytes()
+
+
+INDEX_BLOCK, BLOCK_VALUES = index_block()
 TF1 = tf1_files()
 TF2 = tf2_values()
 INDEX, VALUES = "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import fuzz_seeds as seeds
 import tensorflow as tf
+from tiny_indexes import masked_crc32c, write_block
 
 from bert_tf.config import BertConfig
 from bert_tf.data.multiple_choice import read_questions
@@ -25,6 +26,7 @@ from bert_tf.data.records import (
     read_records,
 )
 from bert_tf.data.token_classification import read_conll
+from bert_tf.interop.checkpoint import Bundle
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings, read_projection
 from bert_tf.interop.tensor_files import open_tensors
@@ -123,6 +125,27 @@ def read_one_record(path):
         writer.write(seeds.example())
         writer.write(data)
     read_all_records(records)
+
+
+def read_framed_records(path):
+    """The content as a record file, with the checksums of its lengths and records repaired."""
+    data, place, repaired = Path(path).read_bytes(), 0, b""
+    while place < len(data):
+        length = data[place : place + 8]
+        end = place + 12 + int.from_bytes(length, "little")
+        record = data[place + 12 : end]
+        repaired += length + masked_crc32c(length) + record + masked_crc32c(record)
+        place = end + 4
+    Path(f"{path}.repaired").write_bytes(repaired)
+    read_all_records(f"{path}.repaired")
+
+
+def read_index_block(path):
+    """The content as the block of an index with a right checksum, and some values."""
+    prefix = write_block(f"{path}.ckpt", Path(path).read_bytes())
+    Path(f"{prefix}.data-00000-of-00001").write_bytes(seeds.BLOCK_VALUES)
+    bundle = Bundle(prefix)
+    return [bundle.read(name) for name in bundle.shapes]
 
 
 def read_weights(path):
@@ -265,9 +288,13 @@ TARGETS = {
         seeds.VALUES, (seeds.TF1[seeds.VALUES],), in_folder(read_weights), seeds.TF1
     ),
     "tf1 state": Target("checkpoint", (seeds.STATE,), in_folder(read_weights), seeds.TF1),
+    "tf1 index block": Target("block", (seeds.INDEX_BLOCK,), read_index_block),
     "tf2 graph": Target("graph", (seeds.TF2[OBJECT_GRAPH],), read_graph),
     "records": Target(
         "x.tf_record", (seeds.record_file(), seeds.record_file("GZIP")), read_all_records
+    ),
+    "records, checksums repaired": Target(
+        "x.tf_record", (seeds.record_file(),), read_framed_records
     ),
     "example": Target("example", (seeds.example(),), read_one_record),
 }

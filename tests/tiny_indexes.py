@@ -15,35 +15,48 @@ def varint(value):
     return bytes([value & 127 | 128]) + varint(value >> 7) if value > 127 else bytes([value])
 
 
+def _crc32c_of_byte(crc):
+    for _ in range(8):
+        crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
+    return crc
+
+
+_CRC32C = [_crc32c_of_byte(byte) for byte in range(256)]
+
+
 def masked_crc32c(data):
-    """The checksum of TensorFlow's tables, which adds a constant to the rotated CRC-32C."""
+    """The checksum of TensorFlow's files, which adds a constant to the rotated CRC-32C."""
     crc = 0xFFFFFFFF
     for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
+        crc = crc >> 8 ^ _CRC32C[(crc ^ byte) & 255]
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
 
 
-def write_index(prefix, entries, header=b"\x08\x01", compress=None):
-    """An index of serialized entries by name, in one block with a right checksum, and no values."""
+def block_of(items):
+    """A block of (key, value), each with its whole key."""
+    parts = (
+        varint(0) + varint(len(key)) + varint(len(value)) + key + value for key, value in items
+    )
+    return b"".join(parts) + struct.pack("<II", 0, 1)
 
-    def block_of(items):
-        parts = (
-            varint(0) + varint(len(key)) + varint(len(value)) + key + value for key, value in items
-        )
-        return b"".join(parts) + struct.pack("<II", 0, 1)
+
+def write_index(prefix, entries, header=b"\x08\x01", compress=None):
+    """An index of serialized entries by name, in one block, and no values."""
+    block = block_of([(b"", header), *sorted(entries.items())])
+    return write_block(prefix, compress(block) if compress else block, compress is not None)
+
+
+def write_block(prefix, block, is_compressed=False):
+    """An index whose entries are in this block, with a right checksum, and no values."""
 
     def stored(block, compression=0):
         block += bytes([compression])
         return block + masked_crc32c(block)
 
-    block = block_of([(b"", header), *sorted(entries.items())])
-    block = compress(block) if compress else block
     places = block_of([(b"\xff", varint(0) + varint(len(block)))])
     start, empty = len(block) + 5, block_of([])
-    table = stored(block, int(compress is not None)) + stored(places) + stored(empty)
+    table = stored(block, int(is_compressed)) + stored(places) + stored(empty)
     handles = (
         varint(start + len(places) + 5) + varint(len(empty)) + varint(start) + varint(len(places))
     )
