@@ -219,6 +219,14 @@ _OTHERS = (
 )
 
 
+def _points_of(record: dict[str, Any]) -> list[tuple[str, int, float]]:
+    """Return (name, step, value) of each value of a record of the metrics file."""
+    kind, step = record.pop("kind"), int(record.pop("step"))
+    rates = record.pop("learning_rates", {}).items()
+    found = [(f"{kind} learning_rate", int(between), float(rate)) for between, rate in rates]
+    return found + [(f"{kind} {name}", step, float(value)) for name, value in record.items()]
+
+
 def learning_curve(metrics_file: str, results: Mapping[str, float] | None = None) -> list[Section]:
     """Return charts of losses, evaluations, learning rate and speed by step; [] without a file.
 
@@ -230,18 +238,16 @@ def learning_curve(metrics_file: str, results: Mapping[str, float] | None = None
     if not tf.io.gfile.exists(metrics_file):
         return []
     points: dict[str, dict[int, float]] = {}  # "train loss" -> step -> value
-    with tf.io.gfile.GFile(metrics_file) as file:
+    with tf.io.gfile.GFile(metrics_file, "rb") as file:
         for number, line in enumerate(file, start=1):
             try:
-                values = json.loads(line)
-            except json.JSONDecodeError:  # a killed process may leave half a line
-                logger.warning("%s:%d: invalid JSON, omitted from the curve", metrics_file, number)
+                found = _points_of(json.loads(line))
+            except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError):
+                # A killed process may leave half a line.
+                logger.warning("%s:%d: damaged, omitted from the curve", metrics_file, number)
                 continue
-            kind, step = values.pop("kind"), values.pop("step")
-            for between, rate in values.pop("learning_rates", {}).items():
-                points.setdefault(f"{kind} learning_rate", {})[int(between)] = rate
-            for name, value in values.items():
-                points.setdefault(f"{kind} {name}", {})[step] = value
+            for name, step, value in found:
+                points.setdefault(name, {})[step] = value
     known = {*points, *_LOSS.names, *(name for curves in _OTHERS for name in curves.names)}
     for name, value in (results or {}).items():
         if f"eval {name}" in known and "global_step" in results:
