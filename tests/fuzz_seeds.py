@@ -1,9 +1,12 @@
 """Contents of files that are read without an error, from which `fuzz_targets.py` begins."""
 
+import io
 import json
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
+import h5py
 import numpy as np
 import tensorflow as tf
 from safetensors.numpy import save
@@ -115,6 +118,16 @@ EXPORT = {
     "signatures": {},
 }
 NBEST = {"1": [{"text": "a", "probability": 0.75}, {"text": "", "probability": 0.25}]}
+GROUP_NOTE = {"done": MANIFEST["groups"][0], "logged": []}
+BEST = {
+    "metric": "eval_accuracy",
+    "max_seq_length": 9,
+    "value": 0.5,
+    "step": 3,
+    "since": 1,
+    "seen": 4,
+}
+METRICS = b'{"kind": "train", "step": 1, "loss": 0.5, "learning_rates": {"0": 0.1}}\n'
 STATE = b'model_checkpoint_path: "bert_model.ckpt"\nall_model_checkpoint_paths: "bert_model.ckpt"\n'
 
 
@@ -172,6 +185,30 @@ def index_block() -> tuple[bytes, bytes]:
 
 
 INDEX_BLOCK, BLOCK_VALUES = index_block()
+
+
+def h5_weights() -> bytes:
+    """A layer with a kernel, as Keras 2 writes it."""
+    content = io.BytesIO()
+    with h5py.File(content, "w") as file:
+        file.attrs["layer_names"] = [b"bert"]
+        file.create_group("bert").attrs["weight_names"] = [b"bert/dense/kernel:0"]
+        file["bert"]["bert/dense/kernel:0"] = np.ones((2, 3), np.float32)
+    return content.getvalue()
+
+
+def torch_weights() -> tuple[bytes, ...]:
+    """Weights in PyTorch's current format, and in the one before 1.6; empty without PyTorch."""
+    if find_spec("torch") is None:
+        return ()
+    import torch
+
+    files = io.BytesIO(), io.BytesIO()
+    for file, zipped in zip(files, (True, False), strict=True):
+        torch.save({"a": torch.ones(2, 3)}, file, _use_new_zipfile_serialization=zipped)
+    return tuple(file.getvalue() for file in files)
+
+
 TF1 = tf1_files()
 TF2 = tf2_values()
 INDEX, VALUES = "bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"

@@ -7,6 +7,7 @@
 import gzip
 import os
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.multiple_choice import read_questions
 from bert_tf.data.question_answering import Findings, examples_to_train, read_squad
 from bert_tf.data.readers import count_lines, read_csv, read_lines, read_table, read_tsv
+from bert_tf.data.record_cache import make_once
 from bert_tf.data.records import (
     check_records,
     count_records,
@@ -26,6 +28,7 @@ from bert_tf.data.records import (
     read_records,
 )
 from bert_tf.data.token_classification import read_conll
+from bert_tf.finetuning.best_checkpoint import BestCheckpoint
 from bert_tf.interop.checkpoint import Bundle
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings, read_projection
@@ -35,8 +38,11 @@ from bert_tf.model_files import read_task
 from bert_tf.model_folder import known_task
 from bert_tf.prediction.exports import find_exports
 from bert_tf.pretraining.groups import group_lines, plan_groups
+from bert_tf.pretraining.make_group import GroupJob
 from bert_tf.pretraining.manifest import SUFFIX, check_record_sets, read_manifest
+from bert_tf.pretraining.runners import run
 from bert_tf.pretraining.wikipedia import read_paragraphs
+from bert_tf.report.page import learning_curve
 from bert_tf.tasks.answer_ensemble import read_nbest
 from bert_tf.tokenization import FullTokenizer
 
@@ -73,7 +79,7 @@ class Target(NamedTuple):
         try:
             self.read(str(path))
         except (ValueError, OSError) as error:
-            folder = path.parent if path.parent.name != "high" else path.parent.parent
+            folder = path.parents[self.name.count("/")]
             assert str(folder) in str(error), f"the file is not named: {error!r}"
             return False
         return True
@@ -174,6 +180,21 @@ def read_tensors(path):
 def read_embeddings(folder):
     embedding_settings(folder)
     return dict(read_projection(folder))
+
+
+def read_record_note(path):
+    """As the run that resumes does; it makes the records of a damaged note again."""
+    make_once(path.removesuffix(".json"), "key", lambda _: 3)
+
+
+def read_group_note(path):
+    """As the run that resumes does; it makes the group of a damaged note again."""
+    job = GroupJob(0, 1, (), (), path.removesuffix(".group-00000"), 0)
+    return list(run([job], None, lambda jobs, *_: (), lambda *_: None))
+
+
+def read_best(path):
+    return BestCheckpoint(os.path.dirname(os.path.dirname(path)), "eval_accuracy", 9)
 
 
 TARGETS = {
@@ -297,4 +318,19 @@ TARGETS = {
         "x.tf_record", (seeds.record_file(),), read_framed_records
     ),
     "example": Target("example", (seeds.example(),), read_one_record),
+    "record note": Target(
+        "x.tf_record.json",
+        seeds.as_json({"key": "key", "num_records": 3, "size": 4}),
+        read_record_note,
+        {"x.tf_record": bytes(4)},
+    ),
+    "group note": Target("x.group-00000", seeds.as_json(seeds.GROUP_NOTE), read_group_note),
+    "best checkpoint": Target("best/best.json", seeds.as_json(seeds.BEST), read_best),
+    "metrics": Target("metrics.jsonl", (seeds.METRICS,), learning_curve),
+    "tf class": Target("tf_model.h5", (seeds.h5_weights(),), read_tensors),
+    **(
+        {"pytorch": Target("pytorch_model.bin", seeds.torch_weights(), read_tensors)}
+        if find_spec("torch")
+        else {}
+    ),
 }
