@@ -24,6 +24,7 @@ import tensorflow as tf
 from apache_beam.ml.inference.base import KeyedModelHandler, ModelHandler, RunInference
 
 from bert_tf.data.files import TEMPORARY_SUFFIX, remove_tree, write_text
+from bert_tf.limits import MAX_DOCUMENT, read_whole
 from bert_tf.modeling.inference_layout import KEEP_KERNELS
 from bert_tf.predictor import TextModel, is_saved_model
 from bert_tf.programs.predict import (
@@ -158,8 +159,7 @@ def _read_parts(folder: str, num_files: int, size: int) -> Iterator[tuple[dict, 
                     f"The pipeline has ended, but {file} is missing. Do all workers write to the folder "
                     "that this process sees?"
                 )
-            with tf.io.gfile.GFile(file) as opened:
-                part = json.loads(opened.read())
+            part = json.loads(read_whole(file, MAX_DOCUMENT))
             if isinstance(part, str):
                 raise ValueError(part)
             yield from part

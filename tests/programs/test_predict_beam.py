@@ -201,6 +201,16 @@ def test_a_file_of_another_format_is_named_and_leaves_no_output(
 
 
 @pytest.mark.slow
+def test_a_part_that_fills_the_memory_is_rejected(beam, tmp_path, monkeypatch):
+    from bert_tf.programs import predict_beam
+
+    monkeypatch.setattr(predict_beam, "MAX_DOCUMENT", 9)
+    path = tmp_path / "000000-000000000.json"
+    path.write_text("[" + " " * 9 + "]")
+    with pytest.raises(ValueError, match=f"{path} has more than 9 bytes"):
+        list(predict_beam._read_parts(str(tmp_path), 1, 2))
+
+
 def test_parts_that_are_not_seen_are_an_error(beam, saved_model, answers, monkeypatch):
     from bert_tf.programs import predict_beam
 
