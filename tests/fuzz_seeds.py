@@ -188,11 +188,14 @@ INDEX_BLOCK, BLOCK_VALUES = index_block()
 
 
 def h5_weights() -> bytes:
-    """A layer with a kernel, as Keras 2 writes it."""
+    """A layer with a kernel, as Keras 2 writes it with h5py 2.
+
+    Names of variable length, as of h5py 3, are in a heap, whose damage can make HDF5 loop forever.
+    """
     content = io.BytesIO()
     with h5py.File(content, "w") as file:
-        file.attrs["layer_names"] = [b"bert"]
-        file.create_group("bert").attrs["weight_names"] = [b"bert/dense/kernel:0"]
+        file.attrs["layer_names"] = np.array([b"bert"])
+        file.create_group("bert").attrs["weight_names"] = np.array([b"bert/dense/kernel:0"])
         file["bert"]["bert/dense/kernel:0"] = np.ones((2, 3), np.float32)
     return content.getvalue()
 

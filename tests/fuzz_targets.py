@@ -85,6 +85,11 @@ class Target(NamedTuple):
         return True
 
 
+def corpus_folder(kind: str) -> Path:
+    """Inputs that fuzzing found, for a key of `TARGETS`."""
+    return Path(__file__).parent / "fuzzing" / "corpus" / kind.replace(" ", "_")
+
+
 def consumed(reader):
     return lambda path: list(reader(path))
 
@@ -314,9 +319,7 @@ TARGETS = {
     "records": Target(
         "x.tf_record", (seeds.record_file(), seeds.record_file("GZIP")), read_all_records
     ),
-    "records, checksums repaired": Target(
-        "x.tf_record", (seeds.record_file(),), read_framed_records
-    ),
+    "repaired records": Target("x.tf_record", (seeds.record_file(),), read_framed_records),
     "example": Target("example", (seeds.example(),), read_one_record),
     "record note": Target(
         "x.tf_record.json",

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from fuzz_cases import spoilt, spoilt_json
-from fuzz_targets import TARGETS
+from fuzz_targets import TARGETS, corpus_folder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +15,19 @@ def test_every_seed_is_read(tmp_path, kind):
     for seed in TARGETS[kind].seeds:
         path.write_bytes(seed)
         TARGETS[kind].read(str(path))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TARGETS if corpus_folder(kind).is_dir()])
+def test_what_fuzzing_found_is_read_or_rejected_by_name(tmp_path, kind):
+    path = TARGETS[kind].prepare(tmp_path)
+    for file in corpus_folder(kind).iterdir():
+        TARGETS[kind].accepts(path, file.read_bytes())
+
+
+def test_every_folder_of_the_corpus_has_its_target():
+    """PyTorch's target needs PyTorch."""
+    folders = {folder.name for folder in corpus_folder("").iterdir()}
+    assert folders - {"pytorch"} <= {corpus_folder(kind).name for kind in TARGETS}
 
 
 @pytest.mark.parametrize("kind", TARGETS)

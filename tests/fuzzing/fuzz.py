@@ -4,9 +4,11 @@
     python tests/fuzzing/fuzz.py all -max_total_time=60      each target so long
 
 `TARGETS` in tests/fuzz_targets.py lists the targets. A finding is written to crash-*, and ends the run.
-The corpus of a target is kept in fuzz_corpus/, which git ignores. An input may take 10 seconds and 2 GB.
+A run starts from the seeds and tests/fuzzing/corpus. New inputs are written to fuzz_corpus/, which git
+ignores; a finding belongs into tests/fuzzing/corpus. An input may take 10 seconds and 2 GB.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -20,7 +22,7 @@ TESTS = Path(__file__).resolve().parents[1]
 def main(kind: str, flags: list[str]) -> None:
     sys.path.insert(0, str(TESTS))
     with atheris.instrument_imports(include=["bert_tf"]):
-        from fuzz_targets import TARGETS
+        from fuzz_targets import TARGETS, corpus_folder
 
     if kind == "all":
         runs = [subprocess.run([sys.executable, __file__, each, *flags]) for each in TARGETS]
@@ -31,9 +33,10 @@ def main(kind: str, flags: list[str]) -> None:
     corpus.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(target.seeds):
         (corpus / f"seed-{number}").write_bytes(seed)
-    limits = ["-timeout=10", "-rss_limit_mb=2048", "-max_len=8192"]
+    longest = max(8192, *(2 * len(seed) for seed in target.seeds))
+    limits = ["-timeout=10", "-rss_limit_mb=2048", f"-max_len={longest}"]
     atheris.Setup(
-        [sys.argv[0], str(corpus), *limits, *flags],
+        [sys.argv[0], str(corpus), *filter(os.path.isdir, [corpus_folder(kind)]), *limits, *flags],
         lambda content: target.accepts(path, content) and None,
     )
     atheris.Fuzz()
