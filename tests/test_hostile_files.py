@@ -5,11 +5,15 @@ import json
 import os
 import pickle
 import struct
+import subprocess
+import sys
 import tracemalloc
 import zipfile
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -719,3 +723,75 @@ def test_a_value_of_another_type_in_an_export_is_named(tmp_path, key):
     (tmp_path / "vocab.txt").write_bytes(VOCAB)
     Path(tmp_path, "model.tflite").touch()
     rejected(find_exports, tmp_path, "export.json")
+
+
+# ----------------------------------------------------------------------------------- memory of C code
+
+# Reads files of a folder, and prints by how many MiB the peak has grown since the first one.
+PEAK = """
+import sys
+from pathlib import Path
+from bert_tf.config import BertConfig
+from bert_tf.data.readers import read_lines
+from bert_tf.interop.checkpoint import Bundle
+from bert_tf.interop.tensor_files import open_tensors
+from bert_tf.vocabulary import load_vocab
+
+def peak():  # getrusage counts that of the parent, too
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))
+
+READERS = {
+    "bomb.gz": lambda path: list(read_lines(path)),
+    "nested.json": BertConfig.from_json_file,
+    "vocab.txt": load_vocab,
+    "model.safetensors": open_tensors,
+    "tf_model.h5": open_tensors,
+    "pytorch_model.bin": open_tensors,
+    "strings.ckpt": lambda path: Bundle(path).read("x"),
+}
+folder, *names = sys.argv[1:]
+if "pytorch_model.bin" in names:
+    import torch
+before = peak()
+for name in names:
+    path = f"{folder}/{name}"
+    try:
+        READERS[name](path)
+    except ValueError as error:
+        assert path in str(error), error
+        print(name, peak() - before)
+"""
+
+
+def write_worst_files(folder):
+    """Write files that would fill the memory, and return their names."""
+    with gzip.open(folder / "bomb.gz", "wb") as file:
+        for _ in range(400):
+            file.write(bytes(MEBIBYTE))
+    (folder / "nested.json").write_text("[" * 1_000_000)
+    sparse(folder / "vocab.txt", 200_000_000)
+    sparse(folder / "model.safetensors", (10 << 30) + 8, (10 << 30).to_bytes(8, "little"))
+    with h5py.File(folder / "tf_model.h5", "w") as file:
+        file.attrs["layer_names"] = [b"bert"]
+        file.create_group("bert").attrs["weight_names"] = [b"x:0"]
+        file["bert"].create_dataset("x:0", (1 << 30,), "float64", chunks=(1 << 20,))
+    write_strings(folder / "strings.ckpt", b"x", [], [3 << 30], b"abc")
+    names = ["bomb.gz", "nested.json", "vocab.txt", "model.safetensors", "tf_model.h5"]
+    if find_spec("torch"):
+        pickled = {"x": Calls(bytearray, 4 << 30)}
+        header = b"".join(pickle.dumps(each, 2) for each in (0x1950A86A20F9469CFC6C, 1001, {}))
+        (folder / "pytorch_model.bin").write_bytes(header + pickle.dumps(pickled, 2))
+        names.append("pytorch_model.bin")
+    return [*names, "strings.ckpt"]
+
+
+@pytest.mark.slow
+def test_the_peak_of_the_process_hardly_grows_while_the_worst_files_are_rejected(tmp_path):
+    names = write_worst_files(tmp_path)
+    command = [sys.executable, "-c", PEAK, str(tmp_path), *names]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    grown = dict(line.split() for line in done.stdout.splitlines())
+    assert list(grown) == names, done.stderr[-2000:]
+    assert max(map(int, grown.values())) < 200, grown  # of which 64 for a file that is read whole
