@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_text_models as tiny
-from tiny_runs import script_command
+from tiny_runs import MAX_PREDICTIONS, MAX_SEQ_LENGTH, script_command, write_records
 
 import bert_tf
 from bert_tf.data.files import new_folder, open_whole, whole_file
@@ -181,6 +181,71 @@ def test_two_runs_share_a_folder_of_records(pretrained, mood_tables, tmp_path):
     assert sum("Wrote 90 records" in text for _, text in ended) == 1
     assert sum("Using the 90 records" in text for _, text in ended) == 1
     assert len(list((tmp_path / "cache").iterdir())) == 2
+
+
+@pytest.mark.slow
+def test_of_two_that_make_the_same_pretraining_data_the_files_are_whole(toy_text, tmp_path):
+    path = tmp_path / "x.tf_record"
+    command = script_command(
+        "create_pretraining_data",
+        input_file=toy_text / "train.txt",
+        output_file=path,
+        vocab_file=toy_text / "vocab.txt",
+        max_seq_length=MAX_SEQ_LENGTH,
+        max_predictions_per_seq=MAX_PREDICTIONS,
+        num_workers=1,
+    )
+    ended = run_both(command, command)
+    assert 0 in [code for code, _ in ended], ended
+    for code, text in ended:
+        assert "Traceback" not in text
+        assert code == 0 or f"{path}" in text
+    alone = write_records(toy_text / "train.txt", tmp_path / "alone" / path.name, dupe_factor=10)
+    assert path.read_bytes() == Path(alone).read_bytes()
+    found = sorted(file.name for file in tmp_path.iterdir() if file.is_file())
+    assert found == sorted(file.name for file in Path(alone).parent.iterdir())
+
+
+@pytest.mark.slow
+def test_predictions_from_a_folder_in_training_are_right_or_one_clear_error(
+    pretrained, mood_tables, tmp_path
+):
+    flags = {
+        "train_file": mood_tables.train,
+        "eval_file": mood_tables.dev,
+        "text_a_column": "sentence",
+        "label_column": "mood",
+        "init_checkpoint": pretrained,
+        "do_train": True,
+        "do_eval": True,
+        "num_train_epochs": 12,
+        "max_seq_length": 19,
+        "train_batch_size": 16,
+        "jit_compile": "false",
+        "save_checkpoints_steps": 3,
+        "keep_checkpoint_max": 1,
+        "evaluate_steps": 6,
+        "best_metric": "eval_accuracy",
+        "output_dir": tmp_path,
+    }
+    answers, errors, words = [], [], []
+    with subprocess.Popen(
+        **script_command("run_classifier", **flags), stderr=subprocess.PIPE, text=True
+    ) as training:
+        reader = threading.Thread(target=lambda: words.append(training.stderr.read()))
+        reader.start()
+        while training.poll() is None:
+            for folder in (tmp_path, tmp_path / "best"):
+                try:
+                    answers += bert_tf.load(folder).predict(["the happy cat in the barn"])
+                except (ValueError, OSError) as error:
+                    errors.append(str(error))
+        reader.join()
+    assert training.returncode == 0, words
+    assert answers and all(str(tmp_path) in error for error in errors), errors
+    assert {answer["label"] for answer in answers} <= {"good", "bad"}
+    (last,) = bert_tf.load(tmp_path).predict(["the happy cat in the barn"])
+    assert last["label"] == "good"
 
 
 # ---- Predicting -----------------------------------------------------------------------------------
