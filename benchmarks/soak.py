@@ -5,8 +5,15 @@
 loads the SavedModel as a server does, without bert_tf and Keras, and sends requests for --seconds, or
 until their number is --requests: batches of 1 to 16 texts (or pairs) of 0 to 3,000 characters from
 --text, or fewer. One of eight batches is random bytes. With --busy=0.1 it sleeps nine tenths of the
-time. Prints 20 JSON lines: requests, texts, resident memory. At the end it prints the memory after the
-first tenth and at the end.
+time. Prints 20 JSON lines: requests, texts, resident memory. At the end it prints a verdict. It exits
+with 1 if the memory grew by more than 2 % after the first tenth, or if an answer was wrong: not finite,
+or changed for the first batch, which is sent again with each line.
+
+    for model in served/*/1; do
+      python benchmarks/soak.py --saved_model=$model --text=... --requests=20000 --seconds=86400
+    done
+
+sends so many requests to each export.
 """
 
 from __future__ import annotations
@@ -16,6 +23,7 @@ import json
 import os
 import random
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -25,9 +33,24 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  (operations of the model)
 
 
-def resident_megabytes() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+def resident_megabytes(process: int | str = "self") -> float:
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def memory_verdict(megabytes: Mapping[float, float], most: float = 0.02) -> tuple[bool, str]:
+    """Return whether the memory is flat after the first tenth, and the sentence that says so.
+
+    Args:
+        megabytes: fraction of the time or requests -> resident memory.
+        most: allowed growth, as a fraction.
+    """
+    settled = [value for at, value in sorted(megabytes.items()) if at >= 0.1]
+    is_flat = max(settled) <= (1 + most) * settled[0]
+    return is_flat, (
+        f"resident memory {settled[0]:.0f} MB after a tenth, at most {max(settled):.0f} MB afterwards: "
+        f"{max(settled) / settled[0] - 1:+.1%}, {'flat' if is_flat else 'not flat'} within {most:.0%}"
+    )
 
 
 def batch_of(text: bytes, rng: random.Random, most_texts: int, longest: int) -> list[bytes]:
@@ -40,13 +63,21 @@ def batch_of(text: bytes, rng: random.Random, most_texts: int, longest: int) -> 
     return [one(strange) for _ in range(rng.randint(1, most_texts))]
 
 
+def check_answer(answer: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    """Raise unless the numbers of an answer are finite, and near those of `expected` if it has them."""
+    for name, values in answer.items():
+        if not np.isfinite(values).all():
+            raise SystemExit(f"wrong answer: {name} is not finite: {values}")
+        if name in expected and not np.allclose(values, expected[name], rtol=0, atol=1e-4):
+            raise SystemExit(f"wrong answer: {name} was {expected[name]}, is {values}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--saved_model", required=True)
     parser.add_argument("--text", required=True)
-    parser.add_argument("--output", default="probabilities", help="must be finite")
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--busy", type=float, default=1.0, help="fraction of the time")
     parser.add_argument("--requests", type=int, help="end after this number")
@@ -58,19 +89,31 @@ def main() -> None:
     model = tf.saved_model.load(arguments.saved_model)
     serve = model.signatures["serving_default"]
     names = serve.structured_input_signature[1]  # of its texts: one, or two for pairs
+
+    def ask(inputs: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
+        answer = {name: values.numpy() for name, values in serve(**inputs).items()}
+        numbers = {n: v for n, v in answer.items() if np.issubdtype(v.dtype, np.number)}
+        check_answer(numbers, {})
+        rows = len(inputs[next(iter(names))])
+        if all(values.shape[:1] != (rows,) for values in answer.values()):
+            raise SystemExit(
+                f"wrong answer: {rows} texts, but outputs {list(answer)} of other sizes"
+            )
+        return numbers
+
     start = time.monotonic()
     requests = texts = 0
-    shown, memory = 0.0, {}
+    shown, memory, first = 0.0, {}, None
     while (now := time.monotonic() - start) < arguments.seconds:
         batch = batch_of(text, rng, arguments.most_texts, arguments.longest)
         began = time.monotonic()
         inputs = {name: tf.constant(rng.sample(batch, len(batch))) for name in names}
-        answer = serve(**inputs)[arguments.output].numpy()
-        if len(answer) != len(batch) or not np.isfinite(answer).all():
-            raise SystemExit(f"request {requests}: {answer}")
+        answer = ask(inputs)
+        first = first or (inputs, answer)
         requests, texts = requests + 1, texts + len(batch)
         done = requests / arguments.requests if arguments.requests else now / arguments.seconds
         if done >= shown:
+            check_answer(ask(first[0]), first[1])
             shown += 0.05
             memory[done] = resident_megabytes()
             about = {"seconds": round(now), "requests": requests, "texts": texts}
@@ -78,11 +121,9 @@ def main() -> None:
         if requests == arguments.requests:
             break
         time.sleep((time.monotonic() - began) * (1 / arguments.busy - 1))
-    settled = next(value for at, value in memory.items() if at >= 0.1)
-    print(
-        f"{requests:,} requests, {texts:,} texts in {time.monotonic() - start:.0f} s; resident memory "
-        f"{settled:.0f} MB after a tenth, {resident_megabytes():.0f} MB at the end"
-    )
+    is_flat, sentence = memory_verdict(memory)
+    print(f"{requests:,} requests, {texts:,} texts in {time.monotonic() - start:.0f} s; {sentence}")
+    raise SystemExit(0 if is_flat else 1)
 
 
 if __name__ == "__main__":

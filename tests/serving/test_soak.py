@@ -1,0 +1,34 @@
+"""benchmarks/soak.py: the verdict on memory and answers."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def soak(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    import soak
+
+    yield soak
+    del sys.modules["soak"]
+
+
+def test_memory_is_flat_within_two_percent_after_the_first_tenth(soak):
+    is_flat, sentence = soak.memory_verdict({0.0: 500, 0.1: 1000, 0.5: 1020, 1.0: 990})
+    assert is_flat
+    assert sentence == (
+        "resident memory 1000 MB after a tenth, at most 1020 MB afterwards: +2.0%, flat within 2%"
+    )
+    assert not soak.memory_verdict({0.0: 500, 0.11: 1000, 0.5: 1021, 1.0: 990})[0]
+
+
+def test_an_answer_is_wrong_if_it_is_not_finite_or_changes(soak):
+    answer = {"probabilities": np.array([0.25, 0.75])}
+    soak.check_answer(answer, {"probabilities": np.array([0.25001, 0.74999])})
+    with pytest.raises(SystemExit, match=r"probabilities was \[0.5 0.5\], is \[0.25 0.75\]"):
+        soak.check_answer(answer, {"probabilities": np.array([0.5, 0.5])})
+    with pytest.raises(SystemExit, match="probabilities is not finite"):
+        soak.check_answer({"probabilities": np.array([np.nan])}, {})
