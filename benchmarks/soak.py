@@ -13,7 +13,7 @@ or changed for the first batch, which is sent again with each line.
       python benchmarks/soak.py --saved_model=$model --text=... --requests=20000 --seconds=86400
     done
 
-sends so many requests to each export.
+sends 20,000 requests to each export.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def resident_megabytes(process: int | str = "self") -> float:
 
 
 def memory_verdict(megabytes: Mapping[float, float], most: float = 0.02) -> tuple[bool, str]:
-    """Return whether the memory is flat after the first tenth, and the sentence that says so.
+    """Return True if the memory is flat after the first tenth, and a sentence about it.
 
     Args:
         megabytes: fraction of the time or requests -> resident memory.

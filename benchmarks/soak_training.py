@@ -4,7 +4,7 @@
         --do_eval --num_train_steps=1000000000 --save_checkpoints_steps=100 --evaluate_steps=100 \\
         --gradient_accumulation_steps=4 --input_file=... --eval_file=... --output_dir=...
 
-runs the script in another process, and ends it after so many seconds. Prints the highest resident memory
+runs the script in another process, and ends it after --seconds. Prints the highest resident memory
 of each twentieth of the time, and a verdict. It exits with 1 if the memory grew by more than 2 % after
 the first tenth, or if the script ended earlier.
 """
