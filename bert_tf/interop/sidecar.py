@@ -82,7 +82,7 @@ def load_tokenizer(
     if checkpoint is not None:
         validate_case_matches_checkpoint(do_lower_case, checkpoint.source, tokenizer.vocab)
     path = vocab_file or (checkpoint.source if checkpoint is not None else "")
-    check_tokenization(path if tf.io.gfile.isdir(path) else os.path.dirname(path), do_lower_case)
+    check_tokenization(path if tf.io.gfile.isdir(path) else os.path.dirname(path), tokenizer)
     beside = "" if checkpoint is None else f"next to {checkpoint.source}"
     check_vocabulary(tokenizer.vocab, config, vocab_file or beside)
     compare_vocabularies(vocab_file, checkpoint)
@@ -119,8 +119,9 @@ def read_tokenizer(
     if do_lower_case is None:
         do_lower_case = vocab_is_cased(tokens) is not True
     validate_case_matches_checkpoint(do_lower_case, folder, dict.fromkeys(tokens, 0))
-    check_tokenization(folder, do_lower_case)
-    return tokenizer_class(tokens, do_lower_case, **kwargs)
+    tokenizer = tokenizer_class(tokens, do_lower_case, **kwargs)
+    check_tokenization(folder, tokenizer)
+    return tokenizer
 
 
 def check_vocabulary(vocab: Mapping[str, int], config: BertConfig, source: str) -> None:

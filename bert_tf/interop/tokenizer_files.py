@@ -9,11 +9,13 @@ Source: the files that transformers 4 and 5 and sentence-transformers save.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from bert_tf.interop.checkpoint import MOST_REPLACED, file_beside, read_json, typed
 from bert_tf.limits import MAX_TASK_NUMBER, check_unicode
+from bert_tf.tokenization import SPECIAL_TOKENS, FullTokenizer
 from bert_tf.vocabulary import load_vocab
 
 # The files that state the longest input, and their keys. Without a limit, `transformers` writes 10^30.
@@ -22,6 +24,15 @@ _LENGTHS = (
     ("sentence_bert_config.json", "max_seq_length"),
     ("tokenizer_config.json", "model_max_length"),
 )
+# The files with tokens that WordPiece must not split, and their keys; () for the whole file.
+_ADDED_TOKENS: dict[str, tuple[str, ...]] = {
+    "tokenizer.json": ("added_tokens",),
+    "added_tokens.json": (),
+    "tokenizer_config.json": (
+        *("added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"),
+    ),
+    "special_tokens_map.json": ("additional_special_tokens", "extra_special_tokens"),
+}
 _SPECIAL_TOKENS = {
     "unk_token": "[UNK]",
     "sep_token": "[SEP]",
@@ -97,26 +108,29 @@ def check_one_vocabulary(folder: str) -> None:
         )
 
 
-def check_tokenization(folder: str, do_lower_case: bool) -> None:
-    """Raise if the tokenizer's files in `folder` have a setting that `FullTokenizer` does not have.
+def check_tokenization(folder: str, tokenizer: FullTokenizer) -> None:
+    """Raise if the tokenizer's files in `folder` have a setting that `tokenizer` does not follow.
 
     Settings in `tokenizer_config.json` take precedence over those in `tokenizer.json`. `clean_text`
     counts in both.
     """
-    found = next(unsupported_tokenization(folder, do_lower_case), None)
+    found = next(unsupported_tokenization(folder, tokenizer), None)
     if found is not None:
         file, setting, rule = found
         raise ValueError(
-            f"{file}: {setting:.200}, but {rule}. Use another model, or remove the setting to accept "
-            "other tokens than in the model's training."
+            f"{file}: {setting:.200}, but {rule}. Use another model, or remove it from the file: texts "
+            "that need it then have other tokens than in the model's training."
         )
 
 
-def unsupported_tokenization(folder: str, do_lower_case: bool) -> Iterator[tuple[str, str, str]]:
+def unsupported_tokenization(
+    folder: str, tokenizer: FullTokenizer
+) -> Iterator[tuple[str, str, str]]:
     """Yield (file, its setting, rule) for the settings that `check_tokenization` rejects."""
+    do_lower_case = tokenizer.do_lower_case
     config_file, config = _read_beside(folder, "tokenizer_config.json")
-    json_file, tokenizer = _read_beside(folder, "tokenizer.json")
-    normalizer = typed(tokenizer, "normalizer", dict, json_file) or {}
+    json_file, fast = _read_beside(folder, "tokenizer.json")
+    normalizer = typed(fast, "normalizer", dict, json_file) or {}
 
     words = "words are split at spaces, punctuation and Chinese characters here"
     kind = config.get("tokenizer_class")
@@ -142,16 +156,48 @@ def unsupported_tokenization(folder: str, do_lower_case: bool) -> Iterator[tuple
     file, chinese = stated("tokenize_chinese_chars", "handle_chinese_chars")
     if chinese is False:
         yield file, "Chinese characters are not split (`tokenize_chinese_chars`)", words
-    if "pre_tokenizer" in tokenizer:
-        kind = (typed(tokenizer, "pre_tokenizer", dict, json_file) or {}).get("type")
+    if "pre_tokenizer" in fast:
+        kind = (typed(fast, "pre_tokenizer", dict, json_file) or {}).get("type")
         if kind != "BertPreTokenizer":
             yield json_file, f"`pre_tokenizer` is {kind!r}", "it must be 'BertPreTokenizer'"
-    model = typed(tokenizer, "model", dict, json_file) or {}
+    model = typed(fast, "model", dict, json_file) or {}
     if (prefix := model.get("continuing_subword_prefix", "##")) != "##":
         yield json_file, f"`continuing_subword_prefix` is {prefix!r}", "it must be '##'"
     file, values = _read_beside(folder, "sentence_bert_config.json")
     if values.get("do_lower_case") is True and not do_lower_case:
         yield file, "`do_lower_case` is true", "the tokenizer next to it is cased"
+    for name, tokens in _added_tokens(folder):
+        split = (token for token in tokens if tokenizer.tokenize(token) != [token])
+        shown = list(islice(split, _MOST_SHOWN + 1))
+        if shown:
+            names = ", ".join(f"{token:.30}" for token in shown[:_MOST_SHOWN])
+            rest = ", ..." if len(shown) > _MOST_SHOWN else ""
+            yield name, f"it adds the tokens {names}{rest}", "bert_tf cannot keep them whole"
+
+
+_MOST_SHOWN = 5  # added tokens in a message
+
+
+def _added_tokens(folder: str) -> Iterator[tuple[str, Iterator[str]]]:
+    """Yield (file, the tokens that it adds to the vocabulary), without the `SPECIAL_TOKENS`."""
+    for name, keys in _ADDED_TOKENS.items():
+        path, values = _read_beside(folder, name)
+        lists = [values] if path and not keys else [values.get(key) for key in keys]
+        tokens = (token for some in lists for token in _contents(some))
+        yield path, (token for token in tokens if token not in SPECIAL_TOKENS)
+
+
+def _contents(added: Any) -> Iterator[str]:
+    """Yield the tokens in a list or object, each a string or an object with `content`.
+
+    The keys of {"covidvax": 30522} are tokens, those of {"30522": {"content": "covidvax"}} are not.
+    """
+    if isinstance(added, Mapping):
+        added = [key if isinstance(value, int) else value for key, value in added.items()]
+    for token in added if isinstance(added, list) else ():
+        token = token.get("content") if isinstance(token, Mapping) else token
+        if isinstance(token, str):
+            yield token
 
 
 def _read_beside(folder: str, name: str) -> tuple[str, dict[str, Any]]:

@@ -32,6 +32,7 @@ from bert_tf.tasks.base import Task
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
 from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.tokenization import FullTokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -135,8 +136,8 @@ def convert_checkpoint(options: ConvertOptions) -> None:
         logger.warning("No file states the case of the text; --do_lower_case=true is assumed.")
 
     if vocab is not None and do_lower_case is not None:
-        folder = folder_of(source.source)
-        for file, setting, rule in unsupported_tokenization(folder, do_lower_case):
+        folder, tokenizer = folder_of(source.source), FullTokenizer(vocab, do_lower_case)
+        for file, setting, rule in unsupported_tokenization(folder, tokenizer):
             logger.warning(
                 "%s: %s, but %s. The new folder loses this setting.", file, setting, rule
             )

@@ -26,7 +26,7 @@ SAVED_NORMALIZER = {
 SAVED_MODEL = {"type": "WordPiece", "continuing_subword_prefix": "##"}
 
 
-def write_tokenizer(folder, config=None, normalizer=None, model=None, sentences=None, **others):
+def write_tokenizer(folder, config=None, normalizer=None, model=None, sentences=None, added=None, **others):
     saved = {
         "normalizer": {**SAVED_NORMALIZER, **(normalizer or {})},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
@@ -39,6 +39,7 @@ def write_tokenizer(folder, config=None, normalizer=None, model=None, sentences=
             "sentence_bert_config.json",
             {"max_seq_length": 5, "do_lower_case": False} | (sentences or {}),
         ),
+        ("added_tokens.json", added or {}),
     ):
         (folder / name).write_text(json.dumps(values))
     (folder / "vocab.txt").write_text("[UNK]\na\n")
@@ -58,6 +59,9 @@ CASED_CONFIG = {**SAVED_CONFIG, "do_lower_case": False}
         {"config": {**SAVED_CONFIG, "do_basic_tokenize": True, "clean_text": True}},
         {"config": {**SAVED_CONFIG, "do_basic_tokenize": None, "clean_text": None}},
         {"sentences": {"do_lower_case": True}},
+        {"added_tokens": [{"id": 0, "content": "[UNK]"}, {"id": 1, "content": "a"}]},
+        {"config": {**SAVED_CONFIG, "added_tokens_decoder": {"0": {"content": "[UNK]"}}}},
+        {"config": {**SAVED_CONFIG, "additional_special_tokens": None}},
     ],
 )
 def test_usual_settings_of_a_tokenizer_are_accepted(tmp_path, files):
@@ -118,6 +122,23 @@ def test_usual_settings_of_a_tokenizer_are_accepted(tmp_path, files):
             {"config": CASED_CONFIG, "sentences": {"do_lower_case": True}},
             r"sentence_bert_config\.json: `do_lower_case` is true, but the tokenizer",
         ),
+        (
+            {"added_tokens": [{"content": "covidvax"}, {"content": "a"}, {"content": "[E1]"}]},
+            r"er\.json: it adds the tokens covidvax, \[E1\], but .* remove it from the file",
+        ),
+        (
+            {"added_tokens": [{"content": f"b{number}"} for number in range(7)]},
+            "tokens b0, b1, b2, b3, b4, ..., but",
+        ),
+        (
+            {"config": {"added_tokens_decoder": {"2": {"content": "[E1]", "special": True}}}},
+            r"fig\.json: it adds the tokens \[E1\]",
+        ),
+        (
+            {"config": {"additional_special_tokens": ["[E1]", {"content": "[E2]"}]}},
+            r"fig\.json: it adds the tokens \[E1\], \[E2\]",
+        ),
+        ({"added": {"covidvax": 2, "a": 1}}, r"added_tokens\.json: it adds the tokens covidvax,"),
     ],
 )
 def test_settings_that_change_the_tokens_are_refused(tmp_path, files, message):
