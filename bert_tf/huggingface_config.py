@@ -84,6 +84,9 @@ HUGGINGFACE_MARKERS = frozenset(
     }
 )
 
+# Values of `problem_type`: one label, any number of labels, a number.
+PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
+
 # Hugging Face's name -> ours (ours are the reference's names, and "gelu_erf" for the exact form).
 _HUGGINGFACE_ACTIVATIONS = {
     "gelu": "gelu_erf",

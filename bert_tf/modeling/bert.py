@@ -66,8 +66,8 @@ class ConfiguredModel(keras.Model):
         Args:
             path: a folder or checkpoint of google-research/bert, of bert_tf, of Hugging Face (also
                 hf://org/name) or of tf-models-official.
-            **kwargs: arguments of the class (`num_labels`, `labels`, `dtype`). Default of `num_labels`
-                and `labels`: those of the checkpoint's head.
+            **kwargs: arguments of the class (`num_labels`, `labels`, `problem_type`, `dtype`). Default
+                of the first three: those of the checkpoint's head.
 
         Raises:
             FileNotFoundError: the checkpoint does not exist.

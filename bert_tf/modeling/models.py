@@ -7,12 +7,14 @@ Outputs are float32.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
 from keras import ops
 
 from bert_tf.config import BertConfig
+from bert_tf.huggingface_config import PROBLEM_TYPES
 from bert_tf.modeling.bert import BertModel, ConfiguredModel
 from bert_tf.modeling.crf import Crf
 from bert_tf.modeling.heads import (
@@ -128,8 +130,44 @@ class _LabeledModel(ConfiguredModel):
 class BertForSequenceClassification(_LabeledModel):
     """A label (or, with one output, a number) for a sentence or a pair of sentences.
 
+    Args:
+        problem_type: "single_label_classification" (softmax), "multi_label_classification" (sigmoids,
+            as with BinaryCrossentropy) or "regression", for `bert_tf.load` of the saved folder. It does
+            not change the logits. Default: that of `config`, else one label, or a number with L = 1.
+
     Outputs: `logits` [B, L].
     """
+
+    def __init__(
+        self,
+        config: BertConfig,
+        num_labels: int | None = None,
+        labels: Sequence[str] | None = None,
+        problem_type: str | None = None,
+        **kwargs,
+    ):
+        if problem_type is not None:
+            if problem_type not in PROBLEM_TYPES:
+                raise ValueError(
+                    f"`problem_type` is {problem_type!r}, but must be one of {', '.join(PROBLEM_TYPES)}."
+                )
+            config = replace(config, extra={**config.extra, "problem_type": problem_type})
+        super().__init__(config, num_labels, labels, **kwargs)
+        if problem_type == "single_label_classification" and self.num_labels == 1:
+            raise ValueError(
+                f"`problem_type` is {problem_type!r}, but `num_labels` is 1. Give two labels or more. "
+                'One output that is a probability is "multi_label_classification".'
+            )
+
+    @property
+    def problem_type(self) -> str | None:
+        """Type of the labels, in Hugging Face's terms; None for the default."""
+        stated = self.config.extra.get("problem_type")
+        return stated if stated in PROBLEM_TYPES else None
+
+    def get_config(self) -> dict[str, Any]:
+        stated = {} if self.problem_type is None else {"problem_type": self.problem_type}
+        return {**super().get_config(), **stated}
 
     def call(self, inputs, training=None) -> dict[str, Any]:
         pooled_output = self.bert(inputs, training=training)["pooled_output"]

@@ -150,7 +150,11 @@ class ClassificationTask(ExampleTask):
         self, config: BertConfig, dtype: str | None = None
     ) -> BertForSequenceClassification:
         return BertForSequenceClassification(
-            config, self.num_outputs, labels=self.labels or None, dtype=dtype
+            config,
+            self.num_outputs,
+            labels=self.labels or None,
+            problem_type=self.kind.huggingface,
+            dtype=dtype,
         )
 
     def check_examples(self, examples: Iterable[InputExample]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_tf import huggingface_config
 from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
 from bert_tf.metrics import basic
@@ -24,6 +25,7 @@ from bert_tf.training.losses import Loss
 Label = str | tuple[str, ...] | float | None
 
 
+_ONE, _ANY, _NUMBER = huggingface_config.PROBLEM_TYPES
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
@@ -96,7 +98,7 @@ def _check_known(labels: Sequence[str], ids: Mapping[str, int]) -> None:
 
 SINGLE_LABEL = ProblemType(
     name="single_label",
-    huggingface="single_label_classification",
+    huggingface=_ONE,
     has_labels=True,
     metrics={
         "accuracy": basic.accuracy,
@@ -116,7 +118,7 @@ SINGLE_LABEL = ProblemType(
 
 MULTI_LABEL = ProblemType(
     name="multi_label",
-    huggingface="multi_label_classification",
+    huggingface=_ANY,
     has_labels=True,
     metrics={
         "f1_micro": basic.multi_label_f1_micro,
@@ -137,7 +139,7 @@ MULTI_LABEL = ProblemType(
 
 REGRESSION = ProblemType(
     name="regression",
-    huggingface="regression",
+    huggingface=_NUMBER,
     has_labels=False,
     metrics={
         "pearson": basic.pearson,

@@ -271,6 +271,38 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, name, arguments, format):
         model.save_pretrained(folder)
 
 
+@pytest.mark.parametrize("format", ["huggingface", "tf1"])
+def test_a_problem_type_is_kept_by_folders_and_keras_files(tmp_path, format):
+    pytest.importorskip("safetensors", reason="of the extra [hf]")
+    kind, tokenizer = bert_tf.BertForSequenceClassification, bert_tf.FullTokenizer(TOKENS)
+    given = {"labels": ("x", "y", "z"), "problem_type": "multi_label_classification"}
+    model = kind(CONFIG, **given)
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.problem_type == "multi_label_classification"
+    again.save_pretrained(tmp_path / "saved", tokenizer, format=format)
+    loaded = kind.from_pretrained(tmp_path / "saved")
+    assert loaded.problem_type == "multi_label_classification"
+    predictor = bert_tf.load(tmp_path / "saved")
+    assert predictor.model.problem_type == "multi_label_classification"
+    (answer,) = predictor.predict(["a"])
+    logits = model(predictor.tokenizer(["a"]))["logits"].numpy()[0]
+    expected = (1 / (1 + np.exp(-logits))).tolist()
+    assert list(answer["probabilities"].values()) == pytest.approx(expected, abs=1e-5)
+
+    single = kind.from_pretrained(tmp_path / "saved", problem_type="single_label_classification")
+    single.save_pretrained(tmp_path / "single", tokenizer, format=format)
+    assert bert_tf.load(tmp_path / "single").task.kind.name == "single_label"
+
+
+def test_a_wrong_problem_type_is_named_when_the_model_is_made():
+    kind = bert_tf.BertForSequenceClassification
+    with pytest.raises(ValueError, match="'multi_label', but must be one of single_label_class"):
+        kind(CONFIG, num_labels=3, problem_type="multi_label")
+    with pytest.raises(ValueError, match="`num_labels` is 1. Give two labels or more"):
+        kind(CONFIG, num_labels=1, problem_type="single_label_classification")
+
+
 def test_a_format_and_a_model_that_do_not_fit_are_named(tmp_path):
     class Mine(bert_tf.ConfiguredModel):
         pass
