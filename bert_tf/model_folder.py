@@ -11,13 +11,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from bert_tf.huggingface_config import PROBLEM_TYPES
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head
 from bert_tf.interop.hub import local_path
@@ -29,6 +30,7 @@ from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.registry import BY_ARCHITECTURE, TYPES
 from bert_tf.tasks.base import MIN_SEQ_LENGTH, Task
+from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
 from bert_tf.tasks.pretraining import PretrainingTask
@@ -65,14 +67,14 @@ def task_of(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = None)
             length that an embedder's folder states comes before it.
 
     Raises:
-        ValueError: `task.json` is damaged, or the variables fit several heads.
+        ValueError: `task.json` is damaged or contradicts config.json, or the variables fit several
+            heads.
     """
-    folder = folder_of(checkpoint.source)
-    task = read_task(folder)
+    task = noted_task(checkpoint)
     if task is not None or checkpoint.config is None:
         return task
     try:
-        embeddings = embedding_settings(folder)
+        embeddings = embedding_settings(folder_of(checkpoint.source))
     except ValueError as error:
         raise UnknownTaskError(str(error)) from error
     longest = checkpoint.longest_input(checkpoint.config)
@@ -115,14 +117,54 @@ def known_task(checkpoint: PretrainedCheckpoint, max_seq_length: int | None = No
     Return None also for a custom task, whose class is unknown here.
 
     Raises:
-        ValueError: `task.json` is damaged, or the variables fit several heads.
+        ValueError: `task.json` is damaged or contradicts config.json, or the variables fit several
+            heads.
     """
     try:
         if checkpoint.architecture in BY_ARCHITECTURE:
             return task_of(checkpoint, max_seq_length)
-        return read_task(folder_of(checkpoint.source))
+        return noted_task(checkpoint)
     except UnknownTaskError:
         return None
+
+
+def noted_task(checkpoint: PretrainedCheckpoint) -> Task | None:
+    """Return the task in the `task.json` next to a checkpoint, or None without that file.
+
+    Raises:
+        UnknownTaskError: the task is unknown.
+        ValueError: the file is damaged, or contradicts Hugging Face's `config.json` next to it.
+    """
+    folder = folder_of(checkpoint.source)
+    task = read_task(folder)
+    if task is not None:
+        for name, noted, stated in _contradictions(task, checkpoint):
+            raise ValueError(
+                f"{os.path.join(folder, TASK_FILE)} and the config.json next to it contradict each "
+                f"other: {name} is {noted} in the former and {stated} in the latter. Delete {TASK_FILE} "
+                "if config.json is newer, or correct the wrong one."
+            )
+    return task
+
+
+def _contradictions(task: Task, checkpoint: PretrainedCheckpoint) -> Iterator[tuple[str, str, str]]:
+    """Yield (what differs, its value in task.json, in Hugging Face's config.json)."""
+    head = BY_ARCHITECTURE.get(checkpoint.architecture or "")
+    # The architecture of an embedder is that of the encoder.
+    expected = BY_ARCHITECTURE.get(TYPES[task.name].architecture, TYPES["encoder"])
+    if head is not None and head != expected:
+        yield "the architecture", expected.architecture, head.architecture
+    noted, stated = getattr(task, "labels", ()), checkpoint.labels
+    if noted and stated not in (None, noted):
+        yield "the list of labels", ", ".join(noted), ", ".join(stated)
+    if noted and stated is None and head is not None and "output_weights" in checkpoint.arrays:
+        rows = shape_of(checkpoint.arrays, "output_weights")[0]
+        if rows != len(noted):
+            yield "the number of labels", str(len(noted)), str(rows)
+    if isinstance(task, ClassificationTask) and checkpoint.config is not None:
+        kind = checkpoint.config.extra.get("problem_type")
+        if kind in PROBLEM_TYPES and kind != task.kind.huggingface:
+            yield "`problem_type`", task.kind.huggingface, kind
 
 
 def load_model_folder(
@@ -175,6 +217,7 @@ def _load_run(
     do_lower_case: bool | None,
 ) -> TrainedModel:
     checkpoint = read_checkpoint(path)
+    noted_task(checkpoint)  # raises if config.json contradicts it
     if not bert_config_file and checkpoint.config is None:
         raise ValueError(f"{folder} has no bert_config.json. Copy the folder again.")
     if not vocab_file and checkpoint.vocab_file is None:

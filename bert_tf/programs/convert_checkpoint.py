@@ -22,7 +22,7 @@ from bert_tf.interop.huggingface import name_table
 from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tokenizer_files import unsupported_tokenization
-from bert_tf.model_files import read_task
+from bert_tf.model_folder import noted_task
 from bert_tf.options import EncoderFilesOptions, check_names, option
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.programs.verify import verify_conversion
@@ -181,7 +181,7 @@ def _describe(
 ) -> tuple[PretrainedCheckpoint, TaskType, Task | None, tuple[str, ...]]:
     """Return the completed checkpoint, its head, its task, and the names of dropped variables."""
     config = sidecar.find_config(options.bert_config_file, source)
-    task = read_task(folder_of(source.source))
+    task = noted_task(source)
     if task is None and options.head in (None, "embeddings"):
         task = _embedder(source, options.max_seq_length or source.longest_input(config))
     stated = options.head or (task.name if task else None)
@@ -306,12 +306,6 @@ def _labels(
             f"The classifier in {checkpoint.source} has {num_labels} outputs, but no file next to it "
             "names them. Give `labels` in the order of the outputs; in the original "
             "run_classifier.py that is the order of its processor's get_labels()."
-        )
-    noted = _labels_of(task) if stated is None and task is not None else ()
-    if noted and checkpoint.labels not in (None, noted):
-        raise ValueError(
-            f"Next to {checkpoint.source}, task.json has the labels {', '.join(noted)}, but "
-            f"config.json has {', '.join(checkpoint.labels)}. Give the right ones with `labels`."
         )
     if len(labels) != num_labels or len(set(labels)) != len(labels):
         raise ValueError(

@@ -299,8 +299,53 @@ def test_a_wrong_problem_type_is_named_when_the_model_is_made():
     kind = bert_tf.BertForSequenceClassification
     with pytest.raises(ValueError, match="'multi_label', but must be one of single_label_class"):
         kind(CONFIG, num_labels=3, problem_type="multi_label")
-    with pytest.raises(ValueError, match="`num_labels` is 1. Give two labels or more"):
+    with pytest.raises(ValueError, match=r"`num_labels` is 1\. Give two labels or more"):
         kind(CONFIG, num_labels=1, problem_type="single_label_classification")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"id2label": {"0": "u", "1": "v", "2": "w"}},
+            r"task\.json and the config\.json next to it contradict.* labels is x, y, z in the former "
+            r"and u, v, w in the latter\. Delete task\.json",
+        ),
+        ({"problem_type": "multi_label_classification"}, "single_label_cl.* and multi_label_cl"),
+        (
+            {"architectures": ["BertForTokenClassification"]},
+            "architecture is BertForSequenceCl.*Tok",
+        ),
+    ],
+)
+def test_a_config_that_contradicts_the_task_is_an_error(tmp_path, changes, message):
+    pytest.importorskip("safetensors", reason="of the extra [hf]")
+    kind, folder = bert_tf.BertForSequenceClassification, tmp_path / "saved"
+    kind(CONFIG, labels=("x", "y", "z")).save_pretrained(folder, bert_tf.FullTokenizer(TOKENS))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+    for load in (bert_tf.load, kind.from_pretrained):
+        with pytest.raises(ValueError, match=message):
+            load(folder)
+    with pytest.raises(ValueError, match=message):
+        bert_tf.convert(folder, tmp_path / "converted")
+    (folder / "task.json").unlink()
+    assert bert_tf.load(folder).task is not None
+
+
+def test_a_classifier_with_more_labels_in_the_same_folder_is_an_error(tmp_path):
+    pytest.importorskip("safetensors", reason="of the extra [hf]")
+    kind, tokenizer = bert_tf.BertForSequenceClassification, bert_tf.FullTokenizer(TOKENS)
+    kind(CONFIG, labels=("x", "y")).save_pretrained(tmp_path / "two", tokenizer)
+    kind(CONFIG, num_labels=3).save_pretrained(tmp_path / "three", tokenizer)
+    config = json.loads((tmp_path / "three" / "config.json").read_text())
+    for labels in (config["id2label"], None):
+        (tmp_path / "three" / "config.json").write_text(json.dumps({**config, "id2label": labels}))
+        (tmp_path / "three" / "task.json").write_bytes(
+            (tmp_path / "two" / "task.json").read_bytes()
+        )
+        with pytest.raises(ValueError, match=r"labels is (x, y|2) in the former and (LABEL_0, |3)"):
+            bert_tf.load(tmp_path / "three")
 
 
 def test_a_format_and_a_model_that_do_not_fit_are_named(tmp_path):

@@ -26,7 +26,9 @@ SAVED_NORMALIZER = {
 SAVED_MODEL = {"type": "WordPiece", "continuing_subword_prefix": "##"}
 
 
-def write_tokenizer(folder, config=None, normalizer=None, model=None, sentences=None, added=None, **others):
+def write_tokenizer(
+    folder, config=None, normalizer=None, model=None, sentences=None, added=None, **others
+):
     saved = {
         "normalizer": {**SAVED_NORMALIZER, **(normalizer or {})},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
