@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from bert_tf.interop.sidecar import find_config
 from bert_tf.interop.tensor_files import write_safetensors
 from bert_tf.interop.tf1 import write_tf1
 from bert_tf.interop.tokenizer_files import tokenizer_values
+from bert_tf.limits import listed
 from bert_tf.model_files import model_files, write_files
 from bert_tf.model_folder import known_task
 from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType
@@ -35,6 +37,8 @@ from bert_tf.tasks.problem_types import problem_type_of
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 
+logger = logging.getLogger(__name__)
+
 FORMATS = ("tf1", "huggingface")
 
 
@@ -46,7 +50,12 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     if head is not None and head.has_labels:
         checkpoint, config, kwargs = _with_labels(checkpoint, config, head, kwargs)
     model = cls(config, **kwargs)
-    model.load_report = initialize(model, checkpoint)
+    report = model.load_report = initialize(model, checkpoint)
+    if report.new_head:
+        logger.warning(
+            "%s: the head of %s is new, with random values until it is trained. %s",
+            *(checkpoint.source, cls.__name__, report.new_head),
+        )
     return model
 
 
@@ -62,6 +71,8 @@ def _with_labels(
             problem_type = known.kind.huggingface
             config = replace(config, extra={**config.extra, "problem_type": problem_type})
             theirs = theirs or ("LABEL_0",)  # a number
+    elif known is not None and checkpoint.architecture is None:
+        checkpoint = replace(checkpoint, architecture=TYPES[known.name].architecture)
     labels, num_labels = kwargs.get("labels"), kwargs.get("num_labels")
     if labels is None and num_labels in (None, len(theirs)) and theirs:
         if (scheme := getattr(known, "crf", None)) is not None:
@@ -80,6 +91,7 @@ def _with_labels(
         arrays = reordered(checkpoint.arrays, order)
     elif theirs:  # a classifier for other labels
         arrays = without_classifier(checkpoint.arrays)
+        checkpoint = replace(checkpoint, unused_head=_difference(theirs, labels, num_labels))
         is_number = (num_labels or len(labels or ())) == 1
         dropped = {CROSS_ENCODER_KEY}
         if is_number != (config.extra.get("problem_type") == "regression"):
@@ -89,6 +101,15 @@ def _with_labels(
     else:
         return checkpoint, config, kwargs
     return replace(checkpoint, arrays=arrays), config, kwargs
+
+
+def _difference(theirs: Sequence[str], labels: Sequence[str] | None, num_labels: int | None) -> str:
+    """Return the reason why a classifier for the labels `theirs` is not used."""
+    wanted = num_labels or len(labels or ())
+    if wanted != len(theirs):
+        return f"The checkpoint's head has {len(theirs)} labels, the model's {wanted}."
+    named = f"The labels of the checkpoint's head are {listed(theirs)}"
+    return f"{named}, the model's are {listed(labels or ())}."
 
 
 def save_pretrained(

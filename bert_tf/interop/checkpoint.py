@@ -46,6 +46,7 @@ class PretrainedCheckpoint:
         is_pair: True if the classifier is a cross-encoder of sentence-transformers; None if unknown.
         step: optimizer steps taken (`global_step`), or None.
         notes: remarks for the user on how the checkpoint was read, one sentence each.
+        unused_head: reason why `arrays` lacks the head of the file, a sentence; "" if it does not.
     """
 
     source: str
@@ -60,6 +61,7 @@ class PretrainedCheckpoint:
     is_pair: bool | None = None
     step: int | None = None
     notes: tuple[str, ...] = ()
+    unused_head: str = ""
 
     def longest_input(self, config: BertConfig) -> int:
         """Return `max_seq_length`, or all positions if they are fewer or it is None."""

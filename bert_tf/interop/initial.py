@@ -22,7 +22,7 @@ from bert_tf.interop.huggingface import read_huggingface
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
 from bert_tf.interop.tf1 import checkpoint_prefix, data_files, is_part, prefixes_in, read_tf1
 from bert_tf.interop.tf2 import is_object_based, read_saved_model, read_tf2
-from bert_tf.registry import BY_ARCHITECTURE
+from bert_tf.registry import BY_ARCHITECTURE, TYPES
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ class LoadReport:
         missing: variables that the checkpoint did not fill; they keep their random values.
         unexpected: variables of the checkpoint that the model did not use.
         notes: other remarks for the user; one sentence each.
+        new_head: the note with the reason why the model's head is new; "" if it is not.
     """
 
     source: str
@@ -67,6 +68,7 @@ class LoadReport:
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    new_head: str = ""
 
     def summary(self) -> str:
         """Return the report in a few lines."""
@@ -134,15 +136,21 @@ def initialize(model, checkpoint: str | os.PathLike | PretrainedCheckpoint) -> L
         notes += _compare_configs(model_config, checkpoint.config, checkpoint.source)
 
     ignored: tuple[str, ...] = ()
+    reason = checkpoint.unused_head
     there = BY_ARCHITECTURE.get(checkpoint.architecture or "")
     here = BY_ARCHITECTURE.get(type(model).__name__)
     # Heads of several types have the same names, `output_weights` and `output_bias`.
     if there and here and there != here and there.variables == here.variables:
         ignored = here.variables
         if any(name in checkpoint.arrays for name in ignored):
-            notes.append(f"The checkpoint's head is for {there.name}, the model's for {here.name}.")
+            reason = f"The checkpoint's head is for {there.name}, the model's for {here.name}."
     report = assign(model.weights, checkpoint.arrays, source=checkpoint.source, ignored=ignored)
-    report = dataclasses.replace(report, notes=(*report.notes, *notes))
+    if new := tuple(name for name in report.missing if not name.startswith("bert/")):
+        reshaped = [note for note in report.notes if note.startswith(new)]
+        reason = reason or " ".join(reshaped) or _absent_head(checkpoint.arrays)
+        notes += [] if reshaped else [reason]
+    notes = [*report.notes, *notes]
+    report = dataclasses.replace(report, notes=tuple(notes), new_head=reason if new else "")
     logger.info("%s", report.summary())
     for name in report.loaded:
         logger.debug("  %s, *INIT_FROM_CKPT*", name)
@@ -242,6 +250,12 @@ def assign(
         by_name[name].assign(arrays[name])
     unexpected = tuple(name for name in arrays if name not in loaded)
     return LoadReport(source, loaded, missing, unexpected, tuple(notes))
+
+
+def _absent_head(arrays: Iterable[str]) -> str:
+    """Return the reason for a new head if the checkpoint has no array of its names."""
+    has_head = any(entry.owns(name) for name in arrays for entry in TYPES.values())
+    return f"The checkpoint has no {'such ' if has_head else ''}head."
 
 
 def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> list[str]:

@@ -60,8 +60,8 @@ class ConfiguredModel(keras.Model):
     def from_pretrained(cls, path: str | os.PathLike, **kwargs) -> ConfiguredModel:
         """Return a model with the weights of any checkpoint that `--init_checkpoint` accepts.
 
-        Parts that the checkpoint lacks, such as a new head, have random values. The model's
-        `load_report` lists loaded, new and unused variables.
+        Parts that the checkpoint lacks, such as a new head, have random values. A warning gives the
+        reason for a new head. The model's `load_report` lists loaded, new and unused variables.
 
         Args:
             path: a folder or checkpoint of google-research/bert, of bert_tf, of Hugging Face (also

@@ -197,6 +197,7 @@ def test_new_head_keeps_its_random_values_and_is_named(tmp_path):
         "  new, with random values: output_weights, output_bias",
         "  in the checkpoint but not used: cls/seq_relationship/output_bias, "
         "cls/seq_relationship/output_weights",
+        "  The checkpoint has no such head.",
     ]
 
 

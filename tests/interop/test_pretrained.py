@@ -198,6 +198,42 @@ def test_another_head_than_the_checkpoints_is_new_and_reported(huggingface, give
     assert model.load_report.missing == ("output_weights", "output_bias")
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "reason"),
+    [
+        ("SequenceClassification", {"num_labels": 5}, "head has 3 labels, the model's 5."),
+        (
+            "SequenceClassification",
+            {"labels": ["a", "b", "c"]},
+            "head are neg, neu, pos, the model's are a, b, c.",
+        ),
+        ("TokenClassification", {}, "head is for classification, the model's for token_"),
+        ("MaskedLM", {}, "The checkpoint has no such head."),
+    ],
+)
+def test_the_reason_for_a_new_head_is_a_warning(huggingface, caplog, name, given, reason):
+    model = getattr(bert_tf, f"BertFor{name}").from_pretrained(huggingface, **given)
+    (message,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert f"the head of BertFor{name} is new, with random values" in message
+    assert reason in message and reason in model.load_report.summary()
+
+
+def test_a_head_on_an_encoder_is_one_line_and_a_head_that_fits_is_none(tmp_path, tf1, caplog):
+    kind = bert_tf.BertForSequenceClassification
+    assert not kind.from_pretrained(tf1).load_report.new_head and not caplog.records
+    write_tf1(tmp_path, arrays_of())
+    kind.from_pretrained(str(tmp_path), num_labels=2)
+    (message,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert message.endswith("until it is trained. The checkpoint has no head.")
+
+
+def test_the_head_of_a_run_for_another_task_is_not_used(tf1):
+    task = {"task": "token_classification", "labels": ["O", "y", "z"], "max_seq_length": 5}
+    (Path(tf1) / "task.json").write_text(json.dumps(task))
+    model = bert_tf.BertForSequenceClassification.from_pretrained(tf1)
+    assert model.load_report.missing == ("output_weights", "output_bias")
+
+
 @pytest.mark.parametrize(("before", "after"), [(3, 1), (1, 3)])
 def test_a_new_head_of_another_size_has_its_own_problem_type(tmp_path, before, after):
     pytest.importorskip("safetensors", reason="of the extra [hf]")
