@@ -297,7 +297,7 @@ def _load_checkpoint(
     else:
         model_class = BertForPreTraining if _MASKED_LM in checkpoint.arrays else BertModel
         model = model_class(config, dtype=dtype)
-    report = initialize(model, checkpoint)
+    report = model.load_report = initialize(model, checkpoint)
     missing = [
         name
         for name in report.missing

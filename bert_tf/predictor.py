@@ -223,9 +223,14 @@ class Predictor:
                 f"{trained.unused_head} {remedy} its embeddings: `embed` with `pooling`, or "
                 "--task=embeddings with --pooling of predict."
             )
+        report = getattr(trained.model, "load_report", None)
+        unused = report.unexpected if report is not None else ()
+        found = "an encoder without a head that `predict` uses"
+        if any(TYPES["next_sentence"].owns(name) for name in unused):
+            found = "an encoder with a head for next_sentence, which `predict` does not use"
         raise ValueError(
-            f"{trained.source} contains an encoder without a head that `predict` uses. Use its "
-            "embeddings: `embed`, or --task=embeddings of predict."
+            f"{trained.source} contains {found}. Use its embeddings: `embed`, or --task=embeddings of "
+            "predict."
         )
 
     @cached_property

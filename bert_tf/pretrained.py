@@ -80,7 +80,7 @@ def _with_labels(
         return checkpoint, config, {**kwargs, "labels": theirs}
     if labels is None and num_labels is None:
         if "output_weights" not in checkpoint.arrays:
-            raise TypeError(
+            raise ValueError(
                 f"{checkpoint.source} has no head of this type, so the number of labels is unknown: "
                 "give `num_labels` or `labels`."
             )

@@ -32,8 +32,22 @@ def local_path(path: str | os.PathLike) -> str:
         ImportError: `huggingface_hub` is not installed.
         ValueError: the name has another form, or the model cannot be downloaded.
     """
-    path = os.fspath(path)
+    path = path_of_model(path)
     return _download(path) if path.startswith(SCHEME) else path
+
+
+def path_of_model(model: str | os.PathLike) -> str:
+    """Return the path of a model as a string.
+
+    Raises:
+        TypeError: `model` is not a path, but for example the model itself.
+    """
+    if not isinstance(model, (str, os.PathLike)):
+        raise TypeError(
+            f"The model is of type {type(model).__name__}, but must be the path of a folder or "
+            "checkpoint. Save a model first: model.save_pretrained(folder, tokenizer)."
+        )
+    return os.fspath(model)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
-from bert_tf.interop.hub import SCHEME, local_path
+from bert_tf.interop.hub import SCHEME, local_path, path_of_model
 from bert_tf.interop.huggingface import read_huggingface
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
 from bert_tf.interop.tf1 import checkpoint_prefix, data_files, is_part, prefixes_in, read_tf1
@@ -93,7 +93,7 @@ def read_checkpoint(path: str | os.PathLike) -> PretrainedCheckpoint:
         ImportError: a library for this format is not installed.
         ValueError: the file or folder is not supported, or damaged.
     """
-    checkpoint = _read_any(os.fspath(path))
+    checkpoint = _read_any(path_of_model(path))
     if checkpoint.config is not None:
         _check_size(checkpoint.config, checkpoint.arrays, checkpoint.source)
     return checkpoint
@@ -112,6 +112,12 @@ def _read_any(path: str) -> PretrainedCheckpoint:
     if exists:
         raise ValueError(f"{path} is not a checkpoint that can be read. Supported: {SUPPORTED}.")
     raise _nothing_at(path)
+
+
+def check_exists(path: str) -> None:
+    """Raise FileNotFoundError, with close matches, if nothing is found at a local path."""
+    if not (tf.io.gfile.exists(path) or tf.io.gfile.exists(f"{path}.index") or data_files(path)):
+        raise _nothing_at(path)
 
 
 def initialize(model, checkpoint: str | os.PathLike | PretrainedCheckpoint) -> LoadReport:

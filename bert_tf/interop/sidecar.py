@@ -74,8 +74,12 @@ def load_tokenizer(
     """
     tokens = find_vocabulary(vocab_file, checkpoint)
     if tokens is None:
-        where = f"next to {checkpoint.source}" if checkpoint is not None else "without a checkpoint"
-        raise ValueError(f"There is no vocabulary {where}. Give vocab_file.")
+        if checkpoint is None:
+            raise ValueError("There is no vocabulary without a checkpoint. Give vocab_file.")
+        raise ValueError(
+            f"There is no vocabulary next to {checkpoint.source}. Copy the vocab.txt of the model into "
+            "the folder, or name the file as vocab_file of a program."
+        )
     do_lower_case = find_case(do_lower_case, checkpoint, tokens, vocab_file)
     do_lower_case = True if do_lower_case is None else do_lower_case
     tokenizer = FullTokenizer(tokens, do_lower_case=do_lower_case)
@@ -97,10 +101,9 @@ def read_tokenizer(
 ) -> FullTokenizer:
     """Return the tokenizer of a folder or checkpoint; see `FullTokenizer.from_pretrained`."""
     folder = local_path(path)
+    import_module("bert_tf.interop.initial").check_exists(folder)  # imports this module
     if not tf.io.gfile.isdir(folder):
         folder = os.path.dirname(folder)
-    if not tf.io.gfile.isdir(folder or "."):
-        raise FileNotFoundError(f"There is no model folder {path}.")
     folder = transformer_folder(folder)
     check_one_vocabulary(folder)
     vocab_file, stated = file_beside(folder, "vocab.txt"), stated_lower_case(folder)

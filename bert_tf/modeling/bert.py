@@ -52,9 +52,16 @@ class ConfiguredModel(keras.Model):
     )
 
     def __init__(self, config: BertConfig, **kwargs):
+        if isinstance(dtype := kwargs.get("dtype"), str):
+            _check_precision(dtype)
         super().__init__(**kwargs)
         self.config = config
         self.load_report = None
+
+    def __call__(self, inputs, *args, **kwargs):
+        if isinstance(inputs, Mapping) and not isinstance(inputs, dict):
+            inputs = dict(inputs)  # Keras takes no other mapping, such as a BatchEncoding
+        return super().__call__(inputs, *args, **kwargs)
 
     @classmethod
     def from_pretrained(cls, path: str | os.PathLike, **kwargs) -> ConfiguredModel:
@@ -71,7 +78,8 @@ class ConfiguredModel(keras.Model):
 
         Raises:
             FileNotFoundError: the checkpoint does not exist.
-            ValueError: its encoder does not fit, or it has no configuration.
+            ValueError: its encoder does not fit, it has no configuration, or the number of labels is
+                unknown.
         """
         return import_module("bert_tf.pretrained").from_pretrained(cls, path, **kwargs)
 
@@ -128,6 +136,17 @@ class ConfiguredModel(keras.Model):
         model = cls(BertConfig.from_dict(values.pop("config")), **values)
         model.trainable = trainable
         return model
+
+
+def _check_precision(name: str) -> None:
+    """Raise ValueError unless Keras has a precision policy of this name."""
+    try:
+        keras.dtype_policies.get(name)
+    except ValueError as error:
+        raise ValueError(
+            f"The precision (dtype) is {name!r}, but must be one of float32, mixed_bfloat16, "
+            "mixed_float16, bfloat16, float16."
+        ) from error
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -15,6 +15,7 @@ from keras import ops
 
 from bert_tf.config import BertConfig
 from bert_tf.huggingface_config import PROBLEM_TYPES
+from bert_tf.limits import listed
 from bert_tf.modeling.bert import BertModel, ConfiguredModel
 from bert_tf.modeling.crf import Crf
 from bert_tf.modeling.heads import (
@@ -115,6 +116,8 @@ class _LabeledModel(ConfiguredModel):
             raise ValueError(f"`num_labels` is {num_labels}, but must be 1 or more.")
         if labels is not None and len(labels) != num_labels:
             raise ValueError(f"`num_labels` is {num_labels}, but there are {len(labels)} `labels`.")
+        if len(set(labels or ())) != len(labels or ()):
+            raise ValueError(f"`labels` are {listed(labels or ())}, but must all be different.")
         self.num_labels = num_labels
         self.labels = None if labels is None else tuple(labels)
         self.bert = BertModel(config, dtype=self.dtype_policy)

@@ -17,7 +17,7 @@ from bert_tf.data.files import check_new_folder, new_folder
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head, select
-from bert_tf.interop.hub import check_license
+from bert_tf.interop.hub import check_license, path_of_model
 from bert_tf.interop.huggingface import name_table
 from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
@@ -113,7 +113,7 @@ def convert(
         ValueError: the folder is not empty, or the checkpoint is damaged or incomplete.
     """
     check_names("bert_tf.convert", options, ConvertOptions)
-    path, folder = os.fspath(path), os.fspath(folder)
+    path, folder = path_of_model(path), os.fspath(folder)
     convert_checkpoint(
         ConvertOptions(init_checkpoint=path, output_dir=folder, output_format=format, **options)
     )

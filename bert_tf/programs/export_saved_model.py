@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bert_tf.data.files import check_new_folder
+from bert_tf.interop.hub import path_of_model
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import EncoderFilesOptions, check_names, option
 from bert_tf.programs.calibration_file import read_calibration, training_records
@@ -278,7 +279,7 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
         ValueError: the folder is not empty, or an option does not fit the model.
     """
     check_names("bert_tf.export", options, ExportOptions)
-    model_dir, export_dir = os.fspath(model_dir), os.fspath(export_dir)
+    model_dir, export_dir = path_of_model(model_dir), os.fspath(export_dir)
     export_saved_model(ExportOptions(model_dir=model_dir, export_dir=export_dir, **options))
 
 

@@ -1,5 +1,6 @@
 """What one types first: `load`, `from_pretrained`, `save_pretrained`, tokenizer and preprocessor."""
 
+import collections
 import json
 from pathlib import Path
 
@@ -92,6 +93,59 @@ def test_a_tokenizer_is_found_with_its_case(huggingface, tf1):
     assert list(bert_tf.FullTokenizer.from_pretrained(f"{tf1}/bert_model.ckpt").vocab) == TOKENS
     with pytest.raises(FileNotFoundError, match="nowhere"):
         bert_tf.FullTokenizer.from_pretrained("nowhere/at/all")
+
+
+@pytest.mark.parametrize("path", ["bert-base-uncased", "google-bert/bert-base-uncased"])
+def test_a_name_of_the_hub_is_no_folder(path):
+    for load in (
+        bert_tf.FullTokenizer.from_pretrained,
+        lambda path: bert_tf.TextPreprocessor.from_pretrained(path, max_length=8),
+        bert_tf.BertModel.from_pretrained,
+    ):
+        with pytest.raises(FileNotFoundError, match="hf://google-bert/bert-base-uncased"):
+            load(path)
+
+
+def test_a_model_in_memory_is_no_path(tmp_path):
+    model = bert_tf.BertModel(CONFIG)
+    for call in (bert_tf.load, bert_tf.BertModel.from_pretrained):
+        with pytest.raises(TypeError, match=r"type BertModel, .*model\.save_pretrained\(folder"):
+            call(model)
+    for call in (bert_tf.export, bert_tf.convert):
+        with pytest.raises(TypeError, match=r"type BertModel, .*model\.save_pretrained\(folder"):
+            call(model, tmp_path / "new")
+
+
+def test_a_precision_that_does_not_exist_is_named(tf1):
+    for call in (
+        lambda: bert_tf.load(tf1, precision="bf16"),
+        lambda: bert_tf.BertModel.from_pretrained(tf1, dtype="bf16"),
+    ):
+        with pytest.raises(ValueError, match=r"'bf16', but must be one of float32, mixed_bfloat16"):
+            call()
+
+
+def test_equal_labels_are_named_before_the_training(tf1):
+    with pytest.raises(ValueError, match="`labels` are a, a, b, but must all be different"):
+        bert_tf.BertForSequenceClassification.from_pretrained(tf1, labels=["a", "a", "b"])
+
+
+def test_a_head_for_the_next_sentence_is_named(tmp_path):
+    write_tf1(tmp_path, arrays_of("next_sentence"))
+    with pytest.raises(ValueError, match=r"no vocabulary next to.*Copy the vocab\.txt"):
+        bert_tf.load(tmp_path)
+    (tmp_path / "vocab.txt").write_text("\n".join(TOKENS) + "\n", encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"with a head for next_sentence, which `predict` does not"
+    ):
+        bert_tf.load(tmp_path).predict(["a"])
+
+
+def test_the_inputs_may_be_any_mapping():
+    batch = bert_tf.FullTokenizer(TOKENS)(TEXTS)
+    model = bert_tf.BertForSequenceClassification(CONFIG, num_labels=2)
+    found = model(collections.UserDict(batch))["logits"]  # as transformers' BatchEncoding
+    np.testing.assert_array_equal(found, model(batch)["logits"])
 
 
 def test_a_folder_without_a_vocabulary_is_named(tmp_path):
@@ -262,7 +316,7 @@ def test_a_run_of_ones_own_task_can_be_the_beginning_of_another(tf1, huggingface
 
 def test_a_head_of_unknown_size_must_be_given(tmp_path):
     write_tf1(tmp_path, arrays_of())
-    with pytest.raises(TypeError, match="num_labels"):
+    with pytest.raises(ValueError, match="num_labels"):
         bert_tf.BertForSequenceClassification.from_pretrained(str(tmp_path))
     assert bert_tf.BertForMaskedLM.from_pretrained(str(tmp_path)).load_report.missing
 
