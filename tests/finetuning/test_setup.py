@@ -177,7 +177,7 @@ def test_one_token_in_twenty_may_be_replaced(known, tmp_path, replaced, is_refus
 
 
 def test_a_run_without_a_vocabulary_is_refused():
-    with pytest.raises(ValueError, match=r"no vocabulary .*downloads/model.ckpt. Give vocab_f"):
+    with pytest.raises(ValueError, match=r"no vocabulary .*downloads/model.ckpt. Copy the vocab"):
         sidecar.load_tokenizer(None, None, checkpoint(), CONFIG)
     with pytest.raises(ValueError, match=r"no vocabulary without a checkpoint. Give vocab_file"):
         sidecar.load_tokenizer(None, None, None, CONFIG)
