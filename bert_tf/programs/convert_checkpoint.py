@@ -181,7 +181,8 @@ def _describe(
 ) -> tuple[PretrainedCheckpoint, TaskType, Task | None, tuple[str, ...]]:
     """Return the completed checkpoint, its head, its task, and the names of dropped variables."""
     config = sidecar.find_config(options.bert_config_file, source)
-    task = noted_task(source)
+    # The flag settles which of two lists of labels is right.
+    task = noted_task(source if options.labels is None else replace(source, labels=None))
     if task is None and options.head in (None, "embeddings"):
         task = _embedder(source, options.max_seq_length or source.longest_input(config))
     stated = options.head or (task.name if task else None)
