@@ -192,6 +192,8 @@ def predict(run: ClassifierRun, examples: Sequence[InputExample], split: str = "
     path = run.path(f"test_results{suffix}.tsv")
     write_text(path, "".join(rows))
     logger.info("Wrote %d predictions to %s", len(examples), path)
+    if run.task.labels:
+        logger.info("columns of %s: %s", os.path.basename(path), ", ".join(run.task.labels))
     glue_task = find_glue_task(options.task_name) if options.task_name else None
     if glue_task is not None and glue_task.splits[split].submission:
         lines = submission_lines(glue_task, run.task.kind.predictions(logits).tolist())

@@ -11,7 +11,7 @@ from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
-from bert_tf.tasks.of_checkpoint import are_unnamed, spelled_as
+from bert_tf.tasks.of_checkpoint import are_unnamed, spelled_as, split_labels
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
 from bert_tf.tasks.tables import TableLayout, are_measurements, infer_labels, read_examples
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -102,6 +102,10 @@ def _read_tables(
     known = trained.kind.name if trained is not None else "single_label"
     problem_type = PROBLEM_TYPES[options.problem_type or known]
     _check_same_problem_type(problem_type.name, trained)
+    if options.labels and not problem_type.has_labels:
+        raise ValueError(
+            f"labels is {options.labels}, but a {problem_type.name} has no labels. Omit the flag."
+        )
     layout = _layout(options, problem_type.name)
     splits = {
         split: list(read_examples(getattr(options, file), layout, labelled=split != "test"))
@@ -152,7 +156,9 @@ def _labels(
     splits: Splits,
     trained: ClassificationTask | None,
 ) -> Sequence[str]:
-    """Return the labels of the training table; without training, those of the model."""
+    """Return the labels of the flag, else of the training table, else of the model."""
+    if options.labels:
+        return split_labels(options.labels)
     if layout.label_columns and (trained is None or "train" in splits):
         return layout.label_columns
     if "train" in splits:
@@ -180,7 +186,8 @@ def _labels(
         return infer_labels(read_examples(options.train_file, layout, labelled=True))
     raise ValueError(
         "The labels of the model's outputs are unknown, because there is no task.json next to its "
-        "weights. Give train_file, the table of its training."
+        "weights. Give labels, in the order of its outputs, or train_file, the table of its training, "
+        "if they are sorted."
     )
 
 

@@ -46,6 +46,11 @@ class ClassifierOptions(TableOptions, FineTuningOptions):
         default=None,
         choices=tuple(PROBLEM_TYPES),
     )
+    labels: str | None = option(
+        "Comma list of all labels of --train_file, in the order of the outputs and of the columns of "
+        "test_results.tsv. Default: those of the table, sorted.",
+        default=None,
+    )
     label_separator: str = option(
         "Separator of the labels in one column, with --problem_type=multi_label.", default=","
     )
@@ -113,7 +118,7 @@ class ClassifierOptions(TableOptions, FineTuningOptions):
         if self.task_name:
             if not self.data_dir:
                 raise ValueError("task_name needs data_dir, the folder of its train.tsv.")
-            for name in ("problem_type", "metrics"):
+            for name in ("problem_type", "metrics", "labels"):
                 if getattr(self, name):
                     raise ValueError(
                         f"{name} is for your own tables, but task_name={self.task_name} sets it."

@@ -30,7 +30,7 @@ from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.model_card import write_conversion_card
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.embeddings import EmbeddingTask
-from bert_tf.tasks.of_checkpoint import default_labels, make_task
+from bert_tf.tasks.of_checkpoint import default_labels, make_task, split_labels
 from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 
@@ -298,7 +298,7 @@ def _labels(
     """Return the classifier's labels from the flag, else task.json, else config.json."""
     num_labels = shape_of(checkpoint.arrays, "output_weights")[0]
     if stated is not None:
-        labels = tuple(label.strip() for label in stated.split(","))
+        labels = split_labels(stated)
     else:
         labels = _labels_of(task) if task is not None else checkpoint.labels
     labels = labels or default_labels(checkpoint.config, num_labels)

@@ -47,6 +47,11 @@ def make_task(
     return task_class.of_head(config, labels, length, is_pair=is_pair, num_choices=num_choices)
 
 
+def split_labels(comma_list: str) -> tuple[str, ...]:
+    """Return the labels of a flag, such as "neg,pos"."""
+    return tuple(label.strip() for label in comma_list.split(",") if label.strip())
+
+
 def default_labels(config: BertConfig, num_labels: int) -> tuple[str, ...] | None:
     """Return LABEL_0, LABEL_1, ... for a classifier that needs no `id2label`, else None.
 

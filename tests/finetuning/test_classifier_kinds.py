@@ -294,8 +294,9 @@ def test_the_diagnostic_set_is_predicted_by_the_model_of_mnli(mnli, tmp_path):
 
 
 def test_metrics_and_problem_type_are_not_for_data_sets_by_name(mnli):
-    with pytest.raises(ValueError, match=r"metrics .*task_name=MNLI"):
-        classifier_options(mnli, task_name="MNLI", data_dir="x", do_eval=True, metrics="f1_macro")
+    for changes in ({"metrics": "f1_macro"}, {"labels": "no,yes"}):
+        with pytest.raises(ValueError, match=rf"{next(iter(changes))} .*task_name=MNLI"):
+            classifier_options(mnli, task_name="MNLI", data_dir="x", do_eval=True, **changes)
 
 
 # ---------------------------------------------------------------------------- weights and bad input
@@ -426,6 +427,15 @@ def test_the_labels_of_a_model_that_does_not_know_them_are_those_of_its_table(tm
     asked = {"do_train": False, "do_eval": True, "eval_file": str(tmp_path / "dev.tsv")}
     task, splits = read_data(table_options(tmp_path, rows, **asked))
     assert (task.labels, list(splits)) == (("a", "b"), ["dev"])
+
+
+def test_a_flag_gives_the_order_of_the_labels_and_must_name_all(tmp_path):
+    options = table_options(tmp_path, [("x", "neg"), ("y", "pos")], labels="pos, neg")
+    assert read_data(options)[0].labels == ("pos", "neg")
+    with pytest.raises(ValueError, match=r"train.tsv:2: the label is 'neg', .* 'pos', 'mixed'"):
+        read_data(dataclasses.replace(options, labels="pos,mixed"))
+    with pytest.raises(ValueError, match="labels is pos, neg, but a regression has no labels"):
+        read_data(dataclasses.replace(options, problem_type="regression"))
 
 
 def test_metrics_of_a_table_are_those_that_are_asked_for(tmp_path):

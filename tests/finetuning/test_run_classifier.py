@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -302,6 +303,24 @@ def test_a_trained_classifier_predicts_elsewhere_by_init_checkpoint(
     np.testing.assert_allclose(probabilities(tmp_path), probabilities(sentence_model), atol=1e-6)
 
 
+def test_a_flag_gives_the_order_of_the_columns_which_the_log_names(
+    sentence_model, mood_tables, tmp_path, caplog
+):
+    caplog.set_level(logging.INFO)
+    options = ClassifierOptions(
+        output_dir=str(tmp_path),
+        init_checkpoint=str(sentence_model),
+        predict_file=mood_tables.test,
+        do_predict=True,
+        labels="good,bad",
+        **COLUMNS,
+    )
+    run_classifier(options)
+    expected = probabilities(sentence_model)[:, ::-1]
+    np.testing.assert_allclose(probabilities(tmp_path), expected, atol=1e-6)
+    assert "columns of test_results.tsv: good, bad" in caplog.text
+
+
 def test_the_labels_are_those_of_the_training_even_where_the_data_have_fewer(
     sentence_model, copied, tmp_path
 ):
@@ -423,7 +442,7 @@ def test_labels_that_nobody_wrote_down_are_asked_for(without_task, mood_tables, 
     options = evaluation(
         tmp_path, eval_file=mood_tables.dev, init_checkpoint=without_task, **COLUMNS
     )
-    with pytest.raises(ValueError, match=r"no task\.json.* Give .*train_file"):
+    with pytest.raises(ValueError, match=r"no task\.json.* Give labels, .*train_file"):
         run_classifier(options)
 
 
