@@ -20,8 +20,9 @@ from bert_tf.finetuning.setup import (
     Setup,
     check_same_architecture,
     make_trainer,
-    read_init_checkpoint,
+    with_init_layers,
 )
+from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import model_files, write_files
 from bert_tf.options import check_names
@@ -96,8 +97,9 @@ class Trainer:
         )
         self._num_train_steps = num_train_steps
         devices = self._options.make_strategy()
-        checkpoint = None if init_checkpoint is None else read_init_checkpoint(self._options)
-        self._config = find_config(None, checkpoint) if config is None else config
+        checkpoint = None if init_checkpoint is None else read_checkpoint(init_checkpoint)
+        config = find_config(None, checkpoint) if config is None else config
+        checkpoint, self._config = with_init_layers(self._options, checkpoint, config)
         check_same_architecture(self._options.output_dir, self._config)
         if tokenizer is None and checkpoint is not None:
             tokenizer = load_tokenizer(None, None, checkpoint, self._config)

@@ -21,7 +21,13 @@ from bert_tf.data.files import check_writable, write_text
 from bert_tf.data.sequence_packing import PACKED_FEATURES
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
-from bert_tf.interop.initial import folder_of, initialize, read_checkpoint, with_layers
+from bert_tf.interop.initial import (
+    folder_of,
+    initialize,
+    layers_of,
+    read_checkpoint,
+    with_layers,
+)
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import read_task
 from bert_tf.model_folder import known_task
@@ -81,6 +87,7 @@ class Setup:
         _require_weights(options)
         checkpoint = _initial_checkpoint(options)
         config = find_config(options.bert_config_file, checkpoint)
+        checkpoint, config = with_init_layers(options, checkpoint, config)
         config = replace(config, **options.config_changes)
         check_same_architecture(options.output_dir, config)
         length = options.max_seq_length
@@ -330,17 +337,33 @@ def _noted(options: TrainingOptions) -> dict[str, object]:
 def _initial_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint | None:
     """Return `init_checkpoint`, else the newest checkpoint in `output_dir`, else None."""
     if options.init_checkpoint:
-        return read_init_checkpoint(options)
+        return read_checkpoint(options.init_checkpoint)
     path = latest_checkpoint(options.output_dir)
     return read_checkpoint(path) if path else None
 
 
-def read_init_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint:
-    """Read `init_checkpoint`, with the layers of `init_layers`."""
-    checkpoint = read_checkpoint(str(options.init_checkpoint))
-    if options.init_layers is None:
-        return checkpoint
-    return with_layers(checkpoint, parse_layers(options.init_layers, name="init_layers"))
+def with_init_layers(
+    options: TrainingOptions, checkpoint: PretrainedCheckpoint | None, config: BertConfig
+) -> tuple[PretrainedCheckpoint | None, BertConfig]:
+    """Return the weights and the architecture with the layers of `init_layers`, if given.
+
+    Args:
+        config: has all layers of the checkpoint, or as many as `init_layers`.
+
+    Raises:
+        ValueError: it has another number of layers, or the checkpoint lacks a layer.
+    """
+    if checkpoint is None or options.init_layers is None:
+        return checkpoint, config
+    layers = parse_layers(options.init_layers, name="init_layers")
+    chosen, count = with_layers(checkpoint, layers), len(layers_of(checkpoint))
+    if config.num_hidden_layers not in (count, len(layers)):
+        raise ValueError(
+            f"`num_hidden_layers` is {config.num_hidden_layers} in the configuration, but must be "
+            f"{count}, as in {checkpoint.source}, or {len(layers)}, as in "
+            f"init_layers={options.init_layers}. Omit bert_config_file to use the checkpoint's."
+        )
+    return chosen, replace(config, num_hidden_layers=len(layers))
 
 
 def _require_weights(options: TrainingOptions) -> None:

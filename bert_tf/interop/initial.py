@@ -41,6 +41,8 @@ _ROWS = {
     "bert/embeddings/token_type_embeddings": "type_vocab_size",
 }
 
+_LAYER = "bert/encoder/layer_"
+
 _SMALL_MODEL = 1 << 27  # parameters, 0.5 GB; whether a smaller one fits is checked after it is made
 
 # Parts of the encoder that a checkpoint may lack as a whole, and the consequence.
@@ -163,6 +165,12 @@ def initialize(model, checkpoint: str | os.PathLike | PretrainedCheckpoint) -> L
     return report
 
 
+def layers_of(checkpoint: PretrainedCheckpoint) -> list[int]:
+    """Return the numbers of the layers in a checkpoint, in order."""
+    names = (name for name in checkpoint.arrays if name.startswith(_LAYER))
+    return sorted({int(name.removeprefix(_LAYER).split("/")[0]) for name in names})
+
+
 def with_layers(checkpoint: PretrainedCheckpoint, layers: Sequence[int]) -> PretrainedCheckpoint:
     """Return a checkpoint with some of its layers, in the given order and numbered from 0.
 
@@ -172,26 +180,19 @@ def with_layers(checkpoint: PretrainedCheckpoint, layers: Sequence[int]) -> Pret
     Raises:
         ValueError: the checkpoint lacks one of the layers.
     """
-    prefix = "bert/encoder/layer_"
-    there = sorted(
-        {
-            int(name[len(prefix) :].split("/")[0])
-            for name in checkpoint.arrays
-            if name.startswith(prefix)
-        }
-    )
+    there = layers_of(checkpoint)
     missing = [str(layer) for layer in layers if not -len(there) <= layer < len(there)]
     if missing:
         raise ValueError(
             f"init_layers has {', '.join(missing)}, but the layers of {checkpoint.source} are 0 to "
             f"{len(there) - 1}. The first layer is 0, the last -1."
         )
-    sources = {name: name for name in checkpoint.arrays if not name.startswith(prefix)}
+    sources = {name: name for name in checkpoint.arrays if not name.startswith(_LAYER)}
     for number, layer in enumerate(layers):
-        start = f"{prefix}{there[layer]}/"
+        start = f"{_LAYER}{there[layer]}/"
         for name in checkpoint.arrays:
             if name.startswith(start):
-                sources[f"{prefix}{number}/{name.removeprefix(start)}"] = name
+                sources[f"{_LAYER}{number}/{name.removeprefix(start)}"] = name
     arrays = LazyArrays(
         {name: shape_of(checkpoint.arrays, source) for name, source in sources.items()},
         lambda name: checkpoint.arrays[sources[name]],

@@ -90,7 +90,8 @@ class TrainingOptions(DeviceOptions):
     )
     init_layers: str | None = option(
         "Comma list of the layers of --init_checkpoint to start from, from 0, or -1 for the last: "
-        "0,2,4 makes a model of three layers. Default: all.",
+        "0,2,4 makes a model of three layers. A --bert_config_file has all layers of the checkpoint, or "
+        "those of the model. Default: all.",
         default=None,
     )
     init_optimizer: bool = option(

@@ -10,6 +10,7 @@ from bert_tf.finetuning import setup
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.training import checkpoints
+from bert_tf.training.options import TrainingOptions
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -46,6 +47,20 @@ def test_a_model_without_a_configuration_is_refused():
         sidecar.find_config(None, checkpoint())
     with pytest.raises(ValueError, match=r"Give init_checkp"):
         sidecar.find_config(None, None)
+
+
+@pytest.mark.parametrize("num_layers", [2, 3])
+def test_chosen_layers_fit_a_configuration_of_the_checkpoint_or_of_the_model(num_layers, tmp_path):
+    options = TrainingOptions(output_dir="x", init_checkpoint="y", do_train=True, init_layers="0,2")
+    arrays = {f"bert/encoder/layer_{n}/bias": np.full(2, n) for n in range(3)}
+    source = PretrainedCheckpoint("downloads/model.ckpt", arrays)
+    given = dataclasses.replace(CONFIG, num_hidden_layers=num_layers)
+    chosen, config = setup.with_init_layers(options, source, given)
+    assert config == dataclasses.replace(CONFIG, num_hidden_layers=2)
+    assert chosen.arrays["bert/encoder/layer_1/bias"].tolist() == [2, 2]
+    message = r"is 1 in the configuration, but must be 3, .*, or 2, as in init_layers=0,2\. Omit"
+    with pytest.raises(ValueError, match=message):
+        setup.with_init_layers(options, source, CONFIG)
 
 
 def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differences(tmp_path):
