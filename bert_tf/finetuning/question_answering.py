@@ -29,6 +29,8 @@ from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.output_folder import WRITTEN, check_foreign_files
 from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
+from bert_tf.interop.initial import folder_of
+from bert_tf.model_files import read_task
 from bert_tf.options import option
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
@@ -43,6 +45,7 @@ from bert_tf.tasks.question_answering import (
     official_metrics,
 )
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.checkpoints import latest_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -92,8 +95,10 @@ class SquadOptions(FineTuningOptions):
         default=None,
         choices=ANSWER_SPANS,
     )
-    version_2_with_negative: bool = option(
-        "Questions may have no answer (SQuAD 2.0). An evaluation alone needs it too.", default=False
+    version_2_with_negative: bool | None = option(
+        "Questions may have no answer (SQuAD 2.0). Default: that of the model in --output_dir, else "
+        "false.",
+        default=None,
     )
     null_score_diff_threshold: float = option(
         "The answer is empty if its value in null_odds.json exceeds this.",
@@ -123,11 +128,16 @@ class SquadOptions(FineTuningOptions):
         return self.do_predict or self.do_eval
 
     @property
+    def version_2(self) -> bool:
+        """True if questions may have no answer."""
+        return bool(self.version_2_with_negative)
+
+    @property
     def answer_settings(self) -> AnswerSettings:
         return AnswerSettings(
             self.n_best_size,
             self.max_answer_length,
-            self.version_2_with_negative,
+            self.version_2,
             self.null_score_diff_threshold,
         )
 
@@ -144,7 +154,29 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     """
     if options.predictions:
         return combine_runs(options)
-    return fine_tune(QuestionAnswering(), options)
+    return fine_tune(QuestionAnswering(), with_version(options))
+
+
+def with_version(options: SquadOptions) -> SquadOptions:
+    """Return the options with a value of `version_2_with_negative`, by default that of the model.
+
+    Warn if the model was trained without questions that have no answer.
+    """
+    folder, trained = options.output_dir, None
+    resumes = latest_checkpoint(folder) is not None
+    if not resumes and options.init_checkpoint and not options.do_train:
+        folder = folder_of(options.init_checkpoint)
+    if resumes or not options.do_train:
+        trained = getattr(read_task(folder), "version_2_with_negative", None)
+    if options.version_2_with_negative is None:
+        return replace(options, version_2_with_negative=bool(trained))
+    if options.version_2 and trained is False and not options.do_train:
+        logger.warning(
+            "The model in %s was trained with version_2_with_negative=false, so it never learned when "
+            "to answer nothing. Omit --version_2_with_negative, or train with it.",
+            folder,
+        )
+    return options
 
 
 class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
@@ -174,7 +206,7 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
             setup.max_seq_length,
             options.doc_stride,
             options.max_query_length,
-            options.version_2_with_negative,
+            options.version_2,
             options.answer_spans or (trained.answer_spans if trained else "words"),
         )
         splits = {}
@@ -226,7 +258,7 @@ def read_training_set(
     """
     findings = Findings()
     examples = read_squad(options.train_file)
-    chosen = examples_to_train(examples, options.version_2_with_negative, findings)
+    chosen = examples_to_train(examples, options.version_2, findings)
     workers = _workers_for_passages((example.passage for example in examples), options)
     questions = label(chosen, tokenizer, findings, workers, answer_spans)
     _log_findings(options.train_file, len(examples), findings, options)
@@ -287,7 +319,7 @@ def read_questions(
             findings.add("have an empty passage and get no answer", example.qas_id)
         if not example.question_text.strip():
             findings.add("are empty texts", example.qas_id)
-        if example.is_impossible and not options.version_2_with_negative:
+        if example.is_impossible and not options.version_2:
             matter = "have no answer but get one, because --version_2_with_negative is not set"
             findings.add(matter, example.qas_id)
     _log_findings(options.predict_file, len(examples), findings, options)
@@ -314,7 +346,7 @@ def has_answers(examples: Sequence[SquadExample], options: SquadOptions) -> bool
     """Return True if the official metrics can be computed."""
     if any(example.answers is None for example in examples):
         return False
-    return options.version_2_with_negative or all(example.answers for example in examples)
+    return options.version_2 or all(example.answers for example in examples)
 
 
 def _log_findings(path: str, total: int, findings: Findings, options: SquadOptions) -> None:
@@ -337,7 +369,7 @@ def combine_runs(options: SquadOptions) -> dict[str, float]:
                 "replaced. Use another output_dir."
             )
     check_foreign_files(options.output_dir, WRITTEN["do_eval"], {})
-    runs = [read_nbest(path, names, options.version_2_with_negative) for path in folders]
+    runs = [read_nbest(path, names, options.version_2) for path in folders]
     logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))
     predictions = combine(runs, names, options.answer_settings)
     about = {"num_runs": len(runs)}
@@ -353,30 +385,38 @@ def write_answers(
 ) -> dict[str, float]:
     """Write the reference's three files. Return {} unless the answers are known.
 
-    With known answers, write and return the metrics in `eval_results.txt`, and write the report.
+    With known answers, write and return the metrics in `eval_results.txt`, and write the report. Warn of
+    such files of an earlier prediction that stay.
     """
+    is_known = has_answers(examples, options)
+    sometimes = {
+        "null_odds.json": options.version_2,
+        "eval_results.txt": is_known,
+        "report.html": is_known and options.report,
+    }
+    _warn_of_earlier_files(folder, [name for name, now in sometimes.items() if not now])
     files = {
         "predictions.json": {name: p.text for name, p in predictions.items()},
         NBEST_FILE: {name: [c.as_json() for c in p.nbest] for name, p in predictions.items()},
     }
-    if options.version_2_with_negative:
+    if options.version_2:
         files["null_odds.json"] = {name: p.null_odds for name, p in predictions.items()}
     for name, values in files.items():
         path = os.path.join(folder, name)
         write_text(path, json.dumps(values, indent=4) + "\n")
         logger.info("Wrote %s", path)
-    if not has_answers(examples, options):
+    if not is_known:
         logger.info("%s lacks answers, so there are no metrics.", options.predict_file)
         return {}
-    metrics = official_metrics(examples, predictions, options.version_2_with_negative)
+    metrics = official_metrics(examples, predictions, options.version_2)
     results = {**about, **metrics}
     path = os.path.join(folder, "eval_results.txt")
     loop.write_results(path, results, "Eval results")
     if options.report:
-        sections = answer_sections(examples, predictions, options.version_2_with_negative)
+        sections = answer_sections(examples, predictions, options.version_2)
         title = f"Answers to {os.path.basename(options.predict_file)}"
         shown: dict[str, float] = {"questions": len(examples)}
-        if options.version_2_with_negative:
+        if options.version_2:
             shown["exact_of_no_answer"] = (
                 100.0 * sum(not e.answers for e in examples) / len(examples)
             )
@@ -386,3 +426,14 @@ def write_answers(
         )
         write_report(path, title, results | shown, sections, command)
     return results
+
+
+def _warn_of_earlier_files(folder: str, names: Sequence[str]) -> None:
+    earlier = [name for name in names if tf.io.gfile.exists(os.path.join(folder, name))]
+    if earlier:
+        logger.warning(
+            "%s in %s: from an earlier prediction, not of these answers. Remove such files, or use "
+            "another --output_dir for each prediction.",
+            ", ".join(earlier),
+            folder,
+        )

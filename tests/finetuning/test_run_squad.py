@@ -17,7 +17,12 @@ from tiny_runs import (
 from tiny_squad import squad_options
 
 from bert_tf import cli
-from bert_tf.finetuning.question_answering import SquadOptions, read_training_set, run_squad
+from bert_tf.finetuning.question_answering import (
+    SquadOptions,
+    read_training_set,
+    run_squad,
+    with_version,
+)
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
 
@@ -175,6 +180,48 @@ def test_records_are_made_once_and_shared(squad_model, squad_sets, tmp_path, cap
     assert f"records to {file}" in texts[0] and f"records of {file}" in texts[1]
     run_squad(dataclasses.replace(options, doc_stride=7))
     assert len(list(cache.glob("eval-*.tf_record"))) == 2
+
+
+def test_a_model_of_version_2_answers_nothing_without_the_flag_too(
+    squad2_model, squad_sets, tmp_path
+):
+    options = squad_options(
+        tmp_path,
+        init_checkpoint=str(squad2_model),
+        do_predict=True,
+        predict_file=str(squad_sets / "dev2.json"),
+    )
+    results, expected = run_squad(options), read_results(squad2_model)
+    assert {name: results[name] for name in ("exact", "f1", "best_f1_thresh")} == pytest.approx(
+        {name: expected[name] for name in ("exact", "f1", "best_f1_thresh")}
+    )
+    assert answers_in(tmp_path)["predictions.json"] == answers_in(squad2_model)["predictions.json"]
+
+
+def test_version_2_of_a_model_that_has_not_learned_it_is_warned_of(
+    squad_model, squad2_model, tmp_path, caplog
+):
+    options = squad_options(
+        tmp_path, init_checkpoint=str(squad_model), do_predict=True, predict_file="x"
+    )
+    assert with_version(options).version_2_with_negative is False
+    with_version(dataclasses.replace(options, init_checkpoint=str(squad2_model)))
+    assert not caplog.text
+    with_version(dataclasses.replace(options, version_2_with_negative=True))
+    assert f"{squad_model} was trained with version_2_with_negative=false" in caplog.text
+
+
+def test_files_of_an_earlier_prediction_are_named(squad_model, squad_sets, tmp_path, caplog):
+    for name in ("null_odds.json", "eval_results.txt", "nbest_predictions.json"):
+        (tmp_path / name).write_text("{}")
+    options = squad_options(
+        tmp_path,
+        init_checkpoint=str(squad_model),
+        do_predict=True,
+        predict_file=str(squad_sets / "test.json"),
+    )
+    run_squad(options)
+    assert f"null_odds.json, eval_results.txt in {tmp_path}: from an earlier" in caplog.text
 
 
 def test_a_test_set_is_answered_without_figures(squad_model, squad_sets, tmp_path):
@@ -445,7 +492,7 @@ def test_the_commands_of_the_reference_are_understood(version):
     assert values(["run_squad.py", *README_COMMANDS[version].split()]) == ["run_squad.py"]
     options = cli.options_from_flags(SquadOptions, values)
     assert (options.max_seq_length, options.doc_stride, options.learning_rate) == (384, 128, 3e-5)
-    assert options.version_2_with_negative is (version == "2.0")
+    assert options.version_2 is (version == "2.0")
     assert options.do_train is (version == "1.1") and options.do_predict
 
 
