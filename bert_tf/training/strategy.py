@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import functools
+import logging
+import socket
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import tensorflow as tf
 
+logger = logging.getLogger(__name__)
+
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker_mirrored", "tpu")
+
+
+_TPU_SECONDS = 20.0  # to connect
 
 
 def set_up(num_threads: int | None = None, deterministic: bool = False) -> None:
@@ -52,17 +60,15 @@ def make_strategy(
         tpu: name or address of a TPU, for "tpu"; "" or "local" is the TPU of this machine.
 
     Raises:
-        ValueError: the name is unknown, or the number of GPUs is negative or exceeds the visible ones.
+        ValueError: the name is unknown, the number of GPUs is negative or exceeds the visible ones, or
+            the TPU does not answer.
     """
     if name not in STRATEGIES:
         raise ValueError(
             f"distribution_strategy is {name!r}, but must be one of {', '.join(STRATEGIES)}."
         )
     if name == "tpu":
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu or "")
-        tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-        return tf.distribute.TPUStrategy(resolver)
+        return _tpu_strategy(tpu or "")
     if name == "multi_worker_mirrored" or (name == "auto" and _num_workers() > 1):
         if num_gpus is not None and num_gpus != len(tf.config.list_physical_devices("GPU")):
             raise ValueError(
@@ -83,6 +89,29 @@ def make_strategy(
     if name == "mirrored" or (name == "auto" and len(gpus) > 1):
         return mirrored_strategy(tuple(devices))
     return tf.distribute.OneDeviceStrategy(devices[0])
+
+
+def _tpu_strategy(tpu: str) -> tf.distribute.TPUStrategy:
+    logger.info("Connecting to the TPU %s ...", tpu or "of this machine")
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
+        _check_answers(resolver.master())
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ImportError, OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"tpu_name is {tpu!r}, but no TPU answers ({reason}). Set `tpu_name` to an address such as "
+            "grpc://10.0.0.2:8470, or to local for a TPU of this machine. Without a TPU omit `use_tpu`."
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def _check_answers(address: str) -> None:
+    """Raise OSError if nothing listens at grpc://host:port, for which TensorFlow would wait."""
+    parts = urlsplit(address)
+    if parts.scheme == "grpc" and parts.port:
+        socket.create_connection((parts.hostname, parts.port), _TPU_SECONDS).close()
 
 
 def distribute(

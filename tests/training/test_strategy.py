@@ -1,5 +1,7 @@
 """Which devices a run gets for which flags."""
 
+import logging
+
 import pytest
 import tensorflow as tf
 
@@ -51,6 +53,17 @@ def test_what_cannot_be_is_refused(monkeypatch, arguments, message):
     pretend(monkeypatch, num_gpus=2)
     with pytest.raises(ValueError, match=message):
         make_strategy(**arguments)
+
+
+@pytest.mark.parametrize("tpu", ["", "grpc://127.0.0.1:9"])  # nothing listens at port 9
+def test_a_tpu_that_does_not_answer_is_an_error_with_remedies(tpu, caplog):
+    caplog.set_level(logging.INFO)
+    message = (
+        rf"^tpu_name is '{tpu}', but no TPU answers \(.*\)\. Set .*grpc://.* omit `use_tpu`\.$"
+    )
+    with pytest.raises(ValueError, match=message):
+        make_strategy("tpu", tpu=tpu)
+    assert f"Connecting to the TPU {tpu or 'of this machine'} ..." in caplog.text
 
 
 def test_the_description_names_devices_and_the_batch_of_each():
