@@ -79,7 +79,7 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
         except Exception as error:
             if not is_user_error(error):
                 raise
-            words = _missing_file(error, options) or _full_disk(error)
+            words = _missing_file(error, options) or _full_disk(error) or _unreachable(error)
             words = words or with_flags(str(error), options_class)
             print(f"\nerror: {words}", file=sys.stderr)
             if flags.FLAGS.verbosity >= absl_logging.DEBUG:
@@ -160,7 +160,8 @@ def _missing_file(error: Exception, options: Any) -> str | None:
             close = difflib.get_close_matches(name, there, 1, cutoff=0.85)
             meant = f" Did you mean {close[0]}?" if close else ""
             if there and not close:
-                meant = f" Its folder contains {', '.join(sorted(there)[:_MOST_NAMED])}."
+                nearest = difflib.get_close_matches(name, there, _MOST_NAMED, cutoff=0)
+                meant = f" Its folder contains {', '.join(sorted(nearest))}."
             where = "" if os.path.isabs(file) else f" (in {os.getcwd()})"
             return f"--{field.name}={value}: file {file} was not found{where}.{meant}"
     return None
@@ -182,6 +183,18 @@ def _full_disk(error: Exception) -> str | None:
     return (
         f"{file} could not be written: {reason[0].lower()}{reason[1:]}. Free some space or use another "
         "disk, and run the same command again."
+    )
+
+
+def _unreachable(error: Exception) -> str | None:
+    """Return the message for a bucket (gs://) without a connection; None for other errors."""
+    found = re.search(r"libcurl code \d+ meaning '([^']+)'.* of (\w+://\S+)", str(error), re.DOTALL)
+    if found is None:
+        return None
+    reason, path = found.groups()
+    return (
+        f"{path} could not be reached: {reason[0].lower()}{reason[1:]}. Check the network and the "
+        "credentials of the cloud, or use a local path."
     )
 
 

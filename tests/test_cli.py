@@ -433,6 +433,14 @@ def test_a_missing_file_without_a_neighbour_is_told_with_what_its_folder_contain
     assert ended.stderr.endswith(found)
 
 
+def test_the_nearest_names_are_listed_for_a_glob_without_a_match(run_script, tmp_path):
+    for name in (*(f"a{n}.bin" for n in range(20)), "tf_examples.tfrecord"):
+        (tmp_path / name).touch()
+    body = "__import__('bert_tf.data.files').data.files.expand_files(options.needed)"
+    ended = run_script(f"--needed={tmp_path}/nope*.tfrecord", body=body)
+    assert re.search(r"Its folder contains .*, tf_examples\.tfrecord\.$", ended.stderr.strip())
+
+
 @pytest.mark.parametrize(
     "written, shown",
     [
@@ -454,6 +462,18 @@ def test_a_full_disk_is_told_in_our_words(written, shown):
         assert words.startswith(f"{shown} could not be written: no space left on device")
     assert cli._full_disk(OSError(28, "No space left on device", written)) == words
     assert cli._full_disk(OSError(13, "Permission denied", written)) is None
+
+
+def test_a_bucket_that_cannot_be_reached_is_told_in_our_words():
+    theirs = (
+        "Error executing an HTTP request: libcurl code 6 meaning 'Could not resolve hostname', error "
+        "details: Could not resolve host: www.googleapis.com\n\t when reading metadata of gs://bucket/x"
+    )
+    words = cli._unreachable(tf.errors.FailedPreconditionError(None, None, theirs))
+    assert words.startswith(
+        "gs://bucket/x could not be reached: could not resolve hostname. Check the"
+    )
+    assert cli._unreachable(ValueError("no checkpoint")) is None
 
 
 def test_an_error_of_tensorflows_file_system_is_the_users_and_its_internal_ones_are_ours(tmp_path):
