@@ -19,7 +19,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from bert_tf.config import suggestion
@@ -281,10 +281,24 @@ def _with_checked_header(lines: Iterator[str], file: str, delimiter: str) -> Ite
     yield from chain([first], lines)
 
 
+def _with_line_feeds(lines: Iterable[str], file: str) -> Iterator[str]:
+    """Return all lines; raise if there is only one, with carriage returns as line ends."""
+    rest = iter(lines)
+    first = list(islice(rest, 1))
+    if first and "\r" in first[0]:
+        first += islice(rest, 1)
+        if len(first) == 1:
+            raise ValueError(
+                f"{place_of(file)}: the file has no line feed; its lines end with a carriage return. "
+                f"Convert it: tr '\\r' '\\n' < {file}"
+            )
+    return chain(first, rest)
+
+
 def _delimited_rows(
     file: str, delimiter: str, quoted: bool | None, lines: Iterable[str] | None = None
 ) -> Iterator[Row]:
-    lines = read_lines(file) if lines is None else lines
+    lines = _with_line_feeds(read_lines(file) if lines is None else lines, file)
     if not quoted:
         may_warn = quoted is None
         for number, line in enumerate(lines, 1):

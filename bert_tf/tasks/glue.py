@@ -62,6 +62,7 @@ class GlueTask:
         range: minimum and maximum of a regression. The leaderboard's file clips predictions to it.
         label_names: names of `labels` in models on Hugging Face's hub, in the same order. Source: the
             `ClassLabel`s of the data set `nyu-mll/glue`.
+        columns: names of text_a, text_b and the label in GLUE's headers.
     """
 
     name: str
@@ -73,6 +74,7 @@ class GlueTask:
     has_broken_rows: bool = False
     range: tuple[float, float] | None = None
     label_names: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ("sentence1", "sentence2", "label")
 
     @property
     def is_pair(self) -> bool:
@@ -96,17 +98,20 @@ GLUE_TASKS = {
             _splits("CoLA.tsv", (3, None, 1), (1, None), header=False),
             metrics=("matthews_correlation", "accuracy"),
             label_names=("unacceptable", "acceptable"),
+            columns=("sentence", "", ""),
         ),
         GlueTask(
             "sst-2",
             _splits("SST-2.tsv", (0, None, 1), (1, None)),
             label_names=("negative", "positive"),
+            columns=("sentence", "", "label"),
         ),
         GlueTask(
             "mrpc",
             _splits("MRPC.tsv", (3, 4, 0), (3, 4)),
             metrics=("f1", "accuracy"),
             label_names=("not_equivalent", "equivalent"),
+            columns=("#1 String", "#2 String", "Quality"),
         ),
         GlueTask(
             "qqp",
@@ -114,6 +119,7 @@ GLUE_TASKS = {
             metrics=("f1", "accuracy"),
             has_broken_rows=True,
             label_names=("not_duplicate", "duplicate"),
+            columns=("question1", "question2", "is_duplicate"),
         ),
         GlueTask(
             "sts-b",
@@ -122,6 +128,7 @@ GLUE_TASKS = {
             metrics=("pearson", "spearman"),
             problem_type="regression",
             range=(0.0, 5.0),
+            columns=("sentence1", "sentence2", "score"),
         ),
         GlueTask(
             "mnli",
@@ -133,8 +140,14 @@ GLUE_TASKS = {
                 "test_mismatched": Split("test_mismatched.tsv", 8, 9, submission="MNLI-mm.tsv"),
             },
             labels=NLI,
+            columns=("sentence1", "sentence2", "gold_label"),
         ),
-        GlueTask("qnli", _splits("QNLI.tsv", (1, 2, 3), (1, 2)), labels=ENTAILMENT),
+        GlueTask(
+            "qnli",
+            _splits("QNLI.tsv", (1, 2, 3), (1, 2)),
+            labels=ENTAILMENT,
+            columns=("question", "sentence", "label"),
+        ),
         GlueTask("rte", _splits("RTE.tsv", (1, 2, 3), (1, 2)), labels=ENTAILMENT),
         GlueTask(
             "wnli",
@@ -151,6 +164,7 @@ GLUE_TASKS = {
             },
             labels=NLI,
             spellings={"contradictory": "contradiction"},
+            columns=("sentence1", "sentence2", "gold_label"),  # others in multinli/
         ),
     )
 }
@@ -202,7 +216,8 @@ def read_glue(
         language: of XNLI, e.g. "zh".
 
     Raises:
-        ValueError: a row has too few columns, or a score is not a number; the message has file and line.
+        ValueError: a row has too few columns, a score is not a number, the header has known names in
+            other columns, or there is an example instead of a header; the message has file and line.
     """
     layout = task.splits[split]
     path = os.path.join(data_dir, layout.file.format(language=language))
@@ -214,6 +229,7 @@ def read_glue(
     count = 0
     for index, row in enumerate(read_tsv(path)):
         if layout.header and index == 0:
+            _check_header(task, layout, row)
             continue
         if len(row) < needed:
             if not task.has_broken_rows:
@@ -259,6 +275,37 @@ def submission_lines(task: GlueTask, predictions: list) -> list[str]:
         low, high = task.range or (float("-inf"), float("inf"))
         shown = [f"{min(max(float(number), low), high):.3f}" for number in predictions]
     return ["index\tprediction", *(f"{index}\t{value}" for index, value in enumerate(shown))]
+
+
+def _check_header(task: GlueTask, layout: Split, header: Row) -> None:
+    """Raise if known names are in other columns, or if the line is an example. Accept other names."""
+    for column, name in zip(
+        (layout.text_a, layout.text_b, layout.label), task.columns, strict=True
+    ):
+        if column is None or name not in header:
+            continue
+        found, wanted = header.index(name), column if column >= 0 else len(header) + column
+        if found != wanted:
+            raise ValueError(
+                f"{header.place}: {name!r} is column {found}, but must be column {wanted}. "
+                "The first is 0. Reorder the columns, or give the files as train_file, eval_file and "
+                "predict_file, where text_a_column, text_b_column and label_column name the columns."
+            )
+    if _is_example(task, layout, header):
+        raise ValueError(
+            f"{header.place}: the first line of {task.name} must be a header, but is an example: "
+            f"{chr(9).join(header)[:60]!r}. It would be skipped. Add a header."
+        )
+
+
+def _is_example(task: GlueTask, layout: Split, row: Row) -> bool:
+    """Return True if a row has a label, or in a test set a number first."""
+    if layout.label is None:
+        return row[0].isdigit()
+    label = row[layout.label] if layout.label < len(row) else ""
+    if task.labels:
+        return label in (*task.labels, *task.spellings)
+    return label.replace(".", "", 1).isdigit()
 
 
 def _label(task: GlueTask, layout: Split, row: Row) -> Label:

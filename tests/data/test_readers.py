@@ -94,6 +94,14 @@ def test_an_empty_file_has_no_lines(file):
 # TSV by column number
 
 
+def test_lines_without_line_feeds_are_refused_with_the_command_that_converts_them(file):
+    path = file(b"text\tlabel\ra\tx\rb\ty\r")
+    for rows in (read_tsv(path), read_table(path, format="tsv")):
+        with pytest.raises(ValueError, match=r"no line feed; .* Convert it: tr '\\r' '\\n' < /"):
+            list(rows)
+    assert [list(row) for row in read_tsv(file(b"a\rb\tc\nd\te\n"))] == [["a\rb", "c"], ["d", "e"]]
+
+
 def test_quotation_marks_in_tsv_are_ordinary_characters(file):
     rows = list(read_tsv(file('\ufeff1\t"open\r\n0\tclosed" \t\r\n')))
     assert rows == [["1", '"open'], ["0", 'closed" ', ""]]

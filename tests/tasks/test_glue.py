@@ -123,6 +123,47 @@ def test_a_row_with_too_few_columns_is_an_error_with_file_and_line(tmp_path, nam
         read(name, split, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "name, split, header, message",
+    [
+        (
+            "mrpc",
+            "train",
+            "#1 String\t#1 ID\t#2 ID\tQuality\t#2 String",
+            "'#1 String' is column 0, but must be column 3 ",
+        ),
+        (
+            "mrpc",
+            "dev",
+            "Quality\t#1 String\t#2 String\t#1 ID\t#2 ID",
+            "'#1 String' is column 1, but",
+        ),
+        (
+            "mnli",
+            "dev",
+            f"{'x' + chr(9)}gold_label\tsentence1",
+            "'sentence1' is column 2, but must be column 8",
+        ),
+        ("sst-2", "train", "label\tsentence", "'sentence' is column 1, but must be column 0"),
+        ("mrpc", "train", "1\t7\t8\tA\tB", "must be a header, but is an example: '1.t7"),
+        ("xnli", "train", "A\tB\tcontradictory", "must be a header, but is an example"),
+        ("sts-b", "dev", f"{STSB}\t2.75", "must be a header, but is an example"),
+        ("rte", "test", "0\tA\tB", "must be a header, but is an example"),
+    ],
+)
+def test_a_header_in_another_order_or_an_example_is_refused(tmp_path, name, split, header, message):
+    write_split(tmp_path, name, split, [])
+    (tmp_path / LAYOUTS[name, split][0]).write_text(f"{header}\n")
+    with pytest.raises(ValueError, match=rf"tsv:1: .*{message}"):
+        read(name, split, tmp_path)
+
+
+def test_the_names_of_a_header_may_be_others(tmp_path):
+    write_split(tmp_path, "mrpc", "dev", [])
+    (tmp_path / "dev.tsv").write_text("same\tid\tid\tfirst\tsecond\n1\t7\t8\tA\tB\n")
+    assert [example.text_b for example in read("mrpc", "dev", tmp_path)] == ["B"]
+
+
 def test_the_broken_rows_of_qqp_are_counted_and_the_first_is_named(tmp_path, caplog):
     rows = [row_of("qqp", "train", "One", "Two", "1"), "1\t2\thalf", "a row", "3\t4\t5\tx\ty\t0"]
     write_split(tmp_path, "qqp", "train", rows)
