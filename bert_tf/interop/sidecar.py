@@ -48,7 +48,9 @@ def find_config(
         )
     if checkpoint.config is None:
         raise ValueError(
-            f"There is no bert_config.json next to {checkpoint.source}. Give bert_config_file."
+            f"There is no bert_config.json next to {checkpoint.source}. Give bert_config_file. "
+            "A program without that flag needs a model folder: convert_checkpoint with "
+            "--bert_config_file, --vocab_file, --head and --labels writes one."
         )
     return checkpoint.config
 

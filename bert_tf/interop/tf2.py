@@ -78,6 +78,11 @@ def read_saved_model(folder: str) -> PretrainedCheckpoint:
         ValueError: an encoder of tf-models-official is not found, or the files are damaged.
     """
     prefix = tf.io.gfile.join(folder, "variables", "variables")
+    if tf.io.gfile.exists(tf.io.gfile.join(folder, "assets.extra", "export.json")):
+        raise ValueError(
+            f"{folder} is an export of export_saved_model, whose weights cannot be read back. Give the "
+            "model folder that it was made from."
+        )
     if not tf.io.gfile.exists(f"{prefix}.index"):
         raise ValueError(
             f"{folder} contains a SavedModel without variables ({prefix}.index is missing), so it has "

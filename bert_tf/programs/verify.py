@@ -107,7 +107,10 @@ def verify_conversion(checkpoint: PretrainedCheckpoint, head: TaskType, output_d
     folders = (folder_of(checkpoint.source), output_dir)
     sides = [side for folder in folders for side in _other_programs(folder, head)]
     if not sides:
-        logger.info("neither side is for another program that can run here")
+        logger.info(
+            "no outputs were compared: neither folder is for a program that runs here (transformers, or "
+            "a SavedModel of an encoder)"
+        )
         return
     batch = example_batch(checkpoint.config, head)
     ours = None

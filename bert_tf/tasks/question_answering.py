@@ -77,11 +77,13 @@ class QuestionAnsweringTask(ExampleTask):
         answer_spans: str = "words",
         is_labeled: bool = True,
     ):
-        if max_query_length < 1 or max_seq_length <= max_query_length + 3:
+        if max_query_length < 1:
+            raise ValueError(f"max_query_length is {max_query_length}, but must be 1 or more.")
+        if max_seq_length <= max_query_length + 3:
             raise ValueError(
-                f"max_seq_length is {max_seq_length}, but must be greater than max_query_length "
-                f"{max_query_length} (1 or more) + 3 for [CLS] and two [SEP], to leave room for the "
-                "passage."
+                f"max_seq_length is {max_seq_length}, but must be {max_query_length + 4} or more: "
+                f"`max_query_length={max_query_length}`, [CLS], two [SEP], and a token of the passage. "
+                "Raise it, or lower max_query_length."
             )
         if doc_stride < 1:
             raise ValueError(f"doc_stride is {doc_stride}, but must be 1 or more.")

@@ -432,7 +432,7 @@ def test_verbose_logging_names_all_of_them(training, pretrained, squad_sets, tmp
     [
         ({"train_batch_size": 161}, "160 examples make no step"),
         ({"max_seq_length": 32}, r"max_seq_length is 32, .* 31"),
-        ({"max_query_length": 28}, r"max_seq_length is 31, .*max_query_length 28"),
+        ({"max_query_length": 28}, r"max_seq_length is 31, .* 32 or more: .*max_query_length=28"),
         ({"doc_stride": 0}, "doc_stride is 0"),
         ({"train_file": "/nowhere/train.json"}, "/nowhere/train.json"),
         ({"init_checkpoint": "/nowhere/bert_model.ckpt"}, "There is no checkpoint /nowhere"),

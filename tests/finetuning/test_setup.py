@@ -43,7 +43,10 @@ def test_the_configuration_is_that_of_the_flag_else_that_beside_the_checkpoint(t
 
 
 def test_a_model_without_a_configuration_is_refused():
-    with pytest.raises(ValueError, match=r"no bert_config.json .*downloads/model.ckpt"):
+    message = (
+        r"no bert_config.json .*downloads/model.ckpt.* convert_checkpoint with --bert_config_file"
+    )
+    with pytest.raises(ValueError, match=message):
         sidecar.find_config(None, checkpoint())
     with pytest.raises(ValueError, match=r"Give init_checkp"):
         sidecar.find_config(None, None)

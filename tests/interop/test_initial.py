@@ -95,6 +95,16 @@ def test_saved_model_without_variables_is_refused(tmp_path):
         read_checkpoint(tmp_path)
 
 
+def test_our_export_is_no_checkpoint(tmp_path):
+    (tmp_path / "assets.extra").mkdir()
+    for name in ("saved_model.pb", "assets.extra/export.json"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(
+        ValueError, match=r"an export of export_saved_model, .* Give the model folder"
+    ):
+        read_checkpoint(tmp_path)
+
+
 def test_folder_around_a_checkpoint_is_refused_with_the_folder_inside(tmp_path):
     write_tf1(tmp_path / "uncased", ENCODER)
     with pytest.raises(ValueError, match=rf"uncased, .*Did you mean {tmp_path}/uncased\?"):
@@ -317,6 +327,12 @@ def test_other_activation_is_refused_although_all_shapes_fit():
     message = refusal(BertModel(CONFIG), checkpoint_of(ENCODER, config=EXACT))
     assert "`hidden_act` is 'gelu' in the model, but 'gelu_erf' in the configuration" in message
     assert '"gelu" is the tanh form' in message
+
+
+def test_other_shapes_are_named_before_another_activation():
+    model = BertModel(dataclasses.replace(CONFIG, intermediate_size=10))
+    message = refusal(model, checkpoint_of(ENCODER, config=EXACT))
+    assert "[8, 12] in the checkpoint and [8, 10] in" in message and "hidden_act" not in message
 
 
 def test_other_number_of_heads_is_refused_although_all_shapes_fit():

@@ -276,7 +276,7 @@ def test_verify_says_that_nothing_else_can_be_run(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     (tmp_path / "out").mkdir()  # may be there, if it is empty
     convert(tf1_folder(tmp_path / "tf1", arrays_of()), tmp_path / "out", "tf1", verify=True)
-    assert "neither side is for another program" in caplog.text
+    assert "no outputs were compared: neither folder is for a program" in caplog.text
 
 
 def test_verify_without_transformers_says_what_is_missing(tmp_path, caplog, monkeypatch):

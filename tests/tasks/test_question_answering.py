@@ -213,8 +213,8 @@ def test_questions_without_answers_have_no_metrics():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"max_seq_length": 67}, "max_seq_length is 67, .*max_query_length 64 .* 3"),
-        ({"max_seq_length": 20, "max_query_length": 0}, "max_query_length 0"),
+        ({"max_seq_length": 67}, "max_seq_length is 67, but must be 68 or more: .*lower max_q"),
+        ({"max_seq_length": 20, "max_query_length": 0}, "max_query_length is 0"),
         ({"max_seq_length": 384, "doc_stride": 0}, "doc_stride is 0"),
     ],
 )
