@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from bert_tf.programs.convert_checkpoint import convert
     from bert_tf.programs.export_saved_model import export
     from bert_tf.tasks.base import Task
-    from bert_tf.tasks.classification import ClassificationTask
+    from bert_tf.tasks.classification import ClassificationTask, InputExample
     from bert_tf.tasks.multiple_choice import MultipleChoiceTask
     from bert_tf.tasks.pretraining import PretrainingTask
     from bert_tf.tasks.question_answering import QuestionAnsweringTask
@@ -72,7 +72,7 @@ _NAMES = {
     "interop.initial": "read_checkpoint initialize LoadReport",
     "finetuning.fit": "Trainer",
     "tasks.base": "Task",
-    "tasks.classification": "ClassificationTask",
+    "tasks.classification": "ClassificationTask InputExample",
     "tasks.question_answering": "QuestionAnsweringTask",
     "tasks.token_classification": "TokenClassificationTask",
     "tasks.multiple_choice": "MultipleChoiceTask",

@@ -43,6 +43,9 @@ class InputExample:
         label: a name; a tuple of names if multi-label; a number for a regression; None if unknown (a
             test set).
         origin: "file:line", for messages.
+
+    >>> InputExample("dev-17", "It rains.", "The sun shines.", label="contradiction").names
+    ['contradiction']
     """
 
     guid: str
