@@ -348,7 +348,7 @@ def with_init_layers(
     """Return the weights and the architecture with the layers of `init_layers`, if given.
 
     Args:
-        config: has all layers of the checkpoint, or as many as `init_layers`.
+        config: has all layers of the checkpoint, or the number in `init_layers`.
 
     Raises:
         ValueError: it has another number of layers, or the checkpoint lacks a layer.

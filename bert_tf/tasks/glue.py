@@ -216,8 +216,8 @@ def read_glue(
         language: of XNLI, e.g. "zh".
 
     Raises:
-        ValueError: a row has too few columns, a score is not a number, the header has known names in
-            other columns, or there is an example instead of a header; the message has file and line.
+        ValueError: a row has too few columns, a score is not a number, or the header is wrong or
+            missing. The message has file and line.
     """
     layout = task.splits[split]
     path = os.path.join(data_dir, layout.file.format(language=language))
