@@ -61,6 +61,7 @@ from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import Progress
+from bert_tf.training.unfinished import warn_if_unfinished
 
 logger = logging.getLogger(__name__)
 
@@ -175,6 +176,7 @@ class Predictor:
             self._saved = text_model(trained, batch_size=batch_size, **self._answer_settings)
             return
         else:
+            warn_if_unfinished(os.fspath(model))
             self._trained = load_model(
                 model,
                 dtype=precision,

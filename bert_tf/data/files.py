@@ -158,10 +158,7 @@ def run_lock(path: str, in_use: str) -> Iterator[None]:
     try:
         descriptor = open_locked(path)
     except BlockingIOError:
-        process = "?"
-        with suppress(FileNotFoundError), open(path, encoding="ascii") as file:
-            process = file.read(20).strip() or "?"  # without a file it has just ended
-        raise ValueError(in_use.replace("{process}", process)) from None
+        raise ValueError(in_use.replace("{process}", _process_in(path))) from None
     except PermissionError as error:
         raise ValueError(
             f"{path} belongs to another user, perhaps of a run that was killed ({error}). Remove the "
@@ -176,6 +173,28 @@ def run_lock(path: str, in_use: str) -> Iterator[None]:
         finally:
             with suppress(OSError):
                 os.remove(path)
+
+
+def _process_in(path: str) -> str:
+    """Return the number of the process in a file of `run_lock`, or "?"."""
+    with suppress(OSError), open(path, encoding="ascii") as file:
+        return file.read(20).strip() or "?"
+    return "?"  # it has just ended
+
+
+def lock_holder(path: str) -> str | None:
+    """Return the number of the other process that holds the file of `run_lock`, or None."""
+    if not has_locks(path):
+        return None
+    try:
+        with open(path, encoding="ascii") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        process = _process_in(path)
+        return None if process == str(os.getpid()) else process
+    except OSError:  # no file, or a file system without locks
+        pass
+    return None
 
 
 @contextmanager

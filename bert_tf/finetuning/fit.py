@@ -16,7 +16,6 @@ from bert_tf.data.files import expand_files
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.output_folder import check_foreign_files
 from bert_tf.finetuning.setup import (
-    TRAINING_FILE,
     Setup,
     check_same_architecture,
     make_trainer,
@@ -31,6 +30,7 @@ from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.options import TrainingOptions
+from bert_tf.training.unfinished import TRAINING_FILE
 
 Data: TypeAlias = "str | os.PathLike | Sequence[str | os.PathLike] | tf.data.Dataset"
 

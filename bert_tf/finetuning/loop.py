@@ -99,6 +99,7 @@ def train(
             "to `evaluate`."
         )
     folder = folder or options.output_dir
+    planned = min(num_train_steps, (command or options).stop_step or num_train_steps)
     num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
     batches = files if isinstance(files, tf.data.Dataset) else None
     if batches is not None and options.pack_sequences:
@@ -123,7 +124,7 @@ def train(
         num_train_steps = min(num_train_steps, trainer.step)
     is_over = trainer.step >= num_train_steps
     if trainer.is_chief and not is_over:
-        note_training(options)
+        note_training(options, planned)
     config = trainer.model.config
     flops = flops_per_token(config, task.max_seq_length, task.predictions_per_token)
     with naming_damaged_file(files):
@@ -148,6 +149,8 @@ def train(
                 by_length=lengths == "bucketed",
             ),
         )
+    if trainer.is_chief and trainer.step < num_train_steps:
+        note_training(options, trainer.step)  # it has ended early
     trainer.take_averages()
     if trainer.is_chief and not (is_over and noted_step(options.output_dir) == trainer.step):
         size = num_parameters(trainer.model)

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 
-from bert_tf.finetuning.setup import TRAINING_FILE
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.model_files import TASK_FILE
 from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.glue import GLUE_TASKS
 from bert_tf.training.options import TrainingOptions
+from bert_tf.training.unfinished import TRAINING_FILE
 
 # Flag -> names of files that a program writes with it, in addition to those of model_files.py.
 WRITTEN = {

@@ -42,6 +42,7 @@ from bert_tf.training.optimization import OPTIMIZERS
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.strategy import is_chief
+from bert_tf.training.unfinished import LAST_STEP, TRAINING_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -250,7 +251,6 @@ _NOTED = (
     *("teacher_states", "teacher_layer", "states_weight", "relation_heads", "unlabelled_file"),
     *("matryoshka_dims", "num_train_steps", "scale_phase_batches"),
 )
-TRAINING_FILE = "training.json"
 
 
 def check_same_training(options: TrainingOptions, folder: str) -> None:
@@ -318,9 +318,13 @@ def make_optimizer(
     )
 
 
-def note_training(options: TrainingOptions) -> None:
-    """Write `training.json`, which `check_same_training` reads when the run resumes."""
-    noted = _noted(options)
+def note_training(options: TrainingOptions, last_step: int) -> None:
+    """Write `training.json`, which `check_same_training` reads when the run resumes.
+
+    Args:
+        last_step: step at which the training ends; for `unfinished.planned_step`.
+    """
+    noted = {**_noted(options), LAST_STEP: last_step}
     path = os.path.join(options.output_dir, TRAINING_FILE)
     write_text(path, json.dumps(noted, indent=2) + "\n")
 

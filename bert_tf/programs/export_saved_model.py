@@ -35,6 +35,7 @@ from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.serving.served import IDS_SIGNATURES, TOKENS, Served
 from bert_tf.serving.server_versions import check_server_version
 from bert_tf.training.strategy import Choice, precision_for_cpu
+from bert_tf.training.unfinished import warn_if_unfinished
 
 logger = logging.getLogger(__name__)
 
@@ -286,6 +287,7 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 def export_saved_model(options: ExportOptions) -> None:
     """Write the export, and log its signatures."""
     check_new_folder(options.export_dir, "export_dir")  # before the model is loaded
+    warn_if_unfinished(options.model_dir)
     precision = options.chosen.precision
     if options.format == "saved_model" and options.device == "cpu":
         logger.info("Fastest precision on this processor: %s (%s)", *options.fastest)

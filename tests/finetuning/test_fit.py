@@ -5,9 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_runs import Interruption, interrupt_at
 
 import bert_tf
 from bert_tf.finetuning import loop
+from bert_tf.training.unfinished import warn_if_unfinished
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "cat", "dog"]
 CONFIG = bert_tf.BertConfig(
@@ -175,6 +177,20 @@ def test_the_same_command_again_keeps_what_is_noted_of_the_training(tmp_path):
     before = [file.read_text() for file in files]
     bert_tf.Trainer(task(), **{**given, "learning_rate": 0.5}).fit(data)
     assert [file.read_text() for file in files] == before
+
+
+def test_an_interrupted_training_is_warned_of_until_it_ends(tmp_path, monkeypatch, caplog):
+    data = tf.data.Dataset.from_tensor_slices(features()).batch(8)
+    given = {**SETTINGS, "output_dir": tmp_path, "num_train_steps": 4, "save_checkpoints_steps": 1}
+    with monkeypatch.context() as patch, pytest.raises(Interruption):
+        interrupt_at(patch, 3)
+        bert_tf.Trainer(task(), **given).fit(data)
+    warn_if_unfinished(str(tmp_path))
+    assert "training has reached step 2 of 4" in caplog.text
+    bert_tf.Trainer(task(), **given).fit(data)
+    caplog.clear()
+    warn_if_unfinished(str(tmp_path))
+    assert "has reached" not in caplog.text
 
 
 def test_a_loss_that_is_lost_is_told_with_its_step(tmp_path):

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from bert_tf.data.files import lock_holder
 from bert_tf.training.checkpoints import LOCK_FILE, folder_lock
 
 HOLDER = """\
@@ -53,6 +54,17 @@ def test_a_killed_process_leaves_the_folder_free(tmp_path, holder):
     assert (tmp_path / LOCK_FILE).exists()
     with folder_lock(str(tmp_path)):
         assert (tmp_path / LOCK_FILE).read_text() == str(os.getpid())
+
+
+def test_the_process_that_holds_a_lock_is_found_without_taking_it(tmp_path, holder):
+    path = str(tmp_path / LOCK_FILE)
+    assert lock_holder(path) == str(holder.pid)
+    holder.kill()
+    holder.wait()
+    assert lock_holder(path) is None
+    with folder_lock(str(tmp_path)):
+        assert lock_holder(path) is None  # this process itself
+    assert lock_holder(path) is None
 
 
 def test_nothing_is_left_of_a_lock(tmp_path):
