@@ -45,6 +45,7 @@ class TrainedModel:
     Args:
         task: None for a checkpoint without a known task.
         source: the model's name in messages.
+        checkpoint: path of the weights; empty if unknown.
         unused_head: reason why the checkpoint's head is not part of the model; empty if all heads are.
     """
 
@@ -53,6 +54,7 @@ class TrainedModel:
     task: Task | None
     max_seq_length: int
     source: str = "this model"
+    checkpoint: str = ""
     unused_head: str = ""
 
 
@@ -234,7 +236,8 @@ def _load_run(
         raise ValueError(
             f"{folder}: the checkpoint lacks {', '.join(report.missing[:3])}. Copy the folder again."
         )
-    return TrainedModel(model, tokenizer, task, task.max_seq_length, folder)
+    length, path = task.max_seq_length, checkpoint.source
+    return TrainedModel(model, tokenizer, task, length, folder, checkpoint=path)
 
 
 _MASKED_LM = "cls/predictions/transform/dense/kernel"
@@ -309,7 +312,10 @@ def _load_checkpoint(
             "or use a checkpoint with the whole head."
         )
     length = checkpoint.longest_input(config) if task is None else task.max_seq_length
-    return TrainedModel(model, tokenizer, task, length, path, unused_head=problem)
+    weights = checkpoint.source
+    return TrainedModel(
+        model, tokenizer, task, length, path, checkpoint=weights, unused_head=problem
+    )
 
 
 def _fine_tuned_task(checkpoint: PretrainedCheckpoint) -> tuple[Task | None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import shutil
@@ -97,6 +98,15 @@ def file_identity(file: str) -> dict[str, Any]:
     # TensorFlow rounds the time to seconds.
     modified = os.stat(file).st_mtime_ns if os.path.exists(file) else found.mtime_nsec
     return {"name": file, "bytes": found.length, "modified_ns": modified}
+
+
+def file_facts(path: str) -> dict[str, Any]:
+    """Return the size in bytes and the SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while part := file.read(1 << 20):
+            digest.update(part)
+    return {"bytes": tf.io.gfile.stat(path).length, "sha256": digest.hexdigest()}
 
 
 def has_locks(path: str) -> bool:

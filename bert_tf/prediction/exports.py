@@ -5,7 +5,6 @@ Shapes: B batch, S sequence, K choices.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.config import BertConfig
+from bert_tf.data.files import file_facts
 from bert_tf.data.readers import read_lines
 from bert_tf.interop.checkpoint import config_from_values, read_json, typed
 from bert_tf.interop.heads import find_head
@@ -356,12 +356,3 @@ def largest_difference(
 def is_within(difference: float, magnitude: float, tolerance: float) -> bool:
     """Return True if a difference is at most `tolerance`, relative to a magnitude above 1."""
     return difference <= tolerance * max(1.0, magnitude)
-
-
-def file_facts(path: str) -> dict[str, Any]:
-    """Return the size in bytes and the SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while part := file.read(1 << 20):
-            digest.update(part)
-    return {"bytes": os.path.getsize(path), "sha256": digest.hexdigest()}

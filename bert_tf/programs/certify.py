@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from bert_tf import __version__
-from bert_tf.data.files import files_of_checkpoint, write_text
+from bert_tf.data.files import file_facts, files_of_checkpoint, write_text
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
@@ -21,7 +21,6 @@ from bert_tf.prediction.exports import (
     FORMAT_RUNTIMES,
     Export,
     Process,
-    file_facts,
     find_exports,
     is_within,
 )

@@ -15,7 +15,7 @@ from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import EncoderFilesOptions, check_names, option
 from bert_tf.programs.calibration_file import read_calibration, training_records
 from bert_tf.programs.export_accuracy import AccuracyCheck
-from bert_tf.programs.model_to_export import load_served
+from bert_tf.programs.model_to_export import describe_source, load_served
 from bert_tf.registry import TYPES
 from bert_tf.serving.calibration import Ids
 from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
@@ -118,7 +118,8 @@ class ExportOptions(EncoderFilesOptions):
     )
     server_version: str | None = option(
         "TensorFlow of the server that will load a SavedModel, such as 2.19. An error if it is older "
-        "than the oldest proven one, which export.json names. Default: not checked.",
+        "than all proven ones, which export.json names, and a warning if it is not one of them. "
+        "Default: not checked.",
         default=None,
     )
     is_pair: bool | None = option(
@@ -314,6 +315,7 @@ def export_saved_model(options: ExportOptions) -> None:
         quantization = _quantize(options, served, ids)
     if served is None or options.format == "saved_model":
         served = load_served(options)
+    served.source = describe_source(options, served.checkpoint)
     if options.format != "saved_model":
         if options.format == "tflite":
             values = write_lite(served, options.export_dir, precision)
@@ -330,7 +332,7 @@ def export_saved_model(options: ExportOptions) -> None:
         else:
             logger.info("  it takes ids: clients tokenize with the vocab.txt next to it")
             for name in ("query_prefix", "document_prefix"):
-                if prefix := values["task"].get(name):
+                if prefix := (values["task"] or {}).get(name):
                     logger.info("  clients put the %s %r before a text", name, prefix)
         return
     values = write_saved_model(

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
 
+from bert_tf.data.files import file_facts, files_of_checkpoint
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
 from bert_tf.interop.sentence_transformers import has_modules
 from bert_tf.interop.sidecar import find_config, load_tokenizer
@@ -12,6 +16,7 @@ from bert_tf.model_files import TASK_FILE
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.pooling import parse_layers
 from bert_tf.registry import TYPES
+from bert_tf.report.command_line import changed_flags, without_folders
 from bert_tf.serving.encoder import ServedEncoder
 from bert_tf.serving.masked_lm import ServedMaskFiller
 from bert_tf.serving.question_answering import ServedAnswerer
@@ -20,6 +25,8 @@ from bert_tf.tasks.answer_decoding import AnswerSettings
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.training.checkpoints import checkpoint_step
+from bert_tf.training.unfinished import planned_step
 
 if TYPE_CHECKING:
     from bert_tf.programs.export_saved_model import ExportOptions
@@ -53,7 +60,9 @@ def load_served(options: ExportOptions, dtype: str | None = None) -> Served:
     )
     task = trained.task
     if task is not None and TYPES[task.name].served:
-        return _with_task(trained, options)
+        served = _with_task(trained, options)
+        served.checkpoint = trained.checkpoint
+        return served
     if task is not None and task.name != "pretraining":
         raise ValueError(
             f"{options.model_dir} contains a model for {task.name}, which has no `served` in "
@@ -132,7 +141,7 @@ def _without_task(head: str, options: ExportOptions, dtype: str) -> Served:
     report = initialize(model, checkpoint)
     if head == "encoder":
         layers = parse_layers(options.layers, config.num_hidden_layers) if options.layers else []
-        return ServedEncoder(
+        served: Served = ServedEncoder(
             model,
             tokenizer,
             length,
@@ -141,10 +150,36 @@ def _without_task(head: str, options: ExportOptions, dtype: str) -> Served:
             layers,
             options.with_text,
         )
+        served.checkpoint = checkpoint.source
+        return served
     missing = [name for name in report.missing if name.startswith("cls/predictions")]
     if missing:
         raise ValueError(
             f"{checkpoint.source} has no masked-LM head: it lacks {', '.join(missing[:3])}. Use "
             "head=encoder, or a pre-trained checkpoint with its heads."
         )
-    return ServedMaskFiller(model, tokenizer, length, options.top_k, options.with_text)
+    served = ServedMaskFiller(model, tokenizer, length, options.top_k, options.with_text)
+    served.checkpoint = checkpoint.source
+    return served
+
+
+def describe_source(options: ExportOptions, checkpoint: str) -> dict[str, Any]:
+    """Return the facts that trace an export to its model, for export.json.
+
+    Args:
+        checkpoint: path of the weights.
+
+    Returns:
+        The name of the checkpoint; size and SHA-256 of its files, as in a certificate; its step and the
+        last step of the training, None if unknown; the time in UTC; and the flags.
+    """
+    folder, name = os.path.split(checkpoint)
+    is_ours = re.fullmatch(r"model\.ckpt-\d+", name)
+    return {
+        "checkpoint": name,
+        "files": {os.path.basename(f): file_facts(f) for f in files_of_checkpoint(checkpoint)},
+        "step": checkpoint_step(checkpoint) if is_ours else None,
+        "last_step": planned_step(folder) if is_ours else None,
+        "exported": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "flags": changed_flags(options, shown=without_folders),
+    }

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 from collections.abc import Callable, Collection
 from typing import Any
+
+from bert_tf.interop.hub import SCHEME
 
 
 def changed_flags(
@@ -31,3 +34,12 @@ def changed_flags(
         else:
             flags.append(f"--{field.name}={shlex.quote(shown(field.name, value))}")
     return flags
+
+
+def without_folders(flag: str, value: Any) -> str:
+    """Return the value of a flag; only the last part of a path."""
+    is_path = flag in ("teacher", "retriever") or flag.endswith(("_file", "_dir", "_checkpoint"))
+    if not is_path or value.startswith(SCHEME):
+        return str(value)
+    parts = (part.strip() for part in value.split(","))
+    return ",".join(os.path.basename(os.path.abspath(part)) for part in parts if part)

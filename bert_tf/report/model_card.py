@@ -34,7 +34,7 @@ from bert_tf.interop.hub import NO_LICENSE, SCHEME
 from bert_tf.pretraining.manifest import manifests_of
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.best_run import best_of_runs
-from bert_tf.report.command_line import changed_flags
+from bert_tf.report.command_line import changed_flags, without_folders
 from bert_tf.tasks.base import Task
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def write_training_card(
             "program": getattr(options, "program", None),
             "step": int(step),
             "train_batch_size": options.train_batch_size,
-            "flags": changed_flags(options, _LEFT_OUT, _shown),
+            "flags": changed_flags(options, _LEFT_OUT, without_folders),
             "used": {
                 "steps of warm-up": f"{schedule.num_warmup_steps:,} of {schedule.num_train_steps:,}",
                 "peak learning rate": f"{schedule.learning_rate:g}",
@@ -123,7 +123,10 @@ def write_conversion_card(
     license = options.license or stated or there.get("license", NO_LICENSE)
     facts = _facts(options, license, head, task, num_parameters) | {
         "architecture": architecture,
-        "conversion": {"flags": changed_flags(options, _LEFT_OUT, _shown), "versions": _versions()},
+        "conversion": {
+            "flags": changed_flags(options, _LEFT_OUT, without_folders),
+            "versions": _versions(),
+        },
     }
     if there:
         facts |= {name: there[name] for name in ("data", "training") if name in there}
@@ -274,7 +277,7 @@ def _data_rows(options: Any, files: Sequence[str]) -> Iterable[tuple[str, str]]:
     for name in _DATA_FLAGS:
         value = getattr(options, name, None)
         if value:
-            yield f"`--{name}`", _code(_shown(name, value))
+            yield f"`--{name}`", _code(without_folders(name, value))
     manifests = manifests_of(files)
     records = {
         os.path.normpath(os.path.join(os.path.dirname(path), shard.file)): shard.records
@@ -343,15 +346,6 @@ def _use_of_transformers(architecture: str) -> str:
         'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\n'
         f'model = {architecture}.from_pretrained("FOLDER")\n```'
     )
-
-
-def _shown(flag: str, value: Any) -> str:
-    """Return the value of a flag; only the last part of a path."""
-    is_path = flag in ("teacher", "retriever") or flag.endswith(("_file", "_dir", "_checkpoint"))
-    if not is_path or value.startswith(SCHEME):
-        return str(value)
-    parts = (part.strip() for part in value.split(","))
-    return ",".join(os.path.basename(os.path.abspath(part)) for part in parts if part)
 
 
 def _versions() -> str:

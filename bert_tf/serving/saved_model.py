@@ -4,7 +4,8 @@ saved_model.pb, variables/
 assets/                         vocab.txt, labels.txt; only with signatures of ids for other libraries
 assets.extra/
   export.json                   description: inputs, outputs, labels, lengths, hash of the vocabulary,
-                                operations that TensorFlow lacks, oldest TensorFlow proven
+                                operations that TensorFlow lacks, versions of TensorFlow proven,
+                                checkpoint and command
   task.json, bert_config.json, vocab.txt, labels.txt (of a model with labels)
   tf_serving_warmup_requests    requests with which TensorFlow Serving warms up
 
@@ -40,7 +41,7 @@ from bert_tf.serving.other_names import (
 from bert_tf.serving.preprocessing import PREPROCESSING, preprocessing_dir, preprocessor
 from bert_tf.serving.quantization import Quantization
 from bert_tf.serving.served import IDS_SIGNATURES, TEXT, TOKENS, Served, Signature
-from bert_tf.serving.server_versions import OLDEST_PROVEN
+from bert_tf.serving.server_versions import PROVEN
 from bert_tf.serving.warmup import write_warmup_requests
 
 EXTRA = "assets.extra"  # TensorFlow's name for a folder that loading ignores
@@ -95,7 +96,8 @@ def write_saved_model(
             "format": "saved_model",
             "signatures": {name: described(function) for name, function in found.items()},
             "custom_ops": custom_operations(os.path.join(folder, "saved_model.pb")),
-            "oldest_tensorflow_proven": OLDEST_PROVEN[precision],
+            "oldest_tensorflow_proven": PROVEN[precision][0],
+            "tensorflow_proven": list(PROVEN[precision]),
         }
         if quantization is not None:
             values["quantization"] = {
@@ -125,6 +127,7 @@ def metadata(served: Served, precision: str) -> dict[str, Any]:
         "vocab_sha256": hashlib.sha256(_vocabulary_text(served).encode()).hexdigest(),
         "config": served.config.to_dict(),
         "task": None if served.task is None else json.loads(task_text(served.task)),
+        "source": served.source,
     }
 
 

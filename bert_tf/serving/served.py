@@ -52,19 +52,22 @@ class Served(tf.Module, abc.ABC):
     Attributes:
         task: the task of the model; None for an encoder.
         packed_signatures: signatures on text that are `pack` and then `tokens`.
+        checkpoint: path of the weights, if known.
+        source: facts about the checkpoint and the command of the export, for export.json.
         record: gets the inputs of the model in every call, if set (calibration.py).
     """
 
     task: Task | None = None
     packed_signatures: tuple[str, ...] = ()
     ids_shape: Sequence[int | None] = (None, None)
+    checkpoint: str = ""
     record: Callable[[dict[str, np.ndarray]], None] | None = None
 
     def __init__(
         self, model: keras.Model, tokenizer: FullTokenizer, max_seq_length: int, with_text: bool
     ):
         super().__init__()
-        self._model = _Untracked(model)
+        self._model, self._source = _Untracked(model), _Untracked(None)
         self._set_parameters(model.weights)
         self.max_seq_length = max_seq_length
         self.length_step = length_step(max_seq_length)
@@ -78,6 +81,14 @@ class Served(tf.Module, abc.ABC):
     @property
     def model(self) -> keras.Model:
         return self._model.object
+
+    @property
+    def source(self) -> dict[str, Any] | None:
+        return self._source.object
+
+    @source.setter
+    def source(self, source: dict[str, Any]) -> None:
+        self._source = _Untracked(source)
 
     @property
     def parameters(self) -> list[keras.Variable]:

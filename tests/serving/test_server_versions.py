@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_tf.programs.export_saved_model import ExportOptions
-from bert_tf.serving.server_versions import OLDEST_PROVEN
+from bert_tf.serving.server_versions import PROVEN
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "server_versions.py"
 # A Python with tensorflow and tensorflow-text of an older version, for one test.
@@ -22,17 +22,29 @@ def options(**changes):
     return ExportOptions(model_dir="model", export_dir="export", **changes)
 
 
-@pytest.mark.parametrize("precision", OLDEST_PROVEN)
-def test_a_server_that_is_proven_is_accepted(precision):
-    oldest = OLDEST_PROVEN[precision]
-    for version in (oldest, f"{oldest}.2", "2.21", "2.100.0rc1", "3.0"):
+@pytest.mark.parametrize("precision", PROVEN)
+def test_a_server_that_is_proven_is_accepted(precision, caplog):
+    oldest = PROVEN[precision][0]
+    for version in (oldest, f"{oldest}.2", *PROVEN[precision]):
         assert options(precision=precision, server_version=version).server_version == version
+    assert caplog.messages == []
 
 
-@pytest.mark.parametrize("precision", OLDEST_PROVEN)
+@pytest.mark.parametrize(
+    "precision, version",
+    [("bfloat16", "2.19"), ("int8", "2.19.1"), ("float32", "2.100.0rc1"), ("float32", "3.0")],
+)
+def test_a_newer_server_that_was_not_tried_has_a_warning(precision, version, caplog):
+    options(precision=precision, server_version=version)
+    (message,) = caplog.messages
+    assert f"is {version}, but SavedModels in {precision} are proven on TensorFlow 2.1" in message
+    assert f"certify --environment={version}:" in message
+
+
+@pytest.mark.parametrize("precision", PROVEN)
 @pytest.mark.parametrize("version", ["2.9.3", "1.15", "2.0"])
 def test_an_older_server_is_rejected_with_the_oldest_and_the_remedy(precision, version):
-    oldest = OLDEST_PROVEN[precision].replace(".", r"\.")
+    oldest = PROVEN[precision][0].replace(".", r"\.")
     message = (
         rf"server_version is {version}, .*{precision}.* {oldest} and later .*serving\.md.*onnx"
     )

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from datetime import datetime, timezone
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,9 +24,10 @@ from bert_tf.programs.export_saved_model import ExportOptions, export_saved_mode
 from bert_tf.programs.model_to_export import load_served
 from bert_tf.serving.lite import write_lite
 from bert_tf.serving.onnx import write_onnx
-from bert_tf.serving.server_versions import OLDEST_PROVEN
+from bert_tf.serving.server_versions import PROVEN
 from bert_tf.serving.token_classification import ServedTagger
 from bert_tf.tasks.token_classification import TokenClassificationTask
+from bert_tf.training.checkpoints import latest_checkpoint
 
 TEXTS = ("the happy cat in the barn", "sad dog", "the rude pig is in the lake and angry")
 NAMES = ("input_ids", "input_mask", "segment_ids")
@@ -61,7 +64,8 @@ def test_the_metadata_say_what_the_file_is(sentence_model, tmp_path):
     expected = {"format": "saved_model", "kind": "classifier", "labels": ["bad", "good"]}
     expected |= {"max_seq_length": 19, "do_lower_case": True, "precision": "float32"}
     expected |= {"bert_tf_version": bert_tf.__version__, "tensorflow_version": tf.__version__}
-    expected |= {"oldest_tensorflow_proven": OLDEST_PROVEN["float32"]}
+    proven = list(PROVEN["float32"])
+    expected |= {"oldest_tensorflow_proven": proven[0], "tensorflow_proven": proven}
     assert {name: values[name] for name in expected} == expected
     assert values["custom_ops"] == ["FastWordpieceTokenizeWithOffsets"]
     loaded = tf.saved_model.load(str(tmp_path / "1"))
@@ -74,6 +78,31 @@ def test_the_metadata_say_what_the_file_is(sentence_model, tmp_path):
                 key: {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
                 for key, spec in specs.items()
             }
+
+
+def check_source(source, model_dir, flags):
+    """The facts name the files of a checkpoint as a certificate does, and the command."""
+    prefix = latest_checkpoint(str(model_dir))
+    files = [f"{prefix}.data-00000-of-00001", f"{prefix}.index"]
+    step = int(prefix.rpartition("-")[2])
+    assert (source["step"], source["last_step"]) == (step, step)
+    assert source["checkpoint"] == f"model.ckpt-{step}" and source["flags"] == flags
+    for path in files:
+        content = Path(path).read_bytes()
+        expected = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+        assert source["files"].pop(Path(path).name) == expected
+    assert not source["files"]
+    age = datetime.now(timezone.utc) - datetime.fromisoformat(source["exported"])
+    assert 0 <= age.total_seconds() < 600
+
+
+def test_an_export_names_its_checkpoint_and_its_command(sentence_model, pretrained, tmp_path):
+    values = export(sentence_model, tmp_path / "x" / "1", precision="bfloat16")
+    flags = [f"--model_dir={sentence_model.name}", "--export_dir=1", "--precision=bfloat16"]
+    check_source(values["source"], sentence_model, flags)
+    values = export(pretrained, tmp_path / "2", head="masked_lm", format="tflite")
+    flags = [f"--model_dir={pretrained.name}", "--export_dir=2", "--head=masked_lm"]
+    check_source(values["source"], pretrained, [*flags, "--format=tflite"])
 
 
 @pytest.mark.parametrize(
