@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 if TYPE_CHECKING:
+    from bert_tf.config import BertConfig
     from bert_tf.serving.served import Outputs, Served
 
 TF_EXAMPLE, HUGGING_FACE, TF_HUB, SPARK_NLP = "tf_example", "hugging_face", "tf_hub", "spark_nlp"
@@ -124,10 +125,16 @@ def serialized(request: Mapping[str, Sequence[Any]]) -> list[bytes]:
 
 
 def checked_ids(
-    function: Callable[..., Outputs], names: Sequence[str], max_length: int
+    function: Callable[..., Outputs], names: Sequence[str], config: BertConfig
 ) -> Callable[..., Outputs]:
-    """Wrap a function on ids, asserting that the inputs `names` have one shape, short enough."""
+    """Wrap a function on ids, asserting that its inputs have one shape, short enough, and valid ids.
+
+    Args:
+        names: of input_ids, input_mask and segment_ids.
+    """
     first, *others = names
+    max_length = config.max_position_embeddings
+    sizes = {first: "vocab_size", names[2]: "type_vocab_size"}
 
     def checked(**ids: tf.Tensor) -> Outputs:
         shape = tf.shape(ids[first])
@@ -142,6 +149,16 @@ def checked_ids(
             data = [f"`{first}` has this shape:", shape, f"but `{name}` has this:", found]
             data.append("Pad all inputs to one shape.")
             checks.append(tf.debugging.Assert(tf.reduce_all(tf.equal(found, shape)), data))
+        for name, field in sizes.items():
+            last = getattr(config, field) - 1
+            least, most = tf.reduce_min(ids[name]), tf.reduce_max(ids[name])
+            data = [
+                f"`{name}` must be from 0 to {last} (`{field}` - 1), but is from",
+                least,
+                "to",
+                most,
+            ]
+            checks.append(tf.debugging.Assert((least >= 0) & (most <= last), data))
         with tf.control_dependencies(checks):
             return function(**{name: tf.identity(value) for name, value in ids.items()})
 
@@ -181,14 +198,13 @@ def object_to_save(served: Served, names: Sequence[str], texts: Mapping[str, str
 def _hub_call(served: Any):
     """Return the function that `hub.load(folder)(inputs, training=False)` calls."""
     names = INPUTS[TF_HUB]
-    limit = served.config.max_position_embeddings
 
     @tf.function(autograph=False)
     def call(inputs, training=False):
         def outputs(**ids: tf.Tensor) -> dict[str, Any]:
             return served.hub_outputs(*(ids[name] for name in names), training=training)
 
-        return checked_ids(outputs, names, limit)(**inputs)
+        return checked_ids(outputs, names, served.config)(**inputs)
 
     specs = {name: tf.TensorSpec(served.ids_shape, tf.int32, name) for name in names}
     for training in (False, True):

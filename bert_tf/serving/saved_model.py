@@ -32,6 +32,7 @@ from bert_tf.data.files import new_folder, write_text
 from bert_tf.model_files import TASK_FILE, task_text
 from bert_tf.serving.other_names import (
     EXAMPLES,
+    INPUTS,
     OTHER_NAMES,
     TF_EXAMPLE,
     TF_HUB,
@@ -40,12 +41,13 @@ from bert_tf.serving.other_names import (
 )
 from bert_tf.serving.preprocessing import PREPROCESSING, preprocessing_dir, preprocessor
 from bert_tf.serving.quantization import Quantization
-from bert_tf.serving.served import IDS_SIGNATURES, TEXT, TOKENS, Served, Signature
+from bert_tf.serving.served import IDS_SIGNATURES, INPUT_NAMES, TEXT, TOKENS, Served, Signature
 from bert_tf.serving.server_versions import PROVEN
 from bert_tf.serving.warmup import write_warmup_requests
 
 EXTRA = "assets.extra"  # TensorFlow's name for a folder that loading ignores
 METADATA_FILE = "export.json"
+_SEGMENTS = [names[2] for names in (INPUT_NAMES, *INPUTS.values())]
 
 
 def write_saved_model(
@@ -192,7 +194,9 @@ def _write_warm_up(
     }
     for signature in IDS_SIGNATURES:
         names = dtypes.get(signature, ())
-        examples[signature] = [{n: np.ones(shape, np.int32) for n in names} for shape in shapes]
+        examples[signature] = [
+            {n: np.full(shape, n not in _SEGMENTS, np.int32) for n in names} for shape in shapes
+        ]
     asked = {name: requests for name, requests in examples.items() if name in signatures}
     write_warmup_requests(folder, model_name, asked, dtypes)
 

@@ -177,11 +177,11 @@ class Served(tf.Module, abc.ABC):
             if name in ids:
                 function, by_name = ids[name]
                 shaped = INPUTS.get(name, INPUT_NAMES)
-                checked = checked_ids(function, shaped, self.config.max_position_embeddings)
+                checked = checked_ids(function, shaped, self.config)
                 found[name] = _graph(checked).get_concrete_function(**by_name)
             else:
                 function, specs = from_examples(*text[TEXT]) if name == TF_EXAMPLE else text[name]
-                checked = _of_one_size(function, [spec.name for spec in specs])
+                checked = _checked_texts(function, specs)
                 found[name] = _graph(checked).get_concrete_function(*specs)
         return found
 
@@ -300,22 +300,33 @@ def _graph(function: Callable[..., Outputs]):
     return tf.function(function, autograph=False)
 
 
-def _of_one_size(function: Callable[..., Outputs], names: Sequence[str]):
-    """Wrap `function`, asserting that all inputs with these names have the same number of rows."""
+def _checked_texts(function: Callable[..., Outputs], specs: Sequence[tf.TensorSpec]):
+    """Wrap `function`, asserting that its inputs have the ranks of `specs` and one number of rows."""
 
     @functools.wraps(function)
     def checked(*inputs: tf.Tensor) -> Outputs:
-        sizes = [tf.shape(value)[0] for value in inputs]
-        checks = []
-        for name, size in zip(names[1:], sizes[1:], strict=True):
-            before, between = f"`{names[0]}` has this many rows:", f"but `{name}` has this many:"
+        shapes = list(map(tf.shape, inputs))
+        ranks = []
+        for spec, shape in zip(specs, shapes, strict=True):
+            # `tf.rank` would be the constant of the spec, but servers accept other shapes.
+            rank = tf.reduce_sum(tf.cast(shape >= 0, tf.int32))
+            wanted = "1: one text" if spec.shape.rank == 1 else "2: a row of texts"
+            data = [f"`{spec.name}` has this many dimensions:", rank]
+            data.append(f"but must have {wanted} for each example.")
+            ranks.append(tf.debugging.Assert(tf.equal(rank, spec.shape.rank), data))
+        with tf.control_dependencies(ranks):
+            sizes = [tf.identity(shape)[0] for shape in shapes]
+        checks = list(ranks)
+        first = specs[0].name
+        for spec, size in zip(specs[1:], sizes[1:], strict=True):
+            before, between = f"`{first}` has this many rows:", f"but `{spec.name}` has this many:"
             rule = "Send one row of each for every example."
             data = [before, sizes[0], between, size, rule]
             checks.append(tf.debugging.Assert(size == sizes[0], data))
         with tf.control_dependencies(checks):  # before another operation fails on the sizes
             return function(*map(tf.identity, inputs))
 
-    return checked if len(names) > 1 else function
+    return checked
 
 
 def valid_utf8(texts: tf.Tensor) -> tf.Tensor:

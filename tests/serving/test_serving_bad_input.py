@@ -45,7 +45,8 @@ def column(name, texts):
     """An input with one row for each text; of a table the text stands beside others."""
     if name not in TABLES:
         return tf.constant(texts, tf.string)
-    return tf.constant([[b"a cat", text, b"the lake"] for text in texts], tf.string)
+    rows = [[b"a cat", text, b"the lake"] for text in texts]
+    return tf.constant(rows, tf.string, shape=[len(rows), 3])
 
 
 def check(outputs, rows):
@@ -79,6 +80,36 @@ def test_inputs_of_two_sizes_are_refused_with_their_names_and_sizes(model):
                 expected = rf"`{names[0]}`[^0-9]*\[?{few}\b.*`{names[1]}`[^0-9]*\[?{many}\b"
                 with pytest.raises(tf.errors.InvalidArgumentError, match=expected):
                     loaded.signatures[signature](**texts)
+
+
+def test_inputs_of_another_rank_are_refused_with_their_name_and_rank(model):
+    loaded, signatures = model
+    for signature, names in signatures.items():
+        right = {name: column(name, [b"a cat", b"a dog"]) for name in names}
+        for name in names:
+            rank = right[name].shape.rank
+            for bad in (right[name][:1, None], right[name][..., None], right[name][0]):
+                expected = (
+                    rf"`{name}` has this many dimensions:[^0-9]*{bad.shape.rank}.*have {rank}"
+                )
+                with pytest.raises(tf.errors.InvalidArgumentError, match=expected):
+                    loaded.signatures[signature](**{**right, name: bad})
+
+
+def test_ids_outside_of_the_tables_are_refused_with_their_limits(model):
+    loaded, _ = model
+    tokens = loaded.signatures["tokens"]
+    _, specs = tokens.structured_input_signature
+    rank = specs["input_ids"].shape.rank
+    ids = {
+        name: tf.ones([1] * (spec.shape.rank - 1) + [3], tf.int32) for name, spec in specs.items()
+    }
+    assert tokens(**ids)
+    for name, bad in (("input_ids", -5), ("input_ids", 99999), ("segment_ids", 7)):
+        values = tf.reshape([1, bad, 1], [1] * (rank - 1) + [3])
+        expected = rf"`{name}` must be from 0 to \d+ .* but is from.*{bad}"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=expected):
+            tokens(**{**ids, name: values})
 
 
 def test_an_empty_batch_has_an_empty_answer(model):
