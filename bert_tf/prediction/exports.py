@@ -76,6 +76,7 @@ class Export:
         max_seq_length: longest input in tokens; None if unknown.
         tokenizer: of the files next to it; None for a Hugging Face folder, which has its own.
         listed_labels: the lines of labels.txt, which clients read; None without the file.
+        source_files: file of the weights -> its facts (`file_facts`), as export.json states them.
     """
 
     folder: str
@@ -88,6 +89,7 @@ class Export:
     max_seq_length: int | None = None
     tokenizer: FullTokenizer | None = None
     listed_labels: tuple[str, ...] | None = None
+    source_files: Mapping[str, Any] | None = None
 
     @property
     def runtimes(self) -> list[str]:
@@ -117,22 +119,29 @@ class Export:
 
 
 def find_exports(folder: str) -> list[Export]:
-    """Return the exports in a folder, or else those in its subfolders.
+    """Return the exports in a folder, or else in its subfolders, or in theirs (NAME/VERSION).
 
     Raises:
         ValueError: the folder has no export, or the files next to one are missing or damaged.
     """
     folder = folder.rstrip("/") or folder
-    inside = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    for folders in ([folder], [os.path.join(folder, name) for name in inside]):
+    folders = [folder]
+    for _ in range(3):
         found = [_read(each, format) for each in folders for format in _formats(each)]
         if found:
             return found
+        folders = [inside for each in folders for inside in _inside(each)]
     raise ValueError(
-        f"{folder} contains no export, nor do its subfolders: no {', '.join(_FILES.values())}, and no "
-        "config.json with weights of Hugging Face. Name a folder that export_saved_model or "
-        "convert_checkpoint wrote."
+        f"{folder} contains no export, nor do its subfolders and theirs: no "
+        f"{', '.join(_FILES.values())}, and no config.json with weights of Hugging Face. "
+        "Name a folder that export_saved_model or convert_checkpoint wrote."
     )
+
+
+def _inside(folder: str) -> list[str]:
+    """Return the paths in a folder, sorted."""
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    return [os.path.join(folder, name) for name in names]
 
 
 def _formats(folder: str) -> list[str]:
@@ -184,6 +193,7 @@ def _read(folder: str, format: str) -> Export:
             typed(facts, "max_seq_length", int, metadata),
             FullTokenizer(os.path.join(beside, "vocab.txt"), facts["do_lower_case"]),
             tuple(read_lines(labels_file)) if os.path.isfile(labels_file) else None,
+            typed(typed(facts, "source", dict, metadata) or {}, "files", dict, metadata),
         )
     except KeyError as error:
         raise ValueError(

@@ -63,6 +63,22 @@ def _(model: MaskModel, answer: Mapping[str, Any]) -> Decisions:
     return {number: mask[0]["token"] for number, mask in enumerate(answer["masks"])}
 
 
+def margin_of(model: TextModel, answer: Mapping[str, Any], place: Any) -> float | None:
+    """Return how much more probable a decision is than the next one; None if unknown.
+
+    Args:
+        answer: of a model with probabilities of labels or choices.
+        place: of the decision.
+    """
+    found = answer.get("probabilities")
+    if not isinstance(model, (LabelModel, ChoiceModel)) or not found:
+        return None
+    if getattr(model, "problem_type", "") == "multi_label":
+        return abs(2 * found[place] - 1) if place in found else None
+    best = sorted(found.values() if isinstance(found, Mapping) else found)
+    return best[-1] - best[-2] if len(best) > 1 else None
+
+
 def numbers_of(
     model: TextModel, ours: Mapping[str, Any], theirs: Mapping[str, Any]
 ) -> tuple[Numbers, Numbers]:

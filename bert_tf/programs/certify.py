@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ from bert_tf.prediction.exports import (
 )
 from bert_tf.predictor import Predictor, TextModel
 from bert_tf.programs.certificate import Comparison, Expected, Tally, compare
-from bert_tf.programs.certificate_answers import variants
+from bert_tf.programs.certificate_answers import margin_of, variants
 from bert_tf.programs.predict_input import AnswerOptions, read_inputs
 from bert_tf.report.certificate import certificate_page
 from bert_tf.report.command_line import changed_flags
@@ -99,7 +99,8 @@ class CertifyOptions(AnswerOptions):
         "Inputs per batch with padding; each is also asked alone.", default=8, min=1
     )
     output_file: str = option(
-        "The page. The JSON has the same name with .json.", default="certificate.html"
+        "The page, so the name should end in .html. The JSON has the same name with .json.",
+        default="certificate.html",
     )
 
     def __post_init__(self) -> None:
@@ -179,10 +180,26 @@ def certify(options: CertifyOptions) -> None:
         )
         raise CertificateError(
             f"{len(failed)} of {len(results)} exports differ from {options.model_dir}. {reasons}. "
-            "If the model is the one that was exported, its precision may be too low for these inputs: "
-            "export it in another one, or set the limits, max_difference and max_flipped. "
-            f"{options.output_file} has the details."
+            f"{_remedy(exports, values['model_files'])} {options.output_file} has the details."
         )
+
+
+def _remedy(exports: Sequence[Export], model_files: Mapping[str, Any]) -> str:
+    """Return the probable reason of differences, by the files that the exports state."""
+    stated = [export for export in exports if export.source_files]
+    for export in stated:
+        if export.source_files != model_files:
+            return (
+                f"{export.folder} states that it is an export of other weights: "
+                f"{', '.join(sorted(export.source_files or ()))}, but model_dir has "
+                f"{', '.join(model_files)}. Name the model that was exported."
+            )
+    is_same = "The model is the one that was exported, so its"
+    is_unknown = "If the model is the one that was exported, its"
+    return (
+        f"{is_same if len(stated) == len(exports) else is_unknown} precision may be too low for these "
+        "inputs: export it in another one, or set the limits, max_difference and max_flipped."
+    )
 
 
 def _run(
@@ -252,6 +269,9 @@ class _Model:
         facts = [(name, getattr(export.config, name), getattr(config, name)) for name in names]
         if export.head.task and export.head.name != "pretraining":
             facts.append(("task", export.head.name, "none" if task is None else task.name))
+            labels = getattr(task, "labels", ())
+            if export.head.has_labels and set(export.labels) != set(labels):  # an order is a fault
+                facts.append(("labels", ", ".join(export.labels), ", ".join(labels)))
         for name, found, wanted in facts:
             if found != wanted:
                 raise ValueError(
@@ -375,7 +395,21 @@ def _faults_of_signature(
         yield (
             f"{name}: {flipped} of {len(tally.flipped)} decisions differ, but at most "
             f"{limits.flipped:.2%} may; the first is for {_shown(expected.items[first])}"
+            f"{_closeness(tally, expected)}"
         )
+
+
+def _closeness(tally: Tally, expected: Expected) -> str:
+    """Return how close the decisions that differ are in the model, or "" if unknown."""
+    margins = [
+        margin_of(expected.model, expected.answers[number], place)
+        for (number, place), flipped in tally.flipped.items()
+        if flipped
+    ]
+    known = [margin for margin in margins if margin is not None]
+    if not margins or len(known) < len(margins):
+        return ""
+    return f"; the model decides these by a probability of at most {max(known):.2g} more"
 
 
 def _shown(item: Any) -> str:

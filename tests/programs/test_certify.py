@@ -16,7 +16,7 @@ from tiny_runs import script_command
 from bert_tf.prediction import exports, runtimes
 from bert_tf.prediction.exports import Process, find_exports
 from bert_tf.predictor import Predictor
-from bert_tf.programs.certificate import Expected, compare
+from bert_tf.programs.certificate import Comparison, Expected, Tally, compare
 from bert_tf.programs.certificate_answers import variants
 from bert_tf.programs.certify import (
     LIMITS,
@@ -364,3 +364,38 @@ def test_errors_that_name_the_limits(right):
     (only,) = describe(export, expected, found, LIMITS["int8"])["faults"]
     assert only == second.replace("0.00%", "1.00%")
     assert issubclass(CertificateError, ValueError)
+
+
+@pytest.mark.slow
+def test_an_export_of_other_weights_is_named_as_such(sentence_model, lines, tmp_path):
+    export(sentence_model, tmp_path / "served" / "sst" / "1", format="tflite")
+    certify(options(sentence_model, tmp_path / "served", lines, tmp_path))  # NAME/VERSION
+    shutil.copytree(sentence_model, tmp_path / "other")
+    spoil_checkpoint(tmp_path / "other")
+    with pytest.raises(
+        CertificateError, match=r"sst/1 states that it is an export of other weights"
+    ):
+        certify(options(tmp_path / "other", tmp_path / "served", lines, tmp_path))
+    flags = {"max_difference": 0.0}
+    with pytest.raises(
+        CertificateError, match="one that was exported, so its precision may be too"
+    ):
+        certify(options(sentence_model, tmp_path / "served", lines, tmp_path, **flags))
+    path = tmp_path / "other" / "task.json"
+    path.write_text(path.read_text().replace('"good"', '"fine"'))
+    with pytest.raises(
+        ValueError, match=r"of another model: its labels is bad, good, but .* bad, fine"
+    ):
+        certify(options(tmp_path / "other", tmp_path / "served", lines, tmp_path))
+
+
+def test_decisions_that_differ_are_shown_with_their_margin(right):
+    _, _, expected = right("single")
+    found = Comparison()
+    found.tallies["tokens"] = tally = Tally()
+    tally.add_decisions(0, {"label": "bad"}, {"label": "good"})
+    export = right("single")[0]
+    (fault,) = describe(export, expected, found, LIMITS["int8"])["faults"]
+    values = sorted(expected.answers[0]["probabilities"].values())
+    margin = values[-1] - values[-2]
+    assert fault.endswith(f"the model decides these by a probability of at most {margin:.2g} more")
