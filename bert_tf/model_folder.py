@@ -289,7 +289,7 @@ def _load_checkpoint(
     if inside and latest_checkpoint(path) is None:
         raise ValueError(
             f"{path} contains no checkpoint, but SavedModels in subfolders. Did you mean "
-            f"{os.path.dirname(max(inside))}?"
+            f"{max(map(os.path.dirname, inside), key=_version)}?"
         )
     checkpoint = read_checkpoint(path)
     config = find_config(bert_config_file, checkpoint)
@@ -316,6 +316,12 @@ def _load_checkpoint(
     return TrainedModel(
         model, tokenizer, task, length, path, checkpoint=weights, unused_head=problem
     )
+
+
+def _version(folder: str) -> tuple[int, str]:
+    """Return a key by which the newest version of an export is the largest: numbers, then names."""
+    name = os.path.basename(folder)
+    return (int(name) if name.isdecimal() else -1, name)
 
 
 def _fine_tuned_task(checkpoint: PretrainedCheckpoint) -> tuple[Task | None, str]:

@@ -305,8 +305,12 @@ def write_text(path: str | os.PathLike, text: str) -> None:
         file.write(text)
 
 
-def check_writable(output_dir: str) -> None:
-    """Make the folder, and raise ValueError before the long work if no file can be written there."""
+def check_writable(output_dir: str, name: str = "output_dir") -> None:
+    """Make the folder, and raise ValueError before the long work if no file can be written there.
+
+    Args:
+        name: of the parameter or flag, for the message.
+    """
     probe = os.path.join(output_dir, f".writable{TEMPORARY_SUFFIX}")
     try:
         tf.io.gfile.makedirs(output_dir)
@@ -317,7 +321,7 @@ def check_writable(output_dir: str) -> None:
                 tf.io.gfile.remove(probe)
     except (OSError, tf.errors.OpError) as error:
         raise ValueError(
-            f"Cannot write into output_dir={output_dir} ({error}). Use a writable folder on a disk "
+            f"Cannot write into {name}={output_dir} ({error}). Use a writable folder on a disk "
             "that is not full."
         ) from error
 

@@ -42,6 +42,11 @@ def load_exported(folder: str) -> TrainedModel:
         ValueError: the folder is damaged, or its file takes text.
     """
     export = find_exports(folder)[0]
+    if export.listed_labels not in (None, export.labels):
+        raise ValueError(
+            f"{folder}: labels.txt has {', '.join(export.listed_labels)}, but {METADATA_FILE} has "
+            f"{', '.join(export.labels)}, in the order of the outputs. Copy the folder again."
+        )
     (runtime, *_) = export.runtimes
     try:
         network = ExportedNetwork(export, load(runtime, export.path))

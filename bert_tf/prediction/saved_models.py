@@ -90,7 +90,7 @@ class SavedClassifier(_Saved, LabelModel):
         if not tf.io.gfile.exists(path):
             raise ValueError(
                 f"{folder} has no assets.extra/labels.txt, so it is not a SavedModel of "
-                "export_saved_model."
+                "export_saved_model, or assets.extra was not copied. Copy the folder whole."
             )
         self.labels = list(read_lines(path))
         super().__init__(folder, batch_size, runtime)

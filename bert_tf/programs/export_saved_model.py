@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from bert_tf.data.files import check_new_folder
+import tensorflow as tf
+
+from bert_tf.data.files import check_new_folder, check_writable
 from bert_tf.interop.hub import path_of_model
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import EncoderFilesOptions, check_names, option
@@ -288,7 +291,12 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 def export_saved_model(options: ExportOptions) -> None:
     """Write the export, and log its signatures."""
     check_new_folder(options.export_dir, "export_dir")  # before the model is loaded
+    check_writable(
+        os.path.dirname(options.export_dir.rstrip("/")) or ".", "the folder of export_dir"
+    )
     warn_if_unfinished(options.model_dir)
+    if options.format == "saved_model":
+        _warn_of_version(options.export_dir)
     precision = options.chosen.precision
     if options.format == "saved_model" and options.device == "cpu":
         logger.info("Fastest precision on this processor: %s (%s)", *options.fastest)
@@ -357,6 +365,20 @@ def export_saved_model(options: ExportOptions) -> None:
         )
     else:
         logger.info("  only operations of TensorFlow itself")
+
+
+def _warn_of_version(export_dir: str) -> None:
+    """Log a warning if a folder seems to be a version, but its name is not a number."""
+    folder, name = os.path.split(os.path.abspath(export_dir))
+    others = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    has_versions = any(other.rstrip("/").isdecimal() for other in others)
+    if not name.isdecimal() and (has_versions or re.fullmatch(r"(v|version)?[-_]?\d[\d.]*", name)):
+        logger.warning(
+            "export_dir=%s: a TensorFlow server ignores folders whose name is not a number. For a "
+            "server, name it by the number of the version, such as %s.",
+            export_dir,
+            os.path.join(os.path.dirname(export_dir.rstrip("/")), "1"),
+        )
 
 
 def _quantize(options: ExportOptions, served: Served, ids: Sequence[Ids]) -> Quantization:

@@ -138,6 +138,14 @@ def test_functions_that_were_not_exported_are_refused(folder):
         Predictor(folder("single")).embed(["owls"])
 
 
+def test_labels_in_another_order_than_those_of_the_outputs_are_refused(folder):
+    model = Path(folder("single"))
+    labels = (model / "labels.txt").read_text().splitlines()
+    (model / "labels.txt").write_text("\n".join(reversed(labels)))
+    with pytest.raises(ValueError, match=r"labels\.txt has .*, but export\.json has .*order"):
+        Predictor(model)
+
+
 def test_an_incomplete_folder_is_refused(folder):
     incomplete = Path(folder("single"))
     (incomplete / "model.tflite").unlink()

@@ -165,6 +165,14 @@ def test_a_folder_one_above_the_saved_model_is_told_apart(exported):
         predict(PredictionOptions(model_dir=str(exported.single.parent)))
 
 
+def test_the_newest_version_is_proposed_by_its_number(tmp_path):
+    for name in ("1", "9", "10", "v6"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "saved_model.pb").touch()
+    with pytest.raises(ValueError, match=r"Did you mean .*/10\?"):
+        predict(PredictionOptions(model_dir=str(tmp_path)))
+
+
 def test_a_missing_input_file_is_named_before_the_model_is_loaded():
     options = PredictionOptions(model_dir="/nowhere", input_file="/nowhere/input.txt")
     with pytest.raises(ValueError, match=r"No file matches '/nowhere/input.txt'"):

@@ -335,3 +335,18 @@ def test_the_script_exports_and_says_how_the_model_is_asked(sentence_model, tmp_
     assert done.returncode == 0, done.stderr
     assert "tokens: input_ids int32 [None, None]" in done.stderr + done.stdout
     assert "only operations of TensorFlow itself" in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    "name, is_warned", [("v6", True), ("6.1", True), ("new", True), ("6", False)]
+)
+def test_a_version_that_a_server_ignores_has_a_warning(tmp_path, caplog, name, is_warned):
+    (tmp_path / "5").mkdir()
+    with pytest.raises(FileNotFoundError):  # the model is missing
+        export(tmp_path / "model", tmp_path / name)
+    assert ("ignores folders whose name is not a number" in caplog.text) == is_warned
+
+
+def test_a_folder_that_cannot_be_made_is_named_before_the_model_is_read(tmp_path):
+    with pytest.raises(ValueError, match=r"Cannot write into the folder of export_dir=/proc/x \("):
+        export_saved_model(ExportOptions(model_dir=str(tmp_path / "no"), export_dir="/proc/x/1"))
