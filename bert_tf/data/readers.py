@@ -48,6 +48,12 @@ TABLE_FORMATS = ("tsv", "csv", "jsonl")
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 
 
+# Frequent encodings, as `iconv` names them. Any bytes are valid latin1, so it always seems to work.
+_ENCODINGS = (
+    "latin1 in Western Europe, cp949 Korean, gb18030 Chinese, cp932 Japanese, cp1251 Cyrillic"
+)
+
+
 def place_of(file: str, line: int | None = None) -> str:
     """Return "file:line" or "file" for error messages."""
     name = "standard input" if file == STANDARD_INPUT else file
@@ -129,15 +135,19 @@ def read_lines(
             try:
                 text = line.decode("utf-8", errors)
             except UnicodeDecodeError as error:
-                encoding = "utf-16" if line.startswith(codecs.BOM_UTF16_LE) else "latin1"
-                if b"\0" in line and encoding == "latin1":
-                    raise ValueError(
-                        f"{file}:{_line_number(file, offset)}: this is not text: there is a byte 0x00."
-                    ) from error
+                encoding, others = "utf-16", ""
+                if not line.startswith(codecs.BOM_UTF16_LE):
+                    encoding, others = "ENCODING", f" (ENCODING is the file's own: {_ENCODINGS})"
+                    if b"\0" in line:
+                        raise ValueError(
+                            f"{file}:{_line_number(file, offset)}: this is not text: there is a byte "
+                            "0x00."
+                        ) from error
                 raise ValueError(
                     f"{file}:{_line_number(file, offset)}: not UTF-8: byte "
                     f"0x{line[error.start]:02x} at offset {offset + error.start} of the file is "
                     f"invalid ({error.reason}). Convert the file: iconv -f {encoding} -t utf8 {file}"
+                    f"{others}"
                 ) from error
             if offset == 0:
                 text = text.removeprefix("\ufeff")

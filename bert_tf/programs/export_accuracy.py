@@ -101,7 +101,7 @@ class AccuracyCheck:
             if precision == INT8:
                 remedy = "Use precision=bfloat16, or other texts in calibration_file"
             if options.is_int8_saved_model:
-                remedy += ", or keep_precision for the products with the largest errors"
+                remedy += ", or keep_precision for the products with the largest errors in the log"
             raise ValueError(
                 f"{name} on eval_file={options.eval_file} is {found:.4f} in {precision}, but "
                 f"{self._expected:.4f} in float32: {points:.2f} points worse, and max_accuracy_loss is "

@@ -51,6 +51,7 @@ FORMATS = {
     "openvino": OPENVINO_PRECISIONS,
 }
 AUTO = "auto"  # for a SavedModel
+_MOST_ERRORS = 3  # in the log
 _PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in names))
 
 
@@ -390,6 +391,9 @@ def _quantize(options: ExportOptions, served: Served, ids: Sequence[Ids]) -> Qua
     logger.info("%d of %d products and tables in int8", len(found.replacements), len(found.errors))
     if kept:
         logger.info("  in %s, with their errors in int8: %s", options.dtype, kept)
+    largest = sorted(found.replacements, key=lambda name: -found.errors[name])[:_MOST_ERRORS]
+    shown = ", ".join(f"{name} ({found.errors[name]:.1%})" for name in largest)
+    logger.info("  largest errors of the outputs: %s", shown)
     return found
 
 

@@ -621,7 +621,9 @@ def test_texts_alone_are_learned_from_a_teacher(embedder, pretrained, data, tmp_
         "init_checkpoint": str(pretrained),
         "init_layers": "0",
         "teacher": str(embedder),
-        "train_file": write_json_lines(tmp_path / "texts.jsonl", [*texts[:9], {"text": ""}, *texts[9:]]),
+        "train_file": write_json_lines(
+            tmp_path / "texts.jsonl", [*texts[:9], {"text": ""}, *texts[9:]]
+        ),
         "eval_file": data["scores"][1],
         "do_train": True,
         "do_eval": True,
