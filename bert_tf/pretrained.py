@@ -52,9 +52,13 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     model = cls(config, **kwargs)
     report = model.load_report = initialize(model, checkpoint)
     if report.new_head:
+        has_part = any(not name.startswith("bert/") for name in report.loaded)
         logger.warning(
-            "%s: the head of %s is new, with random values until it is trained. %s",
-            *(checkpoint.source, cls.__name__, report.new_head),
+            "%s: %s of %s is new, with random values until it is trained. %s",
+            checkpoint.source,
+            "a part of the head" if has_part else "the head",
+            cls.__name__,
+            report.new_head,
         )
     return model
 

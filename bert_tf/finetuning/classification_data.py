@@ -177,6 +177,8 @@ def _labels(
                 "each number is a class."
             )
         _warn_of_similar_labels(labels, options.train_file)
+        if trained is not None and set(labels) == set(trained.labels):
+            return trained.labels  # in the order of `options.labels` of its run
         return labels
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
         examples = itertools.chain(*splits.values())
@@ -186,7 +188,7 @@ def _labels(
         return infer_labels(read_examples(options.train_file, layout, labelled=True))
     raise ValueError(
         "The labels of the model's outputs are unknown, because there is no task.json next to its "
-        "weights. Give labels, in the order of its outputs, or train_file, the table of its training, "
+        "weights. Set `labels`, in the order of its outputs, or train_file, the table of its training, "
         "if they are sorted."
     )
 

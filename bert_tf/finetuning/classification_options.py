@@ -48,7 +48,7 @@ class ClassifierOptions(TableOptions, FineTuningOptions):
     )
     labels: str | None = option(
         "Comma list of all labels of --train_file, in the order of the outputs and of the columns of "
-        "test_results.tsv. Default: those of the table, sorted.",
+        "test_results.tsv. Default: those of the model in --output_dir, else of the table, sorted.",
         default=None,
     )
     label_separator: str = option(

@@ -204,8 +204,8 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
         raise ValueError(
             f"{row.place_of_names}: the columns are {listed(row)}. The anchor in {anchor!r} needs a "
             f"positive or a class. Name its column with positive_column{_similar(row, POSITIVES)} or "
-            f"label_column{_similar(row, LABELS)}. Texts alone can be learned from a teacher: "
-            "hard_labels=0."
+            f"label_column{_similar(row, LABELS)}. Texts alone can be the train_file of run_embeddings "
+            "with a teacher and hard_labels=0."
         )
     if negatives and (positive is None or label is not None):
         raise ValueError(

@@ -80,7 +80,7 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
         if self.unlabelled_file:
             raise ValueError(
                 "unlabelled_file cannot be mixed with examples that are compared with each other. Give "
-                "texts without labels as train_file, with hard_labels=0."
+                "unlabelled texts as train_file, with hard_labels=0."
             )
         if self.pack_sequences:
             raise ValueError(

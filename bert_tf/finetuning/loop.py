@@ -36,6 +36,7 @@ from bert_tf.training.batch_trainer import BatchTrainer, StopTraining
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.progress import MetricsLog, Speed
 from bert_tf.training.strategy import choose_precision
+from bert_tf.training.unfinished import planned_step
 
 logger = logging.getLogger(__name__)
 
@@ -125,6 +126,8 @@ def train(
     is_over = trainer.step >= num_train_steps
     if trainer.is_chief and not is_over:
         note_training(options, planned)
+    elif trainer.is_chief and (planned_step(options.output_dir) or 0) > trainer.step:
+        note_training(options, trainer.step)  # it was planned to be longer
     config = trainer.model.config
     flops = flops_per_token(config, task.max_seq_length, task.predictions_per_token)
     with naming_damaged_file(files):

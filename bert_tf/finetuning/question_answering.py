@@ -46,6 +46,7 @@ from bert_tf.tasks.question_answering import (
 )
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.training.unfinished import TRAINING_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +97,8 @@ class SquadOptions(FineTuningOptions):
         choices=ANSWER_SPANS,
     )
     version_2_with_negative: bool | None = option(
-        "Questions may have no answer (SQuAD 2.0). Default: that of the model in --output_dir, else "
-        "false.",
+        "Questions may have no answer (SQuAD 2.0). Default: that of the model in --output_dir or, "
+        "without --do_train, of --init_checkpoint; else false.",
         default=None,
     )
     null_score_diff_threshold: float = option(
@@ -158,9 +159,9 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
 
 
 def with_version(options: SquadOptions) -> SquadOptions:
-    """Return the options with a value of `version_2_with_negative`, by default that of the model.
+    """Return the options with the `version_2_with_negative` of the model, unless it is given.
 
-    Warn if the model was trained without questions that have no answer.
+    Warn if run_squad trained the model without questions that have no answer.
     """
     folder, trained = options.output_dir, None
     resumes = latest_checkpoint(folder) is not None
@@ -169,8 +170,9 @@ def with_version(options: SquadOptions) -> SquadOptions:
     if resumes or not options.do_train:
         trained = getattr(read_task(folder), "version_2_with_negative", None)
     if options.version_2_with_negative is None:
-        return replace(options, version_2_with_negative=bool(trained))
-    if options.version_2 and trained is False and not options.do_train:
+        return replace(options, version_2_with_negative=True) if trained else options
+    was_trained_here = tf.io.gfile.exists(os.path.join(folder, TRAINING_FILE))
+    if options.version_2 and trained is False and was_trained_here and not options.do_train:
         logger.warning(
             "The model in %s was trained with version_2_with_negative=false, so it never learned when "
             "to answer nothing. Omit --version_2_with_negative, or train with it.",

@@ -157,6 +157,8 @@ def initialize(model, checkpoint: str | os.PathLike | PretrainedCheckpoint) -> L
     report = assign(model.weights, checkpoint.arrays, source=checkpoint.source, ignored=ignored)
     if new := tuple(name for name in report.missing if not name.startswith("bert/")):
         reshaped = [note for note in report.notes if note.startswith(new)]
+        if any(not name.startswith("bert/") for name in report.loaded):  # one of two heads
+            reason = reason or f"The checkpoint lacks {', '.join(new)}."
         reason = reason or " ".join(reshaped) or _absent_head(checkpoint.arrays)
         notes += [] if reshaped else [reason]
     notes = [*report.notes, *notes]

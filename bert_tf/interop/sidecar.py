@@ -103,8 +103,9 @@ def read_tokenizer(
 ) -> FullTokenizer:
     """Return the tokenizer of a folder or checkpoint; see `FullTokenizer.from_pretrained`."""
     folder = local_path(path)
-    import_module("bert_tf.interop.initial").check_exists(folder)  # imports this module
     if not tf.io.gfile.isdir(folder):
+        if not file_beside(os.path.dirname(folder), "vocab.txt"):
+            import_module("bert_tf.interop.initial").check_exists(folder)  # imports this module
         folder = os.path.dirname(folder)
     folder = transformer_folder(folder)
     check_one_vocabulary(folder)

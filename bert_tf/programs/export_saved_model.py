@@ -372,13 +372,15 @@ def _warn_of_version(export_dir: str) -> None:
     """Log a warning if a folder seems to be a version, but its name is not a number."""
     folder, name = os.path.split(os.path.abspath(export_dir))
     others = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    has_versions = any(other.rstrip("/").isdecimal() for other in others)
-    if not name.isdecimal() and (has_versions or re.fullmatch(r"(v|version)?[-_]?\d[\d.]*", name)):
+    versions = [int(other.rstrip("/")) for other in others if other.rstrip("/").isdecimal()]
+    if not name.isdecimal() and (versions or re.fullmatch(r"(v|version)?[-_]?\d[\d.]*", name)):
         logger.warning(
             "export_dir=%s: a TensorFlow server ignores folders whose name is not a number. For a "
             "server, name it by the number of the version, such as %s.",
             export_dir,
-            os.path.join(os.path.dirname(export_dir.rstrip("/")), "1"),
+            os.path.join(
+                os.path.dirname(export_dir.rstrip("/")), str(1 + max(versions, default=0))
+            ),
         )
 
 
@@ -391,9 +393,9 @@ def _quantize(options: ExportOptions, served: Served, ids: Sequence[Ids]) -> Qua
     logger.info("%d of %d products and tables in int8", len(found.replacements), len(found.errors))
     if kept:
         logger.info("  in %s, with their errors in int8: %s", options.dtype, kept)
-    largest = sorted(found.replacements, key=lambda name: -found.errors[name])[:_MOST_ERRORS]
+    largest = sorted(found.errors, key=lambda name: -found.errors[name])[:_MOST_ERRORS]
     shown = ", ".join(f"{name} ({found.errors[name]:.1%})" for name in largest)
-    logger.info("  largest errors of the outputs: %s", shown)
+    logger.info("  largest errors in int8: %s", shown)
     return found
 
 

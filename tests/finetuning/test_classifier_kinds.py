@@ -432,6 +432,8 @@ def test_the_labels_of_a_model_that_does_not_know_them_are_those_of_its_table(tm
 def test_a_flag_gives_the_order_of_the_labels_and_must_name_all(tmp_path):
     options = table_options(tmp_path, [("x", "neg"), ("y", "pos")], labels="pos, neg")
     assert read_data(options)[0].labels == ("pos", "neg")
+    again = dataclasses.replace(options, labels=None)
+    assert read_data(again, read_data(options)[0])[0].labels == ("pos", "neg")  # of the model
     with pytest.raises(ValueError, match=r"train.tsv:2: the label is 'neg', .* 'pos', 'mixed'"):
         read_data(dataclasses.replace(options, labels="pos,mixed"))
     with pytest.raises(ValueError, match="labels is pos, neg, but a regression has no labels"):

@@ -204,7 +204,7 @@ def test_version_2_of_a_model_that_has_not_learned_it_is_warned_of(
     options = squad_options(
         tmp_path, init_checkpoint=str(squad_model), do_predict=True, predict_file="x"
     )
-    assert with_version(options).version_2_with_negative is False
+    assert not with_version(options).version_2
     with_version(dataclasses.replace(options, init_checkpoint=str(squad2_model)))
     assert not caplog.text
     with_version(dataclasses.replace(options, version_2_with_negative=True))

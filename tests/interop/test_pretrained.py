@@ -272,6 +272,16 @@ def test_the_reason_for_a_new_head_is_a_warning(huggingface, caplog, name, given
     assert reason in message and reason in model.load_report.summary()
 
 
+def test_one_of_two_heads_is_named_as_a_part(huggingface, caplog, tmp_path):
+    model = bert_tf.BertForMaskedLM.from_pretrained(huggingface)
+    model.save_pretrained(tmp_path / "masked_lm", bert_tf.FullTokenizer(TOKENS))
+    caplog.clear()
+    bert_tf.BertForPreTraining.from_pretrained(tmp_path / "masked_lm")
+    (message,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert "a part of the head of BertForPreTraining is new" in message
+    assert "The checkpoint lacks cls/seq_relationship/output_" in message
+
+
 def test_a_head_on_an_encoder_is_one_line_and_a_head_that_fits_is_none(tmp_path, tf1, caplog):
     kind = bert_tf.BertForSequenceClassification
     assert not kind.from_pretrained(tf1).load_report.new_head and not caplog.records

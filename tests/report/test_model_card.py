@@ -14,6 +14,7 @@ from bert_tf.finetuning.sweep import PlannedRun, _keep_if_best
 from bert_tf.model_folder import load_model_folder
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
 from bert_tf.report import model_card
+from bert_tf.report.command_line import without_folders
 
 
 def card(folder):
@@ -86,9 +87,9 @@ def test_the_card_shows_resolved_values(sentence_model):
 
 def test_the_name_of_a_relative_folder_is_resolved(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert model_card._shown("data_dir", ".") == tmp_path.name
-    assert model_card._shown("train_file", "a/b.tsv, c.tsv,") == "b.tsv,c.tsv"
-    assert model_card._shown("teacher", "/home/me/teacher") == "teacher"
+    assert without_folders("data_dir", ".") == tmp_path.name
+    assert without_folders("train_file", "a/b.tsv, c.tsv,") == "b.tsv,c.tsv"
+    assert without_folders("teacher", "/home/me/teacher") == "teacher"
 
 
 @pytest.mark.parametrize("model", ["pretrained", "sentence_model", "pair_model"])

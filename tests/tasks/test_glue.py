@@ -130,7 +130,7 @@ def test_a_row_with_too_few_columns_is_an_error_with_file_and_line(tmp_path, nam
             "mrpc",
             "train",
             "#1 String\t#1 ID\t#2 ID\tQuality\t#2 String",
-            "'#1 String' is column 0, but must be column 3 ",
+            "'#1 String' is column 0, but must be column 3",
         ),
         (
             "mrpc",
