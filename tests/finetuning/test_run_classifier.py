@@ -442,7 +442,7 @@ def test_labels_that_nobody_wrote_down_are_asked_for(without_task, mood_tables, 
     options = evaluation(
         tmp_path, eval_file=mood_tables.dev, init_checkpoint=without_task, **COLUMNS
     )
-    with pytest.raises(ValueError, match=r"no task\.json.* Give labels, .*train_file"):
+    with pytest.raises(ValueError, match=r"no task\.json.* Set `labels`, .*train_file"):
         run_classifier(options)
 
 
