@@ -384,7 +384,7 @@ def test_an_export_of_other_weights_is_named_as_such(sentence_model, lines, tmp_
     path = tmp_path / "other" / "task.json"
     path.write_text(path.read_text().replace('"good"', '"fine"'))
     with pytest.raises(
-        ValueError, match=r"of another model: its labels is bad, good, but .* bad, fine"
+        ValueError, match=r"of another model: its list of labels is bad, good, but .* bad, fine"
     ):
         certify(options(tmp_path / "other", tmp_path / "served", lines, tmp_path))
 
