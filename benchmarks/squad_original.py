@@ -31,6 +31,8 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from bert_tf.finetuning import question_answering  # noqa: E402
+from bert_tf.finetuning.question_answering_data import read_questions, read_training_set  # noqa: E402
+from bert_tf.finetuning.question_answering_options import SquadOptions  # noqa: E402
 from bert_tf.tokenization import FullTokenizer  # noqa: E402
 
 
@@ -88,7 +90,7 @@ def compare_answers(args: argparse.Namespace, original: types.SimpleNamespace, f
     original.convert_examples_to_features(examples, tokenizer, *sizes, False, features.append)
     seconds = {"original_windows": time.time() - start}
 
-    options = question_answering.SquadOptions(
+    options = SquadOptions(
         output_dir=f"{folder}/ours",
         predict_file=args.predict_file,
         do_predict=True,
@@ -100,7 +102,7 @@ def compare_answers(args: argparse.Namespace, original: types.SimpleNamespace, f
     start = time.time()
     task = question_answering.QuestionAnsweringTask(*sizes, args.version_2_with_negative)
     tokenizer = FullTokenizer(args.vocab, True)
-    asked = question_answering.read_questions(options, task.unlabeled(), tokenizer)
+    asked = read_questions(options, task.unlabeled(), tokenizer)
     record_file = f"{folder}/eval.tf_record"
     asked.task.write_records(asked.questions, tokenizer, record_file)
     seconds["windows_and_records"] = time.time() - start
@@ -149,7 +151,7 @@ def compare_training(
     features: list = []
     original.convert_examples_to_features(examples, tokenizer, *sizes, True, features.append)
     seconds = {"original": time.time() - start}
-    options = question_answering.SquadOptions(
+    options = SquadOptions(
         output_dir=folder,
         train_file=args.train_file,
         do_train=True,
@@ -158,7 +160,7 @@ def compare_training(
     start = time.time()
     task = question_answering.QuestionAnsweringTask(*sizes, args.version_2_with_negative)
     tokenizer = FullTokenizer(args.vocab, True)
-    questions = question_answering.read_training_set(options, tokenizer)
+    questions = read_training_set(options, tokenizer)
     record_file = f"{folder}/train.tf_record"
     task.write_records(task.all_windows(questions, tokenizer), tokenizer, record_file)
     seconds["ours_with_records"] = time.time() - start

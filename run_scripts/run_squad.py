@@ -21,7 +21,8 @@ interruption, the same command resumes. After training, --do_predict needs only 
 """
 
 from bert_tf import cli
-from bert_tf.finetuning.question_answering import SquadOptions, run_squad
+from bert_tf.finetuning.question_answering import run_squad
+from bert_tf.finetuning.question_answering_options import SquadOptions
 
 if __name__ == "__main__":
     cli.run(SquadOptions, run_squad)

@@ -18,11 +18,11 @@ from tiny_squad import squad_options
 
 from bert_tf import cli
 from bert_tf.finetuning.question_answering import (
-    SquadOptions,
-    read_training_set,
     run_squad,
     with_version,
 )
+from bert_tf.finetuning.question_answering_data import read_training_set
+from bert_tf.finetuning.question_answering_options import SquadOptions
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
 

@@ -1,0 +1,136 @@
+"""Input of run_squad: SQuAD files to labelled or asked questions, and what is wrong with them."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from bert_tf.data.question_answering import (
+    Findings,
+    Passage,
+    SquadExample,
+    examples_to_train,
+    read_squad,
+)
+from bert_tf.finetuning.question_answering_options import SquadOptions
+from bert_tf.tasks.question_answering import (
+    AskedQuestions,
+    LabeledQuestion,
+    QuestionAnsweringTask,
+    TokenizedPassages,
+    label,
+)
+from bert_tf.tokenization import FullTokenizer
+
+logger = logging.getLogger(__name__)
+
+_SENTENCES_PER_PASSAGE = 8  # with about the same tokenization time
+_SHUFFLE_SEED = 12345  # the reference's, for the order of the questions in train.tf_record
+
+
+def read_training_set(
+    options: SquadOptions, tokenizer: FullTokenizer, answer_spans: str = "words"
+) -> list[LabeledQuestion]:
+    """Return the training questions in the reference's random order. Log the skipped ones.
+
+    Raises:
+        ValueError: the file cannot be read, or has no usable question.
+    """
+    findings = Findings()
+    examples = read_squad(options.train_file)
+    chosen = examples_to_train(examples, options.version_2, findings)
+    workers = _workers_for_passages((example.passage for example in examples), options)
+    questions = label(chosen, tokenizer, findings, workers, answer_spans)
+    _log_findings(options.train_file, len(examples), findings, options)
+    if not questions:
+        raise ValueError(
+            f"{options.train_file}: none of its {len(examples)} questions is usable; see the warnings "
+            "above. Fix them, or give another train_file."
+        )
+    random.Random(_SHUFFLE_SEED).shuffle(questions)
+    return questions
+
+
+def read_unlabelled(options: SquadOptions, tokenizer: FullTokenizer) -> list[LabeledQuestion]:
+    """Return the questions of --unlabelled_file, whose answers are ignored.
+
+    Raises:
+        ValueError: the file cannot be read, or has only empty passages.
+    """
+    passages, findings = TokenizedPassages(tokenizer), Findings()
+    examples = read_squad(str(options.unlabelled_file))
+    asked_of = [example.passage for example in examples]
+    passages.add(asked_of, _workers_for_passages(asked_of, options))
+    questions: list[LabeledQuestion] = []
+    for example in examples:
+        if passages[example.passage].ids:
+            questions.append((example, passages[example.passage], None))
+        else:
+            findings.add("have an empty passage and are left out", example.qas_id)
+    _log_findings(str(options.unlabelled_file), len(examples), findings, options)
+    if not questions:
+        raise ValueError(
+            f"{options.unlabelled_file}: every `context` is empty, so there is nothing to learn. Fix "
+            "them, or omit unlabelled_file."
+        )
+    return questions
+
+
+def read_questions(
+    options: SquadOptions, task: QuestionAnsweringTask, tokenizer: FullTokenizer
+) -> AskedQuestions:
+    """Return the questions of --predict_file with their windows. Log the malformed ones.
+
+    Raises:
+        ValueError: the file cannot be read, lacks answers for an evaluation, or has only empty passages.
+    """
+    examples = read_squad(options.predict_file)
+    wanted = "do_eval" if options.do_eval else "evaluate_steps"
+    if getattr(options, wanted) and not has_answers(examples, options):
+        raise ValueError(
+            f"{wanted}: {options.predict_file} does not contain an answer to each question, so no "
+            "metrics can be computed. Use do_predict; for SQuAD 2.0 add version_2_with_negative."
+        )
+    passages, findings = TokenizedPassages(tokenizer), Findings()
+    asked_of = [example.passage for example in examples]
+    passages.add(asked_of, _workers_for_passages(asked_of, options))
+    for example in examples:
+        if not passages[example.passage].ids:
+            findings.add("have an empty passage and get no answer", example.qas_id)
+        if not example.question_text.strip():
+            findings.add("are empty texts", example.qas_id)
+        if example.is_impossible and not options.version_2:
+            matter = "have no answer but get one, because --version_2_with_negative is not set"
+            findings.add(matter, example.qas_id)
+    _log_findings(options.predict_file, len(examples), findings, options)
+    questions = [(example, passages[example.passage], None) for example in examples]
+    if not any(passage.ids for _, passage, _ in questions):
+        raise ValueError(
+            f"{options.predict_file}: every `context` is empty, so no answer can be found. Fix them, "
+            "or give another `predict_file`."
+        )
+    return AskedQuestions(
+        questions,
+        task,
+        tokenizer,
+        replace(options.answer_settings, answer_spans=task.answer_spans),
+        report=logger.info if options.verbose_logging else None,
+    )
+
+
+def _workers_for_passages(passages: Iterable[Passage], options: SquadOptions) -> int:
+    return options.workers_for(_SENTENCES_PER_PASSAGE * len(set(passages)))
+
+
+def has_answers(examples: Sequence[SquadExample], options: SquadOptions) -> bool:
+    """Return True if the official metrics can be computed."""
+    if any(example.answers is None for example in examples):
+        return False
+    return options.version_2 or all(example.answers for example in examples)
+
+
+def _log_findings(path: str, total: int, findings: Findings, options: SquadOptions) -> None:
+    for line in findings.describe(most_named=None if options.verbose_logging else 5):
+        logger.warning("%s: of %d questions, %s", path, total, line)
