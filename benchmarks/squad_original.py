@@ -122,7 +122,12 @@ def compare_answers(args: argparse.Namespace, original: types.SimpleNamespace, f
     unique_ids = np.array([feature.unique_id for feature in features])
     kept = {"unique_ids": unique_ids, "start_logits": logits[0], "end_logits": logits[1]}
     metrics = question_answering.write_answers(
-        asked.examples, asked.predict(kept), options, {}, options.output_dir
+        asked.examples,
+        asked.predict(kept),
+        options,
+        args.version_2_with_negative,
+        {},
+        options.output_dir,
     )
     seconds["answers_and_metrics"] = time.time() - start
     same = {
@@ -160,7 +165,7 @@ def compare_training(
     start = time.time()
     task = question_answering.QuestionAnsweringTask(*sizes, args.version_2_with_negative)
     tokenizer = FullTokenizer(args.vocab, True)
-    questions = read_training_set(options, tokenizer)
+    questions = read_training_set(options, task, tokenizer)
     record_file = f"{folder}/train.tf_record"
     task.write_records(task.all_windows(questions, tokenizer), tokenizer, record_file)
     seconds["ours_with_records"] = time.time() - start

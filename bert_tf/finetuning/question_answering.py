@@ -10,7 +10,6 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
@@ -29,7 +28,6 @@ from bert_tf.finetuning.question_answering_options import SquadOptions
 from bert_tf.finetuning.run import Program, Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.initial import folder_of
-from bert_tf.model_files import read_task
 from bert_tf.report.page import Command, write_report
 from bert_tf.report.question_answering import answer_sections
 from bert_tf.tasks.answer_decoding import Prediction
@@ -58,30 +56,28 @@ def run_squad(options: SquadOptions) -> dict[str, float]:
     """
     if options.predictions:
         return combine_runs(options)
-    return fine_tune(QuestionAnswering(), with_version(options))
+    return fine_tune(QuestionAnswering(), options)
 
 
-def with_version(options: SquadOptions) -> SquadOptions:
-    """Return the options with the `version_2_with_negative` of the model, unless it is given.
+def version_of(options: SquadOptions, setup: Setup) -> bool:
+    """Return True if questions may have no answer: the option, else what the model was trained for.
 
-    Warn if run_squad trained the model without questions that have no answer.
+    Warn if run_squad trained the model for the other version.
     """
-    folder, trained = options.output_dir, None
-    resumes = latest_checkpoint(folder) is not None
-    if not resumes and options.init_checkpoint and not options.do_train:
-        folder = folder_of(options.init_checkpoint)
-    if resumes or not options.do_train:
-        trained = getattr(read_task(folder), "version_2_with_negative", None)
-    if options.version_2_with_negative is None:
-        return replace(options, version_2_with_negative=True) if trained else options
-    was_trained_here = tf.io.gfile.exists(os.path.join(folder, TRAINING_FILE))
-    if options.version_2 and trained is False and was_trained_here and not options.do_train:
+    given, trained = options.version_2_with_negative, setup.trained
+    learned = trained is not None and trained.version_2_with_negative
+    if given is None or trained is None or given == learned:
+        return learned if given is None else given
+    folder = options.output_dir
+    if latest_checkpoint(folder) is None:
+        folder = folder_of(setup.checkpoint.source)
+    if tf.io.gfile.exists(os.path.join(folder, TRAINING_FILE)):
         logger.warning(
-            "The model in %s was trained with version_2_with_negative=false, so it never learned when "
-            "to answer nothing. Omit --version_2_with_negative, or train with it.",
-            folder,
+            "The model in %s was trained with version_2_with_negative=%s, but the flag is %s. Omit it "
+            "to use the model's value.",
+            *(folder, str(learned).lower(), str(given).lower()),
         )
-    return options
+    return given
 
 
 class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
@@ -111,7 +107,7 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
             setup.max_seq_length,
             options.doc_stride,
             options.max_query_length,
-            options.version_2,
+            version_of(options, setup),
             options.answer_spans or (trained.answer_spans if trained else "words"),
         )
         splits = {}
@@ -119,7 +115,7 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
             self.asked = read_questions(options, task.unlabeled(), setup.tokenizer)
             splits["dev"] = self.asked.questions
         if options.do_train:
-            splits["train"] = read_training_set(options, setup.tokenizer, task.answer_spans)
+            splits["train"] = read_training_set(options, task, setup.tokenizer)
             if options.unlabelled_file:
                 splits["unlabelled"] = read_unlabelled(options, setup.tokenizer)
         return task, splits
@@ -128,7 +124,7 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
         if run.options.asks:
             # Written before the training, so that a full disk is found early.
             run.records(self.asked.questions, "eval", self.asked.task)
-            if has_answers(self.asked.examples, run.options):
+            if has_answers(self.asked.examples, run.task.version_2_with_negative):
                 return functools.partial(self.metrics, run)
         return None
 
@@ -144,7 +140,8 @@ class QuestionAnswering(Program[QuestionAnsweringTask, SquadOptions]):
         logger.info("  %d questions", len(examples))
         predictions = self._predictions(run, options.predict_batch_size, "predict")
         about = {"global_step": run.trainer.step}
-        return write_answers(examples, predictions, options, about, run.folder)
+        version_2 = run.task.version_2_with_negative
+        return write_answers(examples, predictions, options, version_2, about, run.folder)
 
     predict = evaluate
 
@@ -168,17 +165,19 @@ def combine_runs(options: SquadOptions) -> dict[str, float]:
                 "replaced. Use another output_dir."
             )
     check_foreign_files(options.output_dir, WRITTEN["do_eval"], {})
-    runs = [read_nbest(path, names, options.version_2) for path in folders]
+    version_2 = bool(options.version_2_with_negative)
+    runs = [read_nbest(path, names, version_2) for path in folders]
     logger.info("An ensemble of %d runs on %d questions", len(runs), len(names))
-    predictions = combine(runs, names, options.answer_settings)
+    predictions = combine(runs, names, options.answer_settings(version_2))
     about = {"num_runs": len(runs)}
-    return write_answers(examples, predictions, options, about, options.output_dir)
+    return write_answers(examples, predictions, options, version_2, about, options.output_dir)
 
 
 def write_answers(
     examples: Sequence[SquadExample],
     predictions: Mapping[str, Prediction],
     options: SquadOptions,
+    version_2_with_negative: bool,
     about: Mapping[str, Any],
     folder: str,
 ) -> dict[str, float]:
@@ -187,9 +186,9 @@ def write_answers(
     With known answers, write and return the metrics in `eval_results.txt`, and write the report. Warn of
     such files of an earlier prediction that stay.
     """
-    is_known = has_answers(examples, options)
+    is_known = has_answers(examples, version_2_with_negative)
     sometimes = {
-        "null_odds.json": options.version_2,
+        "null_odds.json": version_2_with_negative,
         "eval_results.txt": is_known,
         "report.html": is_known and options.report,
     }
@@ -198,7 +197,7 @@ def write_answers(
         "predictions.json": {name: p.text for name, p in predictions.items()},
         NBEST_FILE: {name: [c.as_json() for c in p.nbest] for name, p in predictions.items()},
     }
-    if options.version_2:
+    if version_2_with_negative:
         files["null_odds.json"] = {name: p.null_odds for name, p in predictions.items()}
     for name, values in files.items():
         path = os.path.join(folder, name)
@@ -207,15 +206,15 @@ def write_answers(
     if not is_known:
         logger.info("%s lacks answers, so there are no metrics.", options.predict_file)
         return {}
-    metrics = official_metrics(examples, predictions, options.version_2)
+    metrics = official_metrics(examples, predictions, version_2_with_negative)
     results = {**about, **metrics}
     path = os.path.join(folder, "eval_results.txt")
     loop.write_results(path, results, "Eval results")
     if options.report:
-        sections = answer_sections(examples, predictions, options.version_2)
+        sections = answer_sections(examples, predictions, version_2_with_negative)
         title = f"Answers to {os.path.basename(options.predict_file)}"
         shown: dict[str, float] = {"questions": len(examples)}
-        if options.version_2:
+        if version_2_with_negative:
             shown["exact_of_no_answer"] = (
                 100.0 * sum(not e.answers for e in examples) / len(examples)
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from bert_tf.data.question_answering import (
     Findings,
@@ -31,7 +30,7 @@ _SHUFFLE_SEED = 12345  # the reference's, for the order of the questions in trai
 
 
 def read_training_set(
-    options: SquadOptions, tokenizer: FullTokenizer, answer_spans: str = "words"
+    options: SquadOptions, task: QuestionAnsweringTask, tokenizer: FullTokenizer
 ) -> list[LabeledQuestion]:
     """Return the training questions in the reference's random order. Log the skipped ones.
 
@@ -40,9 +39,9 @@ def read_training_set(
     """
     findings = Findings()
     examples = read_squad(options.train_file)
-    chosen = examples_to_train(examples, options.version_2, findings)
+    chosen = examples_to_train(examples, task.version_2_with_negative, findings)
     workers = _workers_for_passages((example.passage for example in examples), options)
-    questions = label(chosen, tokenizer, findings, workers, answer_spans)
+    questions = label(chosen, tokenizer, findings, workers, task.answer_spans)
     _log_findings(options.train_file, len(examples), findings, options)
     if not questions:
         raise ValueError(
@@ -88,7 +87,7 @@ def read_questions(
     """
     examples = read_squad(options.predict_file)
     wanted = "do_eval" if options.do_eval else "evaluate_steps"
-    if getattr(options, wanted) and not has_answers(examples, options):
+    if getattr(options, wanted) and not has_answers(examples, task.version_2_with_negative):
         raise ValueError(
             f"{wanted}: {options.predict_file} does not contain an answer to each question, so no "
             "metrics can be computed. Use do_predict; for SQuAD 2.0 add version_2_with_negative."
@@ -101,7 +100,7 @@ def read_questions(
             findings.add("have an empty passage and get no answer", example.qas_id)
         if not example.question_text.strip():
             findings.add("are empty texts", example.qas_id)
-        if example.is_impossible and not options.version_2:
+        if example.is_impossible and not task.version_2_with_negative:
             matter = "have no answer but get one, because --version_2_with_negative is not set"
             findings.add(matter, example.qas_id)
     _log_findings(options.predict_file, len(examples), findings, options)
@@ -115,7 +114,7 @@ def read_questions(
         questions,
         task,
         tokenizer,
-        replace(options.answer_settings, answer_spans=task.answer_spans),
+        options.answer_settings(task.version_2_with_negative, task.answer_spans),
         report=logger.info if options.verbose_logging else None,
     )
 
@@ -124,11 +123,11 @@ def _workers_for_passages(passages: Iterable[Passage], options: SquadOptions) ->
     return options.workers_for(_SENTENCES_PER_PASSAGE * len(set(passages)))
 
 
-def has_answers(examples: Sequence[SquadExample], options: SquadOptions) -> bool:
+def has_answers(examples: Sequence[SquadExample], version_2_with_negative: bool) -> bool:
     """Return True if the official metrics can be computed."""
     if any(example.answers is None for example in examples):
         return False
-    return options.version_2 or all(example.answers for example in examples)
+    return version_2_with_negative or all(example.answers for example in examples)
 
 
 def _log_findings(path: str, total: int, findings: Findings, options: SquadOptions) -> None:

@@ -83,16 +83,14 @@ class SquadOptions(FineTuningOptions):
         """True if --predict_file is answered."""
         return self.do_predict or self.do_eval
 
-    @property
-    def version_2(self) -> bool:
-        """True if questions may have no answer."""
-        return bool(self.version_2_with_negative)
-
-    @property
-    def answer_settings(self) -> AnswerSettings:
+    def answer_settings(
+        self, version_2_with_negative: bool, answer_spans: str = "words"
+    ) -> AnswerSettings:
+        """Return the settings of the answers, with the values that a run has resolved."""
         return AnswerSettings(
             self.n_best_size,
             self.max_answer_length,
-            self.version_2,
+            version_2_with_negative,
             self.null_score_diff_threshold,
+            answer_spans,
         )

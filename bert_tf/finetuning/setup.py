@@ -247,7 +247,7 @@ _NOTED = (
     *("num_negatives", "num_decay_steps", "masked_lm_prob", "masked_lm_prob_end", "z_loss"),
     "gradient_accumulation_steps",
     *("hidden_dropout", "attention_dropout", "phases", "lr_decay_shape"),
-    *("weight_decay_rate", "layer_lr_decay", "class_weights", "version_2_with_negative"),
+    *("weight_decay_rate", "layer_lr_decay", "class_weights"),
     *("teacher_states", "teacher_layer", "states_weight", "relation_heads", "unlabelled_file"),
     *("matryoshka_dims", "num_train_steps", "scale_phase_batches"),
 )

@@ -19,10 +19,12 @@ from tiny_squad import squad_options
 from bert_tf import cli
 from bert_tf.finetuning.question_answering import (
     run_squad,
-    with_version,
+    version_of,
 )
 from bert_tf.finetuning.question_answering_data import read_training_set
 from bert_tf.finetuning.question_answering_options import SquadOptions
+from bert_tf.finetuning.setup import Setup
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
 
@@ -204,11 +206,18 @@ def test_version_2_of_a_model_that_has_not_learned_it_is_warned_of(
     options = squad_options(
         tmp_path, init_checkpoint=str(squad_model), do_predict=True, predict_file="x"
     )
-    assert not with_version(options).version_2
-    with_version(dataclasses.replace(options, init_checkpoint=str(squad2_model)))
+
+    def version(**changes: object) -> bool:
+        changed = dataclasses.replace(options, **changes)
+        return version_of(changed, Setup.for_task(changed, "question_answering"))
+
+    assert not version()
+    assert version(init_checkpoint=str(squad2_model))
     assert not caplog.text
-    with_version(dataclasses.replace(options, version_2_with_negative=True))
+    assert version(version_2_with_negative=True)
     assert f"{squad_model} was trained with version_2_with_negative=false" in caplog.text
+    assert not version(init_checkpoint=str(squad2_model), version_2_with_negative=False)
+    assert f"{squad2_model} was trained with version_2_with_negative=true" in caplog.text
 
 
 def test_files_of_an_earlier_prediction_are_named(squad_model, squad_sets, tmp_path, caplog):
@@ -421,9 +430,10 @@ def test_verbose_logging_names_all_of_them(training, pretrained, squad_sets, tmp
     (tmp_path / "odd.json").write_text(json.dumps(values))
     options = dataclasses.replace(training, train_file=str(tmp_path / "odd.json"))
     tokenizer = FullTokenizer(str(pretrained / "vocab.txt"))
-    read_training_set(options, tokenizer)
+    task = QuestionAnsweringTask(max_seq_length=128)
+    read_training_set(options, task, tokenizer)
     assert "8 questions are left out" in caplog.text and "q7" not in caplog.text
-    read_training_set(dataclasses.replace(options, verbose_logging=True), tokenizer)
+    read_training_set(dataclasses.replace(options, verbose_logging=True), task, tokenizer)
     assert "q5, q6, q7" in caplog.text
 
 
