@@ -118,8 +118,8 @@ def check_tokenization(folder: str, tokenizer: FullTokenizer) -> None:
     if found is not None:
         file, setting, rule = found
         raise ValueError(
-            f"{file}: {setting:.200}, but {rule}. Use another model, or remove it from the file: texts "
-            "that need it then have other tokens than in the model's training."
+            f"{file}: {setting:.200}, but {rule}. Use another model, or convert_checkpoint, which "
+            "leaves the setting out: texts that need it then have other tokens than in training."
         )
 
 
@@ -166,13 +166,17 @@ def unsupported_tokenization(
     file, values = _read_beside(folder, "sentence_bert_config.json")
     if values.get("do_lower_case") is True and not do_lower_case:
         yield file, "`do_lower_case` is true", "the tokenizer next to it is cased"
-    for name, tokens in _added_tokens(folder):
+    added: dict[str, list[str]] = {}
+    for file, tokens in _added_tokens(folder):
         split = (token for token in tokens if tokenizer.tokenize(token) != [token])
-        shown = list(islice(split, _MOST_SHOWN + 1))
-        if shown:
-            names = ", ".join(f"{token:.30}" for token in shown[:_MOST_SHOWN])
-            rest = ", ..." if len(shown) > _MOST_SHOWN else ""
-            yield name, f"it adds the tokens {names}{rest}", "bert_tf cannot keep them whole"
+        if shown := list(islice(split, _MOST_SHOWN + 1)):
+            added[file] = shown
+    if added:
+        longest = max(added.values(), key=len)
+        names = ", ".join(f"{token:.30}" for token in longest[:_MOST_SHOWN])
+        rest = ", ..." if len(longest) > _MOST_SHOWN else ""
+        setting = f"the tokens {names}{rest} are added to the vocabulary"
+        yield ", ".join(added), setting, "bert_tf cannot keep them whole"
 
 
 _MOST_SHOWN = 5  # added tokens in a message

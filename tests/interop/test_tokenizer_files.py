@@ -126,21 +126,25 @@ def test_usual_settings_of_a_tokenizer_are_accepted(tmp_path, files):
         ),
         (
             {"added_tokens": [{"content": "covidvax"}, {"content": "a"}, {"content": "[E1]"}]},
-            r"er\.json: it adds the tokens covidvax, \[E1\], but .* remove it from the file",
+            r"er\.json: the tokens covidvax, \[E1\] are added .* convert_checkpoint, which leaves",
         ),
         (
             {"added_tokens": [{"content": f"b{number}"} for number in range(7)]},
-            "tokens b0, b1, b2, b3, b4, ..., but",
+            "tokens b0, b1, b2, b3, b4, ... are added",
         ),
         (
             {"config": {"added_tokens_decoder": {"2": {"content": "[E1]", "special": True}}}},
-            r"fig\.json: it adds the tokens \[E1\]",
+            r"fig\.json: the tokens \[E1\] are added",
         ),
         (
             {"config": {"additional_special_tokens": ["[E1]", {"content": "[E2]"}]}},
-            r"fig\.json: it adds the tokens \[E1\], \[E2\]",
+            r"fig\.json: the tokens \[E1\], \[E2\] are added",
         ),
-        ({"added": {"covidvax": 2, "a": 1}}, r"added_tokens\.json: it adds the tokens covidvax,"),
+        ({"added": {"covidvax": 2, "a": 1}}, r"added_tokens\.json: the tokens covidvax are added"),
+        (
+            {"added": {"[E1]": 2}, "config": {"additional_special_tokens": ["[E1]"]}},
+            r"added_tokens\.json, .*tokenizer_config\.json: the tokens \[E1\] are added",
+        ),
     ],
 )
 def test_settings_that_change_the_tokens_are_refused(tmp_path, files, message):
