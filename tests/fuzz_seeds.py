@@ -190,7 +190,8 @@ INDEX_BLOCK, BLOCK_VALUES = index_block()
 def h5_weights() -> bytes:
     """A layer with a kernel, as Keras 2 writes it with h5py 2.
 
-    Names of variable length, as of h5py 3, are in a heap, whose damage can make HDF5 loop forever.
+    Names of variable length, as of h5py 3, are in a heap. HDF5 is stopped after 20 seconds if a damage
+    there makes it loop forever, which would be most of the time of the fuzzing.
     """
     content = io.BytesIO()
     with h5py.File(content, "w") as file:

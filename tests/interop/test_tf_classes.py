@@ -4,11 +4,14 @@ The names are those of the files of transformers 4.57.6 with TensorFlow 2.21, re
 eight classes. Our outputs equal theirs within 5e-7 (docs/results_serving.md).
 """
 
+import struct
+
 import h5py
 import numpy as np
 import pytest
 from tiny_checkpoints import HUGGINGFACE_CONFIG, arrays_of, assert_same, write_json
 
+from bert_tf.interop import tf_classes
 from bert_tf.interop.huggingface import read_huggingface
 
 NAMES = {
@@ -109,6 +112,22 @@ def test_a_file_that_is_cut_off_or_of_another_program_is_named(tmp_path):
                 file.attrs["layer_names"] = names
         with pytest.raises(ValueError, match=r"tf_model\.h5 cannot be read as weights of a TF cl"):
             read_huggingface(tmp_path)
+
+
+@pytest.mark.parametrize("heap", [b"HEAP", b"GCOL"])
+def test_a_damaged_heap_that_hdf5_reads_without_end_is_an_error(tmp_path, monkeypatch, heap):
+    monkeypatch.setattr(tf_classes, "_INDEX_SECONDS", 3)
+    path = write_h5(tmp_path, arrays_of()) / "tf_model.h5"
+    content = bytearray(path.read_bytes())
+    start = content.index(heap)
+    if heap == b"HEAP":  # names in a group: the first free block is followed by itself
+        free, block = struct.unpack_from("<QQ", content, start + 16)
+        struct.pack_into("<Q", content, block + free, free)
+    else:  # strings of attributes: the size of one, with its header of 16 bytes, is 0
+        struct.pack_into("<Q", content, start + 24, (1 << 64) - 16)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"tf_model\.h5 cannot be read .* after 3 seconds.*again"):
+        read_huggingface(tmp_path)
 
 
 def test_values_outside_of_the_file_or_compressed_are_rejected(tmp_path):
