@@ -30,7 +30,8 @@ SHUFFLE_BUFFER = 10_000
 
 _LENGTH = struct.Struct("<Q")
 _HEADER_SIZE = 12
-_CHECKED_RECORDS = 100  # per file, for ids that the model does not have
+_CHECKED_RECORDS = 100  # per file, for invalid ids, before a model is built
+_INVALID_ID = "a record contains an id that the model does not have"  # in TensorFlow's error
 
 
 class RecordWriter:
@@ -110,8 +111,8 @@ def check_records(
     """Check the first records of each file before a model is built on them.
 
     Args:
-        id_limits: feature -> number of valid ids, checked in the first hundred records. A GPU would
-            return zeros or NaN for invalid ids.
+        id_limits: feature -> number of valid ids, checked in the first hundred records. `read_records`
+            checks all.
 
     Raises:
         ValueError: a feature or id does not fit, all files are empty, or one is damaged. The message
@@ -156,6 +157,7 @@ def read_records(
     skip_batches: int = 0,
     shuffle_buffer: int = SHUFFLE_BUFFER,
     by_length: bool = False,
+    id_limits: Mapping[str, int] | None = None,
 ) -> tf.data.Dataset:
     """Return a dataset of batches. Every iteration over it gives the same batches.
 
@@ -175,6 +177,8 @@ def read_records(
         by_length: batch examples of similar length (buckets.py). With `shuffle` the batches are in
             random order. Otherwise they go from short to long, with the feature
             `buckets.RECORD_NUMBER`, each example's position in the files.
+        id_limits: feature -> number of valid ids. Other ids stop the iteration, because XLA would take
+            the nearest valid one and a GPU return zeros or NaN. `naming_damaged_file` names the record.
 
     Returns:
         Dataset of dicts name -> tensor [B, *shape], of known cardinality.
@@ -229,6 +233,7 @@ def read_records(
 
     def features(serialized, number=None):
         parsed = parse(serialized)
+        _assert_ids(parsed, id_limits or {})
         return parsed if shuffle or not by_length else {**parsed, buckets.RECORD_NUMBER: number}
 
     dataset = (
@@ -268,12 +273,17 @@ def files_of_batch(
 
 
 @contextmanager
-def naming_damaged_file(files: Sequence[str]) -> Iterator[None]:
+def naming_damaged_file(
+    files: Sequence[str], id_limits: Mapping[str, int] | None = None
+) -> Iterator[None]:
     """Name the file in errors of iteration over `read_records`, which TensorFlow's errors do not.
 
+    Args:
+        id_limits: those of `read_records`.
+
     Raises:
-        ValueError: a record cannot be read (the message has file and record number) or parsed (the
-            message has the files).
+        ValueError: a record cannot be read or has an invalid id (the message has file and record
+            number), or cannot be parsed (the message has the files).
     """
     try:
         yield
@@ -290,6 +300,10 @@ def naming_damaged_file(files: Sequence[str]) -> Iterator[None]:
                 ) from error
         raise
     except tf.errors.InvalidArgumentError as error:
+        if _INVALID_ID in error.message:
+            for file in files:
+                for number, record in enumerate(_raw_records(file), 1):
+                    _check_ids(f"record {number} of {file}", record, id_limits or {})
         if not any(words in error.message for words in _PARSER_WORDS):
             raise
         what = error.message.split("Name: ")[-1].split("\n")[0]
@@ -376,9 +390,19 @@ def _check_ids(place: str, record: bytes, id_limits: Mapping[str, int]) -> None:
         beyond = [number for number in features[name].int64_list.value if not 0 <= number < limit]
         if beyond:
             raise ValueError(
-                f"`{name}` is {beyond[0]} in {place}, but the model's ids are 0 to {limit - 1}. "
-                "Use the bert_config_file of the vocabulary that the records were made with."
+                f"`{name}` is {beyond[0]} in {place}, but the model's ids are 0 to {limit - 1}. Use the "
+                "model (bert_config_file) and the labels that the records were made for, or make the "
+                "records again."
             )
+
+
+def _assert_ids(features: Mapping[str, tf.Tensor], id_limits: Mapping[str, int]) -> None:
+    """Add an operation to `tf.data` that fails if a batch contains an invalid id."""
+    names = [name for name in id_limits if name in features]
+    if names:  # without its sign, a negative id is larger than any limit
+        most = [tf.reduce_max(tf.bitcast(features[name], tf.uint32)) for name in names]
+        limits = tf.constant([id_limits[name] for name in names], tf.uint32)
+        tf.debugging.Assert(tf.reduce_all(tf.stack(most) < limits), [_INVALID_ID])
 
 
 def _length_remedy(spec: FeatureSpec, found: int) -> str:

@@ -113,11 +113,13 @@ def train(
     logger.info("***** Running training *****")
     logger.info("  %s", describe(trainer, options))
 
+    id_limits = task.id_limits(trainer.model.config)
+
     def batches_from(step: int) -> tf.data.Dataset:
         if batches is not None:
             return task.complete(batches.repeat().skip(step), options.seed, first_batch=step)
         num_parts = trainer.strategy.num_replicas_in_sync * options.gradient_accumulation_steps
-        return training_batches(task, files, options, lengths, step, num_parts)
+        return training_batches(task, files, options, lengths, step, num_parts, id_limits)
 
     evaluations = _Evaluations(trainer, task, options, evaluate, folder)
     if evaluations.are_over:
@@ -130,7 +132,7 @@ def train(
         note_training(options, trainer.step)  # it was planned to be longer
     config = trainer.model.config
     flops = flops_per_token(config, task.max_seq_length, task.predictions_per_token)
-    with naming_damaged_file(files):
+    with naming_damaged_file(files, id_limits):
         trainer.train(
             batches_from,
             num_train_steps,
@@ -174,12 +176,14 @@ def training_batches(
     lengths: str,
     first_batch: int = 0,
     num_parts: int = 1,
+    id_limits: Mapping[str, int] | None = None,
 ) -> tf.data.Dataset:
     """Return an endless dataset of training batches.
 
     Args:
         first_batch: number of batches to skip.
         num_parts: parts of a batch that are computed apart; rows are packed for each.
+        id_limits: of `read_records`.
     """
     dataset = read_records(
         files,
@@ -191,6 +195,7 @@ def training_batches(
         drop_remainder=True,
         skip_batches=first_batch,
         by_length=lengths == "bucketed",
+        id_limits=id_limits,
     )
     dataset = task.complete(dataset, options.seed, first_batch=first_batch)
     dataset = _without_needless_padding(dataset, task, lengths)
@@ -287,6 +292,7 @@ def run_model(
         return task.decode(kept)
     lengths = _possible_lengths(lengths, trainer.strategy)
     by_length = lengths == "bucketed"
+    id_limits = task.id_limits(trainer.model.config)
     dataset = read_records(
         files,
         task.record_features,
@@ -295,11 +301,12 @@ def run_model(
         repeat=False,
         drop_remainder=False,
         by_length=by_length,
+        id_limits=id_limits,
     )
     dataset = task.complete(dataset, seed=0)  # the same at every evaluation
     dataset = _without_needless_padding(dataset, task, lengths)
     outputs_of = _with_record_number(task.eval_outputs) if by_length else task.eval_outputs
-    with naming_damaged_file(files):
+    with naming_damaged_file(files, id_limits):
         kept = trainer.predict(
             dataset, outputs_of, batch_size, label=label, max_batches=max_batches
         )

@@ -58,6 +58,7 @@ def _records(served: Served, files: list[str]) -> Iterator[Ids]:
     num_documents = feature_sizes(files[0]).get("choice_mask")
     if num_documents and len(specs[0].shape) == 1:  # of a reranker, which reads lists in training
         specs = [replace(spec, shape=(num_documents, *spec.shape)) for spec in specs]
+    id_limits = served.task.id_limits(served.config)
     dataset = read_records(
         files,
         specs,
@@ -65,8 +66,9 @@ def _records(served: Served, files: list[str]) -> Iterator[Ids]:
         shuffle=False,
         repeat=False,
         drop_remainder=False,
+        id_limits=id_limits,
     )
-    with naming_damaged_file(files):
+    with naming_damaged_file(files, id_limits):
         for inputs in dataset.as_numpy_iterator():
             if inputs["input_ids"].ndim == len(served.ids_shape):
                 yield inputs

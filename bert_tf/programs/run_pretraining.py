@@ -208,7 +208,7 @@ def _checked_tasks(
     tasks = make_tasks(options, record_sets, config, setup.checkpoint)
     for name, task in tasks.items():
         found = record_sets[name]
-        check_records(found.files, task.record_features, id_limits(config, task))
+        check_records(found.files, task.record_features, task.id_limits(config))
         check_record_sets(found.files, set_limits(config, task, found.is_masked))
     if options.do_train:
         options = _with_parts(options, setup, tasks["train"]) if options.auto_batch else options
@@ -337,17 +337,6 @@ def evaluate(
     line = ", ".join(f"{key} {results[key]:.3f}" for key in _LOGGED if key in results)
     logger.info("step %d: %s", trainer.step, line)
     return results
-
-
-def id_limits(config: BertConfig, task: PretrainingTask) -> dict[str, int]:
-    """Return the number of valid ids for each feature of a record."""
-    return {
-        "input_ids": config.vocab_size,
-        "segment_ids": config.type_vocab_size,
-        "masked_lm_positions": task.max_seq_length,
-        "masked_lm_ids": config.vocab_size,
-        "next_sentence_labels": 2,
-    }
 
 
 def set_limits(

@@ -53,6 +53,10 @@ class Task(abc.ABC):
         """Features that the model takes."""
         return tuple(spec.name for spec in self.features if spec.role == "input")
 
+    def id_limits(self, config: BertConfig) -> dict[str, int]:
+        """Return the number of valid ids of each feature that contains ids."""
+        return {"input_ids": config.vocab_size, "segment_ids": config.type_vocab_size}
+
     @property
     def record_features(self) -> Sequence[FeatureSpec]:
         """Features in one record; `complete` adds the rest of `features`."""

@@ -123,6 +123,12 @@ class ClassificationTask(ExampleTask):
     def num_outputs(self) -> int:
         return len(self.labels) if self.kind.has_labels else 1
 
+    def id_limits(self, config: BertConfig) -> dict[str, int]:
+        limits = super().id_limits(config)
+        return limits | (
+            {"label_ids": len(self.labels)} if self.kind.name == "single_label" else {}
+        )
+
     def arguments(self) -> dict[str, Any]:
         arguments = {
             "labels": list(self.labels),

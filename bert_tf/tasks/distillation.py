@@ -274,6 +274,9 @@ class DistilledTask(Task):
     def record_features(self) -> Sequence[FeatureSpec]:
         return (*self._task.record_features, *self._added)
 
+    def id_limits(self, config: BertConfig) -> dict[str, int]:
+        return self._task.id_limits(config)
+
     def complete(
         self, dataset: tf.data.Dataset, seed: int, first_batch: int = 0
     ) -> tf.data.Dataset:

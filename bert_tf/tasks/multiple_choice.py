@@ -56,6 +56,9 @@ class MultipleChoiceTask(ExampleTask):
     def of_head(cls, config, labels, max_seq_length, *, is_pair, num_choices):
         return cls(num_choices, max_seq_length)
 
+    def id_limits(self, config: BertConfig) -> dict[str, int]:
+        return super().id_limits(config) | {"label_ids": self.num_choices}
+
     def build_model(self, config: BertConfig, dtype: str | None = None) -> BertForMultipleChoice:
         return BertForMultipleChoice(config, dtype=dtype)
 

@@ -78,6 +78,13 @@ class PretrainingTask(Task):
     def _asks_about_pairs(self) -> bool:
         return self.objective != "mlm"
 
+    def id_limits(self, config: BertConfig) -> dict[str, int]:
+        return super().id_limits(config) | {
+            "masked_lm_positions": self.max_seq_length,
+            "masked_lm_ids": config.vocab_size,
+            "next_sentence_labels": 2,
+        }
+
     @property
     def record_features(self) -> Sequence[FeatureSpec]:
         if self._masker is None:

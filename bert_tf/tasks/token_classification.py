@@ -129,6 +129,9 @@ class TokenClassificationTask(ExampleTask):
     def of_head(cls, config, labels, max_seq_length, *, is_pair, num_choices):
         return cls(labels, max_seq_length)
 
+    def id_limits(self, config: BertConfig) -> dict[str, int]:
+        return super().id_limits(config) | {"label_ids": len(self.labels)}
+
     def build_model(self, config: BertConfig, dtype: str | None = None) -> keras.Model:
         allowed = None if self.crf is None else allowed_transitions(self.labels, self.crf)
         settings: dict[str, Any] = {"allowed_transitions": allowed, "dtype": dtype}

@@ -208,6 +208,26 @@ def test_ids_that_the_model_does_not_have_are_refused_in_any_of_the_first_record
         check_records([file], SPECS, id_limits={"input_ids": 7})
 
 
+@pytest.mark.parametrize("by_length", [False, True])
+@pytest.mark.parametrize("number, value", [(101, 7), (150, -1), (150, 1 << 30)])
+def test_an_id_that_the_model_does_not_have_is_found_in_any_record(
+    tmp_path, number, value, by_length
+):
+    specs = (*SPECS, FeatureSpec("input_mask", (3,)))
+    numbers = [6] * 200
+    numbers[number - 1] = value
+    files = [write(tmp_path / "good", [1] * 40, specs), write(tmp_path / "bad", numbers, specs)]
+    limits = {"input_ids": 7, "not_in_the_records": 3}
+    check_records(files, specs, limits)
+    arguments = {"batch_size": 8, "repeat": False, "drop_remainder": False, "by_length": by_length}
+    message = rf"`input_ids` is {value} in record {number} of .*bad, .* ids are 0 to 6"
+    for shuffle in (False, True):
+        with pytest.raises(ValueError, match=message), naming_damaged_file(files, limits):
+            list(read_records(files, specs, shuffle=shuffle, id_limits=limits, **arguments))
+    whole = read_records(files, specs, shuffle=False, **arguments)
+    assert sum(len(batch["input_ids"]) for batch in whole) == 240
+
+
 def test_files_without_any_record_are_refused(tmp_path):
     empty = [write(tmp_path / str(i), []) for i in range(4)]
     with pytest.raises(ValueError, match=r"No record found in .* and 1 more"):

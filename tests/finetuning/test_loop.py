@@ -79,6 +79,21 @@ def test_a_damaged_file_is_named_in_evaluation_too(task_and_trainer, tmp_path):
         loop.run_model(trainer, task, [file], batch_size=2)
 
 
+@pytest.mark.parametrize("name, size", [("input_ids", 9), ("segment_ids", 2), ("label_ids", 2)])
+def test_ids_and_labels_that_the_model_does_not_have_are_named(
+    task_and_trainer, tmp_path, name, size
+):
+    task, trainer = task_and_trainer
+    values = {spec.name: np.zeros(spec.shape, np.int32) for spec in task.features}
+    with RecordWriter(tmp_path / "eval", task.features) as writer:
+        for number in range(1, 121):
+            bad = {name: values[name] + size} if number == 101 else {}
+            writer.write({**values, "input_mask": np.ones(48, np.int32), **bad})
+    message = rf"`{name}` is {size} in record 101 of .*eval, .* ids are 0 to {size - 1}"
+    with pytest.raises(ValueError, match=message):
+        loop.run_model(trainer, task, [str(tmp_path / "eval")], batch_size=40)
+
+
 def test_equal_options_make_equal_initial_weights(task_and_trainer, tmp_path):
     task, trainer = task_and_trainer
     options = classifier_options(tmp_path, train_file="unused.tsv", do_train=True)

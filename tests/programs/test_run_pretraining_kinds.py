@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from tiny_runs import (
     Interruption,
     assert_bit_equal,
@@ -74,6 +75,36 @@ def without_manifest(file, folder):
     copy = folder / Path(file).name
     copy.write_bytes(Path(file).read_bytes())
     return str(copy)
+
+
+# ------------------------------------------------------------------------------------ invalid ids
+
+
+@pytest.mark.parametrize(
+    "kind, flag, changes",
+    [
+        ("masked_nsp", "input_file", {}),
+        ("masked_nsp", "eval_file", {}),
+        ("masked_nsp", "input_file", {"pack_sequences": True}),
+        ("unmasked_nsp", "input_file", {}),
+    ],
+)
+def test_an_invalid_id_after_the_first_records_is_named(
+    make_options, tmp_path, kind, flag, changes
+):
+    options = make_options(kind, **changes)
+    vocab_size = BertConfig.from_json_file(options.bert_config_file).vocab_size
+    path = str(tmp_path / "bad.tf_record")
+    with tf.io.TFRecordWriter(path) as writer:
+        records = tf.data.TFRecordDataset(getattr(options, flag)).repeat().take(150)
+        for number, record in enumerate(records.as_numpy_iterator(), 1):
+            example = tf.train.Example.FromString(record)
+            if number == 150:
+                example.features.feature["input_ids"].int64_list.value[1] = vocab_size
+            writer.write(example.SerializeToString())
+    message = rf"`input_ids` is {vocab_size} in record 150 of .*bad.tf_record, .*again\."
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(dataclasses.replace(options, **{flag: path}))
 
 
 # ------------------------------------------------------------------------------------ without masks
