@@ -6,6 +6,7 @@ A TFRecord file is a sequence of [length uint64][checksum][data][checksum]. The 
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import struct
@@ -205,7 +206,20 @@ def read_records(
     first_pool, skip_in_pool = divmod(skip_batches, pool)
     skip_records = first_pool * pool * batch_size
 
-    epoch_records = epochs_of(files, shuffle, seed, shuffle_buffer)
+    @functools.cache  # in the first epoch
+    def check_lengths(file: bytes) -> bytes:
+        """Raise for a forged length of a local file, at which TensorFlow would crash."""
+        name = file.decode()
+        if "://" not in name and not compression_of(name):  # it does not for gzip
+            try:
+                count_records([name])
+            except ValueError as error:
+                if not isinstance(error.__cause__, EOFError):  # TensorFlow names a truncated record
+                    raise
+        return file
+
+    check = None if num_records else check_lengths  # counting has checked them
+    epoch_records = epochs_of(files, shuffle, seed, shuffle_buffer, check=check)
 
     if repeat:
         # Skipped epochs are never opened.
@@ -304,6 +318,8 @@ def naming_damaged_file(
             for file in files:
                 for number, record in enumerate(_raw_records(file), 1):
                     _check_ids(f"record {number} of {file}", record, id_limits or {})
+        if "ValueError: " in error.message:  # of `check_lengths`
+            count_records(files)
         if not any(words in error.message for words in _PARSER_WORDS):
             raise
         what = error.message.split("Name: ")[-1].split("\n")[0]
@@ -323,21 +339,24 @@ _PARSER_WORDS = ("Could not parse example", "Name: <unknown>")
 
 def _raw_records(file: str) -> Iterator[bytes]:
     """Yield the data of a file's records. Check lengths, but not checksums."""
-    number = 1
+    number, offset = 1, 0
     with open_binary(file) as stream:
         try:
             while header := stream.read(_HEADER_SIZE):
                 length = _LENGTH.unpack_from(header)[0] if len(header) == _HEADER_SIZE else 0
                 if length > MAX_RECORD:
                     raise ValueError(
-                        f"{file} is not a TFRecord file, or is damaged: record {number} would have "
-                        f"{length:,} bytes, but at most {MAX_RECORD:,} are allowed, {ORIGIN}."
+                        f"{file} is not a TFRecord file, or is damaged: record {number}, at byte "
+                        f"{offset:,} of the records, would have {length:,} bytes. The file has "
+                        f"{tf.io.gfile.stat(file).length:,} bytes, and a record at most "
+                        f"{MAX_RECORD:,}, {ORIGIN}. Write the file again."
                     )
                 data = stream.read(length + 4)
                 if len(header) < _HEADER_SIZE or len(data) < length + 4:
                     raise EOFError
                 yield data[:length]
                 number += 1
+                offset += len(header) + len(data)
         except EOFError as error:  # gzip raises it as well
             raise ValueError(
                 f"{file} is truncated at record {number}. Write the file again."

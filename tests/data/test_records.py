@@ -2,10 +2,13 @@
 
 import gzip
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_indexes import masked_crc32c
 
 from bert_tf.data.features import FeatureSpec
 from bert_tf.data.records import (
@@ -263,6 +266,41 @@ def test_a_damaged_file_is_named_when_read(files):
     expected = pytest.raises(ValueError, match=r"3\.tf_record is damaged: record [34] cannot be")
     with expected, naming_damaged_file(files):
         stream(files, 20)
+
+
+READ = """
+import sys
+from bert_tf.data.features import FeatureSpec
+from bert_tf.data.records import naming_damaged_file, read_records
+
+files, specs = sys.argv[1:], [FeatureSpec("input_ids", (3,))]
+arguments = {"batch_size": 2, "shuffle": True, "repeat": True, "drop_remainder": True}
+try:
+    with naming_damaged_file(files):
+        print(len(list(read_records(files, specs, **arguments).take(9))))
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("compression", [None, "GZIP"])
+def test_a_forged_length_with_its_checksum_is_an_error_and_does_not_end_the_process(
+    tmp_path, compression
+):
+    files = [write(tmp_path / "good", range(7)), write(tmp_path / "forged", range(5))]
+    content = (tmp_path / "forged").read_bytes()
+    length = (10 << 40).to_bytes(8, "little")
+    forged = content + length + masked_crc32c(length) + b"data"
+    (tmp_path / "forged").write_bytes(gzip.compress(forged) if compression else forged)
+    done = subprocess.run([sys.executable, "-c", READ, *files], capture_output=True, text=True)
+    message = (
+        "forged is damaged: record 6 cannot be read"
+        if compression
+        else f"forged is not a TFRecord file, or is damaged: record 6, at byte {len(content)} of the "
+        f"records, would have 10,995,116,277,760 bytes. The file has {len(forged)} bytes, "
+    )
+    assert message in done.stdout, done
+    assert done.returncode == 0
 
 
 @pytest.mark.parametrize("kind", [tf.errors.DataLossError, tf.errors.InvalidArgumentError])
