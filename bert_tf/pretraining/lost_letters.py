@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import chain, islice
+from collections.abc import Iterable
+from itertools import chain
 from typing import NamedTuple
 
 from bert_tf.characters import lower_and_strip_accents
-from bert_tf.data.readers import read_lines
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_WORD = 20
-_SAMPLE_FILES, _SAMPLE_LINES, _SAMPLE_LENGTH = 20, 200, 1_000
 _WORTH_A_WARNING = 0.01  # of all letters; a sample of English Wikipedia has less, of Korean 93 %
 
 
@@ -72,17 +70,12 @@ def find_lost_letters(lines: Iterable[str]) -> LostLetters | None:
     )
 
 
-def warn_of_lost_letters(files: Sequence[str]) -> None:
-    """Warn if an uncased vocabulary would change more of a corpus than its case.
+def warn_of_lost_letters(lines: Iterable[str]) -> None:
+    """Warn if an uncased vocabulary would change more of a text than its case.
 
-    The sample is the first lines of up to 20 files.
+    Args:
+        lines: as of `find_lost_letters`.
     """
-    sample = files[:: -(-len(files) // _SAMPLE_FILES)]
-    lines = (
-        line[:_SAMPLE_LENGTH]
-        for file in sample
-        for line in islice(read_lines(file, "replace"), _SAMPLE_LINES)
-    )
     lost = find_lost_letters(lines)
     if lost and lost.fraction >= _WORTH_A_WARNING:
         logger.warning(

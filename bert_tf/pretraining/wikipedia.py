@@ -70,7 +70,7 @@ def read_paragraphs(lines: Iterable[str], file: str, format: str = "auto") -> It
         first = next(numbered, None)
         if first is None:
             return
-        format = _detect(first[1])
+        format = detect_format(first[1])
         numbered = itertools.chain([first], numbered)
     if format == "plain":
         yield from _plain_paragraphs(numbered)
@@ -98,7 +98,8 @@ def is_heading(paragraph: str) -> bool:
     )
 
 
-def _detect(line: str) -> str:
+def detect_format(line: str) -> str:
+    """Return the one of `FORMATS` that a file with this first line has."""
     if re.match(r"\s*<doc\b", line):
         return "wikiextractor"
     return "json" if line.lstrip().startswith("{") else "plain"

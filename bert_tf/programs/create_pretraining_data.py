@@ -26,6 +26,7 @@ from bert_tf.data.files import TEMPORARY_SUFFIX, expand_files, remove_file, run_
 from bert_tf.data.records import first_names
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.options import option
+from bert_tf.pretraining.corpus_sample import sample_lines
 from bert_tf.pretraining.groups import Group, group_size, plan_groups
 from bert_tf.pretraining.lost_letters import warn_of_lost_letters
 from bert_tf.pretraining.make_group import GroupJob, group_seed, load_tokenizer
@@ -133,8 +134,9 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     load_tokenizer.cache_clear()  # the file may have changed since an earlier call
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)
     _check_case(tokenizer, settings)
+    sample = sample_lines(input_files)
     if settings.do_lower_case:
-        warn_of_lost_letters(input_files)
+        warn_of_lost_letters(sample)
     if options.masking == "static" and options.max_predictions_per_seq is None:
         logger.info(
             "max_predictions_per_seq = %d: max_seq_length %d x masked_lm_prob %g, rounded up",

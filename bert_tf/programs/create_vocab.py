@@ -18,6 +18,7 @@ from bert_tf.data.files import check_writable, expand_files
 from bert_tf.data.readers import read_lines
 from bert_tf.model_files import model_files, write_files
 from bert_tf.options import Options, option
+from bert_tf.pretraining.corpus_sample import sample_lines
 from bert_tf.pretraining.lost_letters import warn_of_lost_letters
 from bert_tf.pretraining.settings import errors_option, naming_errors_flag
 from bert_tf.pretraining.wordpieces import (
@@ -137,8 +138,9 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
             )
     files = expand_files(options.input_file, folders=True)
     check_writable(options.output_dir)
+    sample = sample_lines(files)
     if options.do_lower_case:
-        warn_of_lost_letters(files)
+        warn_of_lost_letters(sample)
 
     lines = _lines_with_warnings(files, options.errors)
     counts = count_words(lines, options.do_lower_case, max_words=options.max_words)

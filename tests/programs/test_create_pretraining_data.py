@@ -215,6 +215,19 @@ def test_a_corpus_without_text_is_refused(tmp_path, text):
         run_with(tmp_path, {"empty.txt": text})
 
 
+@pytest.mark.parametrize(
+    "line",
+    ['<doc id="5" url="https://x" title="T">', '{"id": "5", "title": "T", "text": "The dog."}'],
+)
+def test_output_of_wikiextractor_is_an_error_that_names_prepare_corpus(tmp_path, line):
+    with pytest.raises(ValueError, match=r"wiki_00 is the output of WikiExtractor.*prepare_corpus"):
+        run_with(tmp_path, {"wiki_00": f"\n{line}\nT\n\nThe dog barked.\n</doc>\n"})
+
+
+def test_a_text_that_begins_with_a_brace_is_no_json(tmp_path):
+    run_with(tmp_path, {"a.txt": "{the dog} barked\n\nthe cat\n"})
+
+
 def test_a_corpus_without_text_leaves_no_file_of_any_group(tmp_path):
     with pytest.raises(ValueError, match="no text in"):
         run_with(tmp_path, {"blank.txt": "\n" * 9}, max_group_bytes=2)

@@ -88,6 +88,12 @@ def test_a_corpus_without_text_is_refused(options, tmp_path):
         create_vocab(dataclasses.replace(options, input_file=f"{tmp_path}/a.txt"))
 
 
+def test_output_of_wikiextractor_is_an_error_that_names_prepare_corpus(options, tmp_path):
+    (tmp_path / "a.txt").write_text('<doc id="5" title="T">\nT\n\nThe dog barked.\n</doc>\n')
+    with pytest.raises(ValueError, match=r"a\.txt is the output of WikiExtractor.*prepare_corpus"):
+        create_vocab(options)
+
+
 def test_bytes_that_are_not_utf8_are_named_with_file_and_offset(options, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"low tide\nZ\xfcrich\n" + TEXT.encode())
     message = r"a\.txt:2: .* byte 0xfc at offset 10 of the file .*errors=replace"

@@ -1,0 +1,32 @@
+"""The beginning of a corpus, for checks before the long work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from bert_tf.data.readers import read_lines
+from bert_tf.pretraining.wikipedia import detect_format
+
+_FILES, _LINES, _LENGTH = 20, 200, 1_000
+
+
+def sample_lines(files: Sequence[str]) -> list[str]:
+    """Return the first lines of up to 20 files with one sentence per line.
+
+    Raises:
+        ValueError: a file is the output of WikiExtractor, with its tags or JSON.
+    """
+    lines: list[str] = []
+    for file in files[:: -(-len(files) // _FILES)]:
+        found = [line[:_LENGTH] for line in islice(read_lines(file, "replace"), _LINES)]
+        first = next(filter(str.strip, found), "")
+        kind = detect_format(first)
+        if kind == "wikiextractor" or (kind == "json" and '"text"' in first):
+            raise ValueError(
+                f"{file} is the output of WikiExtractor: it begins {first[:40]!r}, but a corpus has one "
+                "sentence per line and an empty line between documents. Let prepare_corpus make such "
+                f"a file first: input_file={file}, or the folder of all these files."
+            )
+        lines += found
+    return lines
