@@ -9,7 +9,7 @@ import abc
 import functools
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -24,6 +24,7 @@ from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.model_files import model_files, write_files
 from bert_tf.model_folder import known_task
+from bert_tf.pretraining.unknown_words import warn_of_unknown_words
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
@@ -36,6 +37,9 @@ logger = logging.getLogger(__name__)
 AnyTask = TypeVar("AnyTask", bound=ExampleTask)
 AnyOptions = TypeVar("AnyOptions", bound=FineTuningOptions)
 Splits = Mapping[str, Sequence[Any]]
+
+# Of each split, for a check of the vocabulary.
+_SAMPLED_EXAMPLES, _SAMPLED_LENGTH = 500, 1_000
 
 
 @dataclass(frozen=True)
@@ -213,6 +217,7 @@ def fine_tune(
     files = _files(setup, task)
     if is_chief(setup.devices):
         check_output_folder(options, files if options.do_train else {})
+        warn_of_unknown_words(_sample_texts(task, splits), setup.tokenizer)
     checkpoint = setup.checkpoint
     if checkpoint is not None and latest_checkpoint(options.output_dir) is None:
         known, names = known_task(checkpoint), program.label_names(options)
@@ -253,6 +258,13 @@ def fine_tune(
             folder=folder,
         )
     return program.finish(run)
+
+
+def _sample_texts(task: ExampleTask, splits: Splits) -> Iterator[str]:
+    """Yield the texts of the first examples of each split, truncated."""
+    for examples in splits.values():
+        for example in examples[:_SAMPLED_EXAMPLES]:
+            yield from (text[:_SAMPLED_LENGTH] for text in task.texts(example))
 
 
 def _trained_on(splits: Splits) -> list[str]:

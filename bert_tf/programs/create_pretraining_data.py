@@ -33,6 +33,7 @@ from bert_tf.pretraining.make_group import GroupJob, group_seed, load_tokenizer
 from bert_tf.pretraining.manifest import Counts, Manifest, manifest_path
 from bert_tf.pretraining.runners import Beam, Report, Runner, Workers, run, start_or_resume
 from bert_tf.pretraining.settings import MaskSettings, RecordSettings
+from bert_tf.pretraining.unknown_words import warn_of_unknown_words
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.progress import ByteProgress, duration
 from bert_tf.vocabulary import vocabulary_digest
@@ -137,6 +138,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     sample = sample_lines(input_files)
     if settings.do_lower_case:
         warn_of_lost_letters(sample)
+    warn_of_unknown_words(sample, tokenizer)
     if options.masking == "static" and options.max_predictions_per_seq is None:
         logger.info(
             "max_predictions_per_seq = %d: max_seq_length %d x masked_lm_prob %g, rounded up",

@@ -6,7 +6,7 @@ A task is independent of optimizers, checkpoints, devices and flags.
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -128,6 +128,10 @@ class ExampleTask(Task):
     @abc.abstractmethod
     def records_key(self, examples: Sequence[Any], tokenizer: FullTokenizer) -> str:
         """Return a hash of everything that determines the records."""
+
+    def texts(self, example: Any) -> Iterable[str]:
+        """Return the texts of an example, for checks of the vocabulary."""
+        return ()
 
     def num_sequences(self, examples: Sequence[Any]) -> int:
         """Return about how many sequences the records contain in total."""

@@ -208,6 +208,9 @@ class ClassificationTask(ExampleTask):
             )
         return count
 
+    def texts(self, example: InputExample) -> Iterable[str]:
+        return filter(None, (example.text_a, example.text_b))
+
     def count_records(self, examples: Sequence[InputExample], tokenizer: FullTokenizer) -> int:
         """Return how many records `write_records` makes of the examples."""
         if not self.doc_stride:

@@ -177,6 +177,9 @@ class EmbeddingTask(ExampleTask):
             rows.append(TextsRow(texts, found, example.label))
         return rows
 
+    def texts(self, example: EmbeddingExample) -> Iterable[str]:
+        return example.texts
+
     def num_sequences(self, examples: Sequence[EmbeddingExample]) -> int:
         return sum(len(example.texts) for example in examples)
 

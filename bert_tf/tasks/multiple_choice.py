@@ -90,6 +90,9 @@ class MultipleChoiceTask(ExampleTask):
             )
         return count
 
+    def texts(self, example: Question) -> Iterable[str]:
+        return (example.text_a, *example.choices)
+
     def num_sequences(self, questions: Sequence[Question]) -> int:
         return sum(len(question.choices) for question in questions)
 

@@ -178,6 +178,9 @@ class QuestionAnsweringTask(ExampleTask):
         count, _ = write_parts(path, specs, make, parts, num_workers)
         return count
 
+    def texts(self, example: LabeledQuestion) -> Iterable[str]:
+        return (example[0].question_text, example[0].passage.text)
+
     def records_key(self, examples: Sequence[LabeledQuestion], tokenizer: FullTokenizer) -> str:
         settings = self.arguments() | {"is_labeled": self.is_labeled}
         return content_key(tokenizer, settings, _content_of(examples))
@@ -267,14 +270,10 @@ def official_metrics(
     """
     for example in examples:
         if example.answers is None or not (example.answers or version_2_with_negative):
-            raise ValueError(
-                f"{example.place}: the question has no reference answer"
-                + (
-                    "."
-                    if example.answers is None
-                    else ". For SQuAD 2.0 give version_2_with_negative."
-                )
+            remedy = (
+                "" if example.answers is None else " For SQuAD 2.0 give version_2_with_negative."
             )
+            raise ValueError(f"{example.place}: the question has no reference answer.{remedy}")
     answers = {e.qas_id: [answer.text for answer in e.answers or ()] for e in examples}
     texts = {name: prediction.text for name, prediction in predictions.items()}
     if not version_2_with_negative:

@@ -135,6 +135,9 @@ class RerankingTask(ExampleTask):
             )
         return count
 
+    def texts(self, example: EmbeddingExample) -> Iterable[str]:
+        return example.texts
+
     def num_sequences(self, examples: Sequence[EmbeddingExample]) -> int:
         return sum(len(example.texts) - 1 for example in examples)
 

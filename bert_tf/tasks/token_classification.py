@@ -141,6 +141,9 @@ class TokenClassificationTask(ExampleTask):
             config, len(self.labels), self.feature_layers, self.bilstm_units, **settings
         )
 
+    def texts(self, example: Sentence) -> Iterable[str]:
+        return example.words
+
     def count_windows(self, sentences: Iterable[Sentence], tokenizer: FullTokenizer) -> int:
         """Return how many records `write_records` makes of the sentences."""
         return sum(map(self._record_maker(tokenizer).count, self._documents(sentences)))

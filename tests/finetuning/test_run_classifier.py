@@ -400,6 +400,14 @@ def test_a_label_that_training_did_not_have_is_refused_by_file_and_line(
         run_classifier(evaluation(copied(sentence_model), eval_file=file, **COLUMNS))
 
 
+def test_a_vocabulary_of_another_language_is_warned_about_once(
+    sentence_model, copied, tmp_path, caplog
+):
+    table = write_table(tmp_path / "korean.tsv", [("한국어는 아름답다", "good")] * 9)
+    run_classifier(evaluation(copied(sentence_model), eval_file=table, **COLUMNS))
+    assert caplog.text.count("100% of the words are [UNK]") == 1
+
+
 def test_a_run_goes_on_only_with_the_labels_it_began_with(sentence_model, tmp_path):
     rows = [(text, label.upper()) for text, label in moods(20, seed=13)]
     options = classifier_options(

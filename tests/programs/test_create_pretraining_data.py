@@ -251,6 +251,13 @@ def test_a_vocabulary_of_the_other_case_is_warned_about(tmp_path, caplog):
     assert "looks cased, but `do_lower_case` is True. Use --do_lower_case=False" in caplog.text
 
 
+def test_a_vocabulary_of_another_language_is_warned_about_once(tmp_path, caplog):
+    texts = {"a.txt": "한국어는 아름답다\n\n서울은 수도이다\n\n" * 9}
+    run_with(tmp_path, texts, max_group_bytes=100, do_lower_case=False)
+    assert caplog.text.count("100% of the words are [UNK]") == 1
+    assert len(list((tmp_path / "out").glob("*-of-*"))) > 1
+
+
 @pytest.mark.parametrize("noted", [None, True])
 def test_the_case_is_that_of_the_vocabulary_unless_it_is_given(tmp_path, noted):
     cased = [f"{first}{second}" for first in "ABCDEFGHIJK" for second in "abcdefghijk"]
