@@ -25,6 +25,7 @@ from bert_tf.beam import BeamOptions
 from bert_tf.data.files import TEMPORARY_SUFFIX, expand_files, remove_file, run_lock
 from bert_tf.data.records import first_names
 from bert_tf.interop.sidecar import vocab_is_cased
+from bert_tf.interop.tokenizer_files import stated_cases
 from bert_tf.options import option
 from bert_tf.pretraining.corpus_sample import sample_lines
 from bert_tf.pretraining.groups import Group, group_size, plan_groups
@@ -288,6 +289,15 @@ def _output_files(comma_list: str, input_files: Sequence[str]) -> list[str]:
 
 
 def _check_case(tokenizer: FullTokenizer, settings: RecordSettings) -> None:
+    """Raise if a file next to the vocabulary sets the other case; warn if its tokens look like it."""
+    stated = next(stated_cases(os.path.dirname(settings.vocab_file)), None)
+    if stated is not None:
+        if stated[0] != settings.do_lower_case:
+            raise ValueError(
+                f"`do_lower_case` is {settings.do_lower_case}, but {stated[1]} next to the vocabulary "
+                f"sets {stated[0]}, as it was learned. Omit the flag, or change the file if it is wrong."
+            )
+        return
     cased = vocab_is_cased(tokenizer.vocab)
     if cased is not None and cased == settings.do_lower_case:
         logger.warning(

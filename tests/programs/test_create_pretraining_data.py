@@ -258,6 +258,15 @@ def test_a_vocabulary_of_another_language_is_warned_about_once(tmp_path, caplog)
     assert len(list((tmp_path / "out").glob("*-of-*"))) > 1
 
 
+def test_a_case_against_the_file_next_to_the_vocabulary_is_an_error(tmp_path):
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    with pytest.raises(
+        ValueError, match=r"`do_lower_case` is True, but .*config\.json .*sets False"
+    ):
+        run_with(tmp_path, do_lower_case=True)
+    run_with(tmp_path, do_lower_case=False)
+
+
 @pytest.mark.parametrize("noted", [None, True])
 def test_the_case_is_that_of_the_vocabulary_unless_it_is_given(tmp_path, noted):
     cased = [f"{first}{second}" for first in "ABCDEFGHIJK" for second in "abcdefghijk"]
