@@ -12,6 +12,7 @@ words    NNP     NNP     NNP     VBZ    IN  NNP     NNP
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from bert_tf.metrics.conlleval import entities
@@ -22,6 +23,27 @@ SCHEMES = tuple(PREFIXES)
 WORDS = "words"
 OUTSIDE = "O"
 _ONLY_INSIDE = {"iob2": "I", "iob1": "B"}  # only directly after an entity of the same type
+
+
+def check_unicode_forms(labels: Iterable[tuple[str, str]]) -> None:
+    """Raise if two labels differ only in their Unicode form, such as é and e with an accent.
+
+    Args:
+        labels: each label with its place, file:line.
+
+    Raises:
+        ValueError: as above; the message shows both with escapes.
+    """
+    forms: dict[str, tuple[str, str]] = {}
+    for label, place in labels:
+        form = unicodedata.normalize("NFC", label)
+        known, known_place = forms.setdefault(form, (label, place))
+        if known != label:
+            raise ValueError(
+                f"{place}: the label is {label!a}, but {known!a} in {known_place}. They look the same, "
+                "but their Unicode form (NFC, NFD) differs, so they would be two classes. Bring all "
+                f'files to one form: unicodedata.normalize("NFC", text) in Python makes {form!a}.'
+            )
 
 
 def is_label(text: str) -> bool:

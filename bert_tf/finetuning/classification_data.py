@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
+from bert_tf.data.label_schemes import check_unicode_forms
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.tasks.classification import ClassificationTask, InputExample
@@ -112,6 +113,8 @@ def _read_tables(
         for split, flag, file in SPLITS
         if getattr(options, flag)
     }
+    examples = itertools.chain(*splits.values())
+    check_unicode_forms((name, each.origin) for each in examples for name in each.names)
     metric_names = None
     if options.metrics:
         metric_names = tuple(name.strip() for name in options.metrics.split(","))

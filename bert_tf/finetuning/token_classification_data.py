@@ -13,7 +13,9 @@ from bert_tf.data.label_schemes import (
     SCHEMES,
     WORDS,
     breaks,
+    check_unicode_forms,
     complete_labels,
+    entity_type,
     find_scheme,
     in_scheme,
 )
@@ -95,6 +97,12 @@ def read_data(
     if options.unlabelled_file and options.do_train:
         columns = Columns(options.word_column, labelled=False)
         splits["unlabelled"] = read_conll(options.unlabelled_file, columns, stated)
+    check_unicode_forms(
+        (entity_type(label) or label, sentence.place(index))
+        for sentences in splits.values()
+        for sentence in sentences
+        for index, label in enumerate(sentence.labels or ())
+    )
     scheme, labels = _scheme_and_labels(stated, splits, trained)
     if trained is not None and not options.do_train:
         task = _adjusted(trained, labels, options, max_seq_length, stated)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -112,8 +113,8 @@ def spelled_as(labels: Sequence[str], found: Sequence[str]) -> tuple[str, ...]:
 
 
 def _plain(label: str) -> str:
-    """Return a label in lower case, with single spaces, and as a number if it is LABEL_<number>."""
-    label = re.sub(r"[\s_-]+", " ", label.strip()).casefold()
+    """Return a label in NFC and lower case, with single spaces, and LABEL_<number> as a number."""
+    label = unicodedata.normalize("NFC", re.sub(r"[\s_-]+", " ", label.strip())).casefold()
     return re.sub(r"^label ?(?=\d+$)", "", label)
 
 

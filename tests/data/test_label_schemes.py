@@ -9,6 +9,7 @@ from bert_tf.data.label_schemes import (
     WORDS,
     allowed_transitions,
     breaks,
+    check_unicode_forms,
     complete_labels,
     find_scheme,
     in_scheme,
@@ -30,6 +31,18 @@ def test_each_scheme_is_found_by_its_labels_and_broken_by_none_of_them(scheme):
     assert list(breaks(labels, scheme)) == []
     assert find_scheme([labels]) == scheme
     assert all(list(breaks(labels, other)) for other in SCHEMES if other != scheme)
+
+
+@pytest.mark.parametrize("labels", [["\xe9", "\xe9", "e"], ["B-\xe9", "I-\xe9"], []])
+def test_labels_of_one_unicode_form_are_accepted(labels):
+    check_unicode_forms((label, "a.tsv:1") for label in labels)
+
+
+def test_labels_that_differ_only_in_their_unicode_form_are_an_error_with_both():
+    with pytest.raises(
+        ValueError, match=r"^b:2: the label is 'e\\u0301', but '\\xe9' in a:1\. .*NFC"
+    ):
+        check_unicode_forms([("\xe9", "a:1"), ("e\u0301", "b:2")])
 
 
 def test_a_few_slips_do_not_hide_the_scheme():

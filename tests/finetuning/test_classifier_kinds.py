@@ -388,6 +388,14 @@ def test_one_class_only_is_refused_with_the_file(tmp_path):
         read_data(table_options(tmp_path, [("x", "a"), ("y", "a")]))
 
 
+def test_labels_in_two_unicode_forms_are_refused_with_both_and_their_lines(tmp_path):
+    rows = [("x", "caf\xe9"), ("y", "bar"), ("z", "cafe\u0301")]
+    with pytest.raises(
+        ValueError, match=r"tsv:4: the label is 'cafe\\u0301', but 'caf\\xe9' in .*:2"
+    ):
+        read_data(table_options(tmp_path, rows))
+
+
 def test_a_label_of_the_dev_set_that_is_unknown_is_refused_before_training(tmp_path, pretrained):
     (tmp_path / "dev.tsv").write_text("text\tlabel\nx\ta\ny\tc\n")
     options = table_options(

@@ -300,6 +300,11 @@ def changed(conll_folder, tmp_path, **files):
             r"valid.txt:3: the label is 'B-Z', but .* O, B-A, I-A",
         ),
         ({"valid": "a x O\n" * 600}, {}, r"valid.txt has no empty line"),
+        (
+            {"train": "a x B-\xe9\nb x I-e\u0301\n"},
+            {},
+            r"train.txt:2: the label is 'e\\u0301', but '\\xe9' in .*train.txt:1",
+        ),
         ({"train": "a x O\nb x O\n"}, {}, r"two or more.* Without an entity"),
         ({"train": "a x B-A\nb x NN\n"}, {}, r"train.txt:2: the label is 'NN'"),
         (
