@@ -160,23 +160,27 @@ def learn_wordpieces(
         word: count for word, count in counts.items() if len(word) <= MAX_INPUT_CHARS_PER_WORD
     }
     characters = _frequent_characters(counts, character_coverage)
-    fixed = [*first, *characters]
-    fixed += ["##" + c for c in characters if not (is_punctuation(c) or is_chinese_char(ord(c)))]
+    joined = [c for c in characters if not (is_punctuation(c) or is_chinese_char(ord(c)))]
+    fixed = [*first, *characters, *("##" + character for character in joined)]
     num_wanted = vocab_size - len(fixed)
     if num_wanted < 0:
         raise ValueError(
             f"`vocab_size` is {vocab_size}, but the {len(first)} first tokens and "
-            f"{len(characters)} characters of this corpus take {len(fixed)}. Use a larger "
-            f"`vocab_size` or a `character_coverage` below {character_coverage}."
+            f"{len(characters)} characters of this corpus take {len(fixed)}: each character, and most "
+            f'once more with "##". Use a `vocab_size` above that, for example '
+            f"{len(fixed) + 2 * len(joined)}, which has room for longer pieces. Or use a "
+            f"`character_coverage` below {character_coverage}, which leaves out rare characters."
         )
     known = set(characters)
     counts = {word: counts[word] for word in sorted(counts) if known.issuperset(word)}
     candidates = merge_pairs(counts, int(num_wanted * _CANDIDATES), min_frequency, on_progress)
     if len(candidates) < num_wanted:
+        most = len(fixed) + len(candidates)
+        chinese = " Chinese characters are single words and form no longer pieces."
         raise ValueError(
-            f"`vocab_size` is {vocab_size}, but this corpus yields {len(fixed) + len(candidates)} "
-            f"tokens (pieces seen at least {min_frequency} times). Use a smaller `vocab_size` or "
-            "more text."
+            f"`vocab_size` is {vocab_size}, but this corpus yields {most} tokens (pieces seen at least "
+            f"{min_frequency} times).{chinese if 2 * len(joined) < len(characters) else ''} Use a "
+            f"`vocab_size` of {most} or less, or more text."
         )
     use = _piece_counts(counts, [*fixed, *candidates])
     candidates.sort(key=lambda piece: -use[piece])  # stable: earlier merges first among equals
@@ -298,12 +302,18 @@ def _with_pair_merged(word: list[int], left: int, right: int, merged: int) -> li
     return result
 
 
-def _frequent_characters(counts: Mapping[str, int], coverage: float) -> list[str]:
-    """Return the fewest characters that make up `coverage` of the text, sorted."""
+def count_characters(counts: Mapping[str, int]) -> Counter[str]:
+    """Return character -> count, from word -> count."""
     frequency: Counter[str] = Counter()
     for word, count in counts.items():
         for char in word:
             frequency[char] += count
+    return frequency
+
+
+def _frequent_characters(counts: Mapping[str, int], coverage: float) -> list[str]:
+    """Return the fewest characters that make up `coverage` of the text, sorted."""
+    frequency = count_characters(counts)
     missing = coverage * frequency.total()
     characters = []
     for char in sorted(frequency, key=lambda char: (-frequency[char], char)):

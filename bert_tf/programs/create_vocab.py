@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,7 @@ from bert_tf.pretraining.wordpieces import (
     MAX_WORDS,
     NUM_UNUSED_TOKENS,
     Coverage,
+    count_characters,
     count_words,
     learn_wordpieces,
     measure_coverage,
@@ -170,8 +172,22 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
         coverage=measure_coverage(tokens, counts),
         seconds=time.monotonic() - start,
     )
+    _log_left_out(count_characters(counts), tokens, options.character_coverage)
     logger.info("Wrote %s.", summary)
     return summary
+
+
+def _log_left_out(characters: Counter[str], tokens: Sequence[str], coverage: float) -> None:
+    left_out = characters.keys() - set(tokens)
+    if left_out:
+        logger.info(
+            "%s of the %s characters are left out by --character_coverage=%g. They are %.3f%% of the "
+            "text, and words with them become [UNK]. --character_coverage=1 keeps all.",
+            f"{len(left_out):,}",
+            f"{len(characters):,}",
+            coverage,
+            100 * sum(characters[each] for each in left_out) / characters.total(),
+        )
 
 
 def _lines_with_warnings(files: Sequence[str], errors: str) -> Iterator[str]:

@@ -211,8 +211,14 @@ def test_a_learned_vocabulary_tells_whether_it_is_cased():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"vocab_size": 105}, "`vocab_size` is 105, but the 106 first tokens and 3 char.*take 112"),
-        ({"vocab_size": 9999}, r"`vocab_size` is 9999, but this corpus yields \d+ tokens"),
+        (
+            {"vocab_size": 105},
+            "`vocab_size` is 105, but the 106 first tokens and 3 char.*take 112: .* example 118,",
+        ),
+        (
+            {"vocab_size": 9999},
+            r"`vocab_size` is 9999, but this corpus yields (\d+) tokens .*of \1 or less",
+        ),
         ({"character_coverage": 0.0}, "`character_coverage` is 0.0"),
         ({"character_coverage": 1.1}, "`character_coverage` is 1.1"),
         ({"min_frequency": 0}, "`min_frequency` is 0"),
@@ -221,6 +227,14 @@ def test_a_learned_vocabulary_tells_whether_it_is_cased():
 def test_what_cannot_be_learned_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         learn_wordpieces(random_words(4), **{"vocab_size": 120} | arguments)
+
+
+def test_the_size_that_a_message_names_is_one_that_fits():
+    chinese = {character: 3 for character in "数学是利用符号语言研究"} | {"pi": 3, "π": 2}
+    message = r"yields 124 tokens .* Chinese characters are single words .*of 124 or less"
+    with pytest.raises(ValueError, match=message):
+        learn_wordpieces(chinese, 125)
+    assert len(learn_wordpieces(chinese, 124)) == 124
 
 
 def test_counting_without_room_for_a_word_is_refused():

@@ -233,6 +233,19 @@ def test_there_is_no_word_of_it_for_a_cased_vocabulary_or_a_rare_accent(
     assert "do_lower_case" not in caplog.text
 
 
+def test_characters_that_are_left_out_are_counted(options, tmp_path, caplog):
+    caplog.set_level("INFO")
+    options = korean(options, tmp_path, do_lower_case=False)
+    create_vocab(
+        dataclasses.replace(options, character_coverage=0.9, vocab_size=135, overwrite=True)
+    )
+    assert "1 of the 14 characters are left out by --character_coverage=0.9." in caplog.text
+    assert "They are 6.667% of the text" in caplog.text
+    caplog.clear()
+    create_vocab(dataclasses.replace(options, overwrite=True))
+    assert "left out" not in caplog.text
+
+
 def test_the_case_of_another_tokenizer_is_not_overwritten(options):
     file = Path(options.output_dir) / "tokenizer_config.json"
     file.parent.mkdir(parents=True)
