@@ -56,6 +56,11 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
         matches = [file for file in matches if not file.endswith(TEMPORARY_SUFFIX)]
         if not matches:
             raise MissingFileError(pattern)
+        if folders and tf.io.gfile.isdir(pattern):
+            endings = sorted({os.path.splitext(file)[1] or "none" for file in matches})
+            logger.info(
+                "Found %d files in %s, endings: %s", len(matches), pattern, ", ".join(endings)
+            )
         files.extend(sorted(matches))
     if not files:
         raise ValueError(f"{pattern_list!r} names no file. Pass a comma-separated list of globs.")

@@ -97,7 +97,8 @@ def test_a_glob_without_files_is_refused_by_name(tmp_path, patterns, message):
         expand_files(patterns.format(tmp_path))
 
 
-def test_a_folder_stands_for_all_files_below_it_where_that_is_allowed(tmp_path):
+def test_a_folder_stands_for_all_files_below_it_where_that_is_allowed(tmp_path, caplog):
+    caplog.set_level("INFO")
     hidden = ("AA/.hidden", ".git/config", "AA/.ipynb_checkpoints/wiki_00")
     for name in ("AB/wiki_00", "AA/wiki_01", "AA/wiki_00", "AA/wiki_02.tmp", "last", *hidden):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -109,6 +110,7 @@ def test_a_folder_stands_for_all_files_below_it_where_that_is_allowed(tmp_path):
         "AB/wiki_00",
         "last",
     ]
+    assert f"Found 4 files in {tmp_path}, endings: none" in caplog.text
 
 
 @pytest.mark.parametrize(
