@@ -40,7 +40,7 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
 
     Returns:
         Paths in the order of the globs, sorted within each. Unfinished files (".tmp") and hidden
-        files and folders (".name") in folders are left out.
+        files and folders (".name") are left out. The glob ".*" matches hidden files.
 
     Raises:
         ValueError: a glob matches no file, or matches a folder without `folders`.
@@ -53,14 +53,14 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
             matches = _files_below(pattern)
         else:
             matches = tf.io.gfile.glob(pattern)
+            if not os.path.basename(pattern).startswith("."):
+                matches = [file for file in matches if not os.path.basename(file).startswith(".")]
         matches = [file for file in matches if not file.endswith(TEMPORARY_SUFFIX)]
         if not matches:
             raise MissingFileError(pattern)
-        if folders and tf.io.gfile.isdir(pattern):
-            endings = sorted({os.path.splitext(file)[1] or "none" for file in matches})
-            logger.info(
-                "Found %d files in %s, endings: %s", len(matches), pattern, ", ".join(endings)
-            )
+        if tf.io.gfile.isdir(pattern):
+            endings = ", ".join(sorted({os.path.splitext(file)[1] or "none" for file in matches}))
+            logger.info("Found %d files in %s, endings: %s", len(matches), pattern, endings)
         files.extend(sorted(matches))
     if not files:
         raise ValueError(f"{pattern_list!r} names no file. Pass a comma-separated list of globs.")

@@ -163,7 +163,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     )
     output_files = tuple(file for job in jobs for file in job.output_files)
     with _only_run(path):
-        manifest, missing = _make_missing(path, wanted, jobs, options)
+        manifest, missing = _make_missing(path, wanted, jobs, options, settings)
         _check_text(manifest.counts, input_files, output_files, path)
     summary = PretrainingDataSummary(output_files, path, manifest.counts, options.max_seq_length)
     seconds = time.monotonic() - start
@@ -187,7 +187,11 @@ def _only_run(manifest_file: str) -> AbstractContextManager[None]:
 
 
 def _make_missing(
-    path: str, wanted: Manifest, jobs: Sequence[GroupJob], options: PretrainingDataOptions
+    path: str,
+    wanted: Manifest,
+    jobs: Sequence[GroupJob],
+    options: PretrainingDataOptions,
+    settings: RecordSettings,
 ) -> tuple[Manifest, list[GroupJob]]:
     """Make the records that do not exist. Return the manifest of all, and the jobs that were done."""
     manifest = start_or_resume(path, wanted, jobs, options.overwrite)
@@ -205,7 +209,7 @@ def _make_missing(
         runner: Runner = Workers(options.num_workers)
         if options.runner is not None:
             runner = Beam(options.runner, options.runner_flags)
-        for result in run(missing, options.resolved(), runner, _make_report(missing)):
+        for result in run(missing, settings, runner, _make_report(missing)):
             for words in result.logged:
                 logger.info("%s", words)
             manifest.groups[result.done.number] = result.done

@@ -77,8 +77,10 @@ def test_a_name_without_a_folder_is_written_where_one_is(tmp_path, monkeypatch):
 
 
 def test_globs_keep_their_order_and_are_sorted_within(tmp_path):
-    for name in ("b1", "a2", "a1", "a3.tmp"):
+    for name in ("b1", "a2", "a1", "a3.tmp", ".a4"):
         (tmp_path / name).touch()
+    assert expand_files(f"{tmp_path}/.a*") == [f"{tmp_path}/.a4"]
+    assert len(expand_files(f"{tmp_path}/*")) == 3
     found = expand_files(f"{tmp_path}/b*, {tmp_path}/a*")
     assert [f.rsplit("/", 1)[1] for f in found] == ["b1", "a1", "a2"]
 
