@@ -113,8 +113,9 @@ def _read_tables(
         for split, flag, file in SPLITS
         if getattr(options, flag)
     }
-    examples = itertools.chain(*splits.values())
-    check_unicode_forms((name, each.origin) for each in examples for name in each.names)
+    if problem_type.has_labels:
+        examples = itertools.chain(*splits.values())
+        check_unicode_forms((name, each.origin) for each in examples for name in each.names)
     metric_names = None
     if options.metrics:
         metric_names = tuple(name.strip() for name in options.metrics.split(","))
