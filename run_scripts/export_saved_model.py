@@ -12,7 +12,8 @@ docs/serving.md describes inputs and outputs of each model, and requests to serv
 """
 
 from bert_tf import cli
-from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.programs.export_options import ExportOptions
+from bert_tf.programs.export_saved_model import export_saved_model
 
 if __name__ == "__main__":
     cli.run(ExportOptions, export_saved_model)

@@ -21,7 +21,7 @@ from bert_tf.serving.served import TOKENS, Served
 from bert_tf.tokenization import FullTokenizer
 
 if TYPE_CHECKING:
-    from bert_tf.programs.export_saved_model import ExportOptions
+    from bert_tf.programs.export_options import ExportOptions
 
 logger = logging.getLogger(__name__)
 

@@ -2,270 +2,36 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
 
 from bert_tf.data.files import check_new_folder, check_writable
 from bert_tf.interop.hub import path_of_model
-from bert_tf.modeling.pooling import POOLINGS
-from bert_tf.options import EncoderFilesOptions, check_names, option
-from bert_tf.programs.calibration_file import read_calibration, training_records
+from bert_tf.options import check_names
+from bert_tf.programs.calibration_file import read_calibration
 from bert_tf.programs.export_accuracy import AccuracyCheck
+from bert_tf.programs.export_options import ExportOptions
 from bert_tf.programs.model_to_export import describe_source, load_served
-from bert_tf.registry import TYPES
 from bert_tf.serving.calibration import Ids
-from bert_tf.serving.lite import LITE_PRECISIONS, write_lite
-from bert_tf.serving.onnx import ONNX_PRECISIONS, write_onnx
-from bert_tf.serving.openvino import OPENVINO_PRECISIONS, check_openvino, write_openvino
+from bert_tf.serving.lite import write_lite
+from bert_tf.serving.onnx import write_onnx
+from bert_tf.serving.openvino import check_openvino, write_openvino
 from bert_tf.serving.other_names import TF_HUB
 from bert_tf.serving.preprocessing import PREPROCESSING, preprocessing_dir
-from bert_tf.serving.quantization import (
-    INT8,
-    MOST_ERROR,
-    Quantization,
-    check_int8,
-    fastest_precision,
-    quantize,
-)
+from bert_tf.serving.quantization import INT8, Quantization, check_int8, quantize
 from bert_tf.serving.saved_model import write_saved_model
-from bert_tf.serving.served import IDS_SIGNATURES, TOKENS, Served
-from bert_tf.serving.server_versions import check_server_version
-from bert_tf.training.strategy import Choice, precision_for_cpu
+from bert_tf.serving.served import TOKENS, Served
 from bert_tf.training.unfinished import warn_if_unfinished
 
 logger = logging.getLogger(__name__)
 
-HEADS = ("task", *(name for name, entry in TYPES.items() if entry.served and not entry.task))
-# Format -> supported precisions.
-FORMATS = {
-    "saved_model": ("float32", "bfloat16", INT8),
-    "tflite": LITE_PRECISIONS,
-    "onnx": ONNX_PRECISIONS,
-    "openvino": OPENVINO_PRECISIONS,
-}
-AUTO = "auto"  # for a SavedModel
 _MOST_ERRORS = 3  # in the log
-_PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in names))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportOptions(EncoderFilesOptions):
-    """The flags of export_saved_model."""
-
-    model_dir: str = option(
-        "The --output_dir of a bert_tf run, or any checkpoint that --init_checkpoint accepts."
-    )
-    export_dir: str = option("New folder; TF Serving needs .../<version>.")
-    head: str | None = option(
-        "Head to export. task: the one of the fine-tuning, also of a Hugging Face folder. "
-        "encoder: embeddings and vectors of layers. masked_lm: tokens for [MASK]. Default: task for a "
-        "fine-tuned model, else encoder.",
-        default=None,
-        choices=HEADS,
-    )
-    signature: str | None = option(
-        "Signatures, comma-separated. Default: those on text and tokens. --signature=tokens takes ids "
-        "and needs only operations of TensorFlow itself. For code that was written for other libraries: "
-        "tf_example, hugging_face, and for an encoder tf_hub and spark_nlp. An ONNX file has one: "
-        "tokens, or one on text, such as serving_default, which needs onnxruntime-extensions to run.",
-        default=None,
-    )
-    format: str = option(
-        "saved_model; tflite (takes ids); onnx (takes ids, or text with --signature=serving_default; "
-        "needs the extra [onnx]); openvino (takes ids; needs the extra [openvino]).",
-        default="saved_model",
-        choices=tuple(FORMATS),
-    )
-    precision: str = option(
-        "Type of the weights; outputs are float32. saved_model: float32, bfloat16, int8. tflite: "
-        "float32, float16, int8 (dynamic range). onnx: float32, int8. openvino: float32, bfloat16, "
-        "int8. auto, for a SavedModel: the fastest for this processor, int8 only if there "
-        "is a --calibration_file or its default.",
-        default="float32",
-        choices=(*_PRECISIONS, AUTO),
-    )
-    calibration_file: str | None = option(
-        "For int8 as a SavedModel or for OpenVINO: about 300 texts like those that the model will get, "
-        "in the format of predict's --input_file, or records of the training (.tf_record). Default: "
-        "train.tf_record in --model_dir.",
-        default=None,
-    )
-    keep_precision: str | None = option(
-        "For int8 as a SavedModel: products that are not quantized, comma-separated, such as "
-        f"layer_0/output. Default: those with an error above {MOST_ERROR:g} on the calibration texts.",
-        default=None,
-    )
-    eval_file: str | None = option(
-        "For a SavedModel or OpenVINO: labelled data in the format of the training program's "
-        "--eval_file (SQuAD: --predict_file). A table has the columns text_a, text_b for pairs, and "
-        "label. The metric of the export is logged and checked.",
-        default=None,
-    )
-    max_accuracy_loss: float | None = option(
-        "With --eval_file: no export if its metric is worse by more than that of the model in float32. "
-        "In points of 100, or of an error in its own unit. Default: 1.",
-        default=None,
-        min=0,
-    )
-    device: str = option(
-        "Layout of a SavedModel; every device can run both. cpu: in bfloat16, one oneDNN operation per "
-        "LayerNorm and transposed kernels; in float32 the same as any. any: plain operations.",
-        default="cpu",
-        choices=("cpu", "any"),
-    )
-    server_version: str | None = option(
-        "TensorFlow of the server that will load a SavedModel, such as 2.19. An error if it is older "
-        "than all proven ones, which export.json names, and a warning if it is not one of them. "
-        "Default: not checked.",
-        default=None,
-    )
-    is_pair: bool | None = option(
-        "For a classifier of Hugging Face: it takes pairs, so the signature has text_a and text_b. "
-        "Default: false; a model of run_classifier states it.",
-        default=None,
-    )
-    max_seq_length: int | None = option(
-        "Longer texts are truncated, or read in windows of this length. Default: that of the training. "
-        "Not for question answering.",
-        default=None,
-    )
-    null_score_diff_threshold: float = option(
-        "For SQuAD 2.0: the answer is empty if the odds of no answer exceed this.",
-        default=0.0,
-        infinite=True,
-    )
-    max_answer_length: int = option("For SQuAD: longest answer, in tokens.", default=30, min=1)
-    n_best_size: int = option(
-        "For SQuAD: best tokens of each window that may begin or end an answer.", default=20, min=1
-    )
-    pooling: str = option(
-        "For an encoder: pooling of the tokens into one vector.",
-        default="mean",
-        choices=tuple(POOLINGS),
-    )
-    normalize: bool = option("For an encoder: scale embeddings to length 1.", default=True)
-    layers: str | None = option(
-        "For an encoder: layers to return in addition, comma-separated; -1 is the last.",
-        default=None,
-    )
-    top_k: int = option("For a masked LM: tokens per [MASK].", default=5, min=1)
-    warm_up: bool = option("Write warm-up requests for TF Serving.", default=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        known = [*FORMATS[self.format], *([AUTO] if self.format == "saved_model" else [])]
-        if self.precision not in known:
-            raise ValueError(
-                f"precision is {self.precision}, but for format={self.format} it must be "
-                f"{' or '.join(known)}."
-            )
-        if self.format in ("tflite", "openvino") and self.signatures not in (None, (TOKENS,)):
-            raise ValueError(
-                f"signature is {self.signature}, but format={self.format} takes only ids. Omit it."
-            )
-        is_calibrated = self.chosen.precision == INT8 and self.format in ("saved_model", "openvino")
-        found = f"format={self.format} with precision={self.precision}"
-        if is_calibrated and self.texts is None:
-            raise ValueError(
-                f"{found} needs texts like those that the model will get, and model_dir has no "
-                "train.tf_record. Give calibration_file."
-            )
-        if self.calibration_file is not None and not is_calibrated and self.precision != AUTO:
-            raise ValueError(
-                f"calibration_file is {self.calibration_file}, but {found} measures no ranges. Omit it, "
-                "or use precision=int8 with format=saved_model or openvino."
-            )
-        if self.is_int8_saved_model and self.device != "cpu":
-            raise ValueError(
-                f"precision={INT8} of a SavedModel is for CPUs, but `device` is {self.device}. Omit "
-                "it, or use precision=bfloat16."
-            )
-        may_be_int8 = self.precision == AUTO and self.texts is not None
-        if self.keep_precision is not None and not (self.is_int8_saved_model or may_be_int8):
-            raise ValueError(
-                f"keep_precision is {self.keep_precision}, but it is for format=saved_model with "
-                f"precision={INT8}. Omit it."
-            )
-        if self.max_accuracy_loss is not None and self.eval_file is None:
-            raise ValueError(
-                f"max_accuracy_loss is {self.max_accuracy_loss:g}, but there is nothing to measure it "
-                "on. Give eval_file, or omit it."
-            )
-        if self.eval_file is not None:
-            if self.format not in ("saved_model", "openvino"):
-                raise ValueError(
-                    f"eval_file is {self.eval_file}, but it is for format=saved_model or openvino. Omit "
-                    "it, and compare with certify."
-                )
-            if TOKENS not in (self.signatures or (TOKENS,)):
-                raise ValueError(
-                    f"eval_file needs the signature {TOKENS}, but `signature` is {self.signature}. "
-                    "Add it."
-                )
-        if self.server_version is not None:
-            if self.format != "saved_model":
-                raise ValueError(
-                    f"server_version is {self.server_version}, but no TensorFlow server loads "
-                    f"format={self.format}. Omit it, or use format=saved_model."
-                )
-            check_server_version(self.server_version, self.chosen.precision)
-        if self.format == "onnx" and len(self.signatures or (TOKENS,)) != 1:
-            raise ValueError(
-                f"signature is {self.signature}, but an ONNX file has one signature. Export each to a "
-                "folder of its own."
-            )
-
-    @functools.cached_property
-    def fastest(self) -> Choice:
-        """The fastest precision on this processor, and the reason."""
-        return fastest_precision(has_texts=self.texts is not None and self.device == "cpu")
-
-    @functools.cached_property
-    def texts(self) -> str | None:
-        """The files for calibration: `calibration_file`, or else the records of the training."""
-        has_head = self.head in (None, "task")
-        default = training_records(self.model_dir) if has_head else None
-        return self.calibration_file or default
-
-    @property
-    def chosen(self) -> Choice:
-        """The precision, and the reason for it."""
-        if self.precision != AUTO:
-            return Choice(self.precision, f"precision is {self.precision}")
-        return self.fastest
-
-    @property
-    def signatures(self) -> tuple[str, ...] | None:
-        """Names in `signature`; None for the default."""
-        if self.signature is None:
-            return None
-        return tuple(dict.fromkeys(name.strip() for name in self.signature.split(",")))
-
-    @property
-    def is_int8_saved_model(self) -> bool:
-        return (self.format, self.chosen.precision) == ("saved_model", INT8)
-
-    @property
-    def with_text(self) -> bool:
-        if self.format != "saved_model":
-            return self.format == "openvino" and self.chosen.precision == INT8
-        return self.signatures is None or not set(self.signatures) <= set(IDS_SIGNATURES)
-
-    @property
-    def dtype(self) -> str:
-        """Precision of the loaded model; the other formats convert from float32."""
-        if self.format != "saved_model":
-            return "float32"
-        if self.is_int8_saved_model:  # of all but the products
-            return precision_for_cpu().precision.removeprefix("mixed_")
-        return self.chosen.precision
 
 
 def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **options) -> None:

@@ -29,7 +29,7 @@ from bert_tf.training.checkpoints import checkpoint_step
 from bert_tf.training.unfinished import planned_step
 
 if TYPE_CHECKING:
-    from bert_tf.programs.export_saved_model import ExportOptions
+    from bert_tf.programs.export_options import ExportOptions
 
 # Settings of one type of model: name in registry.TYPES -> fields of ExportOptions.
 SETTINGS_OF = {

@@ -32,7 +32,8 @@ from bert_tf.programs.demo_corpus import (
     write_classification_data,
     write_corpus,
 )
-from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.programs.export_options import ExportOptions
+from bert_tf.programs.export_saved_model import export_saved_model
 from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
 from bert_tf.training.progress import duration
 from bert_tf.training.strategy import PRECISIONS
