@@ -101,7 +101,7 @@ class TableRow(_Placed, dict):
     def __missing__(self, column: str) -> Any:
         raise ValueError(
             f"{self.place_of_names}: no column {column!r}{suggestion(column, self)} The columns are "
-            f"{listed(self)}."
+            f"{listed(self)}. Name one of them with the flag of the column, or rename it."
         )
 
 

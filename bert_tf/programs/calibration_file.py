@@ -24,12 +24,15 @@ from bert_tf.tokenization import FullTokenizer
 RECORDS_ENDING = ".tf_record"
 
 
-def read_calibration(served: Served, calibration_file: str) -> list[Ids]:
+def read_calibration(
+    served: Served, calibration_file: str, layout: InputLayout | None = None
+) -> list[Ids]:
     """Return the ids of texts or records, as `calibration_ids` does.
 
     Args:
         served: takes text.
         calibration_file: comma list of files or globs. TFRecords have the ending .tf_record.
+        layout: columns of a table.
 
     Raises:
         ValueError: a line is not an input of the model, or the texts are unsuitable.
@@ -37,7 +40,7 @@ def read_calibration(served: Served, calibration_file: str) -> list[Ids]:
     files, source = expand_files(calibration_file), f"calibration_file={calibration_file}"
     if all(file.endswith(RECORDS_ENDING) for file in files):
         return ids_of_records(served, _records(served, files), source)
-    return calibration_ids(served, _requests(served, files), source)
+    return calibration_ids(served, _requests(served, files, layout or InputLayout()), source)
 
 
 def training_records(model_dir: str) -> str | None:
@@ -79,11 +82,11 @@ def _records(served: Served, files: list[str]) -> Iterator[Ids]:
                     yield {"segment_ids": np.zeros_like(row["input_ids"]), **row}
 
 
-def _requests(served: Served, files: list[str]) -> Iterator[dict[str, Any]]:
+def _requests(served: Served, files: list[str], layout: InputLayout) -> Iterator[dict[str, Any]]:
     """Yield one request of `serving_default` for each input."""
     model = _text_model(served)
     names = [spec.name for spec in served.text_functions()[TEXT][1]]
-    for found in read_inputs(files, InputLayout(), model.fields):
+    for found in read_inputs(files, layout, model.fields):
         try:
             item = found.item(model)
             model.prepare(item)

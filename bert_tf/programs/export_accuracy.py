@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import tensorflow as tf
 from bert_tf.finetuning.run import Program, Run
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.basic import score
+from bert_tf.options import TableOptions
 from bert_tf.prediction import runtimes
 from bert_tf.programs.model_to_export import SETTINGS_OF
 from bert_tf.registry import TYPES
@@ -56,6 +58,7 @@ class AccuracyCheck:
             options.eval_file,
             self._folder.name,
             **{name: getattr(options, name) for name in SETTINGS_OF.get(served.task.name, ())},
+            **self._columns(),
         )
         strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
         vocabulary = sorted(served.vocabulary, key=served.vocabulary.__getitem__)
@@ -79,7 +82,9 @@ class AccuracyCheck:
         options, name = self._options, self._task.best_metric
         precision = options.chosen.precision
         runtime = runtimes.load(options.format, path)
-        found = self._metric(lambda ids: runtime.ask(TOKENS, dict(ids)))
+        found = self._metric(
+            lambda ids: runtime.ask(TOKENS, {n: np.asarray(v) for n, v in ids.items()})
+        )
         name = name.removeprefix("eval_")
         count = len(self._set[3]["dev"])
         logger.info(
@@ -115,6 +120,19 @@ class AccuracyCheck:
                 "export": found,
             }
         }
+
+    def _columns(self) -> dict[str, Any]:
+        """Return the flags of columns for the program that reads `eval_file`."""
+        options, reader = self._options, self._program.options_type
+        known = {each.name for each in fields(reader)} if issubclass(reader, TableOptions) else {}
+        for name in options.columns:
+            if name not in known and (name == "label_column" or not options.calibration_file):
+                raise ValueError(
+                    f"{name} is {options.columns[name]}, but the training program of a model for "
+                    f"{self._task.name}, which reads eval_file, has no such flag. Omit it, and give "
+                    "the file the columns of that program."
+                )
+        return {name: value for name, value in options.columns.items() if name in known}
 
     def _metric(self, ask: Ask) -> float:
         settings, setup, task, splits = self._set

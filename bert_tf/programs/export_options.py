@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import EncoderFilesOptions, option
 from bert_tf.programs.calibration_file import training_records
+from bert_tf.programs.predict_input import InputColumnsOptions
 from bert_tf.registry import TYPES
 from bert_tf.serving.lite import LITE_PRECISIONS
 from bert_tf.serving.onnx import ONNX_PRECISIONS
@@ -30,7 +32,7 @@ _PRECISIONS = tuple(dict.fromkeys(name for names in FORMATS.values() for name in
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportOptions(EncoderFilesOptions):
+class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
     """The flags of export_saved_model."""
 
     model_dir: str = option(
@@ -77,10 +79,13 @@ class ExportOptions(EncoderFilesOptions):
         default=None,
     )
     eval_file: str | None = option(
-        "For a SavedModel or OpenVINO: labelled data in the format of the training program's "
-        "--eval_file (SQuAD: --predict_file). A table has the columns text_a, text_b for pairs, and "
-        "label. The metric of the export is logged and checked.",
+        "Labelled data in the format of the training program's --eval_file (SQuAD: --predict_file). A "
+        "table has the columns text_a, text_b for pairs, and label, unless flags name others. The "
+        "metric of the export is logged and checked.",
         default=None,
+    )
+    label_column: str | None = option(
+        "Column of the label in --eval_file. Default: that of the training program.", default=None
     )
     max_accuracy_loss: float | None = option(
         "With --eval_file: no export if its metric is worse by more than that of the model in float32. "
@@ -167,22 +172,19 @@ class ExportOptions(EncoderFilesOptions):
                 f"keep_precision is {self.keep_precision}, but it is for format=saved_model with "
                 f"precision={INT8}. Omit it."
             )
-        if self.max_accuracy_loss is not None and self.eval_file is None:
-            raise ValueError(
-                f"max_accuracy_loss is {self.max_accuracy_loss:g}, but there is nothing to measure it "
-                "on. Give eval_file, or omit it."
-            )
+        self._need("eval_file", ("label_column", "max_accuracy_loss"))
         if self.eval_file is not None:
-            if self.format not in ("saved_model", "openvino"):
-                raise ValueError(
-                    f"eval_file is {self.eval_file}, but it is for format=saved_model or openvino. Omit "
-                    "it, and compare with certify."
-                )
             if TOKENS not in (self.signatures or (TOKENS,)):
+                remedy = "Add it" if self.format == "saved_model" else "Use it, or omit eval_file"
                 raise ValueError(
                     f"eval_file needs the signature {TOKENS}, but `signature` is {self.signature}. "
-                    "Add it."
+                    f"{remedy}."
                 )
+        elif self.columns and self.calibration_file is None:
+            name, value = next(iter(self.columns.items()))
+            raise ValueError(
+                f"{name}={value} has no effect without calibration_file or eval_file. Omit it."
+            )
         if self.server_version is not None:
             if self.format != "saved_model":
                 raise ValueError(
@@ -207,6 +209,14 @@ class ExportOptions(EncoderFilesOptions):
         has_head = self.head in (None, "task")
         default = training_records(self.model_dir) if has_head else None
         return self.calibration_file or default
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The flags of columns without those that have their default."""
+        names = {"label_column", *(each.name for each in fields(InputColumnsOptions))}
+        flags = [each for each in fields(self) if each.name in names]
+        found = {each.name: getattr(self, each.name) for each in flags}
+        return {each.name: found[each.name] for each in flags if found[each.name] != each.default}
 
     @property
     def chosen(self) -> Choice:

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import check_new_folder, check_writable
+from bert_tf.data.files import MissingFileError, check_new_folder, check_writable, expand_files
 from bert_tf.interop.hub import path_of_model
 from bert_tf.options import check_names
 from bert_tf.programs.calibration_file import read_calibration
@@ -61,6 +61,10 @@ def export_saved_model(options: ExportOptions) -> None:
     check_writable(
         os.path.dirname(options.export_dir.rstrip("/")) or ".", "the folder of export_dir"
     )
+    if options.calibration_file:
+        expand_files(options.calibration_file)
+    if options.eval_file is not None and not tf.io.gfile.exists(options.eval_file):
+        raise MissingFileError(options.eval_file)
     warn_if_unfinished(options.model_dir)
     if options.format == "saved_model":
         _warn_of_version(options.export_dir)
@@ -82,7 +86,7 @@ def export_saved_model(options: ExportOptions) -> None:
     check = quantization = None
     if precision == INT8 and options.format in ("saved_model", "openvino"):
         served = load_served(replace(options, signature=None), "float32")  # takes text
-        ids = read_calibration(served, options.texts or "")
+        ids = read_calibration(served, options.texts or "", options.layout)
     if options.eval_file is not None:
         served = served or load_served(options, "float32")
         check = AccuracyCheck(options, served)
@@ -93,12 +97,12 @@ def export_saved_model(options: ExportOptions) -> None:
     served.source = describe_source(options, served.checkpoint)
     if options.format != "saved_model":
         if options.format == "tflite":
-            values = write_lite(served, options.export_dir, precision)
+            values = write_lite(served, options.export_dir, precision, check)
         elif options.format == "openvino":
             values = write_openvino(served, options.export_dir, precision, ids, check)
         else:
             (name,) = options.signatures or (TOKENS,)
-            values = write_onnx(served, options.export_dir, precision, name)
+            values = write_onnx(served, options.export_dir, precision, name, check)
         logger.info("Wrote %s/%s (%s)", options.export_dir, values["file"], precision)
         _log_signatures(values)
         if values.get("custom_ops"):

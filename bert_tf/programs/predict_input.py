@@ -7,7 +7,7 @@ others   one input per row; the fields are columns
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bert_tf.data.files import expand_files
@@ -62,19 +62,9 @@ class InputLayout:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerOptions(TableOptions):
-    """Flags of the input and of the answers, shared by predict and certify."""
+class InputColumnsOptions(TableOptions):
+    """Columns of the inputs in a table."""
 
-    input_file: str | None = option(
-        "Comma list of files or globs, plain or gzip; - is standard input, the default.",
-        default=None,
-    )
-    input_format: str | None = option(
-        "text: one input per line, tabs between the sentences of a pair, a question and its text, or a "
-        "text and its choices. tsv, csv, jsonl: named columns. Default: by the file name, else text.",
-        default=None,
-        choices=INPUT_FORMATS,
-    )
     text_a_column: str | None = option(
         "Column of the (first) sentence or the question. Default: text_a, text, sentence, question.",
         default=None,
@@ -88,6 +78,26 @@ class AnswerOptions(TableOptions):
         default=None,
     )
 
+    @property
+    def layout(self) -> InputLayout:
+        names = [field.name for field in fields(InputLayout) if field.name != "format"]
+        return InputLayout(**{name: getattr(self, name) for name in names})
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerOptions(InputColumnsOptions):
+    """Flags of the input and of the answers, shared by predict and certify."""
+
+    input_file: str | None = option(
+        "Comma list of files or globs, plain or gzip; - is standard input, the default.",
+        default=None,
+    )
+    input_format: str | None = option(
+        "text: one input per line, tabs between the sentences of a pair, a question and its text, or a "
+        "text and its choices. tsv, csv, jsonl: named columns. Default: by the file name, else text.",
+        default=None,
+        choices=INPUT_FORMATS,
+    )
     max_seq_length: int | None = option(
         "Longest input in tokens. Default: that of the model.", default=None
     )
@@ -118,8 +128,7 @@ class AnswerOptions(TableOptions):
 
     @property
     def layout(self) -> InputLayout:
-        names = [field.name for field in fields(InputLayout) if field.name != "format"]
-        return InputLayout(self.input_format, **{name: getattr(self, name) for name in names})
+        return replace(super().layout, format=self.input_format)
 
     @property
     def files(self) -> list[str]:
@@ -217,7 +226,7 @@ def _columns(
     raise ValueError(
         f"{row.place}: no column is called {' or '.join(_USUAL_NAMES[field][:-1] or ['choices'])}, so "
         f"the column of the {field} of the model's input ({', '.join(model_fields)}) is unknown. "
-        f"Rename it, or name it with {flag} of `predict`. The columns are {listed(row)}."
+        f"Rename it, or name it with `{flag}`. The columns are {listed(row)}."
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -24,7 +25,12 @@ LITE_FILE = "model.tflite"
 LITE_PRECISIONS = ("float32", "float16", "int8")
 
 
-def write_lite(served: Served, export_dir: str, precision: str = "float32") -> dict[str, Any]:
+def write_lite(
+    served: Served,
+    export_dir: str,
+    precision: str = "float32",
+    check: Callable[[str], Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
     """Write a folder with a TFLite file; return its metadata. The folder appears when complete.
 
     Args:
@@ -32,6 +38,7 @@ def write_lite(served: Served, export_dir: str, precision: str = "float32") -> d
         export_dir: missing or empty.
         precision: "float32". "float16": half-size weights, computed in float32. "int8": 8-bit weights
             of the products, whose inputs are quantized at run time (dynamic range).
+        check: gets the file before its folder appears; returns more metadata, or raises.
 
     Raises:
         ValueError: the precision is unknown, the model has a BiLSTM, or the folder is not empty.
@@ -59,7 +66,10 @@ def write_lite(served: Served, export_dir: str, precision: str = "float32") -> d
     with new_folder(export_dir, "export_dir") as folder:
         values = metadata(served, precision) | {"format": "tflite", "file": LITE_FILE}
         values["signatures"] = {TOKENS: described(function.get_concrete_function())}
-        write_beside(served, folder, values)
-        with tf.io.gfile.GFile(os.path.join(folder, LITE_FILE), "wb") as file:
+        path = os.path.join(folder, LITE_FILE)
+        with tf.io.gfile.GFile(path, "wb") as file:
             file.write(content)
+        if check is not None:
+            values |= check(path)
+        write_beside(served, folder, values)
     return values

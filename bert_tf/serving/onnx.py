@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,11 @@ _OPSET = 18  # the newest that tf2onnx 1.17 supports
 
 
 def write_onnx(
-    served: Served, export_dir: str, precision: str = "float32", signature: str = TOKENS
+    served: Served,
+    export_dir: str,
+    precision: str = "float32",
+    signature: str = TOKENS,
+    check: Callable[[str], Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Write a folder with an ONNX file; return its metadata. The folder appears when complete.
 
@@ -40,6 +45,7 @@ def write_onnx(
             are quantized at run time (dynamic range).
         signature: `tokens`, or one of the model's `packed_signatures`. The latter needs the library of
             onnxruntime-extensions to run.
+        check: gets the file before its folder appears; returns more metadata, or raises.
 
     Raises:
         ImportError: the extra is not installed.
@@ -81,9 +87,12 @@ def write_onnx(
     onnx.checker.check_model(model)  # tf2onnx only logs unknown operations
     values["signatures"] = {signature: signature_values | {"inputs": inputs}}
     with new_folder(export_dir, "export_dir") as folder:
-        write_beside(served, folder, values)
-        with tf.io.gfile.GFile(os.path.join(folder, ONNX_FILE), "wb") as file:
+        path = os.path.join(folder, ONNX_FILE)
+        with tf.io.gfile.GFile(path, "wb") as file:
             file.write(model.SerializeToString())
+        if check is not None:
+            values |= check(path)
+        write_beside(served, folder, values)
     return values
 
 

@@ -7,7 +7,9 @@ import pytest
 
 from bert_tf.predictor import Predictor
 from bert_tf.programs import export_accuracy
+from bert_tf.programs import export_saved_model as export_saved_model_module
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.programs.model_to_export import load_served
 from bert_tf.registry import TYPES
 from bert_tf.training import strategy
 
@@ -48,6 +50,55 @@ def test_the_metric_is_logged_and_written(sentence_model, labelled, tmp_path, ca
     }
 
 
+@pytest.mark.parametrize("format", ["tflite", "onnx"])
+def test_a_file_on_ids_is_measured_too(sentence_model, labelled, tmp_path, format):
+    if format == "onnx":
+        pytest.importorskip("tf2onnx")
+    given = options(sentence_model, tmp_path / "1", labelled, format=format, precision="int8")
+    export_saved_model(given)
+    values = json.loads((tmp_path / "1" / "export.json").read_text())["evaluation"]
+    assert (values["float32"], values["export"]) == (0.8, 0.8)
+
+
+def test_columns_with_other_names_serve_both_files(sentence_model, labelled, tmp_path, monkeypatch):
+    rows = [json.loads(line) for line in labelled.read_text().splitlines()]
+    lines = (f"{row['text_a']};{row['label']};x\n" for row in rows)
+    (tmp_path / "dev.csv").write_text("".join(["review;mood;label\n", *lines]))
+    flags = {"text_a_column": "review", "label_column": "mood", "column_separator": "semicolon"}
+    seen = []
+    monkeypatch.setattr(
+        export_saved_model_module, "_quantize", lambda _, served, ids: seen.extend(ids)
+    )
+    file = tmp_path / "dev.csv"
+    given = options(
+        sentence_model,
+        tmp_path / "1",
+        file,
+        precision="int8",
+        calibration_file=str(file),
+        **flags,
+    )
+    export_saved_model(given)
+    assert len(seen) == len(TEXTS)
+    values = json.loads((tmp_path / "1" / "assets.extra" / "export.json").read_text())
+    assert values["evaluation"]["float32"] == 0.8
+
+
+def test_a_missing_file_or_column_is_named_with_the_remedy(sentence_model, labelled, tmp_path):
+    with pytest.raises(ValueError, match=r"No file matches 'no\.tsv'"):  # the model is not loaded
+        export_saved_model(options("no_model", tmp_path / "1", "no.tsv"))
+    given = options(sentence_model, tmp_path / "1", labelled, label_column="mood")
+    with pytest.raises(ValueError, match=r"no column 'mood'.*text_a, label.*flag of the column"):
+        export_saved_model(given)
+
+
+def test_a_column_that_the_training_program_cannot_name_is_refused(sentence_model, labelled):
+    given = options(sentence_model, "1", labelled, choices_column="endings")
+    served = load_served(given, "float32")
+    with pytest.raises(ValueError, match=r"choices_column is endings.*has no such flag\. Omit it"):
+        export_accuracy.AccuracyCheck(given, served)
+
+
 def test_a_worse_export_is_refused_and_leaves_nothing(
     sentence_model, labelled, tmp_path, monkeypatch
 ):
@@ -71,9 +122,11 @@ def test_a_worse_export_is_refused_and_leaves_nothing(
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"format": "onnx"}, "saved_model or openvino.*certify"),
         ({"signature": "serving_default"}, "signature tokens.*Add it"),
-        ({"eval_file": None, "max_accuracy_loss": 2}, "max_accuracy_loss is 2.*Give eval_file"),
+        ({"format": "onnx", "signature": "serving_default"}, "signature tokens.*Use it, or omit"),
+        ({"eval_file": None, "max_accuracy_loss": 2}, "max_accuracy_loss=2.*Give `eval_file`"),
+        ({"eval_file": None, "label_column": "y"}, "label_column=y.*Give `eval_file`"),
+        ({"eval_file": None, "text_a_column": "x"}, "text_a_column=x has no effect.*Omit it"),
     ],
 )
 def test_where_nothing_can_be_compared_the_flag_is_refused(settings, message):
