@@ -17,7 +17,12 @@ from bert_tf.model_folder import TrainedModel
 from bert_tf.prediction.text_model import TextModel
 from bert_tf.programs.predict_input import InputLayout, read_inputs
 from bert_tf.registry import TYPES
-from bert_tf.serving.calibration import Ids, calibration_ids, ids_of_records
+from bert_tf.serving.calibration import (
+    Ids,
+    calibration_ids,
+    ids_of_records,
+    warn_of_other_words,
+)
 from bert_tf.serving.served import TEXT, Served
 from bert_tf.tokenization import FullTokenizer
 
@@ -25,22 +30,33 @@ RECORDS_ENDING = ".tf_record"
 
 
 def read_calibration(
-    served: Served, calibration_file: str, layout: InputLayout | None = None
+    served: Served,
+    calibration_file: str,
+    layout: InputLayout | None = None,
+    trained_on: str | None = None,
 ) -> list[Ids]:
     """Return the ids of texts or records, as `calibration_ids` does.
+
+    Warn if texts have other words than the training.
 
     Args:
         served: takes text.
         calibration_file: comma list of files or globs. TFRecords have the ending .tf_record.
         layout: columns of a table.
+        trained_on: file of the records of the training, if it is there.
 
     Raises:
         ValueError: a line is not an input of the model, or the texts are unsuitable.
     """
     files, source = expand_files(calibration_file), f"calibration_file={calibration_file}"
+    if calibration_file == trained_on:
+        source = f"{trained_on} (the records of the training)"
     if all(file.endswith(RECORDS_ENDING) for file in files):
         return ids_of_records(served, _records(served, files), source)
-    return calibration_ids(served, _requests(served, files, layout or InputLayout()), source)
+    rows = calibration_ids(served, _requests(served, files, layout or InputLayout()), source)
+    if trained_on is not None:
+        warn_of_other_words(served, rows, _records(served, [trained_on]), source)
+    return rows
 
 
 def training_records(model_dir: str) -> str | None:

@@ -156,7 +156,7 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
                 f"{found} needs texts like those that the model will get, and model_dir has no "
                 "train.tf_record. Give calibration_file."
             )
-        if self.calibration_file is not None and not is_calibrated and self.precision != AUTO:
+        if self.calibration_file and not is_calibrated and self.precision != AUTO:
             raise ValueError(
                 f"calibration_file is {self.calibration_file}, but {found} measures no ranges. Omit it, "
                 "or use precision=int8 with format=saved_model or openvino."
@@ -180,7 +180,7 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
                     f"eval_file needs the signature {TOKENS}, but `signature` is {self.signature}. "
                     f"{remedy}."
                 )
-        elif self.columns and self.calibration_file is None:
+        elif self.columns and not self.calibration_file:
             name, value = next(iter(self.columns.items()))
             raise ValueError(
                 f"{name}={value} has no effect without calibration_file or eval_file. Omit it."
@@ -203,12 +203,15 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
         """The fastest precision on this processor, and the reason."""
         return fastest_precision(has_texts=self.texts is not None and self.device == "cpu")
 
-    @functools.cached_property
+    @property
     def texts(self) -> str | None:
-        """The files for calibration: `calibration_file`, or else the records of the training."""
-        has_head = self.head in (None, "task")
-        default = training_records(self.model_dir) if has_head else None
-        return self.calibration_file or default
+        """The files for calibration: `calibration_file`, or else `records`."""
+        return self.calibration_file or self.records
+
+    @functools.cached_property
+    def records(self) -> str | None:
+        """The records of the training of the head, if they are there."""
+        return training_records(self.model_dir) if self.head in (None, "task") else None
 
     @property
     def columns(self) -> dict[str, Any]:

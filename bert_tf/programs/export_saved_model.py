@@ -72,7 +72,7 @@ def export_saved_model(options: ExportOptions) -> None:
     if options.format == "saved_model" and options.device == "cpu":
         logger.info("Fastest precision on this processor: %s (%s)", *options.fastest)
         logger.info("This export: %s", precision)
-        if options.calibration_file is not None and precision != INT8:
+        if options.calibration_file and precision != INT8:
             logger.warning("calibration_file=%s is not used.", options.calibration_file)
     has_preprocessing = TF_HUB in (options.signatures or ())
     if has_preprocessing:
@@ -86,7 +86,7 @@ def export_saved_model(options: ExportOptions) -> None:
     check = quantization = None
     if precision == INT8 and options.format in ("saved_model", "openvino"):
         served = load_served(replace(options, signature=None), "float32")  # takes text
-        ids = read_calibration(served, options.texts or "", options.layout)
+        ids = read_calibration(served, options.texts or "", options.layout, options.records)
     if options.eval_file is not None:
         served = served or load_served(options, "float32")
         check = AccuracyCheck(options, served)

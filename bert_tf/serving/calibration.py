@@ -5,6 +5,7 @@ Shapes: B batch, S sequence, K choices.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,11 @@ logger = logging.getLogger(__name__)
 MOST_TEXTS = 300  # NNCF's usual number of samples
 FEWEST_TEXTS = 16  # fewer are reported
 MOST_UNKNOWN = 0.5  # fraction of the WordPieces
+MANY_UNKNOWN = 0.05  # from here on they are reported
+# Fraction of the WordPieces that the training did not have, before it is reported. The training set of
+# SST-2 has 88 % of the pieces of the dev set in 2,000 records, 60 % in 100, and 1 % of those of Russian.
+MOST_NEW = 0.5
+NUM_COMPARED = 2000  # records of the training
 
 Ids = dict[str, np.ndarray]
 Item = TypeVar("Item")
@@ -69,9 +75,7 @@ def _checked_rows(served: Served, batches: Sequence[Ids], count: int, source: st
     rows = [row for inputs in batches for row in _rows(inputs)]
     most = min(len(rows), MOST_TEXTS)
     rows = [rows[place * len(rows) // most] for place in range(most)]
-    ids = [row["input_ids"][row["input_mask"] == 1] for row in rows]
-    pieces = np.concatenate([np.zeros(0, np.int32), *ids])
-    pieces = pieces[~np.isin(pieces, (served.cls_id, served.sep_id))]
+    pieces = _pieces(served, rows)
     if not pieces.size:
         raise ValueError(
             f"{source} contains no words. Give texts like those that the model will get, about "
@@ -83,6 +87,12 @@ def _checked_rows(served: Served, batches: Sequence[Ids], count: int, source: st
             f"{source}: {unknown:.0%} of the WordPieces are [UNK], but at most {MOST_UNKNOWN:.0%} may "
             "be. Give texts in the language of the model."
         )
+    if unknown > MANY_UNKNOWN:
+        logger.warning(
+            "%s: %.0f %% of the WordPieces are [UNK]. If the texts of your users have fewer, the ranges "
+            "are wrong for them. Give texts in the language of the model.",
+            *(source, 100 * unknown),
+        )
     if count < FEWEST_TEXTS:
         logger.warning(
             "%s contains only %d texts. The ranges measured on them may be too narrow: give %d or more, "
@@ -91,6 +101,34 @@ def _checked_rows(served: Served, batches: Sequence[Ids], count: int, source: st
         )
     logger.info("Calibration with %d rows, from %d texts of %s", len(rows), count, source)
     return rows
+
+
+def warn_of_other_words(
+    served: Served, rows: Sequence[Ids], records: Iterable[Ids], source: str
+) -> None:
+    """Warn if most WordPieces of the texts are not in the records of the training.
+
+    Args:
+        rows: from `calibration_ids`.
+        records: of the training. At most NUM_COMPARED are read.
+        source: the origin of the texts.
+    """
+    trained = _pieces(served, list(itertools.islice(records, NUM_COMPARED)))
+    new = float(np.mean(~np.isin(_pieces(served, rows), trained)))
+    if new > MOST_NEW:
+        logger.warning(
+            "%s: %.0f %% of the WordPieces are not in the records of the training. If the texts of your "
+            "users are not like these, for example in another language, the ranges are wrong for them. "
+            "Omit calibration_file to calibrate with the records, and check the result with eval_file.",
+            *(source, 100 * new),
+        )
+
+
+def _pieces(served: Served, rows: Sequence[Ids]) -> np.ndarray:
+    """Return the ids of all WordPieces except [CLS] and [SEP], int32 [N]."""
+    ids = [row["input_ids"][row["input_mask"] == 1] for row in rows]
+    pieces = np.concatenate([np.zeros(0, np.int32), *ids])
+    return pieces[~np.isin(pieces, (served.cls_id, served.sep_id))]
 
 
 def recorded_ids(served: Served, requests: Sequence[Mapping[str, Any]]) -> list[Ids]:

@@ -11,12 +11,17 @@ from test_serving_openvino import INPUTS, TEXTS, served, trained, write_texts
 from bert_tf.model_folder import load_model_folder
 from bert_tf.modeling.inference_layout import WORDS, products
 from bert_tf.predictor import Predictor
+from bert_tf.programs.calibration_file import _records, read_calibration
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
+from bert_tf.programs.model_to_export import load_served
+from bert_tf.programs.predict_input import InputLayout
 from bert_tf.serving import quantization
 from bert_tf.serving.calibration import recorded_ids
 from bert_tf.serving.quantization import check_int8, quantize
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.training import strategy
+
+WARNINGS = ("are [UNK]", "not in the records of the training")
 
 
 def export(model_dir, folder, **options):
@@ -52,11 +57,29 @@ def test_without_texts_the_records_of_the_training_are_used(sentence_model, tmp_
     assert records.exists()
     with caplog.at_level(logging.INFO):
         values = export(sentence_model, tmp_path, calibration_file=None)
-    assert f"texts of calibration_file={records}" in caplog.text
+    assert f"texts of {records} (the records of the training)" in caplog.text
     assert {product["precision"] for product in values["quantization"].values()} == {"int8"}
     served = Predictor(str(tmp_path / "1")).predict(TEXTS)
     for found, expected in zip(served, Predictor(str(sentence_model)).predict(TEXTS), strict=True):
         assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=0.05)
+
+
+def test_texts_with_other_words_than_the_training_are_reported(sentence_model, tmp_path, caplog):
+    records = str(sentence_model / "train.tf_record")
+    given = ExportOptions(model_dir=str(sentence_model), export_dir="unused", precision="int8")
+    model = load_served(given, "float32")
+    vocabulary = list(load_model_folder(str(sentence_model)).tokenizer.vocab)
+    trained = {id for batch in _records(model, [records]) for id in batch["input_ids"].flat}
+    unseen = [piece for id, piece in enumerate(vocabulary) if id not in trained and piece.isalpha()]
+    usual = [" ".join(vocabulary[id] for id in sorted(trained) if vocabulary[id].isalpha())] * 20
+    for texts, warnings in (
+        (usual, []),
+        ([" ".join(unseen)] * 20, ["not in the records of the training"]),
+        ([f"☃ ☃ ☃ {usual[0]}"] * 20, ["are [UNK]"]),
+    ):
+        caplog.clear()
+        read_calibration(model, write_texts(tmp_path, texts), InputLayout(), records)
+        assert [words for words in WARNINGS if words in caplog.text] == warnings
 
 
 def test_records_of_a_task_are_not_for_an_encoder(sentence_model, tmp_path):
