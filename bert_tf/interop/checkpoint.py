@@ -104,6 +104,11 @@ def shape_of(arrays: Mapping[str, np.ndarray], name: str) -> tuple[int, ...]:
     return tuple(np.shape(arrays[name]))
 
 
+def num_values(arrays: Mapping[str, np.ndarray]) -> int:
+    """Return the number of values in all arrays without reading lazy ones."""
+    return sum(math.prod(shape_of(arrays, name)) for name in arrays)
+
+
 def as_float32(array: np.ndarray) -> np.ndarray:
     """Convert floating-point numbers to float32; leave integers and strings unchanged."""
     array = np.asarray(array)

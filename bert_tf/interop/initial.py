@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import logging
-import math
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, shape_of
+from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, num_values, shape_of
 from bert_tf.interop.hub import SCHEME, local_path, path_of_model
 from bert_tf.interop.huggingface import read_huggingface
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
@@ -304,7 +303,7 @@ def _compare_configs(model: BertConfig, checkpoint: BertConfig, source: str) -> 
 
 def _check_size(config: BertConfig, arrays: Mapping[str, np.ndarray], source: str) -> None:
     """Raise if the configuration describes a far larger model than the weights, before it is made."""
-    stored = sum(math.prod(shape_of(arrays, name)) for name in arrays)
+    stored = num_values(arrays)
     if config.encoder_size > 4 * stored + _SMALL_MODEL or config.num_hidden_layers > len(arrays):
         raise ValueError(
             f"The configuration next to {source} describes {config.num_hidden_layers:,} layers and "

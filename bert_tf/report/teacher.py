@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from bert_tf.config import BertConfig
+from bert_tf.interop.checkpoint import num_values
 from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.modeling.flops import forward_flops_per_token
 from bert_tf.report.charts import Part, line_chart, table
@@ -30,13 +30,14 @@ def student_and_teacher(
         results: metrics of the student.
         metric: of the chart.
     """
-    student_config = BertConfig.from_json_file(os.path.join(folder, "bert_config.json"))
-    configs = [read_checkpoint(teacher).config, student_config]
+    models = [read_checkpoint(path) for path in (teacher, folder)]
+    configs = [model.config for model in models]
     metrics = [_results(folder_of(teacher)), results]
     work = [forward_flops_per_token(config, _LENGTH) / 1e6 for config in configs]
     rows = [
         ["layers", *(config.num_hidden_layers for config in configs)],
         ["hidden size", *(config.hidden_size for config in configs)],
+        ["million parameters", *(num_values(model.arrays) / 1e6 for model in models)],
         ["million operations per token", *work],
     ]
     common = [name for name in sorted(results) if name in metrics[0] and name != "global_step"]

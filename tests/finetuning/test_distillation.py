@@ -34,6 +34,7 @@ from bert_tf import convert, load
 from bert_tf.data.records import read_records
 from bert_tf.finetuning.classification import Classification, run_classifier
 from bert_tf.finetuning.distillation import Teacher, add_columns
+from bert_tf.finetuning.loop import num_parameters
 from bert_tf.finetuning.multiple_choice import MultipleChoice, run_swag
 from bert_tf.finetuning.question_answering import QuestionAnswering, run_squad
 from bert_tf.finetuning.run import Run, fine_tune
@@ -204,10 +205,12 @@ def test_the_report_has_sizes_and_metrics_of_student_and_teacher(sentence_model,
     size, layers = config["hidden_size"], config["num_hidden_layers"]
     products = 4 * size * size + 2 * size * config["intermediate_size"] + 2 * 128 * size
     work = pytest.approx(2 * layers * products / 1e6)
+    parameters = num_parameters(load_model(str(folder)).model) / 1e6
     assert rows["header"] == ["", "teacher", "student"]
     assert rows["rows"] == [
         ["layers", layers, layers],
         ["hidden size", size, size],
+        ["million parameters", parameters, parameters],
         ["million operations per token", work, work],
         ["eval_accuracy", 0.75, 0.5],
         ["eval_loss", 0.5, 0.6],
@@ -215,7 +218,7 @@ def test_the_report_has_sizes_and_metrics_of_student_and_teacher(sentence_model,
     assert chart["series"] == [["teacher", [(work, 0.75)]], ["student", [(work, 0.5)]]]
     (folder / "eval_results.txt").unlink()
     (rows,) = student_and_teacher(str(folder), str(sentence_model), results, "eval_accuracy")
-    assert [name for name, *_ in rows["rows"]][2:] == ["million operations per token"]
+    assert [name for name, *_ in rows["rows"]][3:] == ["million operations per token"]
 
 
 # ---- other types of task -------------------------------------------------------------------------
