@@ -77,7 +77,11 @@ class Progress:
         left = duration((self.total - done) / rate) if rate > 0 else "?"
         shown = "".join(f"  {name} {_shown(value)}" for name, value in values.items())
         fraction = done / self.total if self.total else 1.0
-        ending = f"took {duration(seconds)}" if done >= self.total else f"ETA {left}"
+        ending = f"ETA {left}"
+        if done >= self.total:
+            start = seconds_before - (done_before / rate if rate > 0 else 0.0)
+            note = " with start-up" if start >= 1 and done > 0 else ""
+            ending = f"took {duration(seconds)}{note}"
         count = f"{done:,.0f}/{self.total:,.0f}"
         return f"{self.label} {count} {fraction:4.0%}{self._speed(rate)}  {ending}{shown}"
 
