@@ -45,6 +45,7 @@ from bert_tf.programs.certificate_answers import (
 from bert_tf.serving.embeddings import QUERY
 from bert_tf.serving.served import INPUT_NAMES, TEXT
 from bert_tf.tasks.token_classification import decoded_sentences
+from bert_tf.training.progress import Progress
 
 _MOST_TIMED = 50  # inputs
 _MASKS, _WORDS = POSITIONS
@@ -264,7 +265,7 @@ def compare(
     by_text = QUERY if expected.as_query and QUERY in runtime.signatures else TEXT
     for name in runtime.signatures:
         if name == by_text and name not in by_ids:
-            found.tallies[name] = _compare_texts(runtime, export, expected, batch_size)
+            found.tallies[name] = _compare_texts(runtime, name, export, expected, batch_size)
         elif name in by_ids:
             found.tallies[name] = _compare_ids(runtime, name, export, expected, batch_size)
         else:
@@ -282,7 +283,14 @@ def _differing(ours: Sequence[Sequence[int]], theirs: Sequence[Sequence[int]]) -
     return [number for number, (one, other) in pairs if list(one) != list(other)]
 
 
-def _compare_texts(runtime: Runtime, export: Export, expected: Expected, batch_size: int) -> Tally:
+def _progress(export: Export, signature: str, expected: Expected) -> Progress:
+    """Return the progress of the inputs that are asked alone, which take most of the time."""
+    return Progress(f"{export.folder} {signature}", len(expected.items), unit="inputs")
+
+
+def _compare_texts(
+    runtime: Runtime, name: str, export: Export, expected: Expected, batch_size: int
+) -> Tally:
     saved = load_saved_model(export.folder, batch_size, runtime)
     if isinstance(saved, EmbeddingModel) and expected.as_query:
         saved = saved.for_queries()
@@ -296,8 +304,10 @@ def _compare_texts(runtime: Runtime, export: Export, expected: Expected, batch_s
             decisions = (decisions_of(expected.model, side) for side in (ours, answer))
             tally.add_decisions(number, *decisions)
 
+    progress = _progress(export, name, expected)
     for number, item in enumerate(prepared):
         add(number, saved.answer([item])[0])
+        progress.update(number + 1)
     for number, answer in enumerate(saved.answer(prepared)):
         add(number, answer)
     tally.milliseconds = _median(runtime, [[item] for item in prepared], saved.answer)
@@ -325,8 +335,10 @@ def _compare_ids(
             theirs = expected.chosen(outputs, export.labels)
             tally.add_decisions(number, expected.chosen(ours, expected.labels), theirs)
 
+    progress = _progress(export, name, expected)
     for number, batch in enumerate(single):
         add(number, {key: value[0] for key, value in ask(batch).items()})
+        progress.update(number + 1)
     for first in range(0, len(inputs), batch_size):
         outputs = ask(_stacked(inputs[first : first + batch_size]))
         for row in range(min(batch_size, len(inputs) - first)):

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf import __version__
 from bert_tf.data.files import file_facts, files_of_checkpoint, write_text
-from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.options import option
@@ -22,11 +22,11 @@ from bert_tf.prediction.exports import (
     Export,
     Process,
     find_exports,
-    is_within,
 )
 from bert_tf.predictor import Predictor, TextModel
-from bert_tf.programs.certificate import Comparison, Expected, Tally, compare
-from bert_tf.programs.certificate_answers import margin_of, variants
+from bert_tf.programs.certificate import Comparison, Expected, compare
+from bert_tf.programs.certificate_answers import variants
+from bert_tf.programs.certificate_faults import LIMITS, Limits, describe
 from bert_tf.programs.predict_input import AnswerOptions, read_inputs
 from bert_tf.report.certificate import certificate_page
 from bert_tf.report.command_line import changed_flags
@@ -35,28 +35,6 @@ from bert_tf.report.page import plain
 logger = logging.getLogger(__name__)
 
 _VARIED = 2  # inputs of which there are variants
-_MOST_SHOWN = 60  # characters of a text
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Differences that a precision explains.
-
-    Args:
-        difference: of an output, absolute, or relative to its largest value if that exceeds 1.
-        flipped: fraction of the decisions.
-    """
-
-    difference: float
-    flipped: float
-
-
-LIMITS = {
-    "float32": Limits(1e-5, 0.0),
-    "float16": Limits(1e-2, 0.01),
-    "bfloat16": Limits(0.05, 0.01),
-    "int8": Limits(0.5, 0.01),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +114,8 @@ class CertificateError(ValueError):
 def certify(options: CertifyOptions) -> None:
     """Compare every export with the model; write the page and the JSON.
 
+    An interrupted run keeps the exports that passed. The same command compares the others.
+
     Raises:
         CertificateError: an export differs by more than the limits.
         ImportError: no runtime of an export is installed.
@@ -147,12 +127,21 @@ def certify(options: CertifyOptions) -> None:
     model = _Model(options)
     for export in exports:  # errors first
         model.expected(export)
+    beside = os.path.splitext(options.output_file)[0] + ".json"
+    model_files = {os.path.basename(path): file_facts(path) for path in model.files()}
+    kept = _Kept(f"{beside}.unfinished", [model.identity(), model_files])
     results, notes = [], []
-    for export, runtime, environment, python in runs:
-        result, not_asked = _run(export, runtime, python, model.expected(export), options)
-        results.append(result | {"environment": environment})
-        notes += [f"{export.folder}: the signature {name}" for name in not_asked]
-        _log(results[-1])
+    for number, (export, runtime, environment, python) in enumerate(runs, start=1):
+        name = " ".join(filter(None, (export.folder, runtime, environment)))
+        logger.info("Comparing %d of %d: %s", number, len(runs), name)
+        result = kept.result(name, export)
+        if result is None:
+            result = _run(export, runtime, python, model.expected(export), options)
+            result["environment"] = environment
+        kept.add(name, result)
+        results.append(result)
+        notes += [f"{export.folder}: the signature {name}" for name in result["not_asked"]]
+        _log(result)
     for export in exports:
         missing = sorted(FORMAT_RUNTIMES[export.format].keys() - set(export.runtimes))
         notes += [f"{export.folder}: {name}, which is not installed" for name in missing]
@@ -162,15 +151,15 @@ def certify(options: CertifyOptions) -> None:
         "tensorflow_version": tf.__version__,
         "command": ["python -m bert_tf certify", *changed_flags(options)],
         "model_dir": options.model_dir,
-        "model_files": {os.path.basename(path): file_facts(path) for path in model.files()},
+        "model_files": model_files,
         **model.counts(),
         "exports": results,
         "notes": [*dict.fromkeys(notes), *model.skipped],
     }
     values = plain(values)
-    beside = os.path.splitext(options.output_file)[0] + ".json"
     write_text(beside, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
     write_text(options.output_file, certificate_page(values))
+    kept.remove()
     logger.info("Wrote %s and %s", options.output_file, beside)
     failed = [result for result in results if result["faults"]]
     if failed:
@@ -204,8 +193,8 @@ def _remedy(exports: Sequence[Export], model_files: Mapping[str, Any]) -> str:
 
 def _run(
     export: Export, runtime: str, python: str | None, expected: Expected, options: CertifyOptions
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the result of one runtime, and the signatures that were not compared."""
+) -> dict[str, Any]:
+    """Return the result of one runtime."""
     settings = {"architecture": export.head.architecture} if runtime == "huggingface" else {}
     found, failures = Comparison(), []
     about: dict[str, Any] = {"runtime": runtime, "peak_memory": 0}
@@ -216,7 +205,42 @@ def _run(
     except ValueError as error:  # the others are compared all the same
         failures.append(str(error))
     result = describe(export, expected, found, _limits(export, options))
-    return {**result, **about, "faults": failures + result["faults"]}, found.not_asked
+    about["not_asked"] = found.not_asked
+    return {**result, **about, "faults": failures + result["faults"]}
+
+
+class _Kept:
+    """Results of exports that passed, in a file until the certificate is written.
+
+    Args:
+        file: is there if the last run was interrupted.
+        key: facts that the results depend on, except the exports.
+    """
+
+    def __init__(self, file: str, key: Sequence[Any]):
+        self._file, self._key = file, json.dumps(key)
+        self._results: dict[str, Any] = {}
+        if os.path.exists(file):
+            values = read_json(file)
+            self._results = values["results"] if values.get("key") == self._key else {}
+
+    def result(self, name: str, export: Export) -> dict[str, Any] | None:
+        """Return the result of an export whose files are unchanged, or None."""
+        found = self._results.get(name)
+        if found is None or found["files"] != export.files():
+            return None
+        logger.info("  kept from the interrupted run in %s", self._file)
+        return found
+
+    def add(self, name: str, result: Mapping[str, Any]) -> None:
+        if not result["faults"]:
+            self._results[name] = result
+            values = {"key": self._key, "results": self._results}
+            write_text(self._file, json.dumps(values, ensure_ascii=False))
+
+    def remove(self) -> None:
+        if os.path.exists(self._file):
+            os.remove(self._file)
 
 
 def _runs(export: Export, options: CertifyOptions) -> Iterator[tuple[Export, str, str, str | None]]:
@@ -240,6 +264,12 @@ class _Model:
     def files(self) -> list[str]:
         """Return the paths of the weights."""
         return files_of_checkpoint(self._checkpoint.source)
+
+    def identity(self) -> list[Any]:
+        """Return the facts that the answers depend on, except the weights: plain values."""
+        items = {name: repr(expected.items) for name, expected in self._expected.items()}
+        flags = changed_flags(self._options, ("export_dir",))
+        return [__version__, tf.__version__, flags, items]
 
     def counts(self) -> dict[str, int]:
         """Return the numbers of inputs and variants of the first export."""
@@ -323,100 +353,6 @@ def _limits(export: Export, options: CertifyOptions) -> Limits:
         usual.difference if options.max_difference is None else options.max_difference,
         usual.flipped if options.max_flipped is None else options.max_flipped,
     )
-
-
-def describe(
-    export: Export, expected: Expected, found: Comparison, limits: Limits
-) -> dict[str, Any]:
-    """Return a comparison in plain values, with the faults beyond the limits."""
-    largest = 0.0
-    for tally in found.tallies.values():
-        for difference, magnitude in tally.outputs.values():
-            largest = max(largest, difference / max(1.0, magnitude))
-    return {
-        "export_dir": export.folder,
-        "format": export.format,
-        "head": export.head.name,
-        "precision": export.precision,
-        "faults": list(_faults(export, expected, found, limits)),
-        "max_difference": limits.difference,
-        "max_flipped": limits.flipped,
-        "largest_difference": largest,
-        "ids": {
-            source: {
-                "texts": len(expected.texts),
-                "equal": len(expected.texts) - len(differing),
-                "first_differing": expected.texts[differing[0]] if differing else None,
-            }
-            for source, differing in found.ids.items()
-        },
-        "signatures": {
-            name: {
-                "outputs": {
-                    output: {"difference": difference, "magnitude": magnitude}
-                    for output, (difference, magnitude) in tally.outputs.items()
-                },
-                "decisions": len(tally.flipped),
-                "flipped": sum(tally.flipped.values()),
-                "milliseconds": tally.milliseconds,
-            }
-            for name, tally in found.tallies.items()
-        },
-        "files": export.files(),
-    }
-
-
-def _faults(export: Export, expected: Expected, found: Comparison, limits: Limits) -> Iterator[str]:
-    labels = expected.labels if export.head.has_labels else ()
-    for source, theirs in (("", export.labels), (" of labels.txt", export.listed_labels)):
-        if labels and theirs is not None and theirs != labels:
-            yield f"the labels{source} are {', '.join(theirs)}, but must be {', '.join(labels)}"
-    if export.max_seq_length not in (None, expected.max_seq_length):
-        yield f"max_seq_length is {export.max_seq_length}, but must be {expected.max_seq_length}"
-    for source, differing in found.ids.items():
-        if differing:
-            yield (
-                f"the ids of {len(differing)} of {len(expected.texts)} texts by {source} differ, first "
-                f"of {_shown(expected.texts[differing[0]])}"
-            )
-    for name, tally in found.tallies.items():
-        yield from _faults_of_signature(name, tally, expected, limits)
-
-
-def _faults_of_signature(
-    name: str, tally: Tally, expected: Expected, limits: Limits
-) -> Iterator[str]:
-    for output, (difference, magnitude) in tally.outputs.items():
-        if not is_within(difference, magnitude, limits.difference):
-            yield (
-                f"{name}: {output} differs by {difference:.3g}, but at most {limits.difference:g} of "
-                f"{max(1.0, magnitude):.3g} is allowed"
-            )
-    flipped, first = sum(tally.flipped.values()), tally.first_flipped()
-    if first is not None and flipped > limits.flipped * len(tally.flipped):
-        yield (
-            f"{name}: {flipped} of {len(tally.flipped)} decisions differ, but at most "
-            f"{limits.flipped:.2%} may; the first is for {_shown(expected.items[first])}"
-            f"{_closeness(tally, expected)}"
-        )
-
-
-def _closeness(tally: Tally, expected: Expected) -> str:
-    """Return how close the decisions that differ are in the model, or "" if unknown."""
-    margins = [
-        margin_of(expected.model, expected.answers[number], place)
-        for (number, place), flipped in tally.flipped.items()
-        if flipped
-    ]
-    known = [margin for margin in margins if margin is not None]
-    if not margins or len(known) < len(margins):
-        return ""
-    return f"; the model decides these by a probability of at most {max(known):.2g} more"
-
-
-def _shown(item: Any) -> str:
-    text = repr(item)
-    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 1]}…"
 
 
 def _log(result: Mapping[str, Any]) -> None:

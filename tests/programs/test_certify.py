@@ -18,14 +18,8 @@ from bert_tf.prediction.exports import Process, find_exports
 from bert_tf.predictor import Predictor
 from bert_tf.programs.certificate import Comparison, Expected, Tally, compare
 from bert_tf.programs.certificate_answers import variants
-from bert_tf.programs.certify import (
-    LIMITS,
-    CertificateError,
-    CertifyOptions,
-    _text_model,
-    certify,
-    describe,
-)
+from bert_tf.programs.certificate_faults import LIMITS, describe
+from bert_tf.programs.certify import CertificateError, CertifyOptions, _text_model, certify
 from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.programs.export_saved_model import export
 from bert_tf.serving.lite import write_lite
@@ -334,6 +328,45 @@ def test_an_export_of_another_model_is_one_clear_error(
     with pytest.raises(ValueError, match=message):
         certify(options(sentence_model, smaller, lines, tmp_path))
     assert not (tmp_path / "certificate.html").exists()
+
+
+def test_an_interrupted_run_keeps_the_exports_that_passed(
+    exported, sentence_model, lines, tmp_path, monkeypatch, caplog
+):
+    asked, stopped = [], ["second"]
+
+    def run(export, runtime, python, expected, options):
+        name = "second" if python else "first"
+        asked.append(name)
+        if name in stopped:
+            raise KeyboardInterrupt
+        about = {"runtime": runtime, "peak_memory": 0, "not_asked": ["pair"]}
+        return {**describe(export, expected, Comparison(), LIMITS["float32"]), **about}
+
+    monkeypatch.setattr("bert_tf.programs.certify._run", run)
+    given = options(sentence_model, exported.single, lines, tmp_path, environment="new:python")
+    with pytest.raises(KeyboardInterrupt), caplog.at_level("INFO"):
+        certify(given)
+    assert "Comparing 1 of 2: " in caplog.text and "Comparing 2 of 2: " in caplog.text
+    assert not (tmp_path / "certificate.json").exists()
+    stopped.clear()
+    certify(given)
+    assert asked == ["first", "second", "second"]
+    values = json.loads((tmp_path / "certificate.json").read_text())
+    assert [result["environment"] for result in values["exports"]] == ["", "new"]
+    assert values["notes"][0].endswith(": the signature pair")
+    stopped.append("second")
+    with pytest.raises(KeyboardInterrupt):
+        certify(given)
+    with open(lines, "a") as file:
+        file.write("another input\n")
+    stopped.clear()
+    asked.clear()
+    certify(given)
+    assert asked == ["first", "second"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == [
+        *("certificate.html", "certificate.json", "texts.txt"),
+    ]
 
 
 def test_inputs_that_the_model_does_not_take_are_an_error(exported, pair_model, lines, tmp_path):
