@@ -210,7 +210,7 @@ def read_records(
     def check_lengths(file: bytes) -> bytes:
         """Raise for a forged length of a local file, at which TensorFlow would crash."""
         name = file.decode()
-        if "://" not in name and not compression_of(name):  # it does not for gzip
+        if is_plain(name):
             try:
                 count_records([name])
             except ValueError as error:
@@ -218,7 +218,11 @@ def read_records(
                     raise
         return file
 
-    check = None if num_records else check_lengths  # counting has checked them
+    def is_plain(file: str) -> bool:  # a forged length in gzip is TensorFlow's error
+        return "://" not in file and not compression_of(file)
+
+    # Counting has checked them. For remote files, Python would be no part of the pipeline of a TPU.
+    check = check_lengths if not num_records and any(map(is_plain, files)) else None
     epoch_records = epochs_of(files, shuffle, seed, shuffle_buffer, check=check)
 
     if repeat:
