@@ -34,7 +34,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.readers import read_csv, read_lines, read_table, read_text, read_tsv
-from bert_tf.data.records import count_records, feature_sizes
+from bert_tf.data.record_checks import count_records, feature_sizes
 from bert_tf.data.token_classification import read_conll
 from bert_tf.interop.checkpoint import Bundle, read_json
 from bert_tf.interop.initial import read_checkpoint

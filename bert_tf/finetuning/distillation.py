@@ -21,7 +21,8 @@ import tensorflow as tf
 
 from bert_tf.data.example_bytes import encode_columns
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.records import RecordWriter, count_records, read_records
+from bert_tf.data.record_checks import count_records
+from bert_tf.data.records import RecordWriter, read_records
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.distillation_options import TeacherOptions
 from bert_tf.finetuning.options import FineTuningOptions

@@ -19,12 +19,8 @@ import tensorflow as tf
 from bert_tf.data.buckets import RECORD_NUMBER, length_step
 from bert_tf.data.features import trim_padding
 from bert_tf.data.files import write_text
-from bert_tf.data.records import (
-    count_records,
-    files_of_batch,
-    naming_damaged_file,
-    read_records,
-)
+from bert_tf.data.record_checks import count_records, naming_damaged_file
+from bert_tf.data.records import files_of_batch, read_records
 from bert_tf.data.sequence_packing import pack_batch
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
 from bert_tf.finetuning.setup import note_training

@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.files import expand_files
-from bert_tf.data.records import feature_sizes, naming_damaged_file, read_records
+from bert_tf.data.record_checks import feature_sizes, naming_damaged_file
+from bert_tf.data.records import read_records
 from bert_tf.interop.hub import local_path
 from bert_tf.model_folder import TrainedModel
 from bert_tf.prediction.text_model import TextModel

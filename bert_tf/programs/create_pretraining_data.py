@@ -23,7 +23,7 @@ import tensorflow as tf
 import bert_tf
 from bert_tf.beam import BeamOptions
 from bert_tf.data.files import TEMPORARY_SUFFIX, expand_files, remove_file, run_lock
-from bert_tf.data.records import first_names
+from bert_tf.data.record_checks import first_names
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.interop.tokenizer_files import stated_cases
 from bert_tf.options import option

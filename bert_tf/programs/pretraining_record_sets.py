@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bert_tf.data.records import check_records, feature_sizes
+from bert_tf.data.record_checks import check_records, feature_sizes
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.pretraining.manifest import Manifest, file_digests, manifests_of
 from bert_tf.pretraining.sentence_pairs import OBJECTIVES

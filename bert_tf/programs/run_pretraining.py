@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.readers import read_lines
-from bert_tf.data.records import check_records
+from bert_tf.data.record_checks import check_records
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.distillation import pretraining_student, warn_of_larger_student
 from bert_tf.finetuning.output_folder import check_output_folder

@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from bert_tf import __version__
 from bert_tf.data.files import write_text
-from bert_tf.data.records import count_records
+from bert_tf.data.record_checks import count_records
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.hub import NO_LICENSE, SCHEME
 from bert_tf.pretraining.manifest import manifests_of

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from bert_tf.data import buckets
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.records import RecordWriter, count_records, read_records
+from bert_tf.data.record_checks import count_records
+from bert_tf.data.records import RecordWriter, read_records
 
 S = 24
 SPECS = (FeatureSpec("input_mask", (S,)), FeatureSpec("unique_ids", role="id"))

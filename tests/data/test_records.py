@@ -11,13 +11,8 @@ import tensorflow as tf
 from tiny_indexes import masked_crc32c
 
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.records import (
-    RecordWriter,
-    check_records,
-    count_records,
-    naming_damaged_file,
-    read_records,
-)
+from bert_tf.data.record_checks import check_records, count_records, naming_damaged_file
+from bert_tf.data.records import RecordWriter, read_records
 
 SPECS = (FeatureSpec("input_ids", (3,)), FeatureSpec("unique_ids", role="id"))
 
@@ -271,7 +266,8 @@ def test_a_damaged_file_is_named_when_read(files):
 READ = """
 import sys
 from bert_tf.data.features import FeatureSpec
-from bert_tf.data.records import naming_damaged_file, read_records
+from bert_tf.data.record_checks import naming_damaged_file
+from bert_tf.data.records import read_records
 
 files, specs = sys.argv[1:], [FeatureSpec("input_ids", (3,))]
 arguments = {"batch_size": 2, "shuffle": True, "repeat": True, "drop_remainder": True}

@@ -21,7 +21,7 @@ from tiny_runs import (
     write_table,
 )
 
-from bert_tf.data.records import count_records
+from bert_tf.data.record_checks import count_records
 from bert_tf.finetuning.classification import run_classifier, warn_of_collapse
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.classification_options import ClassifierOptions

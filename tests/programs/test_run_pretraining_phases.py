@@ -23,7 +23,7 @@ from tiny_runs import (
 
 from bert_tf.cli import define_flags, options_from_flags
 from bert_tf.config import BertConfig
-from bert_tf.data.records import count_records
+from bert_tf.data.record_checks import count_records
 from bert_tf.pretraining.recipes import RECIPES
 from bert_tf.programs.run_pretraining import PretrainingOptions, run_pretraining
 from bert_tf.report.command_line import changed_flags
