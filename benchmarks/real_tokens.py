@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_tf.finetuning import loop
+from bert_tf.finetuning.batch_lengths import LENGTHS
 from bert_tf.finetuning.classification_data import read_data
 from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.setup import Setup, make_trainer
@@ -64,8 +65,8 @@ def main() -> None:
         task.write_records(splits["train"], setup.tokenizer, path)
         trainer = make_trainer(setup, task, 10_000, 1_000)
         epoch = len(splits["train"]) // args.batch_size
-        iterators, seconds = {}, {name: [] for name in loop.LENGTHS}
-        for name in loop.LENGTHS:
+        iterators, seconds = {}, {name: [] for name in LENGTHS}
+        for name in LENGTHS:
             dataset = loop.training_batches(task, [path], options, name)
             counts = [
                 (np.size(batch["input_ids"]), np.sum(batch["input_mask"]))

@@ -15,12 +15,8 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import expand_files
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.output_folder import check_foreign_files
-from bert_tf.finetuning.setup import (
-    Setup,
-    check_same_architecture,
-    make_trainer,
-    with_init_layers,
-)
+from bert_tf.finetuning.same_run import check_same_architecture
+from bert_tf.finetuning.setup import Setup, make_trainer, with_init_layers
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import model_files, write_files

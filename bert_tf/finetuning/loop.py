@@ -16,14 +16,18 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.buckets import RECORD_NUMBER, length_step
-from bert_tf.data.features import trim_padding
+from bert_tf.data.buckets import RECORD_NUMBER
 from bert_tf.data.files import write_text
-from bert_tf.data.record_checks import count_records, naming_damaged_file
+from bert_tf.data.record_checks import naming_damaged_file
 from bert_tf.data.records import files_of_batch, read_records
 from bert_tf.data.sequence_packing import pack_batch
+from bert_tf.finetuning.batch_lengths import (
+    checked_lengths,
+    possible_lengths,
+    without_needless_padding,
+)
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
-from bert_tf.finetuning.setup import note_training
+from bert_tf.finetuning.same_run import note_training
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.report.model_card import noted_step, write_card, write_training_card
 from bert_tf.tasks.base import Task
@@ -35,10 +39,6 @@ from bert_tf.training.strategy import choose_precision
 from bert_tf.training.unfinished import planned_step
 
 logger = logging.getLogger(__name__)
-
-# Length of the sequences in a batch. full: S. trimmed: the longest of the batch. bucketed: trimmed, with
-# examples of similar length per batch. packed: rows of S tokens with several examples each.
-LENGTHS = ("full", "trimmed", "bucketed", "packed")
 
 
 def folder_to_write(trainer: BatchTrainer, output_dir: str) -> str:
@@ -194,7 +194,7 @@ def training_batches(
         id_limits=id_limits,
     )
     dataset = task.complete(dataset, options.seed, first_batch=first_batch)
-    dataset = _without_needless_padding(dataset, task, lengths)
+    dataset = without_needless_padding(dataset, task, lengths)
     if lengths != "packed":
         return dataset
     return dataset.map(
@@ -286,7 +286,7 @@ def run_model(
         dataset = task.complete(files, seed=0)
         kept = trainer.predict(dataset, task.eval_outputs, batch_size, label=label)
         return task.decode(kept)
-    lengths = _possible_lengths(lengths, trainer.strategy)
+    lengths = possible_lengths(lengths, trainer.strategy)
     by_length = lengths == "bucketed"
     id_limits = task.id_limits(trainer.model.config)
     dataset = read_records(
@@ -300,7 +300,7 @@ def run_model(
         id_limits=id_limits,
     )
     dataset = task.complete(dataset, seed=0)  # the same at every evaluation
-    dataset = _without_needless_padding(dataset, task, lengths)
+    dataset = without_needless_padding(dataset, task, lengths)
     outputs_of = _with_record_number(task.eval_outputs) if by_length else task.eval_outputs
     with naming_damaged_file(files, id_limits):
         kept = trainer.predict(
@@ -318,77 +318,6 @@ def _with_record_number(eval_outputs: Callable) -> Callable:
         **eval_outputs(outputs, features),
         RECORD_NUMBER: features[RECORD_NUMBER],
     }
-
-
-def checked_lengths(
-    options: TrainingOptions,
-    devices: tf.distribute.Strategy,
-    files: Sequence[str],
-    lengths: str = "trimmed",
-) -> str:
-    """Return the `lengths` of `train` that are possible on the devices.
-
-    Args:
-        files: record files; none if the batches are made otherwise.
-
-    Raises:
-        ValueError: the devices need static shapes or parts of one size, which the options prevent, or
-            there are fewer examples than one batch needs.
-    """
-    lengths = _possible_lengths("packed" if options.pack_sequences else lengths, devices)
-    _check_even(options, devices, lengths)
-    if files:
-        _check_set_size(files, options)
-    return lengths
-
-
-def _check_set_size(files: Sequence[str], options: TrainingOptions) -> None:
-    """Raise if a batch is larger than the data set, because it would repeat examples."""
-    count = count_records(files, limit=options.train_batch_size)
-    if count < options.train_batch_size:
-        raise ValueError(
-            f"train_batch_size is {options.train_batch_size}, but {', '.join(files[:3])} has only "
-            f"{count} examples. Use train_batch_size={max(count, 1)} or less."
-        )
-
-
-def _check_even(options: TrainingOptions, devices: tf.distribute.Strategy, lengths: str) -> None:
-    """Raise if the parts of a batch would differ in size where they must not."""
-    num_devices, parts = devices.num_replicas_in_sync, options.gradient_accumulation_steps
-    num_parts, reason = num_devices * parts, ""
-    of = f"{num_devices} devices x gradient_accumulation_steps={parts}"
-    if strategy.needs_static_shapes(devices):
-        reason = "a TPU needs parts of one size"
-    elif lengths == "packed":
-        reason = "pack_sequences needs parts of one size"
-    if reason and options.train_batch_size % num_parts:
-        more = -(-options.train_batch_size // num_parts) * num_parts
-        raise ValueError(
-            f"train_batch_size is {options.train_batch_size}, but {reason}: a multiple of {of}. Use "
-            f"train_batch_size={more}."
-        )
-
-
-def _possible_lengths(lengths: str, devices: tf.distribute.Strategy) -> str:
-    if lengths not in LENGTHS:
-        raise ValueError(f"`lengths` is {lengths!r}, but must be one of {', '.join(LENGTHS)}.")
-    if not strategy.needs_static_shapes(devices):
-        return lengths
-    if lengths == "packed":
-        raise ValueError(
-            "pack_sequences makes batches with different numbers of rows, but a TPU needs static "
-            "shapes. Omit it."
-        )
-    return "full"
-
-
-def _without_needless_padding(
-    dataset: tf.data.Dataset, task: Task, lengths: str
-) -> tf.data.Dataset:
-    if lengths == "full":
-        return dataset
-    step = length_step(task.max_seq_length)
-    return dataset.map(lambda features: trim_padding(features, task.features, step))
 
 
 def num_parameters(model: keras.Model) -> int:

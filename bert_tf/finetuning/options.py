@@ -80,7 +80,7 @@ class FineTuningOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions):
 
     @property
     def lengths(self) -> str:
-        """One of `loop.LENGTHS`."""
+        """One of `batch_lengths.LENGTHS`."""
         return "full" if self.pad_to_max_length else "bucketed"
 
     def workers_for(self, num_sequences: int) -> int:

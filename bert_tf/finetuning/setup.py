@@ -7,20 +7,19 @@ A run resumes from the checkpoints in `output_dir`. Otherwise it starts with the
 from __future__ import annotations
 
 import functools
-import json
 import logging
-import os
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import check_writable, write_text
+from bert_tf.data.files import check_writable
 from bert_tf.data.sequence_packing import PACKED_FEATURES
 from bert_tf.finetuning.options import FineTuningOptions
-from bert_tf.interop.checkpoint import PretrainedCheckpoint, read_json
+from bert_tf.finetuning.same_run import check_same_architecture, check_same_training
+from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import (
     folder_of,
     initialize,
@@ -42,7 +41,6 @@ from bert_tf.training.optimization import OPTIMIZERS
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.schedules import SCHEDULES
 from bert_tf.training.strategy import is_chief
-from bert_tf.training.unfinished import LAST_STEP, TRAINING_FILE
 
 logger = logging.getLogger(__name__)
 
@@ -238,48 +236,6 @@ def _carry_over(trainer: BatchTrainer, options: TrainingOptions, num_train_steps
     )
 
 
-# Options that define the meaning of the moments in a checkpoint.
-_SAME_TRAINING = ("optimizer", "ema_decay")
-# Options that may change, but usually by mistake.
-_NOTED = (
-    *("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze"),
-    *("teacher", "temperature", "hard_labels", "loss", "scale", "margin", "crf_learning_rate"),
-    *("num_negatives", "num_decay_steps", "masked_lm_prob", "masked_lm_prob_end", "z_loss"),
-    "gradient_accumulation_steps",
-    *("hidden_dropout", "attention_dropout", "phases", "lr_decay_shape"),
-    *("weight_decay_rate", "layer_lr_decay", "class_weights"),
-    *("teacher_states", "teacher_layer", "states_weight", "relation_heads", "unlabelled_file"),
-    *("matryoshka_dims", "num_train_steps", "scale_phase_batches"),
-)
-
-
-def check_same_training(options: TrainingOptions, folder: str) -> None:
-    """Raise if the checkpoints of `folder` have another optimizer. Log other changes."""
-    path = os.path.join(folder, TRAINING_FILE)
-    if latest_checkpoint(folder) is None or not tf.io.gfile.exists(path):
-        return
-    there = read_json(path)
-    changed = {
-        name: f"{_shown(there[name])} there, {_shown(value)} now"
-        for name, value in _noted(options).items()
-        if name in there and there[name] != value
-    }
-    refused = [f"`{name}`: {text}" for name, text in changed.items() if name in _SAME_TRAINING]
-    if refused:
-        raise ValueError(
-            f"{folder} contains checkpoints of a run with another optimizer:\n  "
-            + "\n  ".join(refused)
-            + "\nUse the same one, or another output_dir. To start from its weights, give it as "
-            "init_checkpoint."
-        )
-    for name, text in changed.items():
-        logger.warning("The run resumes with a change: %s: %s", name, text)
-
-
-def _shown(value: object) -> str:
-    return "the default" if value is None else str(value)
-
-
 def make_optimizer(
     options: TrainingOptions, num_hidden_layers: int, num_train_steps: int, num_warmup_steps: int
 ) -> keras.optimizers.Optimizer:
@@ -316,26 +272,6 @@ def make_optimizer(
         ema_decay=options.ema_decay,
         skip_nonfinite=options.policy == "mixed_float16",
     )
-
-
-def note_training(options: TrainingOptions, last_step: int) -> None:
-    """Write `training.json`, which `check_same_training` reads when the run resumes.
-
-    Args:
-        last_step: step at which the training ends; for `unfinished.planned_step`.
-    """
-    noted = {**_noted(options), LAST_STEP: last_step}
-    path = os.path.join(options.output_dir, TRAINING_FILE)
-    write_text(path, json.dumps(noted, indent=2) + "\n")
-
-
-def _noted(options: TrainingOptions) -> dict[str, object]:
-    names = (*_SAME_TRAINING, *_NOTED)
-    noted = {name: getattr(options, name) for name in names if hasattr(options, name)}
-    noted["learning_rate"] = options.base_learning_rate
-    if noted.get("phases"):  # which have batches of their own
-        del noted["train_batch_size"], noted["gradient_accumulation_steps"]
-    return {**noted, "precision": options.policy}  # auto may differ between machines
 
 
 def _initial_checkpoint(options: TrainingOptions) -> PretrainedCheckpoint | None:
@@ -378,24 +314,4 @@ def _require_weights(options: TrainingOptions) -> None:
         raise ValueError(
             f"There is no checkpoint in output_dir={options.output_dir}, and init_checkpoint is "
             "not given. Train first with do_train, or give init_checkpoint."
-        )
-
-
-def check_same_architecture(output_dir: str, config: BertConfig) -> None:
-    """Raise if a folder contains checkpoints of another model, even with the same shapes."""
-    path = os.path.join(output_dir, "bert_config.json")
-    if latest_checkpoint(output_dir) is None or not tf.io.gfile.exists(path):
-        return
-    there = BertConfig.from_json_file(path)
-    compared = (field.name for field in fields(BertConfig) if field.compare)
-    differences = [
-        f"{name}: {getattr(there, name)} there, {getattr(config, name)} now"
-        for name in compared
-        if getattr(there, name) != getattr(config, name)
-    ]
-    if differences:
-        raise ValueError(
-            f"{output_dir} contains checkpoints of another model:\n  "
-            + "\n  ".join(differences)
-            + "\nUse another output_dir. To start from its weights, give it as init_checkpoint."
         )

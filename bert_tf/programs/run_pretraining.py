@@ -16,6 +16,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.readers import read_lines
 from bert_tf.data.record_checks import check_records
 from bert_tf.finetuning import loop
+from bert_tf.finetuning.batch_lengths import checked_lengths
 from bert_tf.finetuning.distillation import pretraining_student, warn_of_larger_student
 from bert_tf.finetuning.output_folder import check_output_folder
 from bert_tf.finetuning.setup import Setup, make_trainer
@@ -212,7 +213,7 @@ def _checked_tasks(
         check_record_sets(found.files, set_limits(config, task, found.is_masked))
     if options.do_train:
         options = _with_parts(options, setup, tasks["train"]) if options.auto_batch else options
-        loop.checked_lengths(options, setup.devices, record_sets["train"].files)
+        checked_lengths(options, setup.devices, record_sets["train"].files)
     return options, record_sets, tasks
 
 

@@ -11,6 +11,7 @@ from tiny_runs import classifier_options
 from bert_tf.config import BertConfig
 from bert_tf.data.records import RecordWriter
 from bert_tf.finetuning import loop
+from bert_tf.finetuning.batch_lengths import LENGTHS
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.model_files import model_files, write_files
 from bert_tf.tasks.classification import ClassificationTask
@@ -221,8 +222,7 @@ def test_batches_by_length_give_what_the_full_length_gives_in_the_order_of_the_f
     lengths = [3, 41, 17, 48, 9, 2, 33, 25, 40, 5, 11]
     file = write_lengths(tmp_path / "eval", lengths)
     found = {
-        name: loop.run_model(trainer, task, [file], batch_size=2, lengths=name)
-        for name in loop.LENGTHS
+        name: loop.run_model(trainer, task, [file], batch_size=2, lengths=name) for name in LENGTHS
     }
     for name in ("trimmed", "bucketed"):
         assert sorted(found[name]) == ["label_ids", "logits"]
@@ -238,7 +238,7 @@ def test_a_step_by_length_is_the_step_of_the_full_length(tmp_path):
     config_without_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     config = dataclasses.replace(CONFIG, **config_without_dropout)
     file = write_lengths(tmp_path / "train", [3, 41, 17, 9])
-    for lengths in loop.LENGTHS:
+    for lengths in LENGTHS:
         folder = tmp_path / lengths
         options = classifier_options(
             folder,

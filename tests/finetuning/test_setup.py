@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_tf.config import BertConfig
-from bert_tf.finetuning import setup
+from bert_tf.finetuning import same_run, setup
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.training import checkpoints
@@ -69,11 +69,11 @@ def test_chosen_layers_fit_a_configuration_of_the_checkpoint_or_of_the_model(num
 def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differences(tmp_path):
     other = dataclasses.replace(CONFIG, num_attention_heads=4, hidden_dropout_prob=0.3)
     other.to_json_file(tmp_path / "bert_config.json")
-    setup.check_same_architecture(str(tmp_path), CONFIG)  # there is no checkpoint yet
+    same_run.check_same_architecture(str(tmp_path), CONFIG)  # there is no checkpoint yet
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
-    setup.check_same_architecture(str(tmp_path), other)
+    same_run.check_same_architecture(str(tmp_path), other)
     with pytest.raises(ValueError, match="another model") as refused:
-        setup.check_same_architecture(str(tmp_path), CONFIG)
+        same_run.check_same_architecture(str(tmp_path), CONFIG)
     assert "  num_attention_heads: 4 there, 2 now\n" in str(refused.value)
     assert "  hidden_dropout_prob: 0.3 there, 0.1 now\n" in str(refused.value)
     assert "hidden_size" not in str(refused.value)
@@ -84,7 +84,7 @@ def test_keys_that_the_saved_configuration_does_not_keep_are_no_other_model(tmp_
     config = BertConfig.from_dict(theirs)
     config.to_json_file(tmp_path / "bert_config.json")
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
-    setup.check_same_architecture(str(tmp_path), config)
+    same_run.check_same_architecture(str(tmp_path), config)
 
 
 # ------------------------------------------------------------------------------------------ tokenizer

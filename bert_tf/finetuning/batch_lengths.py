@@ -1,0 +1,89 @@
+"""Lengths of the sequences in a batch, and what the devices allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from bert_tf.data.buckets import length_step
+from bert_tf.data.features import trim_padding
+from bert_tf.data.record_checks import count_records
+from bert_tf.tasks.base import Task
+from bert_tf.training.options import TrainingOptions
+from bert_tf.training.strategy import needs_static_shapes
+
+# Length of the sequences in a batch. full: S. trimmed: the longest of the batch. bucketed: trimmed, with
+# examples of similar length per batch. packed: rows of S tokens with several examples each.
+LENGTHS = ("full", "trimmed", "bucketed", "packed")
+
+
+def checked_lengths(
+    options: TrainingOptions,
+    devices: tf.distribute.Strategy,
+    files: Sequence[str],
+    lengths: str = "trimmed",
+) -> str:
+    """Return the `lengths` of `train` that are possible on the devices.
+
+    Args:
+        files: record files; none if the batches are made otherwise.
+
+    Raises:
+        ValueError: the devices need static shapes or parts of one size, which the options prevent, or
+            there are fewer examples than one batch needs.
+    """
+    lengths = possible_lengths("packed" if options.pack_sequences else lengths, devices)
+    _check_even(options, devices, lengths)
+    if files:
+        _check_set_size(files, options)
+    return lengths
+
+
+def _check_set_size(files: Sequence[str], options: TrainingOptions) -> None:
+    """Raise if a batch is larger than the data set, because it would repeat examples."""
+    count = count_records(files, limit=options.train_batch_size)
+    if count < options.train_batch_size:
+        raise ValueError(
+            f"train_batch_size is {options.train_batch_size}, but {', '.join(files[:3])} has only "
+            f"{count} examples. Use train_batch_size={max(count, 1)} or less."
+        )
+
+
+def _check_even(options: TrainingOptions, devices: tf.distribute.Strategy, lengths: str) -> None:
+    """Raise if the parts of a batch would differ in size where they must not."""
+    num_devices, parts = devices.num_replicas_in_sync, options.gradient_accumulation_steps
+    num_parts, reason = num_devices * parts, ""
+    of = f"{num_devices} devices x gradient_accumulation_steps={parts}"
+    if needs_static_shapes(devices):
+        reason = "a TPU needs parts of one size"
+    elif lengths == "packed":
+        reason = "pack_sequences needs parts of one size"
+    if reason and options.train_batch_size % num_parts:
+        more = -(-options.train_batch_size // num_parts) * num_parts
+        raise ValueError(
+            f"train_batch_size is {options.train_batch_size}, but {reason}: a multiple of {of}. Use "
+            f"train_batch_size={more}."
+        )
+
+
+def possible_lengths(lengths: str, devices: tf.distribute.Strategy) -> str:
+    """Return `lengths`, or "full" if the devices need static shapes."""
+    if lengths not in LENGTHS:
+        raise ValueError(f"`lengths` is {lengths!r}, but must be one of {', '.join(LENGTHS)}.")
+    if not needs_static_shapes(devices):
+        return lengths
+    if lengths == "packed":
+        raise ValueError(
+            "pack_sequences makes batches with different numbers of rows, but a TPU needs static "
+            "shapes. Omit it."
+        )
+    return "full"
+
+
+def without_needless_padding(dataset: tf.data.Dataset, task: Task, lengths: str) -> tf.data.Dataset:
+    """Return batches without the padding that `lengths` does not need."""
+    if lengths == "full":
+        return dataset
+    step = length_step(task.max_seq_length)
+    return dataset.map(lambda features: trim_padding(features, task.features, step))

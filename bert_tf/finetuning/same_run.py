@@ -1,0 +1,100 @@
+"""A run that resumes: its options and its model, compared with those in the folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import fields
+
+import tensorflow as tf
+
+from bert_tf.config import BertConfig
+from bert_tf.data.files import write_text
+from bert_tf.interop.checkpoint import read_json
+from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.training.options import TrainingOptions
+from bert_tf.training.unfinished import LAST_STEP, TRAINING_FILE
+
+logger = logging.getLogger(__name__)
+
+# Options that define the meaning of the moments in a checkpoint.
+_SAME_TRAINING = ("optimizer", "ema_decay")
+# Options that may change, but usually by mistake.
+_NOTED = (
+    *("train_batch_size", "learning_rate", "lr_schedule", "precision", "seed", "freeze"),
+    *("teacher", "temperature", "hard_labels", "loss", "scale", "margin", "crf_learning_rate"),
+    *("num_negatives", "num_decay_steps", "masked_lm_prob", "masked_lm_prob_end", "z_loss"),
+    "gradient_accumulation_steps",
+    *("hidden_dropout", "attention_dropout", "phases", "lr_decay_shape"),
+    *("weight_decay_rate", "layer_lr_decay", "class_weights"),
+    *("teacher_states", "teacher_layer", "states_weight", "relation_heads", "unlabelled_file"),
+    *("matryoshka_dims", "num_train_steps", "scale_phase_batches"),
+)
+
+
+def check_same_training(options: TrainingOptions, folder: str) -> None:
+    """Raise if the checkpoints of `folder` have another optimizer. Log other changes."""
+    path = os.path.join(folder, TRAINING_FILE)
+    if latest_checkpoint(folder) is None or not tf.io.gfile.exists(path):
+        return
+    there = read_json(path)
+    changed = {
+        name: f"{_shown(there[name])} there, {_shown(value)} now"
+        for name, value in _noted(options).items()
+        if name in there and there[name] != value
+    }
+    refused = [f"`{name}`: {text}" for name, text in changed.items() if name in _SAME_TRAINING]
+    if refused:
+        raise ValueError(
+            f"{folder} contains checkpoints of a run with another optimizer:\n  "
+            + "\n  ".join(refused)
+            + "\nUse the same one, or another output_dir. To start from its weights, give it as "
+            "init_checkpoint."
+        )
+    for name, text in changed.items():
+        logger.warning("The run resumes with a change: %s: %s", name, text)
+
+
+def _shown(value: object) -> str:
+    return "the default" if value is None else str(value)
+
+
+def note_training(options: TrainingOptions, last_step: int) -> None:
+    """Write `training.json`, which `check_same_training` reads when the run resumes.
+
+    Args:
+        last_step: step at which the training ends; for `unfinished.planned_step`.
+    """
+    noted = {**_noted(options), LAST_STEP: last_step}
+    path = os.path.join(options.output_dir, TRAINING_FILE)
+    write_text(path, json.dumps(noted, indent=2) + "\n")
+
+
+def _noted(options: TrainingOptions) -> dict[str, object]:
+    names = (*_SAME_TRAINING, *_NOTED)
+    noted = {name: getattr(options, name) for name in names if hasattr(options, name)}
+    noted["learning_rate"] = options.base_learning_rate
+    if noted.get("phases"):  # which have batches of their own
+        del noted["train_batch_size"], noted["gradient_accumulation_steps"]
+    return {**noted, "precision": options.policy}  # auto may differ between machines
+
+
+def check_same_architecture(output_dir: str, config: BertConfig) -> None:
+    """Raise if a folder contains checkpoints of another model, even with the same shapes."""
+    path = os.path.join(output_dir, "bert_config.json")
+    if latest_checkpoint(output_dir) is None or not tf.io.gfile.exists(path):
+        return
+    there = BertConfig.from_json_file(path)
+    compared = (field.name for field in fields(BertConfig) if field.compare)
+    differences = [
+        f"{name}: {getattr(there, name)} there, {getattr(config, name)} now"
+        for name in compared
+        if getattr(there, name) != getattr(config, name)
+    ]
+    if differences:
+        raise ValueError(
+            f"{output_dir} contains checkpoints of another model:\n  "
+            + "\n  ".join(differences)
+            + "\nUse another output_dir. To start from its weights, give it as init_checkpoint."
+        )
