@@ -46,6 +46,8 @@ def memory_verdict(megabytes: Mapping[float, float], most: float = 0.02) -> tupl
         most: allowed growth, as a fraction.
     """
     settled = [value for at, value in sorted(megabytes.items()) if at >= 0.1]
+    if not settled:
+        return False, "memory was not measured after the first tenth: the run was too short"
     is_flat = max(settled) <= (1 + most) * settled[0]
     return is_flat, (
         f"resident memory {settled[0]:.0f} MB after a tenth, at most {max(settled):.0f} MB afterwards: "
