@@ -1,6 +1,6 @@
 """Embeddings from the MiniLM checkpoint: bert_tf and sentence-transformers.
 
-    pip install -e .[bench] sentence-transformers
+    pip install -e .[bench] sentence-transformers datasets
     python benchmarks/embeddings.py --task=squad --side=bert_tf --data_dir=../shared/data
     python benchmarks/embeddings.py --task=squad --side=bert_tf --precision=mixed_bfloat16
     python benchmarks/embeddings.py --task=squad --side=sentence_transformers
