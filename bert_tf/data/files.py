@@ -40,7 +40,7 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
 
     Returns:
         Paths in the order of the globs, sorted within each. Unfinished files (".tmp") and hidden
-        files and folders (".name") are left out. The glob ".*" matches hidden files.
+        files (".name") are left out, of folders also hidden folders. The glob ".*" matches hidden files.
 
     Raises:
         ValueError: a glob matches no file, or matches a folder without `folders`.

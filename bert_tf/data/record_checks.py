@@ -18,6 +18,7 @@ from bert_tf.limits import MAX_RECORD, ORIGIN
 _LENGTH = struct.Struct("<Q")
 _HEADER_SIZE = 12
 _CHECKED_RECORDS = 100  # per file, for invalid ids, before a model is built
+_FORGED = "a record has a forged length"  # in TensorFlow's error, as the next
 _INVALID_ID = "a record contains an id that the model does not have"  # in TensorFlow's error
 
 
@@ -30,6 +31,26 @@ def count_records(files: Sequence[str], limit: int | None = None) -> int:
     return sum(
         1 for _ in islice((record for file in files for record in _raw_records(file)), limit)
     )
+
+
+def is_plain(file: str) -> bool:
+    """Return True for a local file without compression, whose lengths TensorFlow does not check."""
+    return "://" not in file and not compression_of(file)
+
+
+def check_lengths(file: bytes) -> bytes:
+    """Return the name of a file for `tf.numpy_function`.
+
+    Raises:
+        ValueError: it is plain and has a forged length, at which TensorFlow would crash.
+    """
+    if is_plain(file.decode()):
+        try:
+            count_records([file.decode()])
+        except ValueError as error:
+            if not isinstance(error.__cause__, EOFError):  # TensorFlow names a truncated record
+                raise ValueError(f"{_FORGED}: {error}") from error
+    return file
 
 
 def check_records(
@@ -106,7 +127,7 @@ def naming_damaged_file(
             for file in files:
                 for number, record in enumerate(_raw_records(file), 1):
                     _check_ids(f"record {number} of {file}", record, id_limits or {})
-        if "ValueError: " in error.message:  # of `check_lengths`
+        if _FORGED in error.message:
             count_records(files)
         if not any(words in error.message for words in _PARSER_WORDS):
             raise

@@ -17,9 +17,14 @@ import tensorflow as tf
 from bert_tf.data import buckets
 from bert_tf.data.features import FeatureSpec, check_specs, encode_example, parse_examples
 from bert_tf.data.files import whole_file
-from bert_tf.data.record_checks import assert_ids, check_records, count_records
+from bert_tf.data.record_checks import (
+    assert_ids,
+    check_lengths,
+    check_records,
+    count_records,
+    is_plain,
+)
 from bert_tf.data.record_order import epochs_of
-from bert_tf.data.streams import compression_of
 
 COMPRESSIONS = (None, "GZIP")
 
@@ -145,23 +150,9 @@ def read_records(
     first_pool, skip_in_pool = divmod(skip_batches, pool)
     skip_records = first_pool * pool * batch_size
 
-    @functools.cache  # in the first epoch
-    def check_lengths(file: bytes) -> bytes:
-        """Raise for a forged length of a local file, at which TensorFlow would crash."""
-        name = file.decode()
-        if is_plain(name):
-            try:
-                count_records([name])
-            except ValueError as error:
-                if not isinstance(error.__cause__, EOFError):  # TensorFlow names a truncated record
-                    raise
-        return file
-
-    def is_plain(file: str) -> bool:  # a forged length in gzip is TensorFlow's error
-        return "://" not in file and not compression_of(file)
-
-    # Counting has checked them. For remote files, Python would be no part of the pipeline of a TPU.
-    check = check_lengths if not num_records and any(map(is_plain, files)) else None
+    # Counting has checked the lengths. A TPU cannot run Python in its pipeline; its files are remote.
+    is_checked = num_records or not any(map(is_plain, files))
+    check = None if is_checked else functools.cache(check_lengths)  # each file once
     epoch_records = epochs_of(files, shuffle, seed, shuffle_buffer, check=check)
 
     if repeat:

@@ -15,12 +15,12 @@ import numpy as np
 from bert_tf.data.readers import ending_of
 from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, unique_texts
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
-from bert_tf.finetuning.rankings import Ranking, RankingProgram, relevance
+from bert_tf.finetuning.rankings import Ranking, RankingProgram, own_documents, relevance
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.initial import folder_of
 from bert_tf.interop.sentence_transformers import embedding_settings
-from bert_tf.metrics.retrieval import pair_metrics, search, unit
+from bert_tf.metrics.retrieval import pair_metrics, search_others, unit
 from bert_tf.model_folder import known_task
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -94,9 +94,10 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
         self, task: EmbeddingTask, examples: Sequence[EmbeddingExample], name: str, encode: Encode
     ) -> Ranking:
         queries, documents, relevant = relevance(examples)
-        found = search(
+        found = search_others(
             encode(list(queries), f"{name}_queries", task.query_prefix),
             encode(list(documents), f"{name}_documents", task.document_prefix),
+            own_documents(queries, documents, relevant),
             _DEPTH,
         )
         return Ranking.of_lists(list(queries), list(documents), *found, relevant)
@@ -107,10 +108,8 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
         """Return the nearest other texts of each text; relevant are those of its class."""
         texts, classes = [e.texts[0] for e in examples], np.array([e.label for e in examples])
         vectors = encode(texts, name, task.query_prefix)
-        scores, indexes = search(vectors, vectors, _DEPTH + 1)
-        others = indexes != np.arange(len(texts))[:, None]
-        others[others.all(axis=1), -1] = False  # equal texts hide the text itself
-        scores, indexes = (each[others].reshape(len(texts), -1) for each in (scores, indexes))
+        most = min(_DEPTH, len(texts) - 1)
+        scores, indexes = search_others(vectors, vectors, np.arange(len(texts)), most)
         is_relevant = classes[indexes] == classes[:, None]  # never of nan, a text without a class
         num_relevant, a_relevant = _others_of_class(classes)
         kept = np.flatnonzero((num_relevant > 0) | (name == "test"))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
+from bert_tf.data.label_schemes import check_unicode_forms
 from bert_tf.data.question_answering import read_squad
 from bert_tf.data.readers import TableRow, ending_of, read_table, without_empty_rows
 from bert_tf.finetuning.embeddings_options import (
@@ -160,8 +161,16 @@ def read_file(
             "with anchor_column, positive_column and label_column."
         )
     example_type = next(iter(types))
-    if labelled and example_type == CLASSES and len(classes) == 1:
-        raise ValueError(f"{path}: every text has the class {next(iter(classes))!r}.")
+    if example_type == CLASSES:
+        named = list(classes)
+        known = [each for each in examples if not math.isnan(each.label)] if named else []
+        check_unicode_forms((named[int(each.label)], each.origin) for each in known)
+        if labelled and len(classes) in (1, len(examples)):
+            found_classes = "the same class" if len(classes) == 1 else "a class of its own"
+            raise ValueError(
+                f"{path}: every text has {found_classes}, such as {named[0]!r}, but there must be two "
+                "texts of a class and one of another. Name the right column with label_column."
+            )
     return example_type, examples
 
 

@@ -1,4 +1,4 @@
-"""Input of run_squad: SQuAD files to labelled or asked questions, and what is wrong with them."""
+"""Questions of SQuAD files, for training and prediction. Malformed ones are logged."""
 
 from __future__ import annotations
 

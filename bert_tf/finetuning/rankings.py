@@ -132,6 +132,14 @@ def relevance(
     return queries, documents, relevant
 
 
+def own_documents(
+    queries: Mapping[str, int], documents: Mapping[str, int], relevant: Sequence[Sequence[int]]
+) -> np.ndarray:
+    """Return the document that is the query itself, int [Q]; -1 if there is none or it is relevant."""
+    own = [documents.get(query, -1) for query in queries]
+    return np.array([-1 if each in row else each for each, row in zip(own, relevant, strict=True)])
+
+
 def _sections(examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray) -> list[Section]:
     if isinstance(found, Ranking):
         firsts = found.indexes[:, 0]

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, source_of
-from bert_tf.finetuning.rankings import Ranking, RankingProgram, relevance
+from bert_tf.finetuning.rankings import Ranking, RankingProgram, own_documents, relevance
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
-from bert_tf.metrics.retrieval import score_metrics, search
+from bert_tf.metrics.retrieval import score_metrics, search_others
 from bert_tf.predictor import Predictor, embed_all
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -170,7 +170,9 @@ def _lists(
     if retriever is not None:
         asked = embed_all(retriever, list(queries), "queries", as_query=True)
         vectors = embed_all(retriever, list(documents), "documents")
-        candidates = search(asked, vectors, options.depth)[1].tolist()
+        own = own_documents(queries, documents, relevant)
+        found = search_others(asked, vectors, own, options.depth)[1].tolist()
+        candidates = [[document for document in row if document >= 0] for row in found]
     else:
         candidates = documents_of_rows(examples, queries, documents, relevant)
     return Lists(list(queries), list(documents), candidates, relevant)

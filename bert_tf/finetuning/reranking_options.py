@@ -30,8 +30,8 @@ class RerankerOptions(TextFilesOptions):
     )
     retriever: str | None = option(
         "Model of run_embeddings, or another folder for embeddings, that finds the documents to rank in "
-        "an evaluation, among all texts of the file that are not anchors. Default: a query has the "
-        "documents of its own rows.",
+        "an evaluation, among the positives and negatives of the file, except the query itself. "
+        "Default: a query has the documents of its own rows.",
         default=None,
     )
     depth: int = option("Documents of a query that --retriever finds.", default=20, min=2)

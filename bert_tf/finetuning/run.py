@@ -38,7 +38,7 @@ AnyTask = TypeVar("AnyTask", bound=ExampleTask)
 AnyOptions = TypeVar("AnyOptions", bound=FineTuningOptions)
 Splits = Mapping[str, Sequence[Any]]
 
-# Of each split, for a check of the vocabulary.
+# Examples of each split, and characters of a text, that the check of the vocabulary reads.
 _SAMPLED_EXAMPLES, _SAMPLED_LENGTH = 500, 1_000
 
 

@@ -44,11 +44,11 @@ def check_same_training(options: TrainingOptions, folder: str) -> None:
         for name, value in _noted(options).items()
         if name in there and there[name] != value
     }
-    refused = [f"`{name}`: {text}" for name, text in changed.items() if name in _SAME_TRAINING]
-    if refused:
+    rejected = [f"`{name}`: {text}" for name, text in changed.items() if name in _SAME_TRAINING]
+    if rejected:
         raise ValueError(
             f"{folder} contains checkpoints of a run with another optimizer:\n  "
-            + "\n  ".join(refused)
+            + "\n  ".join(rejected)
             + "\nUse the same one, or another output_dir. To start from its weights, give it as "
             "init_checkpoint."
         )

@@ -106,7 +106,9 @@ def _index(path: str) -> list[tuple[str, list[int], str, int | None]]:
         )
         reason = done.stderr.decode(errors="replace").strip().rpartition("\n")[-1][:200]
     except subprocess.TimeoutExpired:
-        reason = f"HDF5 has not read its index after {_INDEX_SECONDS} seconds; one is usual"
+        reason = (
+            f"HDF5 has not read its index after {_INDEX_SECONDS} seconds (or is the disk slow?)"
+        )
     else:
         if done.returncode == 0:
             return json.loads(done.stdout)

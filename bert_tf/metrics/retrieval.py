@@ -52,6 +52,24 @@ def search(
     return scores, indexes
 
 
+def search_others(
+    queries: np.ndarray, documents: np.ndarray, own: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `search`, without one document of each query, which is the query itself.
+
+    Args:
+        own: int [Q], index of that document; -1 for none.
+
+    Returns:
+        Scores and indexes [Q, k]; the index is -1 after the last document.
+    """
+    scores, indexes = search(queries, documents, k + 1)
+    is_own = indexes == own[:, None]
+    order = np.argsort(is_own, axis=1, kind="stable")[:, :k]  # the query itself is last
+    indexes = np.where(is_own, -1, indexes)
+    return np.take_along_axis(scores, order, 1), np.take_along_axis(indexes, order, 1)
+
+
 def retrieval_metrics(is_relevant: np.ndarray, num_relevant: np.ndarray) -> dict[str, float]:
     """Return MRR@10, nDCG@10, MAP@100 and Recall@1, 10 and 100, means over the queries.
 

@@ -182,7 +182,8 @@ def best_path(chains: Chains):
         scores = ops.sum(ops.where(is_label[:, :, None], pairs, 0.0), axis=1)
         scores += word + rest
         is_best = ops.equal(scores, ops.max(scores, axis=-1, keepdims=True))
-        return ops.min(ops.where(is_best, numbers, count), axis=-1)
+        best = ops.min(ops.where(is_best, numbers, count), axis=-1)
+        return ops.minimum(best, count - 1)  # if all scores are NaN, none is the best
 
     nothing = _zeros(chains)
     _, rest = _scan(before, nothing, chains, reverse=True)

@@ -14,6 +14,7 @@ logger = logging.getLogger(__name__)
 # Fraction of all words. With their usual vocabularies SST-2 and English Wikipedia have at most 0.5 %,
 # the tweets of WNUT 2017 at most 0.9 %, Korean and Chinese Wikipedia 0.5 %.
 _WORTH_A_WARNING = 0.05
+_FEWEST = 10  # unknown words, counted with repetitions
 
 
 def warn_of_unknown_words(lines: Iterable[str], tokenizer: FullTokenizer) -> None:
@@ -28,8 +29,9 @@ def warn_of_unknown_words(lines: Iterable[str], tokenizer: FullTokenizer) -> Non
         counts = count_words(texts, do_lower_case)
         return measure_coverage(vocab, counts).unknown_share if counts else 0.0
 
+    total = count_words(lines, lower).total()
     found = fraction(lines, lower)
-    if found < _WORTH_A_WARNING:
+    if found < _WORTH_A_WARNING or found * total < _FEWEST:
         return
     split = tokenizer.wordpiece_tokenizer.tokenize
     words = (word for word, _ in count_words(lines, lower).most_common())

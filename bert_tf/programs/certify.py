@@ -127,18 +127,20 @@ def certify(options: CertifyOptions) -> None:
     model = _Model(options)
     for export in exports:  # errors first
         model.expected(export)
-    beside = os.path.splitext(options.output_file)[0] + ".json"
+    json_file = os.path.splitext(options.output_file)[0] + ".json"
     model_files = {os.path.basename(path): file_facts(path) for path in model.files()}
-    kept = _Kept(f"{beside}.unfinished", [model.identity(), model_files])
+    passed = _PassedExports(f"{json_file}.unfinished", [model.identity(), model_files])
     results, notes = [], []
     for number, (export, runtime, environment, python) in enumerate(runs, start=1):
         name = " ".join(filter(None, (export.folder, runtime, environment)))
         logger.info("Comparing %d of %d: %s", number, len(runs), name)
-        result = kept.result(name, export)
-        if result is None:
+        result = passed.result(name, export)
+        if result is None or result["runtime"] != _version(export, runtime, python):
             result = _run(export, runtime, python, model.expected(export), options)
             result["environment"] = environment
-        kept.add(name, result)
+        else:
+            logger.info("  it passed in the interrupted run")
+        passed.add(name, result)
         results.append(result)
         notes += [f"{export.folder}: the signature {name}" for name in result["not_asked"]]
         _log(result)
@@ -157,10 +159,10 @@ def certify(options: CertifyOptions) -> None:
         "notes": [*dict.fromkeys(notes), *model.skipped],
     }
     values = plain(values)
-    write_text(beside, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+    write_text(json_file, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
     write_text(options.output_file, certificate_page(values))
-    kept.remove()
-    logger.info("Wrote %s and %s", options.output_file, beside)
+    passed.remove()
+    logger.info("Wrote %s and %s", options.output_file, json_file)
     failed = [result for result in results if result["faults"]]
     if failed:
         reasons = "; ".join(
@@ -195,11 +197,10 @@ def _run(
     export: Export, runtime: str, python: str | None, expected: Expected, options: CertifyOptions
 ) -> dict[str, Any]:
     """Return the result of one runtime."""
-    settings = {"architecture": export.head.architecture} if runtime == "huggingface" else {}
     found, failures = Comparison(), []
     about: dict[str, Any] = {"runtime": runtime, "peak_memory": 0}
     try:
-        with Process(runtime, export.path, python, **settings) as process:
+        with _process(export, runtime, python) as process:
             found = compare(process, export, expected, options.batch_size)
             about = {"runtime": process.version, "peak_memory": process.peak_memory()}
     except ValueError as error:  # the others are compared all the same
@@ -209,11 +210,21 @@ def _run(
     return {**result, **about, "faults": failures + result["faults"]}
 
 
-class _Kept:
+def _process(export: Export, runtime: str, python: str | None) -> Process:
+    settings = {"architecture": export.head.architecture} if runtime == "huggingface" else {}
+    return Process(runtime, export.path, python, **settings)
+
+
+def _version(export: Export, runtime: str, python: str | None) -> str:
+    with _process(export, runtime, python) as process:
+        return process.version
+
+
+class _PassedExports:
     """Results of exports that passed, in a file until the certificate is written.
 
     Args:
-        file: is there if the last run was interrupted.
+        file: exists if the last run was interrupted.
         key: facts that the results depend on, except the exports.
     """
 
@@ -227,10 +238,7 @@ class _Kept:
     def result(self, name: str, export: Export) -> dict[str, Any] | None:
         """Return the result of an export whose files are unchanged, or None."""
         found = self._results.get(name)
-        if found is None or found["files"] != export.files():
-            return None
-        logger.info("  kept from the interrupted run in %s", self._file)
-        return found
+        return found if found is not None and found["files"] == export.files() else None
 
     def add(self, name: str, result: Mapping[str, Any]) -> None:
         if not result["faults"]:

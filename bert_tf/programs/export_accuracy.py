@@ -16,6 +16,7 @@ from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.basic import score
 from bert_tf.options import TableOptions
 from bert_tf.prediction import runtimes
+from bert_tf.programs.export_options import FORMATS
 from bert_tf.programs.model_to_export import SETTINGS_OF
 from bert_tf.registry import TYPES
 from bert_tf.serving.quantization import INT8
@@ -102,11 +103,15 @@ class AccuracyCheck:
                 *(options.eval_file, count, 100 / count, FEWEST_EXAMPLES),
             )
         if points > most:
-            remedy = "Use precision=float32"
-            if precision == INT8:
-                remedy = "Use precision=bfloat16, or other texts in calibration_file"
+            remedy = "Use precision=float32, or raise max_accuracy_loss"
+            if precision == INT8 and "bfloat16" in FORMATS[options.format]:
+                remedy = "Use precision=bfloat16"
+            if options.is_calibrated:
+                remedy += ", or other texts in calibration_file"
             if options.is_int8_saved_model:
                 remedy += ", or keep_precision for the products with the largest errors in the log"
+            if precision == "float32":
+                remedy = "Use another format, or raise max_accuracy_loss"
             raise ValueError(
                 f"{name} on eval_file={options.eval_file} is {found:.4f} in {precision}, but "
                 f"{self._expected:.4f} in float32: {points:.2f} points worse, and max_accuracy_loss is "
@@ -124,13 +129,14 @@ class AccuracyCheck:
     def _columns(self) -> dict[str, Any]:
         """Return the flags of columns for the program that reads `eval_file`."""
         options, reader = self._options, self._program.options_type
-        known = {each.name for each in fields(reader)} if issubclass(reader, TableOptions) else {}
+        is_table = issubclass(reader, TableOptions)
+        known = {each.name for each in fields(reader)} if is_table else set()
         for name in options.columns:
             if name not in known and (name == "label_column" or not options.calibration_file):
                 raise ValueError(
-                    f"{name} is {options.columns[name]}, but the training program of a model for "
-                    f"{self._task.name}, which reads eval_file, has no such flag. Omit it, and give "
-                    "the file the columns of that program."
+                    f"{name} is {options.columns[name]}, but eval_file of a model for "
+                    f"{self._task.name} is read with the default columns of its training program. Omit "
+                    "it, and bring the file into that form."
                 )
         return {name: value for name, value in options.columns.items() if name in known}
 

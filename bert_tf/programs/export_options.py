@@ -149,14 +149,13 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
             raise ValueError(
                 f"signature is {self.signature}, but format={self.format} takes only ids. Omit it."
             )
-        is_calibrated = self.chosen.precision == INT8 and self.format in ("saved_model", "openvino")
         found = f"format={self.format} with precision={self.precision}"
-        if is_calibrated and self.texts is None:
+        if self.is_calibrated and self.texts is None:
             raise ValueError(
                 f"{found} needs texts like those that the model will get, and model_dir has no "
                 "train.tf_record. Give calibration_file."
             )
-        if self.calibration_file and not is_calibrated and self.precision != AUTO:
+        if self.calibration_file and not self.is_calibrated and self.precision != AUTO:
             raise ValueError(
                 f"calibration_file is {self.calibration_file}, but {found} measures no ranges. Omit it, "
                 "or use precision=int8 with format=saved_model or openvino."
@@ -234,6 +233,11 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
         if self.signature is None:
             return None
         return tuple(dict.fromkeys(name.strip() for name in self.signature.split(",")))
+
+    @property
+    def is_calibrated(self) -> bool:
+        """True if the ranges of values are measured on texts."""
+        return self.chosen.precision == INT8 and self.format in ("saved_model", "openvino")
 
     @property
     def is_int8_saved_model(self) -> bool:

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 MOST_TEXTS = 300  # NNCF's usual number of samples
 FEWEST_TEXTS = 16  # fewer are reported
 MOST_UNKNOWN = 0.5  # fraction of the WordPieces
-MANY_UNKNOWN = 0.05  # from here on they are reported
+MANY_UNKNOWN = 0.05  # this fraction is reported
 # Fraction of the WordPieces that the training did not have, before it is reported. The training set of
 # SST-2 has 88 % of the pieces of the dev set in 2,000 records, 60 % in 100, and 1 % of those of Russian.
 MOST_NEW = 0.5
@@ -87,7 +87,7 @@ def _checked_rows(served: Served, batches: Sequence[Ids], count: int, source: st
             f"{source}: {unknown:.0%} of the WordPieces are [UNK], but at most {MOST_UNKNOWN:.0%} may "
             "be. Give texts in the language of the model."
         )
-    if unknown > MANY_UNKNOWN:
+    if unknown >= MANY_UNKNOWN:
         logger.warning(
             "%s: %.0f %% of the WordPieces are [UNK]. If the texts of your users have fewer, the ranges "
             "are wrong for them. Give texts in the language of the model.",

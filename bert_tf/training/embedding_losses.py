@@ -134,13 +134,18 @@ def contrastive(unit, features: Tensors, *, margin: float):
 def triplet(unit, features: Tensors, *, margin: float):
     """Return how far the positive is from being nearer than each negative by the margin, on average.
 
+    A negative that equals the anchor or the positive does not count. Without negatives it is 0.
+
     Source: Reimers and Gurevych 2019, arXiv 1908.10084, section 3, with cosine distances.
     """
     near = tf.reduce_sum(unit[:, 0] * unit[:, 1], -1)[:, None]
     far = tf.einsum("ne,nke->nk", unit[:, 0], unit[:, 2:])
-    exists = tf.cast(features["text_numbers"][:, 2:] > 0, tf.float32)
-    missing = tf.nn.relu(far - near + margin) * exists
-    return tf.reduce_sum(missing, 1) / tf.reduce_sum(exists, 1)
+    numbers = features["text_numbers"]
+    negatives = numbers[:, 2:]
+    differs = tf.reduce_all(negatives[:, :, None] != numbers[:, None, :2], -1)
+    counts = tf.cast((negatives > 0) & differs, tf.float32)
+    missing = tf.nn.relu(far - near + margin) * counts
+    return tf.math.divide_no_nan(tf.reduce_sum(missing, 1), tf.reduce_sum(counts, 1))
 
 
 def batch_all_triplet(unit, features: Tensors, *, margin: float):

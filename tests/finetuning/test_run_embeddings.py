@@ -24,7 +24,9 @@ import bert_tf
 from bert_tf.finetuning.embeddings import Embeddings, run_embeddings
 from bert_tf.finetuning.embeddings_data import read_examples
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
+from bert_tf.finetuning.rankings import own_documents, relevance
 from bert_tf.predictor import load
+from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.training.checkpoints import latest_checkpoint
 
 TEXTS = ["the owl", "a calm dog in the barn"]
@@ -234,7 +236,9 @@ def write(path, text):
             "text_a\ttext_b\tlabel\nx\ty\tsame\n",
             "'same', but a score must be a number.* label_column",
         ),
-        ("text\tlabel\nx\tA\ny\tA\n", "every text has the class 'A'"),
+        ("text\tlabel\nx\tA\ny\tA\n", "every text has the same class, such as 'A'"),
+        ("text\tlabel\nx\tA\ny\tB\n", "every text has a class of its own, .* label_column"),
+        ("text\tlabel\nx\té\ny\te\u0301\n", r"t.tsv:3: the label is 'e\\u0301', but '\\xe9'"),
         ("anchor\tnegative\tlabel\nx\ty\tA\n", "needs a positive"),
         ("anchor\tpositive\n", "t.tsv has no examples"),
     ],
@@ -254,10 +258,10 @@ def test_empty_rows_of_a_spreadsheet_are_skipped_and_counted(tmp_path, caplog):
 
 
 def test_the_sentence_of_a_table_with_classes_is_its_anchor(tmp_path):
-    file = write(tmp_path / "t.tsv", "sentence\tlabel\nx\tA\ny\tB\n")
+    file = write(tmp_path / "t.tsv", "sentence\tlabel\nx\tA\ny\tB\nz\tA\n")
     kinds, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
     assert kinds == {"train": "classes"}
-    assert [example.texts for example in splits["train"]] == [("x",), ("y",)]
+    assert [example.texts for example in splits["train"]] == [("x",), ("y",), ("z",)]
 
 
 def test_a_name_in_other_capitals_than_given_is_suggested(tmp_path):
@@ -661,6 +665,13 @@ def test_classes_are_names_without_spaces_around_them(pretrained, tmp_path):
     path.write_text("text\tlabel\na dog\tpet\nthe cat\t \n")
     with pytest.raises(ValueError, match=r"train.tsv:3: label is ' ', but must be a class"):
         read_examples(options(tmp_path / "out", train_file=str(path), do_train=True))
+
+
+def test_a_query_is_no_document_of_its_own_unless_it_is_relevant():
+    examples = [
+        EmbeddingExample(texts) for texts in (("a", "b"), ("b", "a"), ("c", "c"), ("d", "b"))
+    ]
+    assert own_documents(*relevance(examples)).tolist() == [1, 0, -1, -1]
 
 
 def test_the_columns_of_a_table_are_logged(pretrained, data, tmp_path, caplog):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_tf.finetuning.rankings import Ranking
-from bert_tf.metrics.retrieval import pair_metrics, score_metrics, search
+from bert_tf.metrics.retrieval import pair_metrics, score_metrics, search, search_others
 
 RNG = np.random.default_rng(2)
 
@@ -56,6 +56,21 @@ def test_of_equal_scores_the_document_with_the_lower_index_is_first(monkeypatch)
     expected = np.argsort(-documents[:, 0], kind="stable")[None, :40].tolist() * 7
     monkeypatch.setattr("bert_tf.metrics.retrieval._MOST_SCORES", 120)  # two queries at once
     assert search(np.ones((7, 1)), documents, k=40)[1].tolist() == expected
+
+
+def test_a_query_does_not_find_itself():
+    vectors = RNG.normal(size=(6, 3))
+    vectors[3] = vectors[1]  # equal texts
+    scores, indexes = search_others(vectors, vectors, np.arange(6), k=5)
+    for row, (values, found) in enumerate(zip(scores, indexes, strict=True)):
+        assert sorted(found) == [other for other in range(6) if other != row]
+        np.testing.assert_allclose(values, vectors[found] @ vectors[row])
+        assert (np.diff(values) <= 0).all()
+    assert search_others(vectors, vectors, np.full(6, -1), k=2)[1].tolist() == (
+        search(vectors, vectors, k=2)[1].tolist()
+    )
+    _, indexes = search_others(np.eye(2), np.eye(2), np.array([0, -1]), k=9)
+    assert indexes.tolist() == [[1, -1], [1, 0]]
 
 
 def test_search_gives_all_documents_if_there_are_fewer_than_k():

@@ -80,6 +80,12 @@ def test_likelihood_marginals_and_best_path_are_those_of_all_sequences(length, s
     np.testing.assert_array_equal(probabilities, picked[..., 0])
 
 
+def test_logits_that_are_not_numbers_give_labels_that_exist():
+    logits, scores = random_scores(3, rows=1)
+    chains = sentence_chains(logits * np.nan, rows_of(scores, 1), np.array([3]))
+    assert (np.array(best_path(chains)) < logits.shape[-1]).all()
+
+
 def test_rows_of_other_lengths_and_padding_do_not_matter():
     logits, scores = random_scores(7, rows=len(LENGTHS))
     counts = np.array(LENGTHS)

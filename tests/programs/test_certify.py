@@ -343,7 +343,9 @@ def test_an_interrupted_run_keeps_the_exports_that_passed(
         about = {"runtime": runtime, "peak_memory": 0, "not_asked": ["pair"]}
         return {**describe(export, expected, Comparison(), LIMITS["float32"]), **about}
 
+    versions = ["saved_model"]
     monkeypatch.setattr("bert_tf.programs.certify._run", run)
+    monkeypatch.setattr("bert_tf.programs.certify._version", lambda *_: versions[-1])
     given = options(sentence_model, exported.single, lines, tmp_path, environment="new:python")
     with pytest.raises(KeyboardInterrupt), caplog.at_level("INFO"):
         certify(given)
@@ -356,8 +358,12 @@ def test_an_interrupted_run_keeps_the_exports_that_passed(
     assert [result["environment"] for result in values["exports"]] == ["", "new"]
     assert values["notes"][0].endswith(": the signature pair")
     stopped.append("second")
-    with pytest.raises(KeyboardInterrupt):
-        certify(given)
+    asked.clear()
+    for version in ("saved_model", "saved_model", "newer"):
+        versions.append(version)
+        with pytest.raises(KeyboardInterrupt):
+            certify(given)
+    assert asked == ["first", "second", "second", "first", "second"]
     with open(lines, "a") as file:
         file.write("another input\n")
     stopped.clear()

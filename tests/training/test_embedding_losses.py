@@ -122,6 +122,14 @@ def test_triplets_want_the_positive_nearer_by_the_margin():
     assert value("triplet") == pytest.approx(np.mean(terms), rel=1e-5)
 
 
+def test_a_negative_that_is_missing_or_one_of_the_pair_does_not_count():
+    numbers = np.array(NUMBERS)
+    numbers[0, 2], numbers[1, 2] = 0, numbers[1, 1]
+    terms = [max(cosine(a, n) - cosine(a, p) + 0.5, 0) for a, p, n in VECTORS[2:]]
+    found = value("triplet", numbers=numbers)
+    assert found == pytest.approx(np.sum(terms) / len(VECTORS), rel=1e-5)
+
+
 def test_batch_all_is_the_mean_over_violating_triplets():
     vectors, classes = VECTORS[:, 0], np.array([0, 0, 1, 1, 2, 0], "float32")
     terms = [
