@@ -643,7 +643,8 @@ def test_a_record_of_two_gigabytes_is_rejected(tmp_path):
         path = str(tmp_path / name)
         for read in (count_records, lambda files: feature_sizes(files[0])):
             with pytest.raises(
-                ValueError, match=r"record 1 would have 2,147,483,648 bytes"
+                ValueError,
+                match=r"record 1, at byte 0 of the records, would have 2,147,483,648 bytes",
             ) as caught:
                 read([path])
             assert path in str(caught.value)

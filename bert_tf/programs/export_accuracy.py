@@ -6,6 +6,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,7 +143,7 @@ class AccuracyCheck:
 
     def _metric(self, ask: Ask) -> float:
         settings, setup, task, splits = self._set
-        model: Any = _Answering(ask, setup.devices, self._names)
+        model: Any = _Answering(ask, setup, self._names)
         run = Run(settings, setup, model, task, splits, self._folder.name)
         return float(self._program.metrics(run)[task.best_metric])
 
@@ -152,8 +153,9 @@ class _Answering:
 
     is_chief = True
 
-    def __init__(self, ask: Ask, strategy: tf.distribute.Strategy, names: Sequence[str]):
-        self._ask, self.strategy, self._names = ask, strategy, names
+    def __init__(self, ask: Ask, setup: Setup, names: Sequence[str]):
+        self._ask, self.strategy, self._names = ask, setup.devices, names
+        self.model = SimpleNamespace(config=setup.config)
 
     def predict(
         self, dataset: tf.data.Dataset, outputs_of: Callable, batch_size: int, **_: Any

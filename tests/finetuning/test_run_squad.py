@@ -502,7 +502,7 @@ def test_the_commands_of_the_reference_are_understood(version):
     assert values(["run_squad.py", *README_COMMANDS[version].split()]) == ["run_squad.py"]
     options = cli.options_from_flags(SquadOptions, values)
     assert (options.max_seq_length, options.doc_stride, options.learning_rate) == (384, 128, 3e-5)
-    assert options.version_2 is (version == "2.0")
+    assert bool(options.version_2_with_negative) is (version == "2.0")
     assert options.do_train is (version == "1.1") and options.do_predict
 
 
