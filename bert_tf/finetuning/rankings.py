@@ -135,7 +135,7 @@ def relevance(
 def own_documents(
     queries: Mapping[str, int], documents: Mapping[str, int], relevant: Sequence[Sequence[int]]
 ) -> np.ndarray:
-    """Return the document that is the query itself, int [Q]; -1 if there is none or it is relevant."""
+    """Return the document that is the query itself, int [Q]; -1 without one, or if it is relevant."""
     own = [documents.get(query, -1) for query in queries]
     return np.array([-1 if each in row else each for each, row in zip(own, relevant, strict=True)])
 

@@ -55,7 +55,7 @@ def search(
 def search_others(
     queries: np.ndarray, documents: np.ndarray, own: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """As `search`, without one document of each query, which is the query itself.
+    """Return what `search` returns without one document of each query, the query itself.
 
     Args:
         own: int [Q], index of that document; -1 for none.
