@@ -30,7 +30,7 @@ from bert_tf.data.encodings import (
     wide_lines,
     workbook_error,
 )
-from bert_tf.data.streams import BLOCK, STANDARD_INPUT, open_binary
+from bert_tf.data.streams import BLOCK, STANDARD_INPUT, check_is_file, open_binary
 from bert_tf.limits import (
     MAX_COLUMNS,
     MAX_LINE,
@@ -426,6 +426,7 @@ def _table_format(file: str, flag: str | None) -> str:
     if suffix in WORKBOOKS:
         raise workbook_error(file)
     if suffix not in TABLE_FORMATS:
+        check_is_file(file)
         raise ValueError(
             f"{file}: unknown format of a table. The name should end in .{', .'.join(TABLE_FORMATS)}. "
             f"Rename the file{f', or give its format with {flag}' if flag else ''}."

@@ -25,12 +25,14 @@ def open_binary(file: str) -> Iterator[BinaryIO]:
     """Open a file as a buffered binary stream, decompressed if its content is gzip.
 
     Raises:
-        ValueError: the gzip data are damaged, or expand to more than `limits.MAX_GZIP_RATIO` allows.
+        ValueError: it is a folder, or its gzip data are damaged or expand to more than
+            `limits.MAX_GZIP_RATIO` allows.
     """
     try:
         if file == STANDARD_INPUT:
             yield _decompressed(sys.stdin.buffer, "standard input")
             return
+        check_is_file(file)
         remote = "://" in file
         with tf.io.gfile.GFile(file, "rb") if remote else open(file, "rb", 0) as opened:
             raw = _RemoteFile(opened) if remote else opened
@@ -40,6 +42,12 @@ def open_binary(file: str) -> Iterator[BinaryIO]:
             f"{file} begins like a gzip file, but cannot be decompressed ({error}). It may be "
             "truncated. Copy it again."
         ) from error
+
+
+def check_is_file(file: str) -> None:
+    """Raise ValueError for a local folder."""
+    if os.path.isdir(file):
+        raise ValueError(f"{file} is a folder, but must be a file. Name a file in it.")
 
 
 def compression_of(file: str) -> str:

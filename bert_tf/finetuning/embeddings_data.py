@@ -255,7 +255,9 @@ def _example(
 def _text(row: TableRow, column: str) -> str:
     value = row[column]
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{row.place}: {column} is {value!r}, but must be a text.")
+        raise ValueError(
+            f"{row.place}: {column} is {value!r}, but must be a text. Complete the row, or remove it."
+        )
     return value.strip()
 
 

@@ -200,11 +200,10 @@ def _check_labels(sentences: Sequence[Sentence], labels: Sequence[str], split: s
     for sentence in sentences:
         for index, label in enumerate(sentence.labels or ()):
             if label not in known:
-                remedy = (
-                    "If that column has no labels, use test_labels=False."
-                    if split == "test"
-                    else "Check for a typing error, or for a type that the training data lack."
-                )
+                remedy = {
+                    "train": "The file has labels of several schemes. Bring them into one.",
+                    "test": "If that column has no labels, use test_labels=False.",
+                }.get(split, "Check for a typing error, or for a type that the training data lack.")
                 raise ValueError(
                     f"{sentence.place(index)}: the label is {label!r}, but the labels of this model "
                     f"are {', '.join(labels)}. {remedy}"
