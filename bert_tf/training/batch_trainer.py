@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from bert_tf.training.checkpoints import folder_lock
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AVERAGE_SLOT, AdamByPath
 from bert_tf.training.progress import MetricsLog, Progress, Speed
+from bert_tf.training.signals import noticing_signals
 from bert_tf.training.step import LossScale, TrainingStep, sum_of_replicas
 from bert_tf.training.strategy import distribute, is_chief, is_multi_worker
 
@@ -197,6 +197,7 @@ class BatchTrainer:
             FloatingPointError: the loss is not finite; the message names step and files.
             ResourceExhaustedError: a step needs more memory; the message has values that need less.
             SystemExit: this process or another worker received SIGTERM. The current step is saved.
+            KeyboardInterrupt: the same after Ctrl-C; at once after a second one.
             ValueError: another process trains in `output_dir`.
         """
         if self.step >= num_train_steps:
@@ -212,14 +213,14 @@ class BatchTrainer:
         loop_size = 1
         with (
             self._output(output_dir, tensorboard, keep_checkpoint_max) as (log, saver),
-            _noticing_sigterm() as is_terminated,
+            noticing_signals() as received,
         ):
             while self.step < num_train_steps:
                 until_pause = min(period - self.step % period for period in pauses)
                 steps = min(loop_size, until_pause, num_train_steps - self.step)
                 start, first = time.monotonic(), self.step + 1
                 try:
-                    values, lost_at, is_told = self.take_steps(iterator, steps, is_terminated())
+                    values, lost_at, is_told = self.take_steps(iterator, steps, bool(received))
                 except tf.errors.OpError as error:
                     self._step.recover(error, first, counters, speed and speed.batch_size)
                     self._train_steps = tf.function(self._loop)
@@ -254,16 +255,16 @@ class BatchTrainer:
                             saver.save(self._variables(), self.step)
                     if log is not None:
                         log.write("eval", self.step, results)
-                if is_told or (is_terminated() and not together):
+                if is_told or (received and not together):
                     saved: str | None = f"the checkpoint of worker 0 at step {self.step}"
                     if saver is not None:
                         if not is_saved:
                             saver.save(self._variables(), self.step)
                         saver.wait()
                         saved = checkpoints.latest_checkpoint(output_dir)
-                    logger.warning(
-                        "Terminated. Run the same command again to resume from %s.", saved
-                    )
+                    logger.warning("Ended. Run the same command again to resume from %s.", saved)
+                    if signal.SIGINT in received:
+                        raise KeyboardInterrupt
                     raise SystemExit(128 + signal.SIGTERM)
         if together:
             self._wait_for_workers()
@@ -292,11 +293,11 @@ class BatchTrainer:
 
         Args:
             iterator: of a distributed data set.
-            is_terminated: True if this worker received SIGTERM; the other workers learn of it.
+            is_terminated: True if this worker received a signal to end; the other workers learn of it.
 
         Returns:
             The means of the reported values (of rate and loss scale the last value); the first step
-            whose loss or gradient was not finite, or None; whether any worker received SIGTERM.
+            whose loss or gradient was not finite, or None; whether any worker received a signal.
         """
         values, lost_at, told = self._train_steps(
             iterator, tf.constant(steps), tf.constant(float(is_terminated))
@@ -371,20 +372,3 @@ def _shown(values: Mapping[str, float]) -> dict[str, float]:
     names = [name for name in values if name == "loss" or name.endswith("accuracy")]
     names += ["learning_rate", "sequences_per_second", "tokens_per_second", "gflops_per_second"]
     return {_SHORT.get(name, name): values[name] for name in names if name in values}
-
-
-@contextmanager
-def _noticing_sigterm() -> Iterator[Callable[[], bool]]:
-    """Record SIGTERM within the block, and yield a function that returns True once it was received.
-
-    Outside the main thread Python allows no handlers, and the signal keeps its default effect.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    received = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: received.set())
-    try:
-        yield received.is_set
-    finally:
-        signal.signal(signal.SIGTERM, before)
