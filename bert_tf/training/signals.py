@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_SAVING = b"\nThe step is finished and saved. Ctrl-C again ends at once, without saving.\n"
+_SAVING = b"\nFinishing and saving this step. Ctrl-C again ends at once, without saving.\n"
 
 
 @contextmanager
