@@ -111,6 +111,7 @@ def run_sentence_transformers(args: argparse.Namespace, seed: int) -> Mapping[st
                 weight_decay=WEIGHT_DECAY,
                 max_grad_norm=MAX_GRADIENT_NORM,
                 bf16=args.bf16,
+                use_cpu=True,
                 batch_sampler=sampler,
                 save_strategy="no",
                 report_to=[],
