@@ -72,8 +72,8 @@ def mine_negatives(options: MiningOptions) -> None:
             f"input_file={options.input_file} contains {example_type}, but must contain anchors with "
             "positives. Name the columns with anchor_column and positive_column."
         )
-    model = Predictor(options.model_dir, batch_size=options.batch_size)
     with open_whole(options.output_file) as file:  # fails before the long work
+        model = Predictor(options.model_dir, batch_size=options.batch_size)
         anchors, documents, positives = relevance(examples, with_negatives=False)
         logger.info("%d anchors and %d documents", len(anchors), len(documents))
         queries = embed_all(model, list(anchors), "anchors", as_query=True)

@@ -114,9 +114,9 @@ def search(options: SearchOptions) -> None:
     documents, queries = _documents(options), _queries(options)
     logger.info("%d documents", len(documents))
     texts = list(documents)
-    model = Predictor(options.model_dir, batch_size=options.batch_size)
-    reranker = _reranker(options)
     with open_output(options.output_file) as output:  # fails before the long work
+        model = Predictor(options.model_dir, batch_size=options.batch_size)
+        reranker = _reranker(options)
         vectors = embed_all(model, texts, "documents", pooling=options.pooling)
         typed = options.query is None and options.input_file in (None, STANDARD_INPUT)
         typed = typed and sys.stdin.isatty()
