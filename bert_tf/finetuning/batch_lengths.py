@@ -10,8 +10,8 @@ from bert_tf.data.buckets import length_step
 from bert_tf.data.features import trim_padding
 from bert_tf.data.record_checks import count_records
 from bert_tf.tasks.base import Task
+from bert_tf.training import strategy
 from bert_tf.training.options import TrainingOptions
-from bert_tf.training.strategy import needs_static_shapes
 
 # Length of the sequences in a batch. full: S. trimmed: the longest of the batch. bucketed: trimmed, with
 # examples of similar length per batch. packed: rows of S tokens with several examples each.
@@ -55,7 +55,7 @@ def _check_even(options: TrainingOptions, devices: tf.distribute.Strategy, lengt
     num_devices, parts = devices.num_replicas_in_sync, options.gradient_accumulation_steps
     num_parts, reason = num_devices * parts, ""
     of = f"{num_devices} devices x gradient_accumulation_steps={parts}"
-    if needs_static_shapes(devices):
+    if strategy.needs_static_shapes(devices):
         reason = "a TPU needs parts of one size"
     elif lengths == "packed":
         reason = "pack_sequences needs parts of one size"
@@ -71,7 +71,7 @@ def possible_lengths(lengths: str, devices: tf.distribute.Strategy) -> str:
     """Return `lengths`, or "full" if the devices need static shapes."""
     if lengths not in LENGTHS:
         raise ValueError(f"`lengths` is {lengths!r}, but must be one of {', '.join(LENGTHS)}.")
-    if not needs_static_shapes(devices):
+    if not strategy.needs_static_shapes(devices):
         return lengths
     if lengths == "packed":
         raise ValueError(

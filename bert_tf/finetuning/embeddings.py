@@ -279,6 +279,11 @@ def _check_loss(
                     f"{example.origin}: loss=triplet needs a negative in every example, but this one "
                     "has none."
                 )
+    if example_type == CLASSES and len(labels) == len(examples):
+        raise ValueError(
+            f"Every text has a class of its own, but loss={loss} compares two texts of a class with one "
+            "of another. Name the right column with label_column."
+        )
     if loss in ("contrastive", "cosent") and len(labels) == 1:
         raise ValueError(
             f"Every pair has the score {labels.pop():g}, but loss={loss} learns from different "

@@ -165,12 +165,8 @@ def read_file(
         named = list(classes)
         known = [each for each in examples if not math.isnan(each.label)] if named else []
         check_unicode_forms((named[int(each.label)], each.origin) for each in known)
-        if labelled and len(classes) in (1, len(examples)):
-            found_classes = "the same class" if len(classes) == 1 else "a class of its own"
-            raise ValueError(
-                f"{path}: every text has {found_classes}, such as {named[0]!r}, but there must be two "
-                "texts of a class and one of another. Name the right column with label_column."
-            )
+        if labelled and len(classes) == 1:
+            raise ValueError(f"{path}: every text has the class {named[0]!r}.")
     return example_type, examples
 
 

@@ -92,7 +92,9 @@ class SearchOptions(TableOptions):
         # A string would be taken for many texts of one letter.
         is_list = isinstance(self.query, list | tuple) and len(self.query)
         if self.query is not None and not (is_list and all(map(str.strip, self.query))):
-            raise ValueError("query must be a list of texts that are not empty, with at least one.")
+            raise ValueError(
+                f"query is {self.query!r}, but must be a list of texts that are not empty."
+            )
         if self.query is not None and self.input_file:
             raise ValueError("Give either `query` or `input_file`.")
         if self.reranker and self.depth < self.top_k:

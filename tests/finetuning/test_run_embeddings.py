@@ -236,8 +236,7 @@ def write(path, text):
             "text_a\ttext_b\tlabel\nx\ty\tsame\n",
             "'same', but a score must be a number.* label_column",
         ),
-        ("text\tlabel\nx\tA\ny\tA\n", "every text has the same class, such as 'A'"),
-        ("text\tlabel\nx\tA\ny\tB\n", "every text has a class of its own, .* label_column"),
+        ("text\tlabel\nx\tA\ny\tA\n", "every text has the class 'A'"),
         ("text\tlabel\nx\té\ny\te\u0301\n", r"t.tsv:3: the label is 'e\\u0301', but '\\xe9'"),
         ("anchor\tnegative\tlabel\nx\ty\tA\n", "needs a positive"),
         ("anchor\tpositive\n", "t.tsv has no examples"),
@@ -688,6 +687,14 @@ def test_examples_of_which_none_is_a_negative_are_refused(pretrained, tmp_path, 
     with pytest.raises(
         ValueError, match=f"Every example has the {column} 'same', so none is a neg"
     ):
+        run_embeddings(options(tmp_path / "out", train_batch_size=2, **given))
+
+
+def test_classes_of_one_text_each_are_refused(pretrained, tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{name}\t{name}\n" for name in ANIMALS))
+    given = {"train_file": str(path), "init_checkpoint": str(pretrained), "do_train": True}
+    with pytest.raises(ValueError, match="Every text has a class of its own, .* label_column"):
         run_embeddings(options(tmp_path / "out", train_batch_size=2, **given))
 
 

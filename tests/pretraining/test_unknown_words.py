@@ -24,24 +24,24 @@ def warned(caplog, lines, do_lower_case=False):
     return caplog.text
 
 
-@pytest.mark.parametrize("lines", [[], [""], ["the dog ."] * 20 + ["cats the dog"]])
-def test_there_is_no_warning_without_words_or_below_5_percent(caplog, lines):
+@pytest.mark.parametrize("lines", [[], [""], ["cat"], ["the dog ."] * 20 + ["cats the dog"]])
+def test_there_is_no_warning_of_few_words_or_below_5_percent(caplog, lines):
     assert warned(caplog, lines) == ""
 
 
 def test_the_share_the_most_frequent_unknown_word_and_the_remedy_are_named(caplog):
-    text = warned(caplog, ["the dog 한국", "수도 한국", "the dog the"])
+    text = warned(caplog, ["the dog 한국", "수도 한국", "the dog the"] * 9)
     assert "38% of the words are [UNK] with this vocabulary of 6 tokens" in text
     assert "such as '한국'. Below 5% is usual" in text and "create_vocab" in text
     assert len(text.splitlines()) == 1
 
 
 def test_the_other_case_is_the_remedy_if_it_helps(caplog):
-    assert "Use --do_lower_case=False" in warned(caplog, ["서울 Zürich"], do_lower_case=True)
+    assert "Use --do_lower_case=False" in warned(caplog, ["서울 Zürich"] * 9, True)
 
 
 def test_the_unicode_form_is_the_remedy_if_it_helps(caplog):
-    assert "the form NFC" in warned(caplog, [unicodedata.normalize("NFD", "서울 Zürich")])
+    assert "the form NFC" in warned(caplog, [unicodedata.normalize("NFD", "서울 Zürich")] * 9)
 
 
 @pytest.mark.parametrize(
