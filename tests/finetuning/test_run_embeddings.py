@@ -694,7 +694,7 @@ def test_classes_of_one_text_each_are_refused(pretrained, tmp_path):
     path = tmp_path / "train.tsv"
     path.write_text("text\tlabel\n" + "".join(f"{name}\t{name}\n" for name in ANIMALS))
     given = {"train_file": str(path), "init_checkpoint": str(pretrained), "do_train": True}
-    with pytest.raises(ValueError, match="Every text has a class of its own, .* label_column"):
+    with pytest.raises(ValueError, match=r"Every text has a class of its own, .* label_column"):
         run_embeddings(options(tmp_path / "out", train_batch_size=2, **given))
 
 
