@@ -181,9 +181,11 @@ def test_a_resumed_run_equals_an_uninterrupted_one(pretrained, data, tmp_path, m
         run_embeddings(given)
         found.append(checkpoint_arrays(latest_checkpoint(str(tmp_path / name))))
     straight, resumed = found
-    # With parts of a batch, the last digits of two straight runs may differ too.
+    # With parts of a batch, the last digits of two straight runs may differ too. The exact gradient of
+    # a key bias is zero (softmax ignores a constant), so Adam scales rounding errors to whole steps.
     for name, value in straight.items():
-        np.testing.assert_allclose(resumed[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+        if "key/bias" not in name:
+            np.testing.assert_allclose(resumed[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
 def test_the_best_evaluation_during_training_is_kept(pretrained, data, tmp_path):
