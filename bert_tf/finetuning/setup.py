@@ -243,7 +243,7 @@ def make_optimizer(
     rate = options.peak_learning_rate
     if options.lr_batch_size is not None:
         logger.info("The learning rate is %g for %d examples", rate, options.train_batch_size)
-    own_arguments: dict[str, dict[str, Any]] = {
+    of_schedules: dict[str, dict[str, Any]] = {
         "polynomial": {"power": options.lr_power},
         "warmup_stable_decay": {
             "num_decay_steps": options.num_decay_steps,
@@ -256,8 +256,10 @@ def make_optimizer(
         num_warmup_steps,
         end=options.lr_end,
         decay_from_warmup=options.lr_decay_from_warmup,
-        **own_arguments.get(options.lr_schedule, {}),
+        **of_schedules.get(options.lr_schedule, {}),
     )
+    has_bfloat16 = keras.DTypePolicy(options.policy).compute_dtype == "bfloat16"
+    of_optimizers = {"muon": {"product_dtype": "bfloat16" if has_bfloat16 else "float32"}}
     own = options.own_learning_rates.items()
     factors = {path: own_rate / options.base_learning_rate for path, own_rate in own}
     if options.layer_lr_decay < 1:
@@ -271,6 +273,7 @@ def make_optimizer(
         learning_rate_factors=factors,
         ema_decay=options.ema_decay,
         skip_nonfinite=options.policy == "mixed_float16",
+        **of_optimizers.get(options.optimizer, {}),
     )
 
 
