@@ -43,7 +43,8 @@ def run_embeddings(options: EmbeddingOptions) -> dict[str, float]:
         eval_results.txt          "key = value" lines. Anchors with positives: MRR@10, nDCG@10, MAP@100,
                                   Recall@1, 10 and 100 of the positives among all texts that are not
                                   anchors. Scores: Spearman and Pearson of the cosines. Classes: as for
-                                  anchors; relevant are the other texts of the class
+                                  anchors; relevant are the other texts of the class. The main metric
+                                  also of vectors cut to each width of `matryoshka_dims`
         report.html               the hardest queries or pairs
         test_predictions.jsonl    of --predict_file: the ten best documents of each query, or the cosine
                                   of each pair. Of texts alone, the ten nearest others of each
@@ -76,8 +77,24 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
     def answers(
         self, run: EmbeddingRun, split: str, name: str, batch_size: int
     ) -> tuple[dict[str, float], Ranking | np.ndarray]:
+        vectors: dict[str, np.ndarray] = {}
+
+        def encode(width: int | None, texts: Sequence[str], side: str, prefix: str) -> np.ndarray:
+            if side not in vectors:
+                vectors[side] = self._encode(run, batch_size, texts, side, prefix)
+            return unit(vectors[side][:, :width])
+
+        metrics, answers = self._compare(run, split, name, functools.partial(encode, None))
+        best = _BEST_METRIC[self.example_types[split]]
+        for width in run.task.matryoshka_dims if best in metrics else ():
+            of_cut, _ = self._compare(run, split, name, functools.partial(encode, width))
+            metrics[f"{best}_dim_{width}"] = of_cut[best]
+        return metrics, answers
+
+    def _compare(
+        self, run: EmbeddingRun, split: str, name: str, encode: Encode
+    ) -> tuple[dict[str, float], Ranking | np.ndarray]:
         examples = run.splits[split]
-        encode = functools.partial(self._encode, run, batch_size)
         if self.example_types[split] == SCORES:
             first, second = ([e.texts[side] for e in examples] for side in (0, 1))
             queries = encode(first, f"{name}_queries", run.task.query_prefix)
@@ -124,12 +141,12 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
     def _encode(
         self, run: EmbeddingRun, batch_size: int, texts: Sequence[str], name: str, prefix: str
     ) -> np.ndarray:
-        """Return unit vectors [texts, E]; equal texts are computed once."""
+        """Return vectors [texts, E]; equal texts are computed once."""
         numbers = unique_texts(iter(texts))
         task = self._single.setdefault(prefix, run.task.of_single_texts(prefix))
         examples = [EmbeddingExample((text,)) for text in numbers]
         kept = run.outputs(examples, name, batch_size, task)
-        return unit(kept["embedding"])[[numbers[text] for text in texts]]
+        return kept["embedding"][[numbers[text] for text in texts]]
 
 
 def _others_of_class(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -116,6 +116,26 @@ def test_what_can_be_learned_is_learned(embedder):
     assert task["task"] == "embeddings" and task["matryoshka_dims"] == [4]
 
 
+def test_a_smaller_width_has_the_metric_of_the_first_numbers_of_each_vector(embedder, data):
+    rows = [json.loads(line) for line in Path(data["pairs"][1]).read_text().splitlines()]
+    relevant: dict[str, set[str]] = {}
+    for row in rows:
+        relevant.setdefault(row["anchor"], set()).add(row["positive"])
+    documents = list(dict.fromkeys(row["positive"] for row in rows))
+    model = load(str(embedder))
+    queries, found = (
+        vectors[:, :4] / np.linalg.norm(vectors[:, :4], axis=1, keepdims=True)
+        for vectors in (model.embed(list(relevant), as_query=True), model.embed(documents))
+    )
+    gains = []
+    for wanted, cosines in zip(relevant.values(), queries @ found.T, strict=True):
+        best = np.argsort(-cosines)[:10]
+        discounts = 1 / np.log2(np.arange(2, 12))
+        gain = sum(d for d, i in zip(discounts, best, strict=False) if documents[i] in wanted)
+        gains.append(gain / discounts[: len(wanted)].sum())
+    assert read_results(embedder)["eval_ndcg@10_dim_4"] == pytest.approx(np.mean(gains), abs=1e-6)
+
+
 def test_predictions_are_the_best_documents_of_each_query(embedder, data):
     lines = (embedder / "test_predictions.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
