@@ -110,7 +110,7 @@ def test_an_invalid_id_after_the_first_records_is_named(
 # ------------------------------------------------------------------------------------ without masks
 
 
-@pytest.mark.parametrize("whole_words", [False, True])
+@pytest.mark.parametrize("whole_words", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_interrupted_with_new_masks_it_ends_with_the_bits_of_an_uninterrupted_run(
     make_options, whole_words, tmp_path, monkeypatch
 ):

@@ -100,7 +100,9 @@ def test_the_loss_scale_counts_no_step_that_was_not_taken(tmp_path, monkeypatch)
     assert_same_bits(found, expected)
 
 
-@pytest.mark.parametrize("devices", [ONE, pytest.param(TWO, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "devices", [ONE, pytest.param(TWO, marks=[pytest.mark.slow, pytest.mark.long])]
+)
 def test_a_pass_that_xla_cannot_compile_is_taken_without_it(tmp_path, caplog, devices):
     found, expected = (
         pretrainer(devices, dropout=0.2, jit_compile=kind) for kind in ("auto", "false")

@@ -37,7 +37,7 @@ def last_line(folder):
         ("auto", ONE),
         ("true", ONE),
         pytest.param("auto", TWO, marks=[pytest.mark.slow, pytest.mark.long]),
-        pytest.param("true", TWO, marks=pytest.mark.slow),
+        pytest.param("true", TWO, marks=[pytest.mark.slow, pytest.mark.long]),
     ],
 )
 def test_a_compiled_step_is_that_of_single_operations_dropout_included(
