@@ -45,6 +45,7 @@ from bert_tf.tasks.distillation import (
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.pretraining import PretrainingTask
 from bert_tf.tasks.reranking import RerankingTask
+from bert_tf.tasks.token_classification import TokenClassificationTask
 from bert_tf.training.batch_trainer import BatchTrainer
 from bert_tf.training.distillation import IS_LABELLED, distillation_losses, states_loss
 from bert_tf.training.losses import Loss
@@ -110,6 +111,7 @@ class Teacher:
                 "from it token by token. Use a teacher with the same tokenizer"
                 + ("." if task.name == "question_answering" else ", or teacher_states=none.")
             )
+        same = same and _has_crf(trained.task) == _has_crf(task)
         targets = soft_targets(task, _width(trained))
         losses = distillation_losses(
             task.losses[0], targets, options.temperature, options.hard_labels, all_labelled
@@ -167,6 +169,8 @@ class Teacher:
         if isinstance(run.task, RerankingTask):
             return run.task.with_length(length)
         changed = {"max_seq_length": length, **_prefixes(self.trained.task)}
+        if isinstance(self.trained.task, TokenClassificationTask):
+            changed["crf"] = self.trained.task.crf
         return type(run.task)(**{**run.task.arguments(), **changed})
 
     def _outputs(self, run: Run, examples: Sequence[Any], source: str) -> Mapping[str, np.ndarray]:
@@ -261,6 +265,10 @@ def _width(trained: TrainedModel) -> int:
 def _prefixes(task: Task | None) -> dict[str, str]:
     names = ("query_prefix", "document_prefix")
     return {n: getattr(task, n) for n in names} if isinstance(task, EmbeddingTask) else {}
+
+
+def _has_crf(task: Task | None) -> bool:
+    return getattr(task, "crf", None) is not None
 
 
 def _rebuilt(

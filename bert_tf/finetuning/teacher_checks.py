@@ -27,12 +27,6 @@ def check_same_type(trained: TrainedModel, task: ExampleTask) -> None:
         raise ValueError(
             f"The teacher {trained.source} {what}, but the model is for {task.name}. {remedy}"
         )
-    for source, each in ((f"The teacher {trained.source}", found), ("The model", task)):
-        if getattr(each, "crf", None) is not None:
-            raise ValueError(
-                f"{source} has a CRF, whose scores are no probabilities of single words. Distil models "
-                "without `crf`."
-            )
     if not (isinstance(found, ClassificationTask) and isinstance(task, ClassificationTask)):
         return
     theirs, ours = (each.kind.name for each in (found, task))

@@ -155,13 +155,23 @@ def _log_sums(chains: Chains):
 
 def marginals(chains: Chains):
     """Return the probability of each label of each word, float32 [B, W, L]."""
+    return ops.softmax(_log_marginals(chains))
+
+
+def log_marginals(chains: Chains):
+    """Return the logarithms of `marginals`, at least -20, so that forbidden labels have a number too."""
+    return ops.maximum(ops.log_softmax(_log_marginals(chains)), -20.0)
+
+
+def _log_marginals(chains: Chains):
+    """Return the logarithms of the sums over the paths through each label, float32 [B, W, L]."""
     _, until = _scan(_after, _nothing_before(chains), chains)
 
     def before(scores, word, pairs):
         return ops.logsumexp(pairs + (word + scores)[:, None], axis=-1)
 
     _, rest = _scan(before, _zeros(chains), chains, reverse=True)
-    return ops.softmax(_by_row(until + rest))
+    return _by_row(until + rest)
 
 
 def best_path(chains: Chains):

@@ -16,6 +16,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.features import FeatureSpec
 from bert_tf.modeling import fused
 from bert_tf.modeling.bert import encoder_outputs
+from bert_tf.modeling.crf import log_marginals
 from bert_tf.tasks.base import ExampleTask, Task, Tensors
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingTask
@@ -31,7 +32,13 @@ from bert_tf.training.distillation import (
     similarity_divergence,
     soft_binary_cross_entropy,
 )
-from bert_tf.training.losses import Loss, masked_choices, without_padding, word_logits
+from bert_tf.training.losses import (
+    Loss,
+    chains_of_words,
+    masked_choices,
+    without_padding,
+    word_logits,
+)
 
 TEACHER_LOGITS, TEACHER_EMBEDDING = "teacher_logits", "teacher_embedding"
 MASKED_WORDS = "masked_lm_logits"
@@ -94,15 +101,18 @@ def _of_multiple_choice(task: MultipleChoiceTask) -> SoftTargets:
 
 
 def _of_token_classification(task: TokenClassificationTask) -> SoftTargets:
-    def of_teacher(outputs: Tensors, features: Tensors) -> Tensors:
-        return {"logits": word_logits(outputs["logits"], features["word_positions"])}
+    def of_words(outputs: Tensors, features: Tensors) -> Tensors:
+        """Return logits, or with a CRF the logarithms of each word's own probabilities."""
+        if task.crf is None:
+            return {"logits": word_logits(outputs["logits"], features["word_positions"])}
+        return {"logits": log_marginals(chains_of_words(outputs, features))}
 
     def losses(outputs: Tensors, features: Tensors, temperature: float):
-        student = word_logits(outputs["logits"], features["word_positions"])
+        student = of_words(outputs, features)["logits"]
         return divergence(features[TEACHER_LOGITS], student, temperature)
 
     (words,) = (spec.shape[0] for spec in task.features if spec.name == "label_ids")
-    return _logits((words, len(task.labels)), "label_weights", of_teacher, losses)
+    return _logits((words, len(task.labels)), "label_weights", of_words, losses)
 
 
 def _logits(shape, weight: str, outputs_of: Callable, losses: Callable) -> SoftTargets:
@@ -322,3 +332,6 @@ class TeacherTask(DistilledTask):
         beside = [spec.name for spec in self.features if spec.role != "input"]
         kept = {name: features[name] for name in beside}
         return {**kept, **self.targets.of_teacher(outputs, features)}
+
+    def decode(self, kept: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return kept

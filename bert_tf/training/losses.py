@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.modeling import fused
-from bert_tf.modeling.crf import log_likelihood, make_chains
+from bert_tf.modeling.crf import Chains, log_likelihood, make_chains
 
 Tensors = Mapping[str, Any]
 
@@ -252,19 +252,24 @@ def crf_loss() -> Loss:
         total=lambda outputs, features: (
             -tf.reduce_sum(
                 log_likelihood(
-                    make_chains(
-                        word_logits(outputs["logits"], features["word_positions"]),
-                        outputs["transitions"],
-                        features["word_positions"],  # 0, [CLS], is padding
-                        features["sentence_starts"],
-                        features["sentence_ends"],
-                    ),
+                    chains_of_words(outputs, features),
                     features["label_ids"],
                     features["label_weights"],
                 )
             )
         ),
         weight=lambda features: tf.reduce_sum(features["label_weights"]),
+    )
+
+
+def chains_of_words(outputs: Tensors, features: Tensors) -> Chains:
+    """Return the chains of the CRF for windows of words, as in its records."""
+    return make_chains(
+        word_logits(outputs["logits"], features["word_positions"]),
+        outputs["transitions"],
+        features["word_positions"],  # 0, [CLS], is padding
+        features["sentence_starts"],
+        features["sentence_ends"],
     )
 
 

@@ -43,6 +43,7 @@ from bert_tf.finetuning.token_classification import TokenClassification, run_ner
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.model_files import model_files, read_task, write_files
 from bert_tf.model_folder import load_model
+from bert_tf.modeling.crf import marginals, sentence_chains
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.report.teacher import student_and_teacher
 from bert_tf.tasks.distillation import DistilledTask, soft_targets
@@ -250,6 +251,30 @@ def test_words_have_the_logits_of_the_teacher(ner_model, conll_folder, tmp_path)
         np.testing.assert_allclose(features["teacher_logits"][real], expected[real], atol=1e-5)
 
 
+def test_words_have_the_probabilities_of_a_crf_or_the_logits_for_one(
+    ner_model, crf_model, conll_folder, tmp_path
+):
+    found = {}
+    for name, teacher in (("plain", ner_model), ("crf", crf_model)):
+        for crf in (False, True):
+            folder = tmp_path / f"{name}-{crf}"
+            options = ner_training(
+                crf_model if crf else ner_model, conll_folder, folder, teacher=str(teacher), crf=crf
+            )
+            found[name, crf] = taught(options, TokenClassification())["train"]
+    features = found["crf", True]
+    real = features["label_weights"] > 0
+    outputs = logits_of(crf_model, features)
+    logits = np.take_along_axis(outputs["logits"], features["word_positions"][..., None], axis=1)
+    chains = sentence_chains(logits, outputs["transitions"], real.sum(axis=1))
+    expected = marginals(chains).numpy()[real]
+    for crf in (False, True):
+        logits = found["crf", crf]["teacher_logits"]
+        np.testing.assert_allclose(np.exp(logits[real]), expected, atol=1e-5)
+        plain = found["plain", not crf]["teacher_logits"][real]
+        np.testing.assert_allclose(plain, found["plain", crf]["teacher_logits"][real], atol=1e-5)
+
+
 def test_windows_have_the_logits_of_the_teacher(squad_model, squad_sets, tmp_path, caplog):
     more = write_squad(tmp_path / "more.json", 12, seed=9, labeled=False)
     values = json.loads(Path(more).read_text())
@@ -396,6 +421,22 @@ def test_words_learn_from_a_teacher(ner_model, conll_folder, tmp_path):
         init_layers="0",
         do_eval=True,
         num_train_epochs=4.0,
+    )
+    assert run_ner(options)["eval_f1"] > 0.5
+
+
+@pytest.mark.slow
+def test_a_crf_learns_from_a_teacher_without_one(ner_model, conll_folder, tmp_path):
+    options = ner_training(
+        ner_model,
+        conll_folder,
+        tmp_path,
+        teacher=str(ner_model),
+        init_layers="0",
+        crf=True,
+        hard_labels=0.0,
+        do_eval=True,
+        num_train_epochs=8.0,
     )
     assert run_ner(options)["eval_f1"] > 0.5
 

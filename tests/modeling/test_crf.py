@@ -15,6 +15,7 @@ from bert_tf.modeling.crf import (
     best_labels,
     best_path,
     log_likelihood,
+    log_marginals,
     make_chains,
     marginals,
     sentence_chains,
@@ -203,6 +204,30 @@ def test_a_dead_end_further_on_is_found():
         Crf(allowed)
 
 
+def test_gradients_of_log_marginals_are_finite_differences():
+    """As in the loss of a teacher: weights for each label of each word."""
+    allowed = np.array(allowed_transitions(IOB2, "iob2"))
+    logits, scores = random_scores(7, words=4, allowed=allowed)
+    weights, step = np.random.default_rng(8).uniform(size=(4, L)), 1e-2
+
+    def losses(logits):
+        chains = sentence_chains(logits, rows_of(scores, len(logits)), [4] * len(logits))
+        return tf.reduce_sum(log_marginals(chains) * weights, axis=(1, 2))
+
+    inputs = tf.constant(logits)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        value = losses(inputs)
+    changes = step * np.eye(logits.size, dtype=np.float32).reshape(-1, *logits.shape[1:])
+    values = losses(logits + np.concatenate([changes, -changes])).numpy()
+    expected = np.subtract(*np.split(values, 2)) / (2 * step)
+    np.testing.assert_allclose(np.ravel(tape.gradient(value, inputs)), expected, atol=5e-3)
+    found = np.exp(log_marginals(sentence_chains(logits, scores[None], [4])))
+    is_possible = found > 1e-8
+    assert not is_possible[0, 0, [2, 4]].any()  # a sentence begins with no I-
+    np.testing.assert_allclose(found[is_possible].sum(), 4, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_xla_compiles_the_gradient():
     logits, _ = random_scores(8, rows=2)
@@ -212,6 +237,7 @@ def test_xla_compiles_the_gradient():
         with tf.GradientTape() as tape:
             chains = sentence_chains(logits, layer(logits), [6, 3])
             loss = tf.reduce_sum(log_likelihood(chains, np.ones((2, 6), int), np.ones((2, 6))))
+            loss += tf.reduce_sum(log_marginals(chains)[..., 0])
         return tape.gradient(loss, layer.transitions.value), best_path(chains)
 
     plain, compiled = (tf.function(gradients, jit_compile=jit)(logits) for jit in (False, True))
