@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         BertForMultipleChoice,
         BertForPreTraining,
         BertForQuestionAnswering,
+        BertForSentenceEmbedding,
         BertForSequenceClassification,
         BertForTokenClassification,
     )
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from bert_tf.programs.export_saved_model import export
     from bert_tf.tasks.base import Task
     from bert_tf.tasks.classification import ClassificationTask, InputExample
+    from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
     from bert_tf.tasks.multiple_choice import MultipleChoiceTask
     from bert_tf.tasks.pretraining import PretrainingTask
     from bert_tf.tasks.question_answering import QuestionAnsweringTask
@@ -68,7 +70,8 @@ _NAMES = {
     "programs.convert_checkpoint": "convert",
     "modeling.bert": "BertModel ConfiguredModel",
     "modeling.models": "BertForPreTraining BertForMaskedLM BertForSequenceClassification "
-    "BertForTokenClassification BertForQuestionAnswering BertForMultipleChoice",
+    "BertForTokenClassification BertForQuestionAnswering BertForMultipleChoice "
+    "BertForSentenceEmbedding",
     "interop.initial": "read_checkpoint initialize LoadReport",
     "finetuning.fit": "Trainer",
     "tasks.base": "Task",
@@ -76,6 +79,7 @@ _NAMES = {
     "tasks.question_answering": "QuestionAnsweringTask",
     "tasks.token_classification": "TokenClassificationTask",
     "tasks.multiple_choice": "MultipleChoiceTask",
+    "tasks.embeddings": "EmbeddingTask EmbeddingExample",
     "tasks.pretraining": "PretrainingTask",
     "data.features": "FeatureSpec",
     "data.records": "RecordWriter",

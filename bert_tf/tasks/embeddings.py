@@ -48,16 +48,22 @@ class EmbeddingExample:
 class EmbeddingTask(ExampleTask):
     """Vectors of texts.
 
+    >>> task = EmbeddingTask(max_seq_length=64, query_prefix="query: ")
+    >>> examples = [EmbeddingExample(("Who won?", "Denver beat Carolina."))]
+    >>> task.write_records(examples, trainer.tokenizer, "pairs.tf_record")  # doctest: +SKIP
+
     Args:
         max_seq_length: S, of each text.
         num_texts: K, the most texts of an example.
-        pooling: key of `modeling.pooling.POOLINGS`.
+        pooling: "mean", "max", "cls", "pooled" or "concat_last_four", as of `embed`.
         normalize: the vectors that a model answers have length 1.
         projection_size: E, of a linear layer on the pooled vector; None for no layer.
         query_prefix: put before anchors and queries, such as "query: ".
         document_prefix: put before all other texts.
-        loss, scale, margin: see `training.embedding_losses.embedding_loss`.
-        matryoshka_dims: its `widths`.
+        loss: name of a loss of docs/embeddings.md, such as "multiple_negatives_ranking" or "cosent".
+        scale: factor of the cosines in the ranking losses and cosent, 1 / temperature.
+        margin: between cosines, in contrastive and the triplet losses.
+        matryoshka_dims: smaller widths, whose losses are added.
         best_metric: of the evaluation.
 
     Raises:
