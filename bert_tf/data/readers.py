@@ -98,10 +98,19 @@ class TableRow(_Placed, dict):
     def place_of_names(self) -> str:
         return place_of(self.file, self.header_line)
 
+    def column(self, name: str, flag: str) -> Any:
+        """Return the value of a column. If there is none, the error names the flag."""
+        if name not in self:
+            raise self._no_column(name, flag)
+        return self[name]
+
     def __missing__(self, column: str) -> Any:
-        raise ValueError(
-            f"{self.place_of_names}: no column {column!r}{suggestion(column, self)} The columns are "
-            f"{listed(self)}. Name one of them with the flag of the column, or rename it."
+        raise self._no_column(column, "the flag of the column")
+
+    def _no_column(self, name: str, flag: str) -> ValueError:
+        return ValueError(
+            f"{self.place_of_names}: no column {name!r}{suggestion(name, self)} The columns are "
+            f"{listed(self)}. Name one of them with {flag}, or rename it."
         )
 
 

@@ -77,10 +77,10 @@ def read_examples(path: str, layout: TableLayout, *, labelled: bool) -> Iterator
     )
     rows = without_empty_rows(rows) if labelled else rows
     for index, row in enumerate(rows, start=1):
-        text_b = None if layout.text_b is None else _text(row, layout.text_b)
+        text_b = None if layout.text_b is None else _text(row, layout.text_b, "text_b_column")
         yield InputExample(
             guid=f"row-{index}",
-            text_a=_text(row, layout.text_a),
+            text_a=_text(row, layout.text_a, "text_a_column"),
             text_b=text_b,
             label=_label(row, layout) if labelled else None,
             origin=row.place,
@@ -123,8 +123,8 @@ def are_measurements(labels: Sequence[str], num_examples: int) -> bool:
     return have_fractions and len(labels) > min(_MOST_DECIMAL_CLASSES, num_examples / 2)
 
 
-def _text(row: TableRow, column: str) -> str:
-    value = row[column]
+def _text(row: TableRow, column: str, flag: str) -> str:
+    value = row.column(column, flag)
     if not isinstance(value, str) or not value.strip():
         raise _wrong(row, column, value, "a text")
     return value
@@ -134,7 +134,7 @@ def _label(row: TableRow, layout: TableLayout) -> Label:
     if layout.label_columns:
         return tuple(name for name in layout.label_columns if _truth(row, name))
     column = str(layout.label)
-    value = row[column]
+    value = row.column(column, "label_column")
     if layout.problem_type == "regression":
         return _number(row, column, value)
     if layout.problem_type == "multi_label":
@@ -161,7 +161,7 @@ def _names(row: TableRow, column: str, value: Any, separator: str) -> tuple[str,
 
 
 def _truth(row: TableRow, column: str) -> bool:
-    value = row[column]
+    value = row.column(column, "label_column")
     word = (value if isinstance(value, str) else json.dumps(value)).strip().lower()
     if word not in _TRUTH:
         raise _wrong(row, column, value, "0 or 1")

@@ -88,7 +88,7 @@ def test_a_missing_file_or_column_is_named_with_the_remedy(sentence_model, label
     with pytest.raises(ValueError, match=r"No file matches 'no\.tsv'"):  # the model is not loaded
         export_saved_model(options("no_model", tmp_path / "1", "no.tsv"))
     given = options(sentence_model, tmp_path / "1", labelled, label_column="mood")
-    with pytest.raises(ValueError, match=r"no column 'mood'.*text_a, label.*flag of the column"):
+    with pytest.raises(ValueError, match=r"no column 'mood'.*text_a, label.*with label_column"):
         export_saved_model(given)
 
 
