@@ -81,7 +81,8 @@ class Classification(Program[ClassificationTask, ClassifierOptions]):
         )
 
     def read(self, options: ClassifierOptions, setup: Setup):
-        return read_data(options, setup.trained, setup.max_seq_length)
+        known_labels = setup.labels_of(self.task_type)
+        return read_data(options, setup.trained, setup.max_seq_length, known_labels)
 
     def count(self, task: ClassificationTask, examples: Sequence[Any], setup: Setup) -> int:
         return task.count_records(examples, setup.tokenizer)  # with doc_stride: windows

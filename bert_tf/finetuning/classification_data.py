@@ -12,7 +12,12 @@ from bert_tf.finetuning.classification_options import ClassifierOptions
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.tasks.classification import ClassificationTask, InputExample
 from bert_tf.tasks.glue import GlueTask, find_glue_task, read_glue, splits_of
-from bert_tf.tasks.of_checkpoint import are_unnamed, spelled_as, split_labels
+from bert_tf.tasks.of_checkpoint import (
+    are_unnamed,
+    in_order_of,
+    spelled_as,
+    split_labels,
+)
 from bert_tf.tasks.problem_types import PROBLEM_TYPES
 from bert_tf.tasks.tables import TableLayout, are_measurements, infer_labels, read_examples
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -26,12 +31,14 @@ def read_data(
     options: ClassifierOptions,
     trained: ClassificationTask | None = None,
     max_seq_length: int = 128,
+    known_labels: Sequence[str] = (),
 ) -> tuple[ClassificationTask, Splits]:
     """Return the task, and the examples of the splits that the run needs.
 
     Args:
         trained: task that the model was trained for, None for a new model.
         max_seq_length: S.
+        known_labels: of the initial weights. The same labels in the data get their order.
 
     Returns:
         The splits are "train", "dev" and "test"; for MNLI also "dev_mismatched" and "test_mismatched".
@@ -45,7 +52,7 @@ def read_data(
         _check_same_problem_type(glue_task.problem_type, trained)
         settings, splits = _read_glue_data(options, glue_task)
     else:
-        settings, splits = _read_tables(options, trained)
+        settings, splits = _read_tables(options, trained, known_labels)
     if options.unlabelled_file and options.do_train:
         splits["unlabelled"] = _read_unlabelled(options, settings["is_pair"])
     for split, examples in splits.items():
@@ -98,7 +105,9 @@ def _read_glue_data(options: ClassifierOptions, glue_task: GlueTask) -> tuple[di
 
 
 def _read_tables(
-    options: ClassifierOptions, trained: ClassificationTask | None
+    options: ClassifierOptions,
+    trained: ClassificationTask | None,
+    known_labels: Sequence[str],
 ) -> tuple[dict, Splits]:
     known = trained.kind.name if trained is not None else "single_label"
     problem_type = PROBLEM_TYPES[options.problem_type or known]
@@ -121,8 +130,11 @@ def _read_tables(
         metric_names = tuple(name.strip() for name in options.metrics.split(","))
     elif trained is not None:
         metric_names = trained.metric_names
+    labels: Sequence[str] = ()
+    if problem_type.has_labels:
+        labels = _labels(options, layout, splits, trained, known_labels)
     return {
-        "labels": _labels(options, layout, splits, trained) if problem_type.has_labels else (),
+        "labels": labels,
         "metric_names": metric_names,
         "is_pair": layout.text_b is not None,
         "problem_type": problem_type.name,
@@ -159,6 +171,7 @@ def _labels(
     layout: TableLayout,
     splits: Splits,
     trained: ClassificationTask | None,
+    known_labels: Sequence[str],
 ) -> Sequence[str]:
     """Return the labels of the flag, else of the training table, else of the model."""
     if options.labels:
@@ -181,9 +194,7 @@ def _labels(
                 "each number is a class."
             )
         _warn_of_similar_labels(labels, options.train_file)
-        if trained is not None and set(labels) == set(trained.labels):
-            return trained.labels  # in the order of `options.labels` of its run
-        return labels
+        return in_order_of(known_labels, labels)
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
         examples = itertools.chain(*splits.values())
         found = {name for example in examples for name in example.names}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,6 +71,16 @@ class Setup:
 
     def __post_init__(self) -> None:
         self.config.check_sequence_length(self.max_seq_length)
+
+    def labels_of(self, task_type: str) -> Sequence[str]:
+        """Return the labels that the weights were trained for, in the order of the outputs.
+
+        () without a head of this type, whose key in `registry.TYPES` is `task_type`.
+        """
+        known = self.trained
+        if known is None and self.checkpoint is not None:
+            known = known_task(self.checkpoint)
+        return known.labels if known is not None and known.name == task_type else ()
 
     @classmethod
     def from_options(cls, options: Any, devices: tf.distribute.Strategy | None = None) -> Setup:

@@ -63,7 +63,8 @@ class TokenClassification(Program[TokenClassificationTask, NerOptions]):
     def read(self, options: NerOptions, setup: Setup):
         if options.feature_based:
             check_feature_layers(options.feature_layers, setup.config.num_hidden_layers)
-        return read_data(options, setup.trained, setup.max_seq_length)
+        known_labels = setup.labels_of(self.task_type)
+        return read_data(options, setup.trained, setup.max_seq_length, known_labels)
 
     def count(
         self, task: TokenClassificationTask, examples: Sequence[Sentence], setup: Setup

@@ -22,7 +22,7 @@ from bert_tf.data.label_schemes import (
 from bert_tf.data.token_classification import Columns, Sentence, read_conll
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.finetuning.token_classification_options import NerOptions
-from bert_tf.tasks.of_checkpoint import spelled_as
+from bert_tf.tasks.of_checkpoint import in_order_of, spelled_as
 from bert_tf.tasks.token_classification import TokenClassificationTask
 
 logger = logging.getLogger(__name__)
@@ -76,12 +76,14 @@ def read_data(
     options: NerOptions,
     trained: TokenClassificationTask | None = None,
     max_seq_length: int = 128,
+    known_labels: Sequence[str] = (),
 ) -> tuple[TokenClassificationTask, Splits]:
     """Return the task, and the sentences of the splits that the run needs.
 
     Args:
         trained: task that the model was trained for, None for a new model.
         max_seq_length: S.
+        known_labels: of the initial weights. The same labels in the data get their order.
 
     Raises:
         ValueError: a file is unreadable, empty or breaks the scheme, a label is unknown, or the task
@@ -103,7 +105,7 @@ def read_data(
         for sentence in sentences
         for index, label in enumerate(sentence.labels or ())
     )
-    scheme, labels = _scheme_and_labels(stated, splits, trained)
+    scheme, labels = _scheme_and_labels(stated, splits, trained, known_labels)
     if trained is not None and not options.do_train:
         task = _adjusted(trained, labels, options, max_seq_length, stated)
     else:
@@ -138,13 +140,17 @@ def read_data(
 
 
 def _scheme_and_labels(
-    stated: str, splits: Splits, trained: TokenClassificationTask | None
+    stated: str,
+    splits: Splits,
+    trained: TokenClassificationTask | None,
+    known_labels: Sequence[str],
 ) -> tuple[str, Sequence[str]]:
     """Return scheme and labels of the training set; without training, of the model."""
     if "train" in splits:
         labels = [sentence.labels for sentence in splits["train"]]
         scheme = find_scheme(labels) if stated == "auto" else stated
-        return scheme, complete_labels({label for row in labels for label in row}, scheme)
+        found = complete_labels({label for row in labels for label in row}, scheme)
+        return scheme, in_order_of(known_labels, found)
     if trained is None:
         raise ValueError(
             "The labels of the model's outputs are unknown, because there is no task.json next to its "

@@ -48,7 +48,8 @@ _SMALL_MODEL = 1 << 27  # parameters, 0.5 GB; whether a smaller one fits is chec
 
 # Parts of the encoder that a checkpoint may lack as a whole, and the consequence.
 _MAY_BE_NEW = {
-    "pooler/": "The checkpoint has no pooler, so pooled_output is random until it is trained.",
+    "pooler/": "The checkpoint has no pooler, so pooled_output is random until it is trained. Models of "
+    "words and of questions do not use it.",
     "bilstm_": "The checkpoint has no BiLSTM, so the outputs are random until it is trained.",
 }
 

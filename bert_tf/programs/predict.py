@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TextIO
 
 from bert_tf.beam import BeamOptions, make_pipeline
 from bert_tf.data.files import open_whole
-from bert_tf.data.readers import count_lines
+from bert_tf.data.readers import count_lines, ending_of
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.options import option
 from bert_tf.prediction.encoder import EmbeddingModel
@@ -54,9 +54,10 @@ class PredictionOptions(AnswerOptions, BeamOptions):
     output_file: str | None = option(
         "File for the answers. Default: standard output.", default=None
     )
-    output_format: str = option(
-        "jsonl: one object per input. tsv: a table with a header. text: only the answer.",
-        default="jsonl",
+    output_format: str | None = option(
+        "jsonl: one object per input. tsv: a table with a header. text: only the answer. Default: tsv "
+        "for a file whose name ends in .tsv, else jsonl.",
+        default=None,
         choices=OUTPUT_FORMATS,
     )
     batch_size: int = option(
@@ -96,11 +97,20 @@ class PredictionOptions(AnswerOptions, BeamOptions):
                 "only one of them."
             )
 
+    @property
+    def answer_format(self) -> str:
+        """Return `output_format`, else the format by the name of the file."""
+        ends_in_tsv = self.output_file is not None and ending_of(self.output_file) == "tsv"
+        return self.output_format or ("tsv" if ends_in_tsv else "jsonl")
+
 
 def predict(options: PredictionOptions) -> None:
     """Answer every input, in order. Memory does not grow with their number.
 
     Invalid inputs get {"error": "file:line: reason"}. A file of another format ends the run.
+
+    Raises:
+        ValueError: an input file or an option is wrong, or none of the inputs could be answered.
     """
     files = options.files
     if options.runner is not None:
@@ -118,7 +128,7 @@ def predict(options: PredictionOptions) -> None:
     inputs = read_inputs(files, options.layout, model.fields)
     totals = Totals()
     with open_output(options.output_file) as output, _progress(files, typed) as update:
-        write = make_writer(options.output_format, model, output)
+        write = make_writer(options.answer_format, model, output)
         for chunk in answered(inputs, model, chunk_size):
             for found, answer in chunk:
                 write(found.shown, answer)
@@ -126,6 +136,8 @@ def predict(options: PredictionOptions) -> None:
             output.flush()
             update(chunk[-1][0], totals.count)
     totals.report(model)
+    if totals.num_errors == totals.count > 0 and not typed:
+        raise ValueError("No input could be answered.")
 
 
 def make_predictor(options: PredictionOptions) -> Predictor:

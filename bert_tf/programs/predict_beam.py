@@ -79,7 +79,7 @@ def predict_on_beam(
                 | "write" >> beam.Map(_write_part, folder)
             )
         with open_output(options.output_file) as output:
-            write = make_writer(options.output_format, model, output)
+            write = make_writer(options.answer_format, model, output)
             for shown, answer in _read_parts(folder, len(files), size):
                 write(shown, answer)
                 totals.add(answer)

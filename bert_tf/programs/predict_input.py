@@ -199,7 +199,7 @@ def _table_inputs(file: str, layout: InputLayout, model_fields: Sequence[str]) -
     columns: list[Sequence[str]] = []
     for row in rows:
         if not columns:
-            columns = [_columns(field, layout, row, model_fields) for field in model_fields]
+            columns = [_columns(field, layout, row) for field in model_fields]
         values = [
             _value(field, names, row) for field, names in zip(model_fields, columns, strict=True)
         ]
@@ -207,26 +207,25 @@ def _table_inputs(file: str, layout: InputLayout, model_fields: Sequence[str]) -
         yield Input({name: row[name] for name in kept}, values, file, row.line)
 
 
-def _columns(
-    field: str, layout: InputLayout, row: TableRow, model_fields: Sequence[str]
-) -> Sequence[str]:
+def _columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
     """Return the columns of a field, from the flag or by the usual names."""
     flag = _FLAGS[field]
     named = getattr(layout, flag)
     if named is not None:
         names = named.split(",") if field == "choices" else [named]
         for name in names:
-            row[name]  # raises if missing
+            row.column(name, flag)  # raises if missing
         return names
+    in_any_case = {name.casefold(): name for name in reversed(row)}  # the first of equal names
     for name in _USUAL_NAMES[field]:
-        if name in row:
-            return [name]
+        if name in in_any_case:
+            return [name if name in row else in_any_case[name]]
     if field == "choices" and not layout.header:
         return [name for name in row if name != (layout.text_a_column or "0")]
+    usual = [name for name in _USUAL_NAMES[field] if not name.isdecimal()]
     raise ValueError(
-        f"{row.place}: no column is called {' or '.join(_USUAL_NAMES[field][:-1] or ['choices'])}, so "
-        f"the column of the {field} of the model's input ({', '.join(model_fields)}) is unknown. "
-        f"Rename it, or name it with `{flag}`. The columns are {listed(row)}."
+        f"{row.place_of_names}: no column is called {' or '.join(usual)}. The columns are "
+        f"{listed(row)}. Name one of them with `{flag}`, or rename it."
     )
 
 

@@ -94,6 +94,18 @@ def label_order(
     return None
 
 
+def in_order_of(theirs: Sequence[str], labels: Sequence[str]) -> Sequence[str]:
+    """Return `labels` in the order of the outputs `theirs`, or as they are if the names do not match.
+
+    >>> in_order_of(["NEUTRAL", "BAD", "GOOD"], ["bad", "good", "neutral"])
+    ['neutral', 'bad', 'good']
+    """
+    if set(theirs) == set(labels):
+        return theirs
+    order = label_order(labels, theirs) if theirs else None
+    return labels if order is None else [labels[index] for index in order]
+
+
 def are_unnamed(labels: Sequence[str]) -> bool:
     """Return True if labels are only numbers: LABEL_0, LABEL_1, ... or 0, 1, ..."""
     return [_plain(label) for label in labels] == [str(index) for index in range(len(labels))]
@@ -151,7 +163,11 @@ def align_head(
                 "labels in task.json or `id2label` in config.json, or train with do_train."
             )
         logger.warning("%s is a classifier %s: a new one is trained.", checkpoint.source, named)
-        return replace(checkpoint, arrays=without_classifier(checkpoint.arrays))
+        return replace(
+            checkpoint,
+            arrays=without_classifier(checkpoint.arrays),
+            unused_head=f"The checkpoint's head is for {len(theirs)} other labels.",
+        )
     if are_unnamed(theirs) and set(map(_plain, theirs)) != set(map(_plain, ours)):
         logger.warning(
             "%s does not name its labels (%s). They are assumed to be %s, in this order. If that is "

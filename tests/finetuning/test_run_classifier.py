@@ -473,3 +473,27 @@ def test_a_glue_file_with_missing_columns_is_named_with_its_line(training, tmp_p
     options = dataclasses.replace(training, train_file=None, task_name="MRPC", data_dir=str(folder))
     with pytest.raises(ValueError, match=r"train.tsv:5: mrpc needs 5 columns .* this row has 4"):
         run_classifier(options)
+
+
+def test_training_keeps_the_order_of_the_labels_of_the_model_that_it_begins_with(
+    sentence_model, mood_tables, tmp_path, caplog
+):
+    first = tmp_path / "first"
+    shutil.copytree(sentence_model, first)
+    task = json.loads((first / "task.json").read_text())
+    assert task["labels"] == ["bad", "good"]
+    (first / "task.json").write_text(json.dumps(task | {"labels": ["GOOD", "BAD"]}))
+    given = {"do_eval": False, "do_predict": False, "num_train_epochs": 0.2}
+    run_classifier(sentence_options(first, mood_tables, tmp_path / "second", **given))
+    assert (tmp_path / "second" / "labels.txt").read_text().split() == ["good", "bad"]
+    run_classifier(  # a resumed run too
+        sentence_options(
+            first, mood_tables, tmp_path / "second", **given | {"num_train_epochs": 0.4}
+        )
+    )
+    (first / "task.json").write_text(json.dumps(task | {"labels": ["wet", "dry"]}))
+    with caplog.at_level(logging.INFO):
+        run_classifier(sentence_options(first, mood_tables, tmp_path / "third", **given))
+    assert (tmp_path / "third" / "labels.txt").read_text().split() == ["bad", "good"]
+    assert "The checkpoint's head is for 2 other labels." in caplog.text
+    assert "has no head" not in caplog.text

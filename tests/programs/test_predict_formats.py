@@ -103,6 +103,33 @@ def test_choices_are_a_list_or_some_columns(run):
     assert answers[2] == pytest.approx(answers[0], abs=1e-6)
 
 
+def test_a_usual_name_of_a_column_may_be_in_any_case(run):
+    (line,) = json_lines(run(tiny.classifier(), {"in.csv": "Text,x\nthe cat,1\n"}))
+    assert line["Text"] == "the cat" and "label" in line
+
+
+def test_if_no_input_can_be_answered_it_is_an_error_and_the_reasons_are_written(run, tmp_path):
+    with pytest.raises(ValueError, match="No input could be answered"):
+        run(tiny.classifier(is_pair=True), {"in.txt": "the cat\nowls\n"})
+    (file,) = (tmp_path / "new").iterdir()
+    assert all("error" in line for line in json_lines(file.read_text()))
+
+
+@pytest.mark.parametrize(
+    "file, output_format, expected",
+    [
+        ("a.tsv", None, "tsv"),
+        ("a.TSV", None, "tsv"),
+        ("a.tsv", "jsonl", "jsonl"),
+        ("a.txt", None, "jsonl"),
+        (None, None, "jsonl"),
+    ],
+)
+def test_the_name_of_the_output_file_gives_its_format(file, output_format, expected):
+    options = PredictionOptions(model_dir="model", output_file=file, output_format=output_format)
+    assert options.answer_format == expected
+
+
 def test_the_output_can_be_a_table(run):
     text = run(
         tiny.classifier(), {"in.txt": "a\tlog\nthe cat\n"}, output_format="tsv", batch_size=2
@@ -225,7 +252,7 @@ def test_a_text_of_a_hundred_thousand_characters_is_answered(run):
         (
             "in.csv",
             "a,b\nx,y\n",
-            r"in.csv:2: no column is called text_a or text or .* name it with",
+            r"in.csv:1: no column is called text_a or text or .* with `text_a_column`",
         ),
         ("in.txt", b"cat\nd\xe9j\xe0\n", r"in.txt:2: .*UTF-8"),
     ],
