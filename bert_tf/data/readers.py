@@ -99,7 +99,7 @@ class TableRow(_Placed, dict):
         return place_of(self.file, self.header_line)
 
     def column(self, name: str, flag: str) -> Any:
-        """Return the value of a column. If there is none, the error names the flag."""
+        """Return the value of a column. The error for a missing one names the flag."""
         if name not in self:
             raise self._no_column(name, flag)
         return self[name]
