@@ -121,7 +121,8 @@ def train(
     if evaluations.are_over:
         logger.info("Training ended early, at step %d", trainer.step)
         num_train_steps = min(num_train_steps, trainer.step)
-    is_over = trainer.step >= num_train_steps
+    first_step = trainer.step
+    is_over = first_step >= num_train_steps
     if trainer.is_chief and not is_over:
         note_training(options, planned)
     elif trainer.is_chief and (planned_step(options.output_dir) or 0) > trainer.step:
@@ -157,7 +158,13 @@ def train(
         size = num_parameters(trainer.model)
         counted = files if counted_files is None else counted_files
         write_training_card(
-            command or options, task, size, trainer.step, trainer.optimizer, counted
+            command or options,
+            task,
+            size,
+            first_step,
+            trainer.step,
+            trainer.optimizer,
+            counted,
         )
     results, is_new = evaluations.at(trainer.step)
     if is_new and trainer.is_chief and not is_over:

@@ -63,6 +63,7 @@ def write_training_card(
     options: Any,
     task: Task,
     num_parameters: int,
+    first_step: int,
     step: int,
     optimizer: Any,
     files: Sequence[str],
@@ -71,11 +72,17 @@ def write_training_card(
 
     Args:
         options: `TrainingOptions` of the program.
+        first_step: steps taken before this run, by a run in the same folder or by `init_optimizer`.
         step: optimizer steps taken.
         optimizer: with a `WarmupDecay` as its schedule.
         files: records that it was trained on.
     """
     schedule = optimizer.schedule
+    used = {
+        "steps of warm-up": f"{schedule.num_warmup_steps:,} of {schedule.num_train_steps:,}",
+        "peak learning rate": f"{schedule.learning_rate:g}",
+        "precision": f"`{options.policy}`",
+    }
     facts = _facts(options, options.license, task.name, task, num_parameters) | {
         "data": list(_data_rows(options, files)),
         "training": {
@@ -83,15 +90,23 @@ def write_training_card(
             "step": int(step),
             "train_batch_size": options.train_batch_size,
             "flags": changed_flags(options, _LEFT_OUT, without_folders),
-            "used": {
-                "steps of warm-up": f"{schedule.num_warmup_steps:,} of {schedule.num_train_steps:,}",
-                "peak learning rate": f"{schedule.learning_rate:g}",
-                "precision": f"`{options.policy}`",
-            },
+            "used": used,
+            "earlier": _earlier(options.output_dir, first_step, step, used),
             "versions": _versions(),
         },
     }
     _write_facts(options.output_dir, facts)
+
+
+def _earlier(
+    folder: str, first_step: int, step: int, used: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return the last step and the settings of each earlier training that this one goes on from."""
+    there = _read_facts(folder).get("training", {}) if first_step else {}
+    found = list(there.get("earlier", ()))
+    if there and there["step"] <= first_step < step and there.get("used", used) != used:
+        found.append({"step": there["step"], "used": there["used"]})
+    return found
 
 
 def noted_step(folder: str) -> int | None:
@@ -238,6 +253,8 @@ def _training(program: str, training: Mapping[str, Any]) -> str:
     flags = "\n".join(training["flags"])
     used = training.get("used")  # missing in facts of version 1.0
     resolved = f"The run used:\n\n{_table(used.items())}\n\n" if used else ""
+    for part in training.get("earlier", ()):
+        resolved += f"Until step {part['step']:,} it used:\n\n{_table(part['used'].items())}\n\n"
     return (
         f"{by}{training['step']:,} steps of {training['train_batch_size']:,} examples. Flags that "
         f"differ from their defaults:\n\n```\n{flags}\n```\n\n{resolved}{training['versions']}"

@@ -491,6 +491,8 @@ def test_training_keeps_the_order_of_the_labels_of_the_model_that_it_begins_with
             first, mood_tables, tmp_path / "second", **given | {"num_train_epochs": 0.4}
         )
     )
+    card = (tmp_path / "second" / "README.md").read_text()
+    assert "| 0 of 2 |" in card and "Until step 1 it used:" in card and "| 0 of 1 |" in card
     (first / "task.json").write_text(json.dumps(task | {"labels": ["wet", "dry"]}))
     with caplog.at_level(logging.INFO):
         run_classifier(sentence_options(first, mood_tables, tmp_path / "third", **given))
