@@ -106,6 +106,7 @@ ROWS = {
     "2026": Row(None, {**SCHEDULE, "recipe": "2026"}),
     "2026_faster": Row("2026", FASTER),
     "2026_falling_masks": Row("2026_faster", FALLING_MASKS),
+    "2026_phases": Row("2026_faster", PHASES),
 }
 # Rows that the losses of others are compared with, if `base` of the row is None.
 COMPARED = {"2026": "muon_no_dropout", "base": "published"}
