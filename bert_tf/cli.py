@@ -87,7 +87,46 @@ def run(options_class: type, workflow: Callable[[Any], Any]) -> None:
             return 1
         return 0
 
-    app.run(main)
+    def parse(argv: Sequence[str]) -> Sequence[str]:
+        try:
+            return flags.FLAGS(argv)
+        except flags.Error as error:
+            print(f"error: {flag_problem(error, options_class)}", file=sys.stderr)
+            print("--help shows the flags, --helpfull those of the libraries too.", file=sys.stderr)
+            sys.exit(1)
+
+    app.run(main, flags_parser=parse)
+
+
+# What absl says of a value -> the rule.
+_RULES = {
+    "invalid literal for int": "must be a whole number",
+    "could not convert string to float": "must be a number",
+    "Non-boolean argument": "must be true or false",
+}
+
+
+def flag_problem(error: flags.Error, options_class: type) -> str:
+    """Return the message for a command line that absl cannot parse.
+
+    >>> from bert_tf.programs.predict import PredictionOptions
+    >>> flag_problem(flags.UnrecognizedFlagError("model"), PredictionOptions)
+    'there is no flag --model. Did you mean --model_dir?'
+    """
+    names = [field.name for field in dataclasses.fields(options_class)]
+    if isinstance(error, flags.UnrecognizedFlagError):
+        given = error.flagname
+        close = [name for name in names if given in name and len(given) > 2]
+        close = close or difflib.get_close_matches(given, names)
+        meant = f" Did you mean {' or '.join(f'--{name}' for name in close[:3])}?" if close else ""
+        return f"there is no flag --{given}.{meant}"
+    words = str(error).removeprefix("flag ")
+    if missing := re.findall(r"--(\w+)=None: Flag .* must have a value other than None", words):
+        return f"--{missing[0]} is missing."
+    flag, _, reason = words.partition(": ")
+    if choices := re.fullmatch(r"value should be one of <(.*)>", reason):
+        return f"{flag}: must be one of {', '.join(choices[1].split('|'))}."
+    return next((f"{flag}: {rule}." for start, rule in _RULES.items() if start in reason), words)
 
 
 def _continuation(options: Any) -> str:
