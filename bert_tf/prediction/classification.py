@@ -66,7 +66,7 @@ class LabelModel(TextModel):
         if self.is_pair and text_b is None:
             raise ValueError(
                 f"The model takes pairs of sentences, but got only one: {beginning(text_a)}. Give a "
-                "list of pairs, [(text_a, text_b)]."
+                "list of pairs, [(text_a, text_b)], or lines with a tab between the two."
             )
         if self.is_pair is False and text_b is not None:
             raise ValueError(
