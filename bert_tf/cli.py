@@ -111,7 +111,7 @@ def flag_problem(error: flags.Error, options_class: type) -> str:
 
     >>> from bert_tf.programs.predict import PredictionOptions
     >>> flag_problem(flags.UnrecognizedFlagError("model"), PredictionOptions)
-    'there is no flag --model. Did you mean --model_dir?'
+    '--model is unknown. Did you mean --model_dir?'
     """
     names = [field.name for field in dataclasses.fields(options_class)]
     if isinstance(error, flags.UnrecognizedFlagError):
@@ -119,7 +119,7 @@ def flag_problem(error: flags.Error, options_class: type) -> str:
         close = [name for name in names if given in name and len(given) > 2]
         close = close or difflib.get_close_matches(given, names)
         meant = f" Did you mean {' or '.join(f'--{name}' for name in close[:3])}?" if close else ""
-        return f"there is no flag --{given}.{meant}"
+        return f"--{given} is unknown.{meant}"
     words = str(error).removeprefix("flag ")
     if missing := re.findall(r"--(\w+)=None: Flag .* must have a value other than None", words):
         return f"--{missing[0]} is missing."

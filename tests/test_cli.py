@@ -350,8 +350,8 @@ def test_a_workflow_that_ends_well_exits_with_0_and_logs_to_standard_error(run_s
     "arguments, message",
     [
         (["--needed=x", "stray"], "Unknown argument 'stray'; every option starts with --"),
-        (["--needed=x", "--nubmer=3"], "error: there is no flag --nubmer. Did you mean --number?"),
-        (["--needed=x", "--umb=3"], "error: there is no flag --umb. Did you mean --number?"),
+        (["--needed=x", "--nubmer=3"], "error: --nubmer is unknown. Did you mean --number?"),
+        (["--needed=x", "--umb=3"], "error: --umb is unknown. Did you mean --number?"),
         (["--needed=x", "--number=many"], "error: --number=many: must be a whole number."),
         (["--needed=x", "--share=half"], "error: --share=half: must be a number."),
         (["--needed=x", "--flag=x"], "error: --flag=x: must be true or false."),

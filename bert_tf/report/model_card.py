@@ -101,7 +101,7 @@ def write_training_card(
 def _earlier(
     folder: str, first_step: int, step: int, used: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return the last step and the settings of each earlier training that this one goes on from."""
+    """Return the last step and the settings of each earlier training that this one continues."""
     there = _read_facts(folder).get("training", {}) if first_step else {}
     found = list(there.get("earlier", ()))
     if there and there["step"] <= first_step < step and there.get("used", used) != used:
