@@ -443,3 +443,11 @@ def test_wnut17_is_read_whole(name, num_sentences, num_words, num_entities):
     labels = [sentence.labels for sentence in sentences]
     assert sum(map(len, labels)) == num_words
     assert conlleval(labels, labels).overall.actual == num_entities
+
+
+def test_the_labels_have_the_order_of_the_initial_weights(pretrained, conll_folder, tmp_path):
+    options = ner_training(pretrained, conll_folder, tmp_path)
+    names = read_data(options)[0].labels
+    others = tuple(name.lower() for name in reversed(names))
+    assert read_data(options, known_labels=others)[0].labels == names[::-1]
+    assert read_data(options, known_labels=("O", "B-B"))[0].labels == names
