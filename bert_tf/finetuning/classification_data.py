@@ -194,7 +194,7 @@ def _labels(
                 "each number is a class."
             )
         _warn_of_similar_labels(labels, options.train_file)
-        return in_order_of(known_labels, labels)
+        return in_order_of(known_labels if trained is None else trained.labels, labels)
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
         examples = itertools.chain(*splits.values())
         found = {name for example in examples for name in example.names}

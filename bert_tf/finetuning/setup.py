@@ -73,14 +73,12 @@ class Setup:
         self.config.check_sequence_length(self.max_seq_length)
 
     def labels_of(self, task_type: str) -> Sequence[str]:
-        """Return the labels that the weights were trained for, in the order of the outputs.
+        """Return the labels of the initial weights, in the order of the outputs.
 
         () without a head of this type, whose key in `registry.TYPES` is `task_type`.
         """
-        known = self.trained
-        if known is None and self.checkpoint is not None:
-            known = known_task(self.checkpoint)
-        return known.labels if known is not None and known.name == task_type else ()
+        known = None if self.checkpoint is None else known_task(self.checkpoint)
+        return getattr(known, "labels", ()) if known and known.name == task_type else ()
 
     @classmethod
     def from_options(cls, options: Any, devices: tf.distribute.Strategy | None = None) -> Setup:

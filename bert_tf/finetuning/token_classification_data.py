@@ -150,7 +150,7 @@ def _scheme_and_labels(
         labels = [sentence.labels for sentence in splits["train"]]
         scheme = find_scheme(labels) if stated == "auto" else stated
         found = complete_labels({label for row in labels for label in row}, scheme)
-        return scheme, in_order_of(known_labels, found)
+        return scheme, in_order_of(known_labels if trained is None else trained.labels, found)
     if trained is None:
         raise ValueError(
             "The labels of the model's outputs are unknown, because there is no task.json next to its "
