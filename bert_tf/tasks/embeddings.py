@@ -38,11 +38,22 @@ class EmbeddingExample:
         texts: anchor, positive and negatives; two texts; or one.
         label: score of two texts, or class of one, as a number; 0.0 for an anchor with a positive.
         origin: "file:line", for messages.
+
+    Raises:
+        TypeError: `texts` is a single text.
     """
 
     texts: tuple[str, ...]
     label: float = 0.0
     origin: str = ""
+
+    def __post_init__(self) -> None:
+        texts: object = self.texts
+        if isinstance(texts, str):
+            raise TypeError(
+                f"`texts` is {texts[:40]!r}, but must be a tuple of texts, such as "
+                '("a question", "its answer").'
+            )
 
 
 class EmbeddingTask(ExampleTask):

@@ -728,3 +728,8 @@ def test_a_folder_keeps_its_pooling_and_prefixes(pretrained, data, tmp_path):
         with pytest.raises(ValueError, match=f"contains a model with {name}=.*another output_dir"):
             run_embeddings(options(tmp_path / "out", **given, **changes))
     run_embeddings(options(tmp_path / "out", stop_step=2, pooling="mean", **given))
+
+
+def test_an_example_of_one_text_alone_is_a_tuple_too():
+    with pytest.raises(TypeError, match=r"`texts` is 'Who won\?', but must be a tuple"):
+        EmbeddingExample("Who won?", "Denver.")
