@@ -155,15 +155,15 @@ def _log_sums(chains: Chains):
 
 def marginals(chains: Chains):
     """Return the probability of each label of each word, float32 [B, W, L]."""
-    return ops.softmax(_log_marginals(chains))
+    return ops.softmax(_sums_by_label(chains))
 
 
 def log_marginals(chains: Chains):
     """Return the logarithms of `marginals`, at least -20, so that forbidden labels have a number too."""
-    return ops.maximum(ops.log_softmax(_log_marginals(chains)), -20.0)
+    return ops.maximum(ops.log_softmax(_sums_by_label(chains)), -20.0)
 
 
-def _log_marginals(chains: Chains):
+def _sums_by_label(chains: Chains):
     """Return the logarithms of the sums over the paths through each label, float32 [B, W, L]."""
     _, until = _scan(_after, _nothing_before(chains), chains)
 

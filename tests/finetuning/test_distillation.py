@@ -412,32 +412,14 @@ def test_choices_learn_states(swag_model, choice_files, tmp_path):
 
 
 @pytest.mark.slow
-def test_words_learn_from_a_teacher(ner_model, conll_folder, tmp_path):
-    options = ner_training(
-        ner_model,
-        conll_folder,
-        tmp_path,
-        teacher=str(ner_model),
-        init_layers="0",
-        do_eval=True,
-        num_train_epochs=4.0,
-    )
-    assert run_ner(options)["eval_f1"] > 0.5
-
-
-@pytest.mark.slow
-def test_a_crf_learns_from_a_teacher_without_one(ner_model, conll_folder, tmp_path):
-    options = ner_training(
-        ner_model,
-        conll_folder,
-        tmp_path,
-        teacher=str(ner_model),
-        init_layers="0",
-        crf=True,
-        hard_labels=0.0,
-        do_eval=True,
-        num_train_epochs=8.0,
-    )
+@pytest.mark.parametrize(
+    "changes",
+    [{"num_train_epochs": 4.0}, {"crf": True, "hard_labels": 0.0}],
+    ids=["without a CRF", "with a CRF, of a teacher without one"],
+)
+def test_words_learn_from_a_teacher(ner_model, conll_folder, tmp_path, changes):
+    given = {"teacher": str(ner_model), "init_layers": "0", "do_eval": True}
+    options = ner_training(ner_model, conll_folder, tmp_path, **given, **changes)
     assert run_ner(options)["eval_f1"] > 0.5
 
 
