@@ -23,6 +23,7 @@ from bert_tf.interop.tokenizer_files import tokenizer_values
 from bert_tf.limits import listed
 from bert_tf.model_files import model_files, write_files
 from bert_tf.model_folder import known_task
+from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.registry import BY_ARCHITECTURE, TYPES, TaskType
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.classification import ClassificationTask
@@ -40,6 +41,7 @@ from bert_tf.tokenization import FullTokenizer
 logger = logging.getLogger(__name__)
 
 FORMATS = ("tf1", "huggingface")
+_OF_EMBEDDINGS = ("pooling", "projection_size")  # in the model; the rest is in its task
 
 
 def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
@@ -49,6 +51,8 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     head = BY_ARCHITECTURE.get(cls.__name__)
     if head is not None and head.has_labels:
         checkpoint, config, kwargs = _with_labels(checkpoint, config, head, kwargs)
+    elif issubclass(cls, BertForSentenceEmbedding):
+        kwargs = _embedding_settings(checkpoint) | kwargs
     model = cls(config, **kwargs)
     report = model.load_report = initialize(model, checkpoint)
     if report.new_head:
@@ -61,6 +65,13 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
             report.new_head,
         )
     return model
+
+
+def _embedding_settings(checkpoint: PretrainedCheckpoint) -> dict[str, Any]:
+    """Return the arguments of the model with the vectors of a checkpoint; {} for other models."""
+    known = known_task(checkpoint)
+    given = known.arguments() if isinstance(known, EmbeddingTask) else {}
+    return {name: given[name] for name in _OF_EMBEDDINGS if name in given}
 
 
 def _with_labels(
@@ -123,7 +134,8 @@ def save_pretrained(
     format: str = "huggingface",
 ) -> None:
     """Write a model as a new folder; see `ConfiguredModel`."""
-    head = BY_ARCHITECTURE.get(type(model).__name__)
+    is_embedder = isinstance(model, BertForSentenceEmbedding)
+    head = TYPES["embeddings"] if is_embedder else BY_ARCHITECTURE.get(type(model).__name__)
     if tokenizer is not None and not isinstance(tokenizer, FullTokenizer):
         raise TypeError(
             f"`tokenizer` must be a FullTokenizer, but is of type {type(tokenizer).__name__}. "
@@ -132,14 +144,17 @@ def save_pretrained(
     if head is None:
         raise TypeError(
             f"A model of type {type(model).__name__} cannot be written in these formats, which support "
-            f"{', '.join(BY_ARCHITECTURE)}. Use Keras' own model.save()."
+            f"{', '.join(BY_ARCHITECTURE)}, BertForSentenceEmbedding. Use Keras' own model.save()."
         )
     arrays = {variable.path: variable.numpy() for variable in model.weights}
     checkpoint = PretrainedCheckpoint("the model", arrays, model.config)
     if head.has_labels:
         labels = model.labels or tuple(f"LABEL_{index}" for index in range(model.num_labels))
         checkpoint = replace(checkpoint, labels=labels)
-    task = make_task(head, model.config, checkpoint.labels or ())
+    task = None if is_embedder else make_task(head, model.config, checkpoint.labels or ())
+    if is_embedder:
+        given = {name: getattr(model, name) for name in _OF_EMBEDDINGS}
+        task = EmbeddingTask(model.config.max_position_embeddings, **given)
     if (crf := getattr(model, "crf", None)) is not None:
         scheme = _scheme_of(model.labels or (), crf.allowed.tolist())
         length = model.config.max_position_embeddings

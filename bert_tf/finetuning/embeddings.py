@@ -20,7 +20,7 @@ from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.initial import folder_of
 from bert_tf.interop.sentence_transformers import embedding_settings
-from bert_tf.metrics.retrieval import pair_metrics, search_others, unit
+from bert_tf.metrics.retrieval import RANKED, pair_metrics, search_others, unit
 from bert_tf.model_folder import known_task
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 EmbeddingRun = Run[EmbeddingTask, EmbeddingOptions]
 Encode = Callable[[Sequence[str], str, str], np.ndarray]  # texts, name, prefix -> unit vectors
 
-_DEPTH = 100  # documents of a query that are ranked
 _BEST_METRIC = {PAIRS: "eval_ndcg@10", SCORES: "eval_spearman", CLASSES: "eval_map@100"}
 
 
@@ -115,7 +114,7 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
             encode(list(queries), f"{name}_queries", task.query_prefix),
             encode(list(documents), f"{name}_documents", task.document_prefix),
             own_documents(queries, documents, relevant),
-            _DEPTH,
+            RANKED,
         )
         return Ranking.of_lists(list(queries), list(documents), *found, relevant)
 
@@ -125,7 +124,7 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
         """Return the nearest other texts of each text; relevant are those of its class."""
         texts, classes = [e.texts[0] for e in examples], np.array([e.label for e in examples])
         vectors = encode(texts, name, task.query_prefix)
-        most = min(_DEPTH, len(texts) - 1)
+        most = min(RANKED, len(texts) - 1)
         scores, indexes = search_others(vectors, vectors, np.arange(len(texts)), most)
         is_relevant = classes[indexes] == classes[:, None]  # never of nan, a text without a class
         num_relevant, a_relevant = _others_of_class(classes)

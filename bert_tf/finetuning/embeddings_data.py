@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from bert_tf.finetuning.embeddings_options import (
 from bert_tf.finetuning.options import SPLITS
 from bert_tf.limits import listed
 from bert_tf.tasks.classification import InputExample
-from bert_tf.tasks.embeddings import EmbeddingExample
+from bert_tf.tasks.embeddings import EmbeddingExample, text_key
 from bert_tf.tasks.glue import find_glue_task, read_glue, splits_of
 from bert_tf.tasks.problem_types import Label
 from bert_tf.training.embedding_losses import CLASSES, PAIRS, SCORES
@@ -87,8 +88,31 @@ def read_examples(
                 missing_label=_missing_label(split, options),
                 keep_empty_rows=split == "test",
             )
+    for split, examples in splits.items():
+        if types[split] == PAIRS:
+            splits[split] = in_one_spelling(examples)
     _log_repetitions(types.get("train", ""), splits.get("train", []))
     return types, splits
+
+
+def in_one_spelling(examples: Sequence[EmbeddingExample]) -> list[EmbeddingExample]:
+    """Return the examples with the first of all texts that differ only in case or whitespace.
+
+    Otherwise they would be different documents, and negatives of each other.
+    """
+    firsts: dict[str, str] = {}
+    found = [
+        replace(each, texts=tuple(firsts.setdefault(text_key(text), text) for text in each.texts))
+        for each in examples
+    ]
+    others = {text for each in examples for text in each.texts} - set(firsts.values())
+    if others:
+        logger.info(
+            "%d texts differ from another one only in case or whitespace, such as %r, and are replaced "
+            "by it",
+            *(len(others), min(others)[:60]),
+        )
+    return found
 
 
 def _missing_label(split: str, options: TextFilesOptions) -> float | None:
@@ -178,39 +202,42 @@ def _check_some(examples: Sequence[EmbeddingExample], source: str, what: str = "
 def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Columns:
     """Return the columns that the options name, else those with usual names."""
 
-    def find(given: str | None, usual: Sequence[str]) -> str | None:
-        if given is not None:
-            row[given]  # raises if it is missing
-            return given
-        return next((name for name in usual if name in row), None)
+    in_any_case = {name.casefold(): name for name in reversed(row)}  # the first of equal names
 
-    anchor = find(options.anchor_column, ANCHORS)
+    def find(flag: str, usual: Sequence[str]) -> str | None:
+        given = getattr(options, flag)
+        if given is not None:
+            row.column(given, flag)  # raises if it is missing
+            return given
+        names = (in_any_case.get(name.casefold()) for name in usual)
+        return next((name for name in names if name is not None), None)
+
+    anchor = find("anchor_column", ANCHORS)
     if anchor is None:
         raise ValueError(
             f"{row.place_of_names}: the columns are {listed(row)}, and none has the name of an "
-            f"anchor ({', '.join(ANCHORS)}). Name it with anchor_column{_similar(row, ANCHORS)}."
+            f"anchor ({', '.join(ANCHORS)}). Name it with anchor_column."
         )
-    positive = find(options.positive_column, [n for n in POSITIVES if n != anchor])
+    others = [name for name in POSITIVES if name.casefold() != anchor.casefold()]
+    positive = find("positive_column", others)
     label = None
     if labelled or options.label_column in (None, *row):
-        label = find(options.label_column, LABELS)
+        label = find("label_column", LABELS)
     else:
         logger.warning("%s: no column %r, so no metrics", row.place_of_names, options.label_column)
     if options.negative_columns is not None:
         negatives = tuple(name.strip() for name in options.negative_columns.split(","))
         for name in negatives:
-            row[name]
+            row.column(name, "negative_columns")
     else:
-        negatives = tuple(n for n in row if n == NEGATIVE or n.startswith(f"{NEGATIVE}_"))
+        negatives = tuple(n for n in row if re.fullmatch(f"{NEGATIVE}(_.*)?", n, re.IGNORECASE))
     if negatives:
         label = options.label_column
-    is_near = bool(_similar(row, POSITIVES) or _similar(row, LABELS))
-    if (labelled or is_near) and positive is None and label is None:
+    if labelled and positive is None and label is None:
         raise ValueError(
             f"{row.place_of_names}: the columns are {listed(row)}. The anchor in {anchor!r} needs a "
-            f"positive or a class. Name its column with positive_column{_similar(row, POSITIVES)} or "
-            f"label_column{_similar(row, LABELS)}. Texts alone can be the train_file of run_embeddings "
-            "with a teacher and hard_labels=0."
+            "positive or a class. Name its column with positive_column or label_column. Texts alone "
+            "can be the train_file of run_embeddings with a teacher and hard_labels=0."
         )
     if negatives and (positive is None or label is not None):
         raise ValueError(
@@ -218,12 +245,6 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
             "label. Omit label_column, or name the positive with positive_column."
         )
     return Columns(anchor, positive, negatives, label)
-
-
-def _similar(row: TableRow, usual: Sequence[str]) -> str:
-    """Return "=" and the column whose name is a usual one in other capitals; "" without one."""
-    known = {name.casefold() for name in usual}
-    return next((f"={name}" for name in row if name.casefold() in known), "")
 
 
 def _example(

@@ -30,7 +30,9 @@ _NOTED = (
     *("weight_decay_rate", "layer_lr_decay", "class_weights"),
     *("teacher_states", "teacher_layer", "states_weight", "relation_heads", "unlabelled_file"),
     *("matryoshka_dims", "num_train_steps", "scale_phase_batches"),
+    *("num_train_epochs", "max_seq_length"),
 )
+_OF_THE_MODEL = ("max_seq_length", "scale", "margin")  # if they are None
 
 
 def check_same_training(options: TrainingOptions, folder: str) -> None:
@@ -42,7 +44,7 @@ def check_same_training(options: TrainingOptions, folder: str) -> None:
     changed = {
         name: f"{_shown(there[name])} there, {_shown(value)} now"
         for name, value in _noted(options).items()
-        if name in there and there[name] != value
+        if name in there and there[name] != value and not (value is None and name in _OF_THE_MODEL)
     }
     rejected = [f"`{name}`: {text}" for name, text in changed.items() if name in _SAME_TRAINING]
     if rejected:

@@ -13,6 +13,7 @@ from bert_tf.metrics.basic import pearson, spearman
 
 RECALLS = (1, 10, 100)
 _DEPTH = 10  # of MRR and nDCG, as in BEIR and MTEB
+RANKED = 100  # documents of a query in a ranking
 _BLOCK = 1024  # most queries whose scores are in memory at once
 _MOST_SCORES = 1 << 25  # in memory at once
 
@@ -129,6 +130,49 @@ def score_metrics(found_scores: np.ndarray, scores: np.ndarray) -> dict[str, flo
         precisions = np.cumsum(hits)[last - 1] / last
         found["eval_average_precision"] = float(precisions[hits].mean())
     return found
+
+
+def ranking_metrics(vectors: np.ndarray, numbers: np.ndarray) -> dict[str, float]:
+    """Return `retrieval_metrics` of anchors that find their positives among all texts but anchors.
+
+    Args:
+        vectors: unit vectors, float [N, K, E], of an anchor, its positive and perhaps negatives.
+        numbers: int [N, K], equal for equal texts, 0 for no text.
+    """
+    queries, first_query, query = np.unique(numbers[:, 0], return_index=True, return_inverse=True)
+    others, of_others = numbers[:, 1:].ravel(), vectors[:, 1:].reshape(-1, vectors.shape[-1])
+    documents, first = np.unique(others, return_index=True)
+    documents, first = documents[documents > 0], first[documents > 0]
+    relevant: list[set[int]] = [set() for _ in queries]
+    for number, positive in zip(query, numbers[:, 1], strict=True):
+        relevant[number].add(int(positive))
+    own = np.array([-1 if n in row else n for n, row in zip(queries, relevant, strict=True)])
+    places = np.searchsorted(documents, own).clip(max=len(documents) - 1)
+    places = np.where(documents[places] == own, places, -1)  # of the query among the documents
+    _, found = search_others(vectors[first_query, 0], of_others[first], places, RANKED)
+    hits = [
+        [index >= 0 and documents[index] in row for index in of_query]
+        for of_query, row in zip(found, relevant, strict=True)
+    ]
+    return retrieval_metrics(np.array(hits), np.array([len(row) for row in relevant]))
+
+
+def class_metrics(vectors: np.ndarray, classes: np.ndarray) -> dict[str, float]:
+    """Return `retrieval_metrics` of texts that find the others of their class; {} if none has others.
+
+    Args:
+        vectors: unit vectors, float [N, E].
+        classes: [N], nan for an unknown one.
+    """
+    count = len(classes)
+    _, found = search_others(vectors, vectors, np.arange(count), min(RANKED, count - 1))
+    _, number, sizes = np.unique(classes, return_inverse=True, return_counts=True)
+    num_relevant = np.where(np.isnan(classes), 0, sizes[number] - 1)
+    kept = num_relevant > 0
+    if not kept.any():
+        return {}
+    is_relevant = classes[found] == classes[:, None]
+    return retrieval_metrics(is_relevant[kept], num_relevant[kept])
 
 
 def _mean(values: Iterator[float]) -> float:

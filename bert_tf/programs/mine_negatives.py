@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bert_tf.data.files import open_whole
-from bert_tf.finetuning.embeddings_data import read_file
+from bert_tf.finetuning.embeddings_data import in_one_spelling, read_file
 from bert_tf.finetuning.embeddings_options import TextColumnsOptions
 from bert_tf.finetuning.rankings import relevance
 from bert_tf.metrics.retrieval import search
@@ -72,6 +72,7 @@ def mine_negatives(options: MiningOptions) -> None:
             f"input_file={options.input_file} contains {example_type}, but must contain anchors with "
             "positives. Name the columns with anchor_column and positive_column."
         )
+    examples = in_one_spelling(examples)
     with open_whole(options.output_file) as file:  # fails before the long work
         model = Predictor(options.model_dir, batch_size=options.batch_size)
         anchors, documents, positives = relevance(examples, with_negatives=False)

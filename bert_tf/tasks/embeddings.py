@@ -9,9 +9,10 @@ Shapes: B batch, K texts of an example, S sequence, E embedding.
 from __future__ import annotations
 
 import logging
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tensorflow as tf
@@ -20,12 +21,12 @@ from bert_tf.config import BertConfig
 from bert_tf.data.features import ANCHOR_FEATURES, FeatureSpec, sequence_specs
 from bert_tf.data.record_cache import chunks_of, content_key, write_parts
 from bert_tf.data.record_makers import TextsRecords, TextsRow
-from bert_tf.metrics.retrieval import pair_metrics
+from bert_tf.metrics.retrieval import class_metrics, pair_metrics, ranking_metrics, unit
 from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.embedding_losses import embedding_loss
+from bert_tf.training.embedding_losses import CLASSES, EMBEDDING_LOSSES, PAIRS, embedding_loss
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class EmbeddingExample:
         origin: "file:line", for messages.
 
     Raises:
-        TypeError: `texts` is a single text.
+        TypeError: `texts` is a single text or not of texts, or `label` is not a number.
     """
 
     texts: tuple[str, ...]
@@ -48,12 +49,27 @@ class EmbeddingExample:
     origin: str = ""
 
     def __post_init__(self) -> None:
-        texts: object = self.texts
-        if isinstance(texts, str):
+        texts, label = cast(Any, self.texts), cast(Any, self.label)
+        is_list = isinstance(texts, tuple | list)
+        if not is_list or not texts or not all(isinstance(text, str) for text in texts):
             raise TypeError(
-                f"`texts` is {texts[:40]!r}, but must be a tuple of texts, such as "
+                f"`texts` is {str(texts)[:60]!r}, but must be a tuple of texts, such as "
                 '("a question", "its answer").'
             )
+        if not isinstance(label, numbers.Real):
+            raise TypeError(
+                f"`label` is {label!r}, but must be a number: a score from 0 to 1, or the number "
+                "of a class."
+            )
+
+
+def text_key(text: str) -> str:
+    """Return what is equal for texts that differ only in case or whitespace.
+
+    >>> text_key(" A  Dog ")
+    'a dog'
+    """
+    return " ".join(text.casefold().split())
 
 
 class EmbeddingTask(ExampleTask):
@@ -185,14 +201,31 @@ class EmbeddingTask(ExampleTask):
         return count
 
     def _rows(self, examples: Sequence[EmbeddingExample]) -> list[TextsRow]:
-        numbers: dict[str, int] = {}
+        found: dict[str, int] = {}
         rows = []
-        for example in examples:
+        for index, example in enumerate(examples):
+            self._check(example, index)
             anchor, *others = example.texts
             texts = [self.query_prefix + anchor, *(self.document_prefix + text for text in others)]
-            found = [numbers.setdefault(text, len(numbers) + 1) for text in example.texts]
-            rows.append(TextsRow(texts, found, example.label))
+            keys = map(text_key, example.texts)
+            text_numbers = [found.setdefault(key, len(found) + 1) for key in keys]
+            rows.append(TextsRow(texts, text_numbers, example.label))
         return rows
+
+    def _check(self, example: EmbeddingExample, index: int) -> None:
+        """Raise unless the task has room for the texts of an example."""
+        if not isinstance(example, EmbeddingExample):
+            raise TypeError(
+                f"Example {index} is of type {type(example).__name__}, but must be an EmbeddingExample."
+            )
+        least, count = min(2, self.num_texts), len(example.texts)
+        if not least <= count <= self.num_texts:
+            limits = str(least) if least == self.num_texts else f"{least} to {self.num_texts}"
+            raise ValueError(
+                f"{example.origin or f'Example {index}'} has {count} texts, but a task with num_texts="
+                f"{self.num_texts} takes {limits}. Use EmbeddingTask(num_texts=...) with the largest "
+                "number: 1 for texts with classes, 2 for pairs, more for anchors with negatives."
+            )
 
     def texts(self, example: EmbeddingExample) -> Iterable[str]:
         return example.texts
@@ -205,10 +238,15 @@ class EmbeddingTask(ExampleTask):
         return content_key(tokenizer, settings, ((e.texts, e.label) for e in examples))
 
     def eval_outputs(self, outputs: Tensors, features: Tensors) -> Tensors:
-        """Keep `embedding` [B, K, E], and the labels."""
-        return {"embedding": outputs["embedding"], "label_ids": features["label_ids"]}
+        """Keep `embedding` [B, K, E] or [B, E], the numbers of the texts, and the labels."""
+        kept = ("text_numbers", "label_ids")
+        return {"embedding": outputs["embedding"]} | {k: features[k] for k in kept if k in features}
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the metrics of pairs with scores."""
-        vectors = kept["embedding"]
+        """Return the metrics of pairs with scores; of the ranking of all texts for the other losses."""
+        vectors, example_type = kept["embedding"], EMBEDDING_LOSSES[self.loss][2]
+        if example_type == CLASSES:
+            return class_metrics(unit(vectors), kept["label_ids"])
+        if example_type == PAIRS and not kept["label_ids"].any():
+            return ranking_metrics(unit(vectors), kept["text_numbers"])
         return pair_metrics(vectors[:, 0], vectors[:, 1], kept["label_ids"])

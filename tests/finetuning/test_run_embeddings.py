@@ -1,12 +1,14 @@
 """run_embeddings: train, evaluate, resume, predict; and the model in other formats."""
 
 import json
+import logging
 import random
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from pages import figures_of
 from test_distillation import taught
 from tiny_runs import (
@@ -26,7 +28,7 @@ from bert_tf.finetuning.embeddings_data import read_examples
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.rankings import own_documents, relevance
 from bert_tf.predictor import load
-from bert_tf.tasks.embeddings import EmbeddingExample
+from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 from bert_tf.training.checkpoints import latest_checkpoint
 
 TEXTS = ["the owl", "a calm dog in the barn"]
@@ -224,6 +226,41 @@ def test_the_best_evaluation_during_training_is_kept(pretrained, data, tmp_path)
     assert found["eval_ndcg@10"] == pytest.approx(best["value"], abs=1e-6)
 
 
+@pytest.mark.parametrize(("kind", "num_texts"), [("pairs", 2), ("classes", 1), ("scores", 2)])
+def test_the_trainer_has_the_metrics_of_the_program(pretrained, data, tmp_path, kind, num_texts):
+    loss = {"pairs": "triplet", "classes": "batch_all_triplet", "scores": "cosent"}[kind]
+    dev = data[kind][1]
+    given = {"init_checkpoint": str(pretrained), "eval_file": dev, "do_eval": True, "loss": loss}
+    expected = run_embeddings(options(tmp_path / "program", **given))
+    _, splits = read_examples(options(tmp_path / "read", **given))
+    task = EmbeddingTask(max_seq_length=16, num_texts=num_texts, loss=loss)
+    task.write_records(splits["dev"], load(pretrained).tokenizer, str(tmp_path / "dev.tf_record"))
+    trainer = bert_tf.Trainer(
+        task, init_checkpoint=pretrained, output_dir=tmp_path / "trainer", num_train_steps=1
+    )
+    found = trainer.evaluate(tmp_path / "dev.tf_record")
+    assert {**found, "global_step": 0} == pytest.approx({**expected, "global_step": 0}, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: EmbeddingExample(None), "`texts` is 'None', but must be a tuple of texts"),
+        (lambda: EmbeddingExample(("a", 1)), r"`texts` is \"\('a', 1\)\", but must be"),
+        (lambda: EmbeddingExample(()), r"`texts` is '\(\)', but"),
+        (lambda: EmbeddingExample(("a",), "sports"), "`label` is 'sports', but must be a number"),
+        (lambda: ("a", "b"), "Example 1 is of type tuple, but must be an EmbeddingExample"),
+        (lambda: EmbeddingExample(("a",)), r"Example 1 has 1 texts, but .* num_texts=2 takes 2\."),
+        (lambda: EmbeddingExample(("a", "b", "c")), r"has 3 texts.* Use EmbeddingTask\(num_texts="),
+    ],
+)
+def test_wrong_examples_are_refused(pretrained, tmp_path, make, message):
+    task, tokenizer = EmbeddingTask(max_seq_length=8), load(pretrained).tokenizer
+    with pytest.raises((TypeError, ValueError), match=message):
+        examples = [EmbeddingExample(("a", "b")), make()]
+        task.write_records(examples, tokenizer, str(tmp_path / "pairs.tf_record"))
+
+
 def test_evaluation_of_an_encoder_needs_no_training(pretrained, data, tmp_path):
     given = options(
         tmp_path, init_checkpoint=str(pretrained), do_eval=True, eval_file=data["scores"][1]
@@ -240,12 +277,7 @@ def write(path, text):
     ("text", "message"),
     [
         ("a\tb\nx\ty\n", r"t.tsv:1: the columns are a, b, and none has the name of an anchor"),
-        ("Anchor\tpositive\nx\ty\n", r"t.tsv:1: .* Name it with anchor_column=Anchor\."),
         ("anchor\nx\n", "The anchor in 'anchor' needs a positive or a class"),
-        (
-            "anchor\tPOSITIVE\nx\ty\n",
-            r"t.tsv:1: .* Name its column with positive_column=POSITIVE or label_column\.",
-        ),
         ("anchor\tpositive\nx\t\n", r"t.tsv:2: positive is '', but must be a text"),
         ("text_a\ttext_b\tscore\nx\ty\t3\n", r"score is '3', but a score must be a number from 0"),
         ("text_a\ttext_b\tscore\nx\ty\tnan\n", "score is 'nan'"),
@@ -290,6 +322,37 @@ def test_a_name_in_other_capitals_than_given_is_suggested(tmp_path):
     given = {"do_train": True, "train_file": file, "anchor_column": "anchor"}
     with pytest.raises(ValueError, match=r"t.tsv:1: no column 'anchor'; did you mean \"ANCHOR\"\?"):
         read_examples(options(tmp_path / "out", **given))
+
+
+def test_usual_names_of_columns_may_have_any_case(tmp_path):
+    file = write(tmp_path / "t.tsv", "Sentence_a\tSENTENCE_B\tNegative\tNEGATIVE_2\na\tb\tc\td\n")
+    kinds, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    assert kinds == {"train": "pairs"}
+    assert splits["train"][0].texts == ("a", "b", "c", "d")
+
+
+def test_texts_that_differ_in_case_or_whitespace_are_one_document(tmp_path, caplog):
+    rows = "anchor\tpositive\nWho?\tA  man\nwho? \ta man\nWhat?\tÉté\nWhen?\tEte\n"
+    file = write(tmp_path / "t.tsv", rows)
+    caplog.set_level(logging.INFO)
+    _, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    first, second, *others = (each.texts for each in splits["train"])
+    assert first == second == ("Who?", "A  man")
+    assert others == [("What?", "Été"), ("When?", "Ete")]  # other words for a cased vocabulary
+    assert (
+        "2 texts differ from another one only in case or whitespace, such as 'a man'" in caplog.text
+    )
+    _, documents, relevant = relevance(splits["train"])
+    assert list(documents) == ["A  man", "Été", "Ete"] and relevant[0] == [0, 0]
+
+
+def test_records_give_texts_in_other_case_one_number(pretrained, tmp_path):
+    pairs = [("Who ?", "a man"), ("who  ?", "A man"), ("What ?", "a man .")]
+    task, path = EmbeddingTask(max_seq_length=8), str(tmp_path / "pairs.tf_record")
+    task.write_records([EmbeddingExample(pair) for pair in pairs], load(pretrained).tokenizer, path)
+    records = (tf.train.Example.FromString(each.numpy()) for each in tf.data.TFRecordDataset(path))
+    numbers = [list(each.features.feature["text_numbers"].int64_list.value) for each in records]
+    assert numbers == [[1, 2], [1, 2], [3, 4]]
 
 
 def test_a_table_of_another_name_names_no_flag_of_another_program(tmp_path):
@@ -479,10 +542,7 @@ def test_scores_may_be_missing_in_the_test_set_alone(tmp_path):
         read_examples(options(tmp_path / "out", do_eval=True, eval_file=file))
 
 
-def test_a_test_set_with_other_columns_is_not_read_in_part(tmp_path, caplog):
-    file = write(tmp_path / "t.tsv", "text_a\tText_B\nx\ty\n")
-    with pytest.raises(ValueError, match=r"t.tsv:1: .* with positive_column=Text_B or"):
-        read_examples(options(tmp_path / "out", do_predict=True, predict_file=file))
+def test_a_test_set_without_the_named_column_of_scores_has_no_metrics(tmp_path, caplog):
     file = write(tmp_path / "t.tsv", "text_a\ttext_b\nx\ty\n")
     given = {"predict_file": file, "label_column": "scoer"}
     read_examples(options(tmp_path / "out", do_predict=True, **given))

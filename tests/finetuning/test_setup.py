@@ -7,6 +7,7 @@ import pytest
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import same_run, setup
+from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.training import checkpoints
@@ -77,6 +78,20 @@ def test_a_folder_with_checkpoints_of_another_model_is_refused_with_the_differen
     assert "  num_attention_heads: 4 there, 2 now\n" in str(refused.value)
     assert "  hidden_dropout_prob: 0.3 there, 0.1 now\n" in str(refused.value)
     assert "hidden_size" not in str(refused.value)
+
+
+def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, caplog):
+    given = {"output_dir": str(tmp_path), "do_train": True, "init_checkpoint": "BERT"}
+    given |= {"train_file": "train.tsv"}
+    first = EmbeddingOptions(**given, max_seq_length=64, margin=0.1)
+    same_run.note_training(first, last_step=1)
+    checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
+    same_run.check_same_training(EmbeddingOptions(**given), str(tmp_path))
+    assert not caplog.text  # the model has a length and a margin, which are then used
+    changed = EmbeddingOptions(**given, max_seq_length=32, num_train_epochs=4.0)
+    same_run.check_same_training(changed, str(tmp_path))
+    assert "with a change: num_train_epochs: 3.0 there, 4.0 now" in caplog.text
+    assert "with a change: max_seq_length: 64 there, 32 now" in caplog.text
 
 
 def test_keys_that_the_saved_configuration_does_not_keep_are_no_other_model(tmp_path):

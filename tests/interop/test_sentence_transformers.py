@@ -7,7 +7,7 @@ import pytest
 from test_pretrained import CONFIG, TOKENS
 
 import bert_tf
-from bert_tf import BertForSequenceClassification
+from bert_tf import BertForSentenceEmbedding, BertForSequenceClassification
 from bert_tf.interop.sentence_transformers import cross_encoder_settings, embedding_settings
 from bert_tf.interop.tokenizer_files import stated_length
 from bert_tf.model_folder import load_model
@@ -108,6 +108,22 @@ def test_a_converted_cross_encoder_keeps_its_activation(tmp_path):
     convert(folder, there)
     kept = json.loads((there / "config.json").read_text())["sentence_transformers"]
     assert kept == values["sentence_transformers"]
+
+
+@pytest.mark.parametrize("format", ["huggingface", "tf1"])
+@pytest.mark.parametrize("projection_size", [None, 3])
+def test_an_embedder_keeps_its_pooling_and_projection(tmp_path, format, projection_size):
+    model = BertForSentenceEmbedding(CONFIG, "cls", projection_size)
+    tokenizer = FullTokenizer(TOKENS)
+    model.save_pretrained(tmp_path / "saved", tokenizer, format=format)
+    expected = model(tokenizer("a b"))["embedding"].numpy()
+    found = BertForSentenceEmbedding.from_pretrained(tmp_path / "saved")
+    assert (found.pooling, found.projection_size) == ("cls", projection_size)
+    np.testing.assert_allclose(found(tokenizer("a b"))["embedding"], expected, rtol=1e-6)
+    vector = bert_tf.load(tmp_path / "saved").embed("a b")
+    np.testing.assert_allclose(vector, expected / np.linalg.norm(expected), rtol=1e-5)
+    other = BertForSentenceEmbedding.from_pretrained(tmp_path / "saved", pooling="mean")
+    assert (other.pooling, other.projection_size) == ("mean", projection_size)
 
 
 def test_an_encoder_with_usual_pooling_keeps_its_length(tmp_path):

@@ -72,6 +72,12 @@ def test_no_positive_of_the_anchor_is_a_negative(tmp_path, monkeypatch):
     assert last["positive"] == "other" and last["negative_1"] == "far"
 
 
+def test_a_text_in_other_case_is_no_second_negative(tmp_path, monkeypatch):
+    rows = [*ROWS, ("q5", "Other"), ("q6", "P")]
+    first, *_ = mined(tmp_path, monkeypatch, rows, num_negatives=3)
+    assert [first[f"negative_{k}"] for k in (1, 2, 3)] == ["other", "far", "never"]
+
+
 def test_an_anchor_without_negatives_keeps_an_empty_column(tmp_path, monkeypatch):
     *_, last = mined(tmp_path, monkeypatch, ROWS)
     assert last == {"anchor": "q4", "positive": "never", "negative_1": ""}
