@@ -354,9 +354,10 @@ def embed_all(
     for start in range(0, len(texts), _CHUNK):
         parts.append(unit(encoder.encode(texts[start : start + _CHUNK])))
         progress.update(min(start + _CHUNK, len(texts)))
-    if num_cut := encoder.num_cut - cut_before:
+    num_cut = encoder.num_cut - cut_before
+    if trained and num_cut:
         logger.warning(
-            "%d of %d %s are longer than the model's longest input and were truncated",
-            *(num_cut, len(texts), label),
+            "%d of %d %s are longer than the model's longest input, %d tokens, and were truncated",
+            *(num_cut, len(texts), label, trained.max_seq_length),
         )
     return np.concatenate(parts)

@@ -104,6 +104,12 @@ class TableRow(_Placed, dict):
             raise self._no_column(name, flag)
         return self[name]
 
+    def usual(self, names: Iterable[str]) -> str | None:
+        """Return the column with the first of these names, in any case; None without one."""
+        in_any_case = {name.casefold(): name for name in reversed(self)}  # the first of equal names
+        found = (name if name in self else in_any_case.get(name.casefold()) for name in names)
+        return next((name for name in found if name is not None), None)
+
     def __missing__(self, column: str) -> Any:
         raise self._no_column(column, "the flag of the column")
 

@@ -202,15 +202,12 @@ def _check_some(examples: Sequence[EmbeddingExample], source: str, what: str = "
 def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Columns:
     """Return the columns that the options name, else those with usual names."""
 
-    in_any_case = {name.casefold(): name for name in reversed(row)}  # the first of equal names
-
     def find(flag: str, usual: Sequence[str]) -> str | None:
         given = getattr(options, flag)
         if given is not None:
             row.column(given, flag)  # raises if it is missing
             return given
-        names = (in_any_case.get(name.casefold()) for name in usual)
-        return next((name for name in names if name is not None), None)
+        return row.usual(usual)
 
     anchor = find("anchor_column", ANCHORS)
     if anchor is None:

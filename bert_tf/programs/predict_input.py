@@ -216,10 +216,8 @@ def _columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
         for name in names:
             row.column(name, flag)  # raises if missing
         return names
-    in_any_case = {name.casefold(): name for name in reversed(row)}  # the first of equal names
-    for name in _USUAL_NAMES[field]:
-        if name in in_any_case:
-            return [name if name in row else in_any_case[name]]
+    if (name := row.usual(_USUAL_NAMES[field])) is not None:
+        return [name]
     if field == "choices" and not layout.header:
         return [name for name in row if name != (layout.text_a_column or "0")]
     usual = [name for name in _USUAL_NAMES[field] if not name.isdecimal()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
@@ -32,6 +32,7 @@ from bert_tf.prediction.classification import LabelModel
 from bert_tf.prediction.encoder import EMBEDDING_POOLINGS
 from bert_tf.predictor import Predictor, embed_all
 from bert_tf.programs.predict import open_output
+from bert_tf.tasks.embeddings import text_key
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,12 @@ class SearchOptions(TableOptions):
         default=None,
         choices=EMBEDDING_POOLINGS,
     )
+    truncate_dim: int | None = option(
+        "Compare the first numbers of the vectors only, for a model that was trained with "
+        "--matryoshka_dims. Default: all.",
+        default=None,
+        min=1,
+    )
     reranker: str | None = option(
         "Model of run_reranker, or another classifier of pairs with one score, that ranks the found "
         "documents anew. Default: none.",
@@ -107,25 +114,27 @@ class SearchOptions(TableOptions):
 def search(options: SearchOptions) -> None:
     """Write {"query", "documents": [{"text", "score", "file", "line"}]} for each query, the best first.
 
-    The score is that of the reranker, else the cosine. Every document is compared. Equal documents are
-    one.
+    The score is that of the reranker, else the cosine. Every document is compared. Documents that differ
+    only in case or whitespace are one. Other columns of a table are in `row`.
 
     Raises:
         ValueError: there are no documents, a file cannot be read, or a model does not fit.
     """
     documents, queries = _documents(options), _queries(options)
     logger.info("%d documents", len(documents))
-    texts = list(documents)
+    texts = [each["text"] for each in documents]
     with open_output(options.output_file) as output:  # fails before the long work
         model = Predictor(options.model_dir, batch_size=options.batch_size)
         reranker = _reranker(options)
         vectors = embed_all(model, texts, "documents", pooling=options.pooling)
+        vectors = _truncated(vectors, options.truncate_dim)
         typed = options.query is None and options.input_file in (None, STANDARD_INPUT)
         typed = typed and sys.stdin.isatty()
         if typed:
             print("Type a query and Enter; end with Ctrl-D.", file=sys.stderr)
         while block := list(islice(queries, 1 if typed else _QUERIES)):
-            asked = retrieval.unit(model.embed(block, options.pooling, as_query=True))
+            asked = model.embed(block, options.pooling, as_query=True)
+            asked = _truncated(asked, options.truncate_dim)
             most = options.depth if reranker else options.top_k
             scores, indexes = retrieval.search(asked, vectors, most)
             if reranker is not None:
@@ -133,7 +142,7 @@ def search(options: SearchOptions) -> None:
             for query, values, row in zip(block, scores, indexes, strict=True):
                 best = list(zip(values, row, strict=True))[: options.top_k]
                 found = [
-                    {"text": texts[index], "score": float(score), **documents[texts[index]]}
+                    {"text": texts[index], "score": float(score)} | documents[index]
                     for score, index in best
                 ]
                 line = {"query": query, "documents": found}
@@ -141,19 +150,29 @@ def search(options: SearchOptions) -> None:
             output.flush()
 
 
-def _documents(options: SearchOptions) -> dict[str, dict[str, Any]]:
-    """Return text -> origin of the documents."""
+def _truncated(vectors: np.ndarray, truncate_dim: int | None) -> np.ndarray:
+    """Return unit vectors of the first numbers of vectors [N, E]."""
+    width = vectors.shape[-1]
+    if truncate_dim is not None and truncate_dim > width:
+        raise ValueError(f"truncate_dim is {truncate_dim}, but the vectors have {width} numbers.")
+    return retrieval.unit(vectors[:, :truncate_dim])
+
+
+def _documents(options: SearchOptions) -> list[dict[str, Any]]:
+    """Return the documents: text, file, line, and other columns of a table."""
     found: dict[str, dict[str, Any]] = {}
     for file in expand_files(options.documents):
         if ending_of(file) == "json":
-            for each in read_squad(file):
-                found.setdefault(each.passage.text, {"file": file})
+            origins: Iterable[tuple[str, dict[str, Any]]] = (
+                (each.passage.text, {}) for each in read_squad(file)
+            )
         else:
-            for text, line in _texts(options, file, "document_column"):
-                found.setdefault(text, {"file": file, "line": line})
+            origins = _texts(options, file, "document_column")
+        for text, origin in origins:
+            found.setdefault(text_key(text), {"text": text, "file": file, **origin})
     if not found:
         raise ValueError(f"documents={options.documents} contains no text.")
-    return found
+    return list(found.values())
 
 
 def _queries(options: SearchOptions) -> Iterator[str]:
@@ -178,12 +197,12 @@ _COLUMNS = {
 }
 
 
-def _texts(options: SearchOptions, file: str, flag: str) -> Iterator[tuple[str, int]]:
-    """Yield the texts of a file that are not empty, with their lines."""
+def _texts(options: SearchOptions, file: str, flag: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the texts of a file that are not empty, with line and other columns."""
     if ending_of(file) not in TABLE_FORMATS:
         for number, line in enumerate(read_lines(file), start=1):
             if line.strip():
-                yield line.strip(), number
+                yield line.strip(), {"line": number}
         return
     rows = read_table(
         file,
@@ -192,17 +211,18 @@ def _texts(options: SearchOptions, file: str, flag: str) -> Iterator[tuple[str, 
         separator=options.column_separator,
     )
     for row in rows:
-        names = [getattr(options, flag)] if getattr(options, flag) else _COLUMNS[flag]
-        name = next((name for name in names if name in row), None)
+        name = getattr(options, flag) or row.usual(_COLUMNS[flag])
         if name is None:
             raise ValueError(
                 f"{row.place_of_names}: the columns are {listed(row)}, and none has the name "
-                f"{' or '.join(dict.fromkeys(names))}. Name one with {flag}."
+                f"{' or '.join(dict.fromkeys(_COLUMNS[flag]))}. Name one with {flag}."
             )
-        if not isinstance(row[name], str):
-            raise ValueError(f"{row.place}: {name} is {row[name]!r}, but must be a text.")
-        if row[name].strip():
-            yield row[name].strip(), row.line
+        text = row.column(name, flag)
+        if not isinstance(text, str):
+            raise ValueError(f"{row.place}: {name} is {text!r}, but must be a text.")
+        if text.strip():
+            others = {column: value for column, value in row.items() if column != name}
+            yield text.strip(), {"line": row.line} | ({"row": others} if others else {})
 
 
 def _reranker(options: SearchOptions) -> Predictor | None:

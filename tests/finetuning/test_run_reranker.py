@@ -19,6 +19,7 @@ from bert_tf.cli import define_flags, options_from_flags, with_flags
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.finetuning.reranking import Reranking, run_reranker, with_negatives
 from bert_tf.finetuning.reranking_options import RerankerOptions
+from bert_tf.metrics.retrieval import unit
 from bert_tf.predictor import load
 from bert_tf.programs.calibration_file import _records
 from bert_tf.programs.convert_checkpoint import ConvertOptions, convert_checkpoint
@@ -349,14 +350,42 @@ def test_search_knows_the_columns_of_run_embeddings(tmp_path, flag, names):
     given = SearchOptions(model_dir="m", documents="d", query=("q",))
     for name in names:
         (tmp_path / "table.tsv").write_text(f"id\t{name}\n1\ta cat\n")
-        assert list(_texts(given, str(tmp_path / "table.tsv"), flag)) == [("a cat", 2)]
+        found = list(_texts(given, str(tmp_path / "table.tsv"), flag))
+        assert found == [("a cat", {"line": 2, "row": {"id": "1"}})]
+
+
+def test_search_keeps_the_other_columns_and_one_of_equal_texts(pretrained, tmp_path):
+    (tmp_path / "table.csv").write_text("sku,Text,price\n7,A cat,3\n8,a  CAT,4\n9,the owl,5\n")
+    given = {"model_dir": str(pretrained), "documents": str(tmp_path / "table.csv")}
+    output = tmp_path / "found.jsonl"
+    search(SearchOptions(**given, query=("a cat",), output_file=str(output)))
+    (line,) = read_json_lines(output)
+    found = {each["text"]: (each["line"], each["row"]) for each in line["documents"]}
+    rows = {"A cat": (2, {"sku": "7", "price": "3"}), "the owl": (4, {"sku": "9", "price": "5"})}
+    assert found == rows
+
+
+def test_search_compares_the_first_numbers_of_vectors(pretrained, tmp_path):
+    texts = ["the owl is in the barn", "the dog is in the barn", "a cat"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    given = {"model_dir": str(pretrained), "documents": str(tmp_path / "texts.txt")}
+    output = tmp_path / "found.jsonl"
+    search(SearchOptions(**given, query=("a dog",), output_file=str(output), truncate_dim=3))
+    (line,) = read_json_lines(output)
+    model = load(str(pretrained))
+    query, *documents = unit(model.embed(["a dog", *texts])[:, :3])
+    expected = {text: float(query @ each) for text, each in zip(texts, documents, strict=True)}
+    found = {each["text"]: each["score"] for each in line["documents"]}
+    assert found == pytest.approx(expected, abs=1e-5)
+    with pytest.raises(ValueError, match=r"truncate_dim is 999, but the vectors have \d+ numbers"):
+        search(SearchOptions(**given, query=("a",), truncate_dim=999))
 
 
 def test_search_counts_documents_that_are_too_long(pretrained, tmp_path, caplog):
     (tmp_path / "documents.txt").write_text("a cat\n" + "a dog " * 200 + "\n")
     given = {"model_dir": str(pretrained), "documents": str(tmp_path / "documents.txt")}
     search(SearchOptions(**given, query=("a",), output_file=str(tmp_path / "found.jsonl")))
-    assert "1 of 2 documents are longer than the model's longest input" in caplog.text
+    assert "1 of 2 documents are longer than the model's longest input, " in caplog.text
 
 
 def test_a_converted_reranker_keeps_its_length_and_takes_pairs(reranker, tmp_path):
