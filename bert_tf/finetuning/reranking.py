@@ -37,8 +37,8 @@ def run_reranker(options: RerankerOptions) -> dict[str, float]:
     Write `train.tf_record`, `model.ckpt-N`, `metrics.jsonl`, the files that model_files.py lists, and
 
         eval_results.txt          "key = value" lines. Anchors with positives: MRR@10, nDCG@10, MAP@100,
-                                  Recall@1, 10 and 100 of the ranked documents of each query. Scores:
-                                  Spearman and Pearson
+                                  Recall@1, 10 and 100 of the ranked documents of each query; nDCG@10
+                                  of the retriever's order. Scores: Spearman and Pearson
         report.html               the hardest queries or pairs
         test_predictions.jsonl    of --predict_file: the ten best documents of each query, or the score
                                   of each pair
@@ -54,12 +54,18 @@ class Lists:
     Args:
         candidates: of each query, the indexes of these documents.
         relevant: of each query, the indexes of its relevant documents, ranked or not.
+        in_order: the retriever has ranked the candidates, the best first.
     """
 
     queries: Sequence[str]
     documents: Sequence[str]
     candidates: Sequence[Sequence[int]]
     relevant: Sequence[Sequence[int]]
+    in_order: bool
+
+    def as_retrieved(self) -> Ranking:
+        """Return the documents in the order of the candidates."""
+        return self.ranked(np.concatenate([-np.arange(len(row)) for row in self.candidates]))
 
     def ranked(self, found: np.ndarray) -> Ranking:
         """Return the documents by the scores of all candidates, [N] in their order."""
@@ -116,7 +122,10 @@ class Reranking(RankingProgram[RerankingTask, RerankerOptions]):
             for index in row
         ]
         ranking = lists.ranked(self._scores(run, pairs, name, batch_size))
-        return ranking.metrics(), ranking
+        metrics, best = ranking.metrics(), _BEST_METRIC[PAIRS]
+        if lists.in_order and metrics:
+            metrics[f"{best}_of_retriever"] = lists.as_retrieved().metrics()[best]
+        return metrics, ranking
 
     def _scores(
         self, run: RerankerRun, pairs: Sequence[EmbeddingExample], name: str, batch_size: int
@@ -175,7 +184,8 @@ def _lists(
         candidates = [[document for document in row if document >= 0] for row in found]
     else:
         candidates = documents_of_rows(examples, queries, documents, relevant)
-    return Lists(list(queries), list(documents), candidates, relevant)
+    in_order = retriever is not None
+    return Lists(list(queries), list(documents), candidates, relevant, in_order)
 
 
 def documents_of_rows(

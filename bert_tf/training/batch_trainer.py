@@ -201,7 +201,10 @@ class BatchTrainer:
             ValueError: another process trains in `output_dir`.
         """
         if self.step >= num_train_steps:
-            logger.info("Nothing to train: %d of %d steps are done", self.step, num_train_steps)
+            logger.info(
+                "Nothing to train: the checkpoint has step %d, and the training ends at %d",
+                *(self.step, num_train_steps),
+            )
             return
         if self.step == 0 and self.optimizer is not None:
             self.optimizer.start_averages(self.model.trainable_variables)

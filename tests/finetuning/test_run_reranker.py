@@ -16,7 +16,8 @@ from tiny_words_and_choices import write_json_lines
 
 import bert_tf
 from bert_tf.cli import define_flags, options_from_flags, with_flags
-from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
+from bert_tf.finetuning.embeddings import run_embeddings
+from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES, EmbeddingOptions
 from bert_tf.finetuning.reranking import Reranking, run_reranker, with_negatives
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.metrics.retrieval import unit
@@ -213,6 +214,17 @@ def test_a_retriever_finds_the_documents_among_all(reranker, pretrained, data, t
     found = predictions(tmp_path)[0]
     assert found["query"] == rows[0]["anchor"]
     assert {document["text"] for document in found["documents"]} == nearest
+
+
+def test_the_metric_of_the_retriever_is_that_of_run_embeddings(
+    reranker, pretrained, data, tmp_path
+):
+    files = {"do_eval": True, "eval_file": data["plain"]}
+    given = {"init_checkpoint": str(reranker), "retriever": str(pretrained), "depth": 10}
+    found = run_reranker(options(tmp_path / "reranker", **given, **files))
+    changes = {"init_checkpoint": str(pretrained), "output_dir": str(tmp_path / "embeddings")}
+    expected = run_embeddings(EmbeddingOptions(**changes, max_seq_length=23, **files))
+    assert found["eval_ndcg@10_of_retriever"] == pytest.approx(expected["eval_ndcg@10"], abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -307,7 +307,7 @@ def test_a_finished_run_does_nothing_and_says_so(tmp_path, num_train_steps, capl
         raise AssertionError("The data are not needed.")
 
     trainer.train(never, num_train_steps, output_dir=str(tmp_path))
-    assert f"Nothing to train: 3 of {num_train_steps} steps are done" in caplog.text
+    assert f"has step 3, and the training ends at {num_train_steps}" in caplog.text
     assert_equal_bits(values_of(trainer), before)
     assert sorted(tmp_path.iterdir()) == files
 
