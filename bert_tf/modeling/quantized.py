@@ -29,6 +29,9 @@ from tensorflow.python.framework import op_def_library
 from bert_tf.modeling.inference_layout import by_rows
 
 OPERATION = "_QuantizedMatMul"
+# Processors without an instruction for 8 bits add two products in 16 bits, which has room for
+# 2 * 255 * 64 and not for 2 * 255 * 127.
+OVERFLOW_FREE = 63
 # hidden_act -> the same within the product.
 ACTIVATIONS = {
     "gelu": "GeluApproximate",
@@ -45,7 +48,7 @@ class QuantizedAffine:
     Args:
         kernel: int8 [in, out].
         bias: float32 [out], with the effect of `low`.
-        largest: float32 [out], the largest magnitude in each column of the kernel, stored as 127.
+        largest: float32 [out], the magnitude in each column of the kernel that is stored as 127.
         low, high: range of the inputs; values beyond are clipped. 0 is one of its 256 values, as
             `rounded_range` returns it.
         factors: float32 [in], multiplied with the inputs before they are rounded. The kernel is divided
@@ -140,9 +143,14 @@ class QuantizedTable:
         return tf.cast(rows, tf.float32) * scales
 
 
-def quantized_kernel(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return a kernel [in, out] as int8, and the largest magnitude of each column: float32 [out]."""
+def quantized_kernel(kernel: np.ndarray, most: int = 127) -> tuple[np.ndarray, np.ndarray]:
+    """Return a kernel [in, out] as int8, and the magnitude of 127 in each column: float32 [out].
+
+    Args:
+        most: the largest integer; `OVERFLOW_FREE` for processors without an instruction for 8 bits.
+    """
     largest = np.maximum(np.abs(kernel).max(axis=0), np.finfo(np.float32).tiny).astype(np.float32)
+    largest *= np.float32(127 / most)
     return np.round(kernel / largest * 127).astype(np.int8), largest
 
 

@@ -26,9 +26,11 @@ from bert_tf.interop.heads import find_head
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.tensor_files import weights_file
 from bert_tf.modeling.inputs import OTHER_NAMES
+from bert_tf.modeling.quantized import OVERFLOW_FREE
 from bert_tf.prediction import runtimes
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.tokenization import FullTokenizer
+from bert_tf.training.strategy import INT8_FLAGS, int8_instruction
 
 # Format -> its runtimes, and the modules that each needs.
 FORMAT_RUNTIMES: Mapping[str, Mapping[str, Sequence[str]]] = {
@@ -138,6 +140,24 @@ def find_exports(folder: str) -> list[Export]:
     )
 
 
+def check_sums(folder: str, facts: Mapping[str, Any]) -> None:
+    """Raise if the sums of a SavedModel in int8 overflow on this processor.
+
+    Args:
+        facts: of export.json.
+
+    Raises:
+        ValueError: its weights have 8 bits, but the processor has no instruction for these.
+    """
+    largest = typed(facts, "largest_weight", int, os.path.join(folder, METADATA_FILE)) or 0
+    if largest > OVERFLOW_FREE and int8_instruction() == "":
+        raise ValueError(
+            f"{folder} has weights of 8 bits, but this processor has none of {', '.join(INT8_FLAGS)}: "
+            "the sums overflow, and the answers are wrong. Export the model on a processor like this "
+            "one, where weights get 7 bits."
+        )
+
+
 def _inside(folder: str) -> list[str]:
     """Return the paths in a folder, sorted."""
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
@@ -175,6 +195,7 @@ def _read(folder: str, format: str) -> Export:
             "export_saved_model, or incomplete. Export it again."
         )
     facts = read_json(metadata)
+    check_sums(folder, facts)
     if format == "onnx" and facts.get("custom_ops"):
         raise ValueError(
             f"{folder} takes text by operations of onnxruntime-extensions, but only ONNX files on ids "

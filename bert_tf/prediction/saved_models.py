@@ -13,10 +13,12 @@ import tensorflow as tf
 
 from bert_tf.data.buckets import batches_by_length
 from bert_tf.data.readers import read_lines
+from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.hub import local_path
 from bert_tf.model_files import read_task
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
+from bert_tf.prediction.exports import METADATA_FILE, check_sums
 from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.prediction.multiple_choice import ChoiceModel
 from bert_tf.prediction.question_answering import QuestionModel
@@ -308,6 +310,9 @@ def load_saved_model(
 
 
 def _loaded(folder: str) -> Runtime:
+    metadata = os.path.join(folder, "assets.extra", METADATA_FILE)
+    if tf.io.gfile.exists(metadata):
+        check_sums(folder, read_json(metadata))
     try:
         return SavedModel(folder)
     except (IndexError, OSError, tf.errors.OpError) as error:

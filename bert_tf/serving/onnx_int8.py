@@ -1,4 +1,4 @@
-"""8-bit weights in an ONNX file, in ONNX's own operations.
+"""Weights in integers in an ONNX file, in ONNX's own operations.
 
 Three measures keep labels as they are in float32, without calibration data:
 
@@ -7,6 +7,9 @@ Three measures keep labels as they are in float32, without calibration data:
 * Its inputs are quantized at run time in two parts of 8 bits: the value, and the remainder that the
   first part rounds off. Inputs have outliers, which make one part coarse.
 * The table of word embeddings has a scale for each row.
+
+The weights of products have 7 of the 8 bits. With 8, the sums of ONNX Runtime overflow on processors
+without an instruction for 8 bits, and the file is for any processor.
 
 The products outside the encoder stay float32.
 
@@ -18,6 +21,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
+from bert_tf.modeling.quantized import OVERFLOW_FREE
 
 _TINY = 1e-30  # instead of a scale of 0
 _ENCODER, _WORDS = "/encoder/layer_", "embeddings/word_embeddings"
@@ -56,7 +61,7 @@ def _product(node: Any, name: str, array: Any) -> tuple[list, list]:
 
     weights = numpy_helper.to_array(array)
     rows = np.sqrt(np.maximum(np.abs(weights).max(axis=1), _TINY))
-    values, constants = _int8(name, weights / rows[:, np.newaxis], axis=0)
+    values, constants = _int8(name, weights / rows[:, np.newaxis], OVERFLOW_FREE, axis=0)
     constants.append(numpy_helper.from_array(rows.astype(np.float32), f"{name}/rows"))
     x = f"{name}/input"
     nodes = [helper.make_node("Mul", [node.input[0], f"{name}/rows"], [x])]
@@ -88,7 +93,7 @@ def _rows(node: Any, name: str, array: Any) -> tuple[list, list]:
     """Return the nodes that take rows of a table [V, H], and the constants."""
     from onnx import TensorProto, helper, numpy_helper
 
-    values, constants = _int8(name, numpy_helper.to_array(array), axis=1)
+    values, constants = _int8(name, numpy_helper.to_array(array), 127, axis=1)
     _, ids = node.input
     return [
         helper.make_node("Gather", [values, ids], [f"{name}/rows"]),
@@ -98,11 +103,15 @@ def _rows(node: Any, name: str, array: Any) -> tuple[list, list]:
     ], constants
 
 
-def _int8(name: str, weights: np.ndarray, axis: int) -> tuple[str, list]:
-    """Return the name of int8 values, and those values and their scales along `axis` as constants."""
+def _int8(name: str, weights: np.ndarray, most: int, axis: int) -> tuple[str, list]:
+    """Return the name of int8 values, and those values and their scales along `axis` as constants.
+
+    Args:
+        most: the largest value.
+    """
     from onnx import numpy_helper
 
-    scale = np.maximum(np.abs(weights).max(axis=axis, keepdims=bool(axis)) / 127, _TINY)
+    scale = np.maximum(np.abs(weights).max(axis=axis, keepdims=bool(axis)) / most, _TINY)
     values = np.round(weights / scale).astype(np.int8)
     pairs = ((f"{name}/int8", values), (f"{name}/scale", scale.astype(np.float32)))
     return pairs[0][0], [numpy_helper.from_array(value, key) for key, value in pairs]

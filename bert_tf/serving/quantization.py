@@ -21,6 +21,7 @@ from bert_tf.modeling.inference_layout import WORDS, Affine, products
 from bert_tf.modeling.quantized import (
     ACTIVATIONS,
     OPERATION,
+    OVERFLOW_FREE,
     QuantizedAffine,
     QuantizedTable,
     quantized_inputs,
@@ -30,13 +31,12 @@ from bert_tf.modeling.quantized import (
 from bert_tf.serving.calibration import Ids
 from bert_tf.serving.served import Served
 from bert_tf.training.progress import Progress
-from bert_tf.training.strategy import Choice, cpu_flags, precision_for_cpu
+from bert_tf.training.strategy import INT8_FLAGS, Choice, int8_instruction, precision_for_cpu
 
 logger = logging.getLogger(__name__)
 
 INT8 = "int8"
 MOST_ERROR = 0.1  # of a product, relative; products above stay in floats
-_INSTRUCTIONS = ("avx512_vnni", "avx_vnni", "amx_int8")  # products of 8-bit integers
 
 _ROWS = 512  # inputs of a product on which its error is measured
 _PARTS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.2)  # of the smallest and the largest value
@@ -75,10 +75,12 @@ class Quantization:
         replacements: name in `inference_layout.products`, or `WORDS` -> its replacement.
         errors: name of each, replaced or not -> root of the mean squared error of its outputs from 8-bit
             integers, divided by that of the outputs. The bias is not yet corrected.
+        largest_weight: the largest integer of the kernels.
     """
 
     replacements: dict[str, QuantizedAffine | QuantizedTable]
     errors: dict[str, float]
+    largest_weight: int
 
     @property
     def kept(self) -> list[str]:
@@ -87,7 +89,7 @@ class Quantization:
 
 
 def check_int8() -> None:
-    """Raise unless this TensorFlow can write the products. Warn if this CPU computes them slowly.
+    """Raise unless this TensorFlow can write the products.
 
     Raises:
         ValueError: the operation is missing.
@@ -97,13 +99,18 @@ def check_int8() -> None:
             f"precision={INT8} needs the operation {OPERATION}, which this TensorFlow {tf.__version__} "
             "lacks. Use a CPU wheel of TensorFlow for x86, or format=onnx."
         )
-    flags = cpu_flags()
-    if flags is not None and not any(name in flags for name in _INSTRUCTIONS):
-        logger.warning(
-            "This CPU has none of %s. There %s is slower, and its sums may overflow. Check the answers "
-            "with certify on the CPU of the server.",
-            *(", ".join(_INSTRUCTIONS), INT8),
-        )
+
+
+def largest_weight() -> int:
+    """Return the largest integer of a kernel, so that sums do not overflow on this processor."""
+    if int8_instruction() != "":
+        return 127
+    logger.warning(
+        "This processor has none of %s. Weights get 7 bits, because sums of 8 bits overflow here. If "
+        "the server's has one of them, export there: 8 bits are nearer to the model.",
+        ", ".join(INT8_FLAGS),
+    )
+    return OVERFLOW_FREE
 
 
 def fastest_precision(has_texts: bool) -> Choice:
@@ -112,8 +119,7 @@ def fastest_precision(has_texts: bool) -> Choice:
     Args:
         has_texts: True if there are texts to calibrate "int8" with.
     """
-    flags = cpu_flags() or []
-    found = next((name for name in _INSTRUCTIONS if name in flags), None)
+    found = int8_instruction()
     if found and has_texts:
         return Choice(INT8, f"the processor has {found}")
     precision, reason = precision_for_cpu()
@@ -156,20 +162,21 @@ def quantize(
         for product in found.values():
             product.layer.affine = None
     affines: dict[str, QuantizedAffine] = {}
+    most = largest_weight()
     errors = {} if table is None else {WORDS: words_error}
     progress = Progress("quantize", len(found), unit="products")
     for number, name in enumerate(found, start=1):
         activation = ACTIVATIONS.get(hidden_act) if name.endswith("/intermediate") else None
         fused = () if activation is None else (activation,)
         powers = () if name.endswith("/output") else _POWERS
-        affines[name], errors[name] = _quantized(recorders.pop(name), powers, fused)
+        affines[name], errors[name] = _quantized(recorders.pop(name), powers, fused, most)
         progress.update(number)
     keep = [name for name in errors if errors[name] > MOST_ERROR] if keep is None else keep
     replacements: dict[str, QuantizedAffine | QuantizedTable] = {}
     if table is not None and WORDS not in keep:
         replacements[WORDS] = table
     replacements |= _linked({n: a for n, a in affines.items() if n not in keep})
-    return Quantization(replacements, errors)
+    return Quantization(replacements, errors, most)
 
 
 def _quantized_words(model: keras.Model) -> tuple[QuantizedTable | None, float]:
@@ -211,11 +218,12 @@ def _linked(affines: dict[str, QuantizedAffine]) -> dict[str, QuantizedAffine]:
 
 
 def _quantized(
-    recorder: _Recorder, powers: Sequence[float], fused: Sequence[str]
+    recorder: _Recorder, powers: Sequence[float], fused: Sequence[str], most: int
 ) -> tuple[QuantizedAffine, float]:
     """Return the product with the smallest error on the kept rows, and this error.
 
     Args:
+        most: the largest integer of the kernel.
         powers: of SmoothQuant, to try in addition to no factors.
         fused: operations after the bias.
     """
@@ -225,7 +233,7 @@ def _quantized(
     best = np.inf
     for factors in (None, *(_factors(recorder, kernel, power) for power in powers)):
         scale = np.float32(1) if factors is None else factors
-        integers, largest = quantized_kernel((kernel.T / scale).T)
+        integers, largest = quantized_kernel((kernel.T / scale).T, most)
         rounded = integers * (largest / 127)
         ends = float((recorder.low * scale).min()), float((recorder.high * scale).max())
         error, low, high = _best_range(rows * scale, rounded, expected, *ends)

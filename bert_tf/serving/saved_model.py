@@ -102,6 +102,7 @@ def write_saved_model(
             "tensorflow_proven": list(PROVEN[precision]),
         }
         if quantization is not None:
+            values["largest_weight"] = quantization.largest_weight
             values["quantization"] = {
                 name: {"error": error, "precision": precision if name in replacements else "float"}
                 for name, error in quantization.errors.items()

@@ -201,6 +201,7 @@ PRECISIONS = ("float32", "mixed_bfloat16", "mixed_float16", "auto")
 
 CPU_INFO = Path("/proc/cpuinfo")
 _BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")  # the faster first
+INT8_FLAGS = ("avx512_vnni", "avx_vnni", "amx_int8")
 _GPU_CAPABILITY = (8, 0)  # NVIDIA's Ampere, the first with bfloat16
 # Compute capability -> first CUDA version with its PTX, the newest first. Older GPUs: any version.
 _OLDEST_CUDA = {
@@ -275,6 +276,17 @@ def precision_for_cpu() -> Choice:
         if name in flags:
             return Choice("mixed_bfloat16", f"the processor has {name}")
     return Choice("float32", f"the processor has neither {' nor '.join(_BFLOAT16_FLAGS)}")
+
+
+def int8_instruction() -> str | None:
+    """Return the processor's instruction for products of 8-bit integers; "" if it has none.
+
+    None on systems that do not name their instructions.
+    """
+    flags = cpu_flags()
+    if flags is None:
+        return None
+    return next((name for name in INT8_FLAGS if name in flags), "")
 
 
 def cpu_flags() -> list[str] | None:

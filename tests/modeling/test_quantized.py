@@ -9,13 +9,17 @@ from bert_tf.modeling.activations import get_activation
 from bert_tf.modeling.inference_layout import FEW_ROWS
 from bert_tf.modeling.quantized import (
     ACTIVATIONS,
+    OVERFLOW_FREE,
     QuantizedAffine,
     QuantizedTable,
     quantized_inputs,
     quantized_kernel,
     rounded_range,
 )
+from bert_tf.training.strategy import int8_instruction, precision_for_cpu
 
+# The sums of 8 bits overflow on processors without an instruction for these.
+MOST = 127 if int8_instruction() != "" else OVERFLOW_FREE
 RNG = np.random.default_rng(3)
 KERNEL = RNG.normal(size=(24, 40)).astype(np.float32)
 BIAS = RNG.normal(size=40).astype(np.float32)
@@ -25,7 +29,7 @@ INPUTS = RNG.uniform(LOW - 0.2, HIGH + 0.2, (5, 24)).astype(np.float32)  # some 
 
 def affine(factors=None, **settings):
     scale = np.float32(1) if factors is None else factors
-    integers, largest = quantized_kernel((KERNEL.T / scale).T)
+    integers, largest = quantized_kernel((KERNEL.T / scale).T, MOST)
     shift = LOW * (integers * (largest / 127)).sum(axis=0)
     kernel = keras.Variable(integers, dtype="int8", trainable=False)
     return QuantizedAffine(
@@ -35,7 +39,7 @@ def affine(factors=None, **settings):
 
 def expected(factors=None):
     scale = np.float32(1) if factors is None else factors
-    integers, largest = quantized_kernel((KERNEL.T / scale).T)
+    integers, largest = quantized_kernel((KERNEL.T / scale).T, MOST)
     rows = quantized_inputs((INPUTS * scale).astype(np.float64), LOW, HIGH)
     return rows @ (integers * (largest.astype(np.float64) / 127)) + BIAS
 
@@ -59,6 +63,8 @@ def test_the_rounded_values_are_near():
 
 @pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-4), ("bfloat16", 0.2)])
 def test_a_product_is_that_of_the_rounded_values(dtype, tolerance):
+    if dtype == "bfloat16" and precision_for_cpu().precision == "float32":
+        pytest.skip("the operation ends the process on a processor without bfloat16")
     np.testing.assert_allclose(run(affine(), dtype), expected(), atol=tolerance)
 
 
@@ -111,7 +117,7 @@ def test_a_product_writes_the_integers_that_the_next_one_reads():
     assert (found.numpy() == wanted).mean() > 0.99
 
     following, bias = np.ones((40, 3), np.float32), keras.Variable(np.zeros(3, np.float32))
-    integers, largest = quantized_kernel(following)
+    integers, largest = quantized_kernel(following, MOST)
     bias.assign(result[0] * (integers * (largest / 127)).sum(axis=0))
     kernel = keras.Variable(integers, dtype="int8", trainable=False)
     after = QuantizedAffine(kernel, bias, largest, *result)

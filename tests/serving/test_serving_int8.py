@@ -10,6 +10,7 @@ from test_serving_openvino import INPUTS, TEXTS, served, trained, write_texts
 
 from bert_tf.model_folder import load_model_folder
 from bert_tf.modeling.inference_layout import WORDS, products
+from bert_tf.prediction.exports import find_exports
 from bert_tf.predictor import Predictor
 from bert_tf.programs.calibration_file import _records, read_calibration
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
@@ -17,7 +18,7 @@ from bert_tf.programs.model_to_export import load_served
 from bert_tf.programs.predict_input import InputLayout
 from bert_tf.serving import quantization
 from bert_tf.serving.calibration import recorded_ids
-from bert_tf.serving.quantization import check_int8, quantize
+from bert_tf.serving.quantization import check_int8, largest_weight, quantize
 from bert_tf.serving.saved_model import write_saved_model
 from bert_tf.training import strategy
 
@@ -136,13 +137,48 @@ def test_a_tensorflow_without_the_operation_is_refused(monkeypatch):
         check_int8()
 
 
-def test_a_cpu_without_instructions_for_it_is_reported(monkeypatch, tmp_path, caplog):
-    (tmp_path / "cpuinfo").write_text("flags\t: fpu avx2 avx512f\n")
-    monkeypatch.setattr(strategy, "CPU_INFO", tmp_path / "cpuinfo")
-    with caplog.at_level(logging.WARNING):
-        check_int8()
-    assert "avx512_vnni" in caplog.text
-    assert "certify" in caplog.text
+@pytest.fixture
+def processor(monkeypatch, tmp_path):
+    """Return a function that gives this machine a processor with other instructions."""
+
+    def set_flags(flags):
+        (tmp_path / "cpuinfo").write_text(f"flags\t: {flags}\n")
+        monkeypatch.setattr(strategy, "CPU_INFO", tmp_path / "cpuinfo")
+
+    return set_flags
+
+
+def test_a_processor_without_an_instruction_for_it_gets_weights_of_seven_bits(
+    processor, sentence_model, tmp_path, caplog
+):
+    processor("fpu avx2 avx512f")
+    metadata = export(sentence_model, tmp_path)
+    assert metadata["largest_weight"] == 63
+    assert "none of avx512_vnni, avx_vnni, amx_int8. Weights get 7 bits" in caplog.text
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    kernels = [v.numpy() for v in loaded.weights if v.dtype == tf.int8 and "kernel" in v.name]
+    assert kernels and {np.abs(kernel).max() for kernel in kernels} == {63}
+    served = Predictor(str(tmp_path / "1")).predict(TEXTS)
+    for found, expected in zip(served, Predictor(str(sentence_model)).predict(TEXTS), strict=True):
+        assert found["probabilities"] == pytest.approx(expected["probabilities"], abs=0.05)
+
+
+def test_weights_of_eight_bits_are_refused_where_their_sums_overflow(
+    processor, sentence_model, tmp_path
+):
+    processor("fpu avx2 avx512_vnni")
+    assert largest_weight() == 127
+    export(sentence_model, tmp_path, precision="float32", calibration_file=None)
+    file = tmp_path / "1" / "assets.extra" / "export.json"
+    values = json.loads(file.read_text()) | {"precision": "int8", "largest_weight": 127}
+    file.write_text(json.dumps(values))
+    Predictor(str(tmp_path / "1"))
+    processor("fpu avx2 avx512f")
+    for opened in (Predictor, find_exports):
+        with pytest.raises(
+            ValueError, match=r"weights of 8 bits, .* sums overflow.* Export the mod"
+        ):
+            opened(str(tmp_path / "1"))
 
 
 def test_a_range_that_clips_an_outlier_is_chosen_by_the_error_of_the_outputs():
