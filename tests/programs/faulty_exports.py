@@ -6,6 +6,7 @@ FAULTS[name] = (kind of model, function that spoils a `Served`)
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tiny_text_models as tiny
 
@@ -262,6 +263,11 @@ def half_precision(model):
         variable.assign(variable.numpy().astype(np.float16))
 
 
+# For tests of every type. Those that are classifiers of texts like "pair" are `long`.
+_LIKE_PAIR = ("single", "multi_label", "regression", "windows")
+KINDS = [
+    pytest.param(kind, marks=[pytest.mark.long] if kind in _LIKE_PAIR else []) for kind in INPUTS
+]
 FAULTS = {
     "swapped layers": ("single", swapped_layers),
     "the other GELU": ("single", other_gelu),

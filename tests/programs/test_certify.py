@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from faulty_exports import FAULTS, INPUTS, InMemory, served, trained
+from faulty_exports import FAULTS, INPUTS, KINDS, InMemory, served, trained
 from pages import data_of, figures_of
 from tiny_runs import script_command
 
@@ -79,7 +79,7 @@ def test_a_right_export_passes_and_spoiled_weights_do_not(right):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_type_of_task_passes(tmp_path, kind):
     write_saved_model(served(kind), str(tmp_path / "1"), warm_up=False)
     (export,) = find_exports(str(tmp_path))
@@ -124,7 +124,13 @@ def test_the_encoder_of_an_embedder_passes_without_its_prefixes(tmp_path, lines)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, marks=[] if number % 2 else [pytest.mark.long])
+        for number, fault in enumerate(FAULTS)
+    ],
+)
 def test_a_fault_of_an_exporter_is_found(right, fault):
     kind, spoil = FAULTS[fault]
     export, _, expected = right(kind)

@@ -23,7 +23,7 @@ from bert_tf.serving.calibration import calibration_ids
 from bert_tf.serving.openvino import write_openvino
 
 sys.path.append(str(Path(__file__).parents[1] / "programs"))
-from faulty_exports import INPUTS, SENTENCES, served, trained
+from faulty_exports import INPUTS, KINDS, SENTENCES, served, trained
 
 needs_openvino = pytest.mark.skipif(find_spec("openvino") is None, reason="needs openvino")
 needs_nncf = pytest.mark.skipif(find_spec("nncf") is None, reason="needs nncf")
@@ -76,7 +76,7 @@ def folders(sentence_model, tmp_path_factory):
 
 @needs_openvino
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_type_of_task_answers_as_the_model(tmp_path, kind):
     write_openvino(served(kind), str(tmp_path / "1"))
     predictor = Predictor(trained(kind))
