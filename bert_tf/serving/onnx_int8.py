@@ -1,6 +1,6 @@
 """Weights in integers in an ONNX file, in ONNX's own operations.
 
-Three measures keep labels as they are in float32, without calibration data:
+Three measures keep most labels as they are in float32, without calibration data:
 
 * A product has a scale for each column of its weights, and one for each row: the root of the row's
   largest weight. The inputs are multiplied by the latter. Rows of small weights keep more of their bits.
