@@ -15,12 +15,20 @@ import numpy as np
 from bert_tf.data.readers import ending_of
 from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, unique_texts
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
-from bert_tf.finetuning.rankings import Ranking, RankingProgram, own_documents, relevance
+from bert_tf.finetuning.rankings import Ranking, RankingProgram
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.initial import folder_of
 from bert_tf.interop.sentence_transformers import embedding_settings
-from bert_tf.metrics.retrieval import RANKED, pair_metrics, search_others, unit
+from bert_tf.metrics.retrieval import (
+    RANKED,
+    own_documents,
+    pair_metrics,
+    relevance,
+    search_class,
+    search_others,
+    unit,
+)
 from bert_tf.model_folder import known_task
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -109,7 +117,7 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
     def _ranking(
         self, task: EmbeddingTask, examples: Sequence[EmbeddingExample], name: str, encode: Encode
     ) -> Ranking:
-        queries, documents, relevant = relevance(examples)
+        queries, documents, relevant = relevance(each.texts for each in examples)
         found = search_others(
             encode(list(queries), f"{name}_queries", task.query_prefix),
             encode(list(documents), f"{name}_documents", task.document_prefix),
@@ -123,18 +131,14 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
     ) -> Ranking:
         """Return the nearest other texts of each text; relevant are those of its class."""
         texts, classes = [e.texts[0] for e in examples], np.array([e.label for e in examples])
-        vectors = encode(texts, name, task.query_prefix)
-        most = min(RANKED, len(texts) - 1)
-        scores, indexes = search_others(vectors, vectors, np.arange(len(texts)), most)
-        is_relevant = classes[indexes] == classes[:, None]  # never of nan, a text without a class
-        num_relevant, a_relevant = _others_of_class(classes)
+        found = search_class(encode(texts, name, task.query_prefix), classes)
+        _, _, _, num_relevant, _ = found
         kept = np.flatnonzero((num_relevant > 0) | (name == "test"))
         if not len(kept):
             raise ValueError(
                 "Every class of the evaluation has one text only, so none is relevant."
             )
         queries = [texts[index] for index in kept]
-        found = (scores, indexes, is_relevant, num_relevant, a_relevant)
         return Ranking(queries, texts, *(each[kept] for each in found))
 
     def _encode(
@@ -146,23 +150,6 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
         examples = [EmbeddingExample((text,)) for text in numbers]
         kept = run.outputs(examples, name, batch_size, task)
         return kept["embedding"][[numbers[text] for text in texts]]
-
-
-def _others_of_class(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many other texts each text's class has, and the first of them; 0 for nan.
-
-    >>> _others_of_class(np.array([5.0, 7.0, 5.0, np.nan]))
-    (array([1, 0, 1, 0]), array([2, 1, 0, 3]))
-    """
-    count, other = np.zeros(len(classes), int), np.arange(len(classes))
-    known = np.flatnonzero(~np.isnan(classes))
-    _, number, sizes = np.unique(classes[known], return_inverse=True, return_counts=True)
-    members = known[np.argsort(number, kind="stable")]  # class by class
-    starts = np.cumsum(sizes) - sizes
-    first, second = members[starts][number], members[starts + (sizes > 1)][number]
-    count[known] = sizes[number] - 1
-    other[known] = np.where(known == first, second, first)
-    return count, other
 
 
 def make_task(

@@ -14,9 +14,8 @@ import numpy as np
 
 from bert_tf.data.files import open_whole
 from bert_tf.finetuning import loop
-from bert_tf.finetuning.embeddings_data import unique_texts
 from bert_tf.finetuning.run import AnyOptions, AnyTask, Program, Run, renamed
-from bert_tf.metrics.retrieval import retrieval_metrics
+from bert_tf.metrics.retrieval import hits, retrieval_metrics
 from bert_tf.report.embeddings import pair_sections, query_sections
 from bert_tf.report.page import Command, Section, write_report
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -55,17 +54,11 @@ class Ranking:
         relevant: Sequence[Sequence[int]],
     ) -> Ranking:
         """Return the ranking of queries whose relevant documents are listed: at least one of each."""
-        is_relevant = [np.isin(row, own) for row, own in zip(indexes, relevant, strict=True)]
-        num_relevant = np.array([len(set(own)) for own in relevant])
         first = np.array([own[0] for own in relevant])
-        return cls(queries, documents, scores, indexes, np.array(is_relevant), num_relevant, first)
+        return cls(queries, documents, scores, indexes, *hits(indexes, relevant), first)
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics over the queries that have a relevant document; {} if none has."""
-        known = self.num_relevant > 0
-        if not known.any():
-            return {}
-        return retrieval_metrics(self.is_relevant[known], self.num_relevant[known])
+        return retrieval_metrics(self.is_relevant, self.num_relevant)
 
 
 class RankingProgram(Program[AnyTask, AnyOptions]):
@@ -113,31 +106,6 @@ class RankingProgram(Program[AnyTask, AnyOptions]):
         Args:
             name: of the records.
         """
-
-
-def relevance(
-    examples: Sequence[EmbeddingExample], with_negatives: bool = True
-) -> tuple[dict[str, int], dict[str, int], list[list[int]]]:
-    """Return the queries and the documents, text -> index, and the relevant documents of each query.
-
-    Args:
-        with_negatives: False for documents that are the positives only.
-    """
-    last = None if with_negatives else 2
-    queries = unique_texts(e.texts[0] for e in examples)
-    documents = unique_texts(text for e in examples for text in e.texts[1:last])
-    relevant: list[list[int]] = [[] for _ in queries]
-    for example in examples:
-        relevant[queries[example.texts[0]]].append(documents[example.texts[1]])
-    return queries, documents, relevant
-
-
-def own_documents(
-    queries: Mapping[str, int], documents: Mapping[str, int], relevant: Sequence[Sequence[int]]
-) -> np.ndarray:
-    """Return the document that is the query itself, int [Q]; -1 without one, or if it is relevant."""
-    own = [documents.get(query, -1) for query in queries]
-    return np.array([-1 if each in row else each for each, row in zip(own, relevant, strict=True)])
 
 
 def _sections(examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray) -> list[Section]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, source_of
-from bert_tf.finetuning.rankings import Ranking, RankingProgram, own_documents, relevance
+from bert_tf.finetuning.rankings import Ranking, RankingProgram
 from bert_tf.finetuning.reranking_options import RerankerOptions
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
-from bert_tf.metrics.retrieval import score_metrics, search_others
+from bert_tf.metrics.retrieval import own_documents, relevance, score_metrics, search_others
 from bert_tf.predictor import Predictor, embed_all
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -145,7 +145,7 @@ def with_negatives(
     Raises:
         ValueError: an anchor has every positive of the file, so that none is a negative.
     """
-    queries, documents, relevant = relevance(examples, with_negatives=False)
+    queries, documents, relevant = relevance(each.texts[:2] for each in examples)
     texts = list(documents)
     positives = {
         query: {texts[index] for index in row} for query, row in zip(queries, relevant, strict=True)
@@ -175,7 +175,7 @@ def with_negatives(
 def _lists(
     options: RerankerOptions, examples: Sequence[EmbeddingExample], retriever: Predictor | None
 ) -> Lists:
-    queries, documents, relevant = relevance(examples)
+    queries, documents, relevant = relevance(each.texts for each in examples)
     if retriever is not None:
         asked = embed_all(retriever, list(queries), "queries", as_query=True)
         vectors = embed_all(retriever, list(documents), "documents")

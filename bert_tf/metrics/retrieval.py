@@ -5,7 +5,8 @@ Shapes: Q queries, D documents, E embedding, k results, N pairs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ _DEPTH = 10  # of MRR and nDCG, as in BEIR and MTEB
 RANKED = 100  # documents of a query in a ranking
 _BLOCK = 1024  # most queries whose scores are in memory at once
 _MOST_SCORES = 1 << 25  # in memory at once
+
+Key = TypeVar("Key", bound=Hashable)  # a text, or the number of one
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -71,32 +74,89 @@ def search_others(
     return np.take_along_axis(scores, order, 1), np.take_along_axis(indexes, order, 1)
 
 
-def retrieval_metrics(is_relevant: np.ndarray, num_relevant: np.ndarray) -> dict[str, float]:
-    """Return MRR@10, nDCG@10, MAP@100 and Recall@1, 10 and 100, means over the queries.
+def relevance(
+    rows: Iterable[Sequence[Key]],
+) -> tuple[dict[Key, int], dict[Key, int], list[list[int]]]:
+    """Return the queries and the documents, key -> index, and the relevant documents of each query.
 
-    A document is relevant or not. Recall is the fraction of a query's relevant documents that are found.
+    Args:
+        rows: a query, a relevant document, and perhaps other documents.
+
+    >>> relevance([("who", "me", "you"), ("who", "us")])
+    ({'who': 0}, {'me': 0, 'you': 1, 'us': 2}, [[0, 2]])
+    """
+    queries: dict[Key, int] = {}
+    documents: dict[Key, int] = {}
+    relevant: list[list[int]] = []
+    for query, *others in rows:
+        number = queries.setdefault(query, len(queries))
+        indexes = [documents.setdefault(other, len(documents)) for other in others]
+        if number == len(relevant):
+            relevant.append([])
+        relevant[number].append(indexes[0])
+    return queries, documents, relevant
+
+
+def own_documents(
+    queries: Mapping[Key, int], documents: Mapping[Key, int], relevant: Sequence[Sequence[int]]
+) -> np.ndarray:
+    """Return the document that is the query itself, int [Q]; -1 without one, or if it is relevant."""
+    own = [documents.get(query, -1) for query in queries]
+    return np.array([-1 if each in row else each for each, row in zip(own, relevant, strict=True)])
+
+
+def hits(indexes: np.ndarray, relevant: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of the documents [Q, k] are relevant, and how many each query has: bool, int [Q]."""
+    found = [np.isin(row, own) for row, own in zip(indexes, relevant, strict=True)]
+    return np.array(found), np.array([len(set(own)) for own in relevant])
+
+
+def search_class(
+    vectors: np.ndarray, classes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the nearest other texts of each of N texts. Relevant are those of its class.
+
+    Args:
+        vectors: float [N, E].
+        classes: [N], nan for an unknown one.
+
+    Returns:
+        Of the neighbours [N, k], the scores, the indexes, and bool, whether they are relevant. Of each
+        text [N], the number of others of its class, and one of them, or itself if there is none.
+    """
+    count = len(classes)
+    scores, indexes = search_others(vectors, vectors, np.arange(count), min(RANKED, count - 1))
+    is_relevant = classes[indexes] == classes[:, None]  # never of nan
+    return scores, indexes, is_relevant, *_others_of_class(classes)
+
+
+def retrieval_metrics(is_relevant: np.ndarray, num_relevant: np.ndarray) -> dict[str, float]:
+    """Return MRR@10, nDCG@10, MAP@100 and Recall@1, 10 and 100; {} if no query has a relevant document.
+
+    They are means over the queries that have one. A document is relevant or not. Recall is the fraction
+    of a query's relevant documents that are found.
 
     Args:
         is_relevant: bool [Q, k], of the documents found, the best first.
-        num_relevant: int [Q], relevant documents of each query, found or not; at least one.
+        num_relevant: int [Q], relevant documents of each query, found or not.
 
     >>> round(retrieval_metrics(np.array([[False, True]]), np.array([1]))["eval_mrr@10"], 3)
     0.5
 
     Source: Järvelin and Kekäläinen 2002 (nDCG); the depths are those of BEIR (arXiv 2104.08663).
     """
-    found = list(zip(is_relevant, num_relevant, strict=True))
+    found = [(row, n) for row, n in zip(is_relevant, num_relevant, strict=True) if n > 0]
+    if not found:
+        return {}
     metrics = {
-        f"eval_mrr@{_DEPTH}": _mean(_reciprocal_rank(hits[:_DEPTH]) for hits in is_relevant),
+        f"eval_mrr@{_DEPTH}": _mean(_reciprocal_rank(row[:_DEPTH]) for row, _ in found),
         f"eval_ndcg@{_DEPTH}": _mean(
-            _dcg(hits[:_DEPTH]) / _dcg(np.ones(min(count, _DEPTH))) for hits, count in found
+            _dcg(row[:_DEPTH]) / _dcg(np.ones(min(count, _DEPTH))) for row, count in found
         ),
-        "eval_map@100": _mean(
-            _sum_of_precisions(hits[:100]) / min(count, 100) for hits, count in found
-        ),
+        "eval_map@100": _mean(_sum_of_precisions(row[:100]) / min(n, 100) for row, n in found),
     }
     for k in RECALLS:
-        metrics[f"eval_recall@{k}"] = _mean(hits[:k].sum() / count for hits, count in found)
+        metrics[f"eval_recall@{k}"] = _mean(row[:k].sum() / count for row, count in found)
     return metrics
 
 
@@ -139,40 +199,46 @@ def ranking_metrics(vectors: np.ndarray, numbers: np.ndarray) -> dict[str, float
         vectors: unit vectors, float [N, K, E], of an anchor, its positive and perhaps negatives.
         numbers: int [N, K], equal for equal texts, 0 for no text.
     """
-    queries, first_query, query = np.unique(numbers[:, 0], return_index=True, return_inverse=True)
-    others, of_others = numbers[:, 1:].ravel(), vectors[:, 1:].reshape(-1, vectors.shape[-1])
-    documents, first = np.unique(others, return_index=True)
-    documents, first = documents[documents > 0], first[documents > 0]
-    relevant: list[set[int]] = [set() for _ in queries]
-    for number, positive in zip(query, numbers[:, 1], strict=True):
-        relevant[number].add(int(positive))
-    own = np.array([-1 if n in row else n for n, row in zip(queries, relevant, strict=True)])
-    places = np.searchsorted(documents, own).clip(max=len(documents) - 1)
-    places = np.where(documents[places] == own, places, -1)  # of the query among the documents
-    _, found = search_others(vectors[first_query, 0], of_others[first], places, RANKED)
-    hits = [
-        [index >= 0 and documents[index] in row for index in of_query]
-        for of_query, row in zip(found, relevant, strict=True)
-    ]
-    return retrieval_metrics(np.array(hits), np.array([len(row) for row in relevant]))
+    rows = [[number for number in row if number] for row in numbers.tolist()]
+    queries, documents, relevant = relevance(rows)
+    of_query = dict(zip(numbers[:, 0].tolist(), vectors[:, 0], strict=True))
+    others = vectors[:, 1:].reshape(-1, vectors.shape[-1])
+    of_document = dict(zip(numbers[:, 1:].ravel().tolist(), others, strict=True))
+    _, found = search_others(
+        np.array([of_query[number] for number in queries]),
+        np.array([of_document[number] for number in documents]),
+        own_documents(queries, documents, relevant),
+        RANKED,
+    )
+    return retrieval_metrics(*hits(found, relevant))
 
 
 def class_metrics(vectors: np.ndarray, classes: np.ndarray) -> dict[str, float]:
-    """Return `retrieval_metrics` of texts that find the others of their class; {} if none has others.
+    """Return `retrieval_metrics` of texts that find the others of their class.
 
     Args:
         vectors: unit vectors, float [N, E].
         classes: [N], nan for an unknown one.
     """
-    count = len(classes)
-    _, found = search_others(vectors, vectors, np.arange(count), min(RANKED, count - 1))
-    _, number, sizes = np.unique(classes, return_inverse=True, return_counts=True)
-    num_relevant = np.where(np.isnan(classes), 0, sizes[number] - 1)
-    kept = num_relevant > 0
-    if not kept.any():
-        return {}
-    is_relevant = classes[found] == classes[:, None]
-    return retrieval_metrics(is_relevant[kept], num_relevant[kept])
+    _, _, is_relevant, num_relevant, _ = search_class(vectors, classes)
+    return retrieval_metrics(is_relevant, num_relevant)
+
+
+def _others_of_class(classes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many other texts each text's class has, and the first of them; 0 for nan.
+
+    >>> _others_of_class(np.array([5.0, 7.0, 5.0, np.nan]))
+    (array([1, 0, 1, 0]), array([2, 1, 0, 3]))
+    """
+    count, other = np.zeros(len(classes), int), np.arange(len(classes))
+    known = np.flatnonzero(~np.isnan(classes))
+    _, number, sizes = np.unique(classes[known], return_inverse=True, return_counts=True)
+    members = known[np.argsort(number, kind="stable")]  # class by class
+    starts = np.cumsum(sizes) - sizes
+    first, second = members[starts][number], members[starts + (sizes > 1)][number]
+    count[known] = sizes[number] - 1
+    other[known] = np.where(known == first, second, first)
+    return count, other
 
 
 def _mean(values: Iterator[float]) -> float:

@@ -15,8 +15,7 @@ from typing import ClassVar
 from bert_tf.data.files import open_whole
 from bert_tf.finetuning.embeddings_data import in_one_spelling, read_file
 from bert_tf.finetuning.embeddings_options import TextColumnsOptions
-from bert_tf.finetuning.rankings import relevance
-from bert_tf.metrics.retrieval import search
+from bert_tf.metrics.retrieval import relevance, search
 from bert_tf.options import option
 from bert_tf.predictor import Predictor, embed_all
 from bert_tf.training.embedding_losses import PAIRS
@@ -75,7 +74,7 @@ def mine_negatives(options: MiningOptions) -> None:
     examples = in_one_spelling(examples)
     with open_whole(options.output_file) as file:  # fails before the long work
         model = Predictor(options.model_dir, batch_size=options.batch_size)
-        anchors, documents, positives = relevance(examples, with_negatives=False)
+        anchors, documents, positives = relevance(each.texts[:2] for each in examples)
         logger.info("%d anchors and %d documents", len(anchors), len(documents))
         queries = embed_all(model, list(anchors), "anchors", as_query=True)
         vectors = embed_all(model, list(documents), "documents")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.finetuning.rankings import relevance
 from bert_tf.finetuning.reranking import documents_of_rows, with_negatives
+from bert_tf.metrics.retrieval import relevance
 from bert_tf.tasks.embeddings import EmbeddingExample
 from bert_tf.tasks.reranking import RERANKING_LOSSES
 
@@ -36,7 +36,7 @@ def test_the_anchor_is_no_negative_of_itself():
 def test_relevant_documents_are_last_and_queries_without_negatives_are_counted(caplog):
     texts = [("a", "1", "2"), ("a", "3", "1", "4"), ("b", "5")]
     examples = [EmbeddingExample(each) for each in texts]
-    queries, documents, relevant = relevance(examples)
+    queries, documents, relevant = relevance(each.texts for each in examples)
     found = documents_of_rows(examples, queries, documents, relevant)
     names = list(documents)
     assert [[names[index] for index in row] for row in found] == [["2", "4", "1", "3"], ["5"]]

@@ -26,7 +26,7 @@ import bert_tf
 from bert_tf.finetuning.embeddings import Embeddings, run_embeddings
 from bert_tf.finetuning.embeddings_data import read_examples
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
-from bert_tf.finetuning.rankings import own_documents, relevance
+from bert_tf.metrics.retrieval import own_documents, relevance
 from bert_tf.predictor import load
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
 from bert_tf.training.checkpoints import latest_checkpoint
@@ -342,7 +342,7 @@ def test_texts_that_differ_in_case_or_whitespace_are_one_document(tmp_path, capl
     assert (
         "2 texts differ from another one only in case or whitespace, such as 'a man'" in caplog.text
     )
-    _, documents, relevant = relevance(splits["train"])
+    _, documents, relevant = relevance(each.texts for each in splits["train"])
     assert list(documents) == ["A  man", "Été", "Ete"] and relevant[0] == [0, 0]
 
 
@@ -752,7 +752,7 @@ def test_a_query_is_no_document_of_its_own_unless_it_is_relevant():
     examples = [
         EmbeddingExample(texts) for texts in (("a", "b"), ("b", "a"), ("c", "c"), ("d", "b"))
     ]
-    assert own_documents(*relevance(examples)).tolist() == [1, 0, -1, -1]
+    assert own_documents(*relevance(each.texts for each in examples)).tolist() == [1, 0, -1, -1]
 
 
 def test_the_columns_of_a_table_are_logged(pretrained, data, tmp_path, caplog):
