@@ -126,6 +126,7 @@ def in_buckets(
     step = length_step(mask.shape[-1])
     pool_size = batch_size * batches_per_pool
 
+    @tf.autograph.experimental.do_not_convert
     def sort(pool: tf.Tensor, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         pool_seed = None if seed is None else tf.stack([tf.cast(seed, tf.int64), pool])
         order = order_of_pool(lengths_of(serialized), batch_size, step, pool_seed)

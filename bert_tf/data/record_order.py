@@ -30,12 +30,14 @@ def epochs_of(
     compressions = [compression_of(file) for file in files]
     files_at_once = min(_FILES_AT_ONCE, len(files))
 
+    @tf.autograph.experimental.do_not_convert
     def records_of(file, compression):
         if check is not None:
             file = tf.ensure_shape(tf.numpy_function(check, [file], tf.string, stateful=False), [])
         dataset = tf.data.TFRecordDataset(file, compression)
         return dataset.map(lambda _: file) if names_only else dataset
 
+    @tf.autograph.experimental.do_not_convert
     def epoch_records(epoch: tf.Tensor) -> tf.data.Dataset:
         named = tf.data.Dataset.from_tensor_slices((files, compressions))
         if not shuffle:

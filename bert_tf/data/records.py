@@ -179,6 +179,7 @@ def read_records(
             seed=seed if shuffle else None,
         ).skip(skip_in_pool * batch_size)
 
+    @tf.autograph.experimental.do_not_convert
     def features(serialized, number=None):
         parsed = parse(serialized)
         assert_ids(parsed, id_limits or {})

@@ -86,4 +86,5 @@ def without_needless_padding(dataset: tf.data.Dataset, task: Task, lengths: str)
     if lengths == "full":
         return dataset
     step = length_step(task.max_seq_length)
-    return dataset.map(lambda features: trim_padding(features, task.features, step))
+    trim = tf.autograph.experimental.do_not_convert(trim_padding)
+    return dataset.map(lambda features: trim(features, task.features, step))

@@ -204,8 +204,9 @@ def training_batches(
     dataset = without_needless_padding(dataset, task, lengths)
     if lengths != "packed":
         return dataset
+    pack = tf.autograph.experimental.do_not_convert(pack_batch)
     return dataset.map(
-        lambda features: pack_batch(features, task.max_seq_length, num_parts),
+        lambda features: pack(features, task.max_seq_length, num_parts),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     ).prefetch(tf.data.AUTOTUNE)

@@ -128,7 +128,7 @@ class SequenceRunner:
         """Yield the outputs of one batch, example by example; floating-point numbers are float32."""
         if self._run is None:  # one trace for all shapes
             specs = {name: tf.TensorSpec([None, None], tf.int32) for name in inputs}
-            self._run = tf.function(self._function, input_signature=[specs])
+            self._run = tf.function(self._function, input_signature=[specs], autograph=False)
         outputs = {}
         for name, value in self._run({n: tf.constant(v) for n, v in inputs.items()}).items():
             is_real = value.dtype.is_floating
@@ -224,7 +224,7 @@ class RecordRunner:
     def __init__(self, model: keras.Model, batch_size: int):
         self._batch_size = batch_size
         self._call = tf.function(
-            lambda inputs: model(inputs, training=False), reduce_retracing=True
+            lambda inputs: model(inputs, training=False), reduce_retracing=True, autograph=False
         )
 
     def __call__(self, task: Task, records: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:

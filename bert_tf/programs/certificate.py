@@ -141,7 +141,9 @@ class Expected:
         network = trained.model
         if isinstance(model, EmbeddingModel):
             network = getattr(network, "bert", network)
-        self._run = tf.function(lambda ids: network(ids, training=False), reduce_retracing=True)
+        self._run = tf.function(
+            lambda ids: network(ids, training=False), reduce_retracing=True, autograph=False
+        )
         prepared = [model.prepare(item) for item in self.items]
         self.answers = model.answer(prepared)
         if isinstance(model, QuestionAnswerer):

@@ -109,7 +109,8 @@ class Probe:
         inputs = {name: values[order] for name, values in self._inputs.items()}
         dataset = tf.data.Dataset.from_tensor_slices(inputs).batch(batch_size)
         if not needs_static_shapes(trainer.strategy):
-            dataset = dataset.map(lambda batch: trim_padding(batch, self._specs))
+            trim = tf.autograph.experimental.do_not_convert(trim_padding)
+            dataset = dataset.map(lambda batch: trim(batch, self._specs))
         batches = self._runner.batches(dataset, _means, batch_size, label="probe")
         found = np.concatenate([batch["features"] for batch in batches])
         return found[np.argsort(order)]

@@ -148,6 +148,7 @@ class EmbeddingTask(ExampleTask):
         if self.num_texts == 1:
             return dataset
 
+        @tf.autograph.experimental.do_not_convert
         def separate(features):
             ids, mask = features["input_ids"], features["input_mask"]
             anchor = {"anchor_ids": ids[:, 0], "anchor_mask": mask[:, 0]}

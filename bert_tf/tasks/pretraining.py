@@ -97,7 +97,7 @@ class PretrainingTask(Task):
         """Mask records that have no masks."""
         if self._masker is None:
             return dataset
-        masker = self._masker
+        masker = tf.autograph.experimental.do_not_convert(self._masker)
         return (
             dataset.enumerate(first_batch)
             .map(

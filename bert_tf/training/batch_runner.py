@@ -58,10 +58,13 @@ class BatchRunner:
             dataset = dataset.take(max_batches)
         replicas = self._strategy.num_replicas_in_sync
         filled_size = -(-batch_size // replicas) * replicas
-        filled = dataset.map(lambda features: _fill(features, filled_size))
+
+        @tf.autograph.experimental.do_not_convert
+        def fill(features):
+            return _fill(features, filled_size)
 
         progress = Progress(label, int(dataset.cardinality()), unit="batches")
-        batches = distribute(self._strategy, filled)
+        batches = distribute(self._strategy, dataset.map(fill))
         predict_step = self._step(outputs_of, batches.element_spec)
         for number, (features, is_real) in enumerate(batches, start=1):
             outputs, is_real = predict_step(features, is_real)
@@ -86,7 +89,9 @@ class BatchRunner:
                 return tf.nest.map_structure(lambda part: gather(tf.identity(part)), kept)
 
             self._steps[key] = tf.function(
-                lambda *args: self._strategy.run(replica, args=args), input_signature=specs
+                lambda *args: self._strategy.run(replica, args=args),
+                input_signature=specs,
+                autograph=False,
             )
         return self._steps[key]
 

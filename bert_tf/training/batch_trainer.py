@@ -340,10 +340,12 @@ class BatchTrainer:
     def _loop(self, iterator, num_steps, told_to_end):
         """Take `num_steps` steps; see `take_steps`."""
         optimizer: Any = self.optimizer
+        # Nothing in a step is Python that AutoGraph must translate, which takes seconds.
+        take = tf.autograph.experimental.do_not_convert(self._step.take)
         sums = {name: tf.constant(0.0) for name in self._step.reported}
         lost_at = tf.constant(-1, tf.int64)
         for _ in tf.range(num_steps):
-            values = self.strategy.run(self._step.take, args=(next(iterator),))
+            values = self.strategy.run(take, args=(next(iterator),))
             first = {
                 name: self.strategy.experimental_local_results(value)[0]
                 for name, value in values.items()
