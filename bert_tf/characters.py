@@ -42,7 +42,9 @@ CHINESE_BLOCKS = (
 
 def is_chinese_char(code_point: int) -> bool:
     """Return True if the character is an ideograph, which is always a separate word."""
-    return any(first <= code_point <= last for first, last in CHINESE_BLOCKS)
+    return code_point >= 0x3400 and any(
+        first <= code_point <= last for first, last in CHINESE_BLOCKS
+    )
 
 
 class _CleaningTable(dict):

@@ -6,6 +6,7 @@ Made from Python's `unicodedata`, which `bert_tf.tokenization` uses too.
 from __future__ import annotations
 
 import functools
+import itertools
 import unicodedata
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +14,13 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.characters import is_chinese_char, is_dropped, is_punctuation, is_whitespace
+from bert_tf.characters import (
+    CHINESE_BLOCKS,
+    is_chinese_char,
+    is_dropped,
+    is_punctuation,
+    is_whitespace,
+)
 
 # In the graph the bits above a code point's value are its properties. After the first look-up the
 # value is the cleaned (and lower-cased, decomposed) character, or 0 if it was dropped.
@@ -32,9 +39,11 @@ class CodePointTable:
     """int32 for each of the 0x110000 code points, in pages of 256, few of which are distinct."""
 
     def __init__(self, values: np.ndarray):
-        pages, self._page = np.unique(values.reshape(-1, 256), axis=0, return_inverse=True)
-        self._page = (self._page.reshape(-1) * 256).astype(np.int32)  # [4352]
-        self._values = pages.reshape(-1)  # [distinct pages * 256]
+        first_values: dict[bytes, int] = {}  # of each distinct page
+        pages = [page.tobytes() for page in values.astype(np.int32).reshape(-1, 256)]
+        numbers = [first_values.setdefault(page, 256 * len(first_values)) for page in pages]
+        self._page = np.array(numbers, np.int32)  # [4352]
+        self._values = np.frombuffer(b"".join(first_values), np.int32)  # [distinct pages * 256]
 
     def look_up(self, code_points: tf.Tensor) -> tf.Tensor:
         page = tf.gather(self._page, tf.bitwise.right_shift(code_points, 8))
@@ -50,22 +59,32 @@ class Rules(NamedTuple):
 
 
 @functools.cache
+def _characters() -> list[str]:
+    """Return the assigned characters and all ideographs; no rule applies to other code points."""
+    chars = map(chr, range(0x110000))
+    assigned = [char for char in chars if unicodedata.category(char) not in ("Cn", "Co", "Cs")]
+    blocks = (range(first, last + 1) for first, last in CHINESE_BLOCKS)
+    return sorted({*assigned, *map(chr, itertools.chain(*blocks))})
+
+
+@functools.cache
 def word_breaks() -> CodePointTable:
     """Return `SEPARATOR` for whitespace, `ALONE` for punctuation and ideographs, else 0."""
-
-    def kind(char: str) -> int:
+    kinds = np.zeros(0x110000, np.int32)
+    for char in _characters():
         if is_whitespace(char):
-            return SEPARATOR
-        return ALONE if is_punctuation(char) or is_chinese_char(ord(char)) else 0
-
-    return CodePointTable(np.array([kind(chr(c)) for c in range(0x110000)], np.int32))
+            kinds[ord(char)] = SEPARATOR
+        elif is_punctuation(char) or is_chinese_char(ord(char)):
+            kinds[ord(char)] = ALONE
+    return CodePointTable(kinds)
 
 
 @functools.cache
 def accents() -> CodePointTable:
     """Return 1 for characters that are stripped as accents."""
-    marks = [unicodedata.category(chr(code_point)) == "Mn" for code_point in range(0x110000)]
-    return CodePointTable(np.array(marks, np.int32))
+    marks = np.zeros(0x110000, np.int32)
+    marks[[ord(char) for char in _characters() if unicodedata.category(char) == "Mn"]] = 1
+    return CodePointTable(marks)
 
 
 @functools.cache
@@ -74,15 +93,12 @@ def rules(do_lower_case: bool) -> Rules:
     images = {}  # of the code points that change
     sigma_context = np.full_like(code_points, NEITHER)
     rank = _ranks_of_combining_classes()
-    for code_point in range(0x110000):
-        char = chr(code_point)
-        if unicodedata.category(char) in ("Cn", "Co", "Cs") and not is_chinese_char(code_point):
-            continue  # no other rule applies to unassigned and private code points
+    for char in _characters():
         image = _image(char, do_lower_case, rank)
-        if image != [code_point]:
-            images[code_point] = image
+        if image != [ord(char)]:
+            images[ord(char)] = image
         if do_lower_case:
-            sigma_context[code_point] = _sigma_context(char)
+            sigma_context[ord(char)] = _sigma_context(char)
 
     num_columns = max(map(len, images.values()))
     columns = np.zeros((num_columns, len(code_points)), np.int32)
@@ -99,8 +115,8 @@ def rules(do_lower_case: bool) -> Rules:
 
 def _ranks_of_combining_classes() -> dict[int, int]:
     """Rank the combining classes of characters that are not dropped as accents, from 0 (3 bits)."""
-    chars = map(chr, range(0x110000))
-    classes = {unicodedata.combining(c) for c in chars if unicodedata.category(c) != "Mn"}
+    chars = [char for char in _characters() if unicodedata.category(char) != "Mn"]
+    classes = set(map(unicodedata.combining, chars))
     return {combining_class: rank for rank, combining_class in enumerate(sorted(classes))}
 
 
