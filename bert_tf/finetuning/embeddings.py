@@ -111,7 +111,7 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
         if self.example_types[split] == PAIRS:
             ranking = self._ranking(run.task, examples, name, encode)
         else:
-            ranking = self._neighbours(run.task, examples, name, encode)
+            ranking = self._neighbours(run.task, examples, split, name, encode)
         return ranking.metrics(), ranking
 
     def _ranking(
@@ -127,17 +127,18 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
         return Ranking.of_lists(list(queries), list(documents), *found, relevant)
 
     def _neighbours(
-        self, task: EmbeddingTask, examples: Sequence[EmbeddingExample], name: str, encode: Encode
+        self,
+        task: EmbeddingTask,
+        examples: Sequence[EmbeddingExample],
+        split: str,
+        name: str,
+        encode: Encode,
     ) -> Ranking:
         """Return the nearest other texts of each text; relevant are those of its class."""
         texts, classes = [e.texts[0] for e in examples], np.array([e.label for e in examples])
         found = search_class(encode(texts, name, task.query_prefix), classes)
         _, _, _, num_relevant, _ = found
-        kept = np.flatnonzero((num_relevant > 0) | (name == "test"))
-        if not len(kept):
-            raise ValueError(
-                "Every class of the evaluation has one text only, so none is relevant."
-            )
+        kept = np.flatnonzero((num_relevant > 0) | (split == "test"))
         queries = [texts[index] for index in kept]
         return Ranking(queries, texts, *(each[kept] for each in found))
 
@@ -197,6 +198,12 @@ def make_task(
         raise ValueError(
             f"query_prefix is {task.query_prefix!r} and document_prefix {task.document_prefix!r}, but "
             "texts with classes are compared with each other. Give both the same value."
+        )
+    dev = [example.label for example in splits.get("dev", ())]
+    if types.get("dev") == CLASSES and len(set(dev)) == len(dev):
+        raise ValueError(
+            f"Every class of {options.eval_file} has one text only, so no text has another one to find. "
+            "Name the right column with label_column."
         )
     width = task.width(setup.config)
     for part in task.matryoshka_dims:

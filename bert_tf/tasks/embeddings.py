@@ -8,7 +8,9 @@ Shapes: B batch, K texts of an example, S sequence, E embedding.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import math
 import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +28,7 @@ from bert_tf.modeling.models import BertForSentenceEmbedding
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.tasks.base import ExampleTask, Tensors
 from bert_tf.tokenization import FullTokenizer
-from bert_tf.training.embedding_losses import CLASSES, EMBEDDING_LOSSES, PAIRS, embedding_loss
+from bert_tf.training.embedding_losses import EMBEDDING_LOSSES, SCORES, embedding_loss
 
 logger = logging.getLogger(__name__)
 
@@ -64,12 +66,21 @@ class EmbeddingExample:
 
 
 def text_key(text: str) -> str:
-    """Return what is equal for texts that differ only in case or whitespace.
+    """Return the text without differences of case, and with single spaces.
 
     >>> text_key(" A  Dog ")
     'a dog'
     """
     return " ".join(text.casefold().split())
+
+
+def text_number(text: str) -> int:
+    """Return a positive int32, equal for texts with one `text_key`, in any file of records.
+
+    Of 100,000 texts, about two share the number of another one.
+    """
+    digest = hashlib.blake2b(text_key(text).encode("utf-8", "replace"), digest_size=4).digest()
+    return int.from_bytes(digest, "big") % (2**31 - 1) + 1
 
 
 class EmbeddingTask(ExampleTask):
@@ -202,14 +213,12 @@ class EmbeddingTask(ExampleTask):
         return count
 
     def _rows(self, examples: Sequence[EmbeddingExample]) -> list[TextsRow]:
-        found: dict[str, int] = {}
         rows = []
         for index, example in enumerate(examples):
             self._check(example, index)
             anchor, *others = example.texts
             texts = [self.query_prefix + anchor, *(self.document_prefix + text for text in others)]
-            keys = map(text_key, example.texts)
-            text_numbers = [found.setdefault(key, len(found) + 1) for key in keys]
+            text_numbers = [text_number(text) for text in example.texts]
             rows.append(TextsRow(texts, text_numbers, example.label))
         return rows
 
@@ -228,6 +237,13 @@ class EmbeddingTask(ExampleTask):
                 "number: 1 for texts with classes, 2 for pairs, more for anchors with negatives."
             )
 
+        is_scored = EMBEDDING_LOSSES[self.loss][2] == SCORES and count > 1
+        if is_scored and not (0 <= example.label <= 1 or math.isnan(example.label)):
+            raise ValueError(
+                f"{example.origin or f'Example {index}'} has the label {example.label:g}, but a score "
+                "is from 0 to 1. Divide larger scores by their maximum."
+            )
+
     def texts(self, example: EmbeddingExample) -> Iterable[str]:
         return example.texts
 
@@ -244,10 +260,13 @@ class EmbeddingTask(ExampleTask):
         return {"embedding": outputs["embedding"]} | {k: features[k] for k in kept if k in features}
 
     def metrics(self, kept: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Return the metrics of pairs with scores; of the ranking of all texts for the other losses."""
-        vectors, example_type = kept["embedding"], EMBEDDING_LOSSES[self.loss][2]
-        if example_type == CLASSES:
+        """Return the metrics of texts with classes, pairs with scores, or anchors with positives.
+
+        Only the last have labels that are all 0. The loss of the training may be for others.
+        """
+        vectors = kept["embedding"]
+        if self.num_texts == 1:
             return class_metrics(unit(vectors), kept["label_ids"])
-        if example_type == PAIRS and not kept["label_ids"].any():
+        if not kept["label_ids"].any():
             return ranking_metrics(unit(vectors), kept["text_numbers"])
         return pair_metrics(vectors[:, 0], vectors[:, 1], kept["label_ids"])

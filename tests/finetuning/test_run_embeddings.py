@@ -226,11 +226,19 @@ def test_the_best_evaluation_during_training_is_kept(pretrained, data, tmp_path)
     assert found["eval_ndcg@10"] == pytest.approx(best["value"], abs=1e-6)
 
 
-@pytest.mark.parametrize(("kind", "num_texts"), [("pairs", 2), ("classes", 1), ("scores", 2)])
-def test_the_trainer_has_the_metrics_of_the_program(pretrained, data, tmp_path, kind, num_texts):
-    loss = {"pairs": "triplet", "classes": "batch_all_triplet", "scores": "cosent"}[kind]
-    dev = data[kind][1]
-    given = {"init_checkpoint": str(pretrained), "eval_file": dev, "do_eval": True, "loss": loss}
+@pytest.mark.parametrize(
+    ("kind", "num_texts", "loss"),
+    [
+        ("pairs", 2, "triplet"),
+        ("pairs", 2, "cosent"),  # trained on scores
+        ("classes", 1, "batch_all_triplet"),
+        ("scores", 2, "cosent"),
+    ],
+)
+def test_the_trainer_has_the_metrics_of_the_program(
+    pretrained, data, tmp_path, kind, num_texts, loss
+):
+    given = {"init_checkpoint": str(pretrained), "eval_file": data[kind][1], "do_eval": True}
     expected = run_embeddings(options(tmp_path / "program", **given))
     _, splits = read_examples(options(tmp_path / "read", **given))
     task = EmbeddingTask(max_seq_length=16, num_texts=num_texts, loss=loss)
@@ -251,11 +259,16 @@ def test_the_trainer_has_the_metrics_of_the_program(pretrained, data, tmp_path, 
         (lambda: EmbeddingExample(("a",), "sports"), "`label` is 'sports', but must be a number"),
         (lambda: ("a", "b"), "Example 1 is of type tuple, but must be an EmbeddingExample"),
         (lambda: EmbeddingExample(("a",)), r"Example 1 has 1 texts, but .* num_texts=2 takes 2\."),
+        (
+            lambda: EmbeddingExample(("a", "b"), 5.0),
+            r"Example 1 has the label 5, but a score is from",
+        ),
         (lambda: EmbeddingExample(("a", "b", "c")), r"has 3 texts.* Use EmbeddingTask\(num_texts="),
     ],
 )
 def test_wrong_examples_are_refused(pretrained, tmp_path, make, message):
-    task, tokenizer = EmbeddingTask(max_seq_length=8), load(pretrained).tokenizer
+    task = EmbeddingTask(max_seq_length=8, loss="cosent")
+    tokenizer = load(pretrained).tokenizer
     with pytest.raises((TypeError, ValueError), match=message):
         examples = [EmbeddingExample(("a", "b")), make()]
         task.write_records(examples, tokenizer, str(tmp_path / "pairs.tf_record"))
@@ -347,12 +360,17 @@ def test_texts_that_differ_in_case_or_whitespace_are_one_document(tmp_path, capl
 
 
 def test_records_give_texts_in_other_case_one_number(pretrained, tmp_path):
-    pairs = [("Who ?", "a man"), ("who  ?", "A man"), ("What ?", "a man .")]
-    task, path = EmbeddingTask(max_seq_length=8), str(tmp_path / "pairs.tf_record")
-    task.write_records([EmbeddingExample(pair) for pair in pairs], load(pretrained).tokenizer, path)
-    records = (tf.train.Example.FromString(each.numpy()) for each in tf.data.TFRecordDataset(path))
-    numbers = [list(each.features.feature["text_numbers"].int64_list.value) for each in records]
-    assert numbers == [[1, 2], [1, 2], [3, 4]]
+    task, tokenizer = EmbeddingTask(max_seq_length=8), load(pretrained).tokenizer
+    found = []
+    for pairs in ([("Who ?", "a man"), ("who  ?", "A man")], [("What ?", "a man .")]):
+        path = str(tmp_path / f"{len(pairs)}.tf_record")  # a trainer may read several files
+        task.write_records([EmbeddingExample(pair) for pair in pairs], tokenizer, path)
+        for each in tf.data.TFRecordDataset(path):
+            features = tf.train.Example.FromString(each.numpy()).features.feature
+            found.append(list(features["text_numbers"].int64_list.value))
+    assert found[0] == found[1]
+    assert len({number for row in found for number in row}) == 4
+    assert all(0 < number < 2**31 for row in found for number in row)
 
 
 def test_a_table_of_another_name_names_no_flag_of_another_program(tmp_path):
@@ -778,6 +796,13 @@ def test_classes_of_one_text_each_are_refused(pretrained, tmp_path):
     given = {"train_file": str(path), "init_checkpoint": str(pretrained), "do_train": True}
     with pytest.raises(ValueError, match=r"Every text has a class of its own, .* label_column"):
         run_embeddings(options(tmp_path / "out", train_batch_size=2, **given))
+    train = write(tmp_path / "two.tsv", "text\tlabel\n" + "a\tx\nb\tx\nc\ty\nd\ty\n")
+    given |= {"train_file": train, "eval_file": str(path), "do_eval": True}
+    with pytest.raises(
+        ValueError, match=r"Every class of .*train\.tsv has one text.* label_column"
+    ):
+        run_embeddings(options(tmp_path / "other", **given))
+    assert not list((tmp_path / "other").glob("model.ckpt*"))
 
 
 def test_a_folder_keeps_its_pooling_and_prefixes(pretrained, data, tmp_path):
