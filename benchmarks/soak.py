@@ -3,11 +3,11 @@
     python benchmarks/soak.py --saved_model=served/my_model/1 --text=../shared/data/text/enwiki_30mb.txt
 
 loads the SavedModel as a server does, without bert_tf and Keras, and sends requests for --seconds, or
-until their number is --requests: batches of 1 to 16 texts (or pairs) of 0 to 3,000 characters from
---text, or fewer. One of eight batches is random bytes. With --busy=0.1 it sleeps nine tenths of the
-time. Prints 20 JSON lines: requests, texts, resident memory. At the end it prints a verdict. It exits
-with 1 if the memory grew by more than 2 % after the first tenth, or if an answer was wrong: not finite,
-or changed for the first batch, which is sent again with each line.
+until their number is --requests: batches of 1 to 16 texts, pairs, or texts with two choices, of 0 to
+3,000 characters from --text, or fewer. One of eight batches is random bytes. With --busy=0.1 it sleeps
+nine tenths of the time. Prints 20 JSON lines: requests, texts, resident memory. At the end it prints a
+verdict. It exits with 1 if the memory grew by more than 2 % after the first tenth, or if an answer was
+wrong: not finite, or changed for the first batch, which is sent again with each line.
 
     for model in served/*/1; do
       python benchmarks/soak.py --saved_model=$model --text=... --requests=20000 --seconds=86400
@@ -90,13 +90,18 @@ def main() -> None:
     text, rng = Path(arguments.text).read_bytes(), random.Random(arguments.seed)
     model = tf.saved_model.load(arguments.saved_model)
     serve = model.signatures["serving_default"]
-    names = serve.structured_input_signature[1]  # of its texts: one, or two for pairs
+    specs = serve.structured_input_signature[1]  # of its texts: one, or two for pairs
+
+    def column(spec: tf.TensorSpec, batch: list[bytes]) -> tf.Tensor:
+        texts = rng.sample(batch, len(batch))
+        is_table = spec.shape.rank == 2
+        return tf.constant([[text, texts[0]] for text in texts] if is_table else texts)
 
     def ask(inputs: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
         answer = {name: values.numpy() for name, values in serve(**inputs).items()}
         numbers = {n: v for n, v in answer.items() if np.issubdtype(v.dtype, np.number)}
         check_answer(numbers, {})
-        rows = len(inputs[next(iter(names))])
+        rows = len(next(iter(inputs.values())))
         if all(values.shape[:1] != (rows,) for values in answer.values()):
             raise SystemExit(
                 f"wrong answer: {rows} texts, but outputs {list(answer)} of other sizes"
@@ -109,7 +114,7 @@ def main() -> None:
     while (now := time.monotonic() - start) < arguments.seconds:
         batch = batch_of(text, rng, arguments.most_texts, arguments.longest)
         began = time.monotonic()
-        inputs = {name: tf.constant(rng.sample(batch, len(batch))) for name in names}
+        inputs = {name: column(spec, batch) for name, spec in specs.items()}
         answer = ask(inputs)
         first = first or (inputs, answer)
         requests, texts = requests + 1, texts + len(batch)
