@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.data.files import open_whole
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.run import AnyOptions, AnyTask, Program, Run, renamed
-from bert_tf.metrics.retrieval import hits, retrieval_metrics
+from bert_tf.metrics.retrieval import judged, retrieval_metrics
 from bert_tf.report.embeddings import pair_sections, query_sections
 from bert_tf.report.page import Command, Section, write_report
 from bert_tf.tasks.embeddings import EmbeddingExample
@@ -55,7 +55,7 @@ class Ranking:
     ) -> Ranking:
         """Return the ranking of queries whose relevant documents are listed: at least one of each."""
         first = np.array([own[0] for own in relevant])
-        return cls(queries, documents, scores, indexes, *hits(indexes, relevant), first)
+        return cls(queries, documents, scores, indexes, *judged(indexes, relevant), first)
 
     def metrics(self) -> dict[str, float]:
         return retrieval_metrics(self.is_relevant, self.num_relevant)

@@ -59,7 +59,7 @@ def search(
 def search_others(
     queries: np.ndarray, documents: np.ndarray, own: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what `search` returns without one document of each query, the query itself.
+    """Return the k best documents of each query but one, the query itself.
 
     Args:
         own: int [Q], index of that document; -1 for none.
@@ -105,7 +105,7 @@ def own_documents(
     return np.array([-1 if each in row else each for each, row in zip(own, relevant, strict=True)])
 
 
-def hits(indexes: np.ndarray, relevant: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+def judged(indexes: np.ndarray, relevant: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Return which of the documents [Q, k] are relevant, and how many each query has: bool, int [Q]."""
     found = [np.isin(row, own) for row, own in zip(indexes, relevant, strict=True)]
     return np.array(found), np.array([len(set(own)) for own in relevant])
@@ -153,7 +153,9 @@ def retrieval_metrics(is_relevant: np.ndarray, num_relevant: np.ndarray) -> dict
         f"eval_ndcg@{_DEPTH}": _mean(
             _dcg(row[:_DEPTH]) / _dcg(np.ones(min(count, _DEPTH))) for row, count in found
         ),
-        "eval_map@100": _mean(_sum_of_precisions(row[:100]) / min(n, 100) for row, n in found),
+        f"eval_map@{RANKED}": _mean(
+            _sum_of_precisions(row[:RANKED]) / min(count, RANKED) for row, count in found
+        ),
     }
     for k in RECALLS:
         metrics[f"eval_recall@{k}"] = _mean(row[:k].sum() / count for row, count in found)
@@ -170,25 +172,25 @@ def pair_metrics(first: np.ndarray, second: np.ndarray, scores: np.ndarray) -> d
     return score_metrics((unit(first) * unit(second)).sum(-1), scores)
 
 
-def score_metrics(found_scores: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """Return the correlations of N found scores with the right ones; of 0 and 1 also AP.
+def score_metrics(predicted: np.ndarray, actual: np.ndarray) -> dict[str, float]:
+    """Return the correlations of the scores of N pairs with the actual ones; of 0 and 1 also AP.
 
-    A right score of nan is unknown, and not counted.
+    An actual score of nan is unknown, and not counted.
     """
-    known = ~np.isnan(scores)
-    found_scores, scores = found_scores[known], scores[known]
-    if not len(scores):
+    known = ~np.isnan(actual)
+    predicted, actual = predicted[known], actual[known]
+    if not len(actual):
         return {}
     found = {
-        "eval_spearman": spearman(found_scores, scores),
-        "eval_pearson": pearson(found_scores, scores),
+        "eval_spearman": spearman(predicted, actual),
+        "eval_pearson": pearson(predicted, actual),
     }
-    if set(np.unique(scores)) == {0, 1}:
-        order = np.argsort(-found_scores)
-        hits, falling = scores[order] == 1, -found_scores[order]
+    if set(np.unique(actual)) == {0, 1}:
+        order = np.argsort(-predicted)
+        is_hit, falling = actual[order] == 1, -predicted[order]
         last = np.searchsorted(falling, falling, side="right")  # equal scores are one threshold
-        precisions = np.cumsum(hits)[last - 1] / last
-        found["eval_average_precision"] = float(precisions[hits].mean())
+        precisions = np.cumsum(is_hit)[last - 1] / last
+        found["eval_average_precision"] = float(precisions[is_hit].mean())
     return found
 
 
@@ -210,7 +212,7 @@ def ranking_metrics(vectors: np.ndarray, numbers: np.ndarray) -> dict[str, float
         own_documents(queries, documents, relevant),
         RANKED,
     )
-    return retrieval_metrics(*hits(found, relevant))
+    return retrieval_metrics(*judged(found, relevant))
 
 
 def class_metrics(vectors: np.ndarray, classes: np.ndarray) -> dict[str, float]:
