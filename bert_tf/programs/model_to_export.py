@@ -141,24 +141,16 @@ def _without_task(head: str, options: ExportOptions, dtype: str) -> Served:
     report = initialize(model, checkpoint)
     if head == "encoder":
         layers = parse_layers(options.layers, config.num_hidden_layers) if options.layers else []
-        served: Served = ServedEncoder(
-            model,
-            tokenizer,
-            length,
-            options.pooling,
-            options.normalize,
-            layers,
-            options.with_text,
-        )
-        served.checkpoint = checkpoint.source
-        return served
-    missing = [name for name in report.missing if name.startswith("cls/predictions")]
-    if missing:
-        raise ValueError(
-            f"{checkpoint.source} has no masked-LM head: it lacks {', '.join(missing[:3])}. Use "
-            "head=encoder, or a pre-trained checkpoint with its heads."
-        )
-    served = ServedMaskFiller(model, tokenizer, length, options.top_k, options.with_text)
+        settings = (options.pooling, options.normalize, layers, options.with_text)
+        served: Served = ServedEncoder(model, tokenizer, length, *settings)
+    else:
+        missing = [name for name in report.missing if name.startswith("cls/predictions")]
+        if missing:
+            raise ValueError(
+                f"{checkpoint.source} has no masked-LM head: it lacks {', '.join(missing[:3])}. Use "
+                "head=encoder, or a pre-trained checkpoint with its heads."
+            )
+        served = ServedMaskFiller(model, tokenizer, length, options.top_k, options.with_text)
     served.checkpoint = checkpoint.source
     return served
 
