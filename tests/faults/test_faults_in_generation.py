@@ -39,7 +39,7 @@ def whole(command, tmp_path_factory):
     return contents(folder)
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("num_workers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_killed_at_a_random_moment(command, whole, tmp_path, fault_seed, num_workers, outcome):
     rng, folder = random.Random(fault_seed), tmp_path / "out"
     arguments = command(folder, num_workers=num_workers)
@@ -58,6 +58,7 @@ def test_killed_before_a_file_gets_its_name(command, whole, tmp_path, fault_seed
     outcome("generation: SIGKILL before a rename", SAME_END)
 
 
+@pytest.mark.long
 def test_no_room_for_a_file(command, whole, tmp_path, fault_seed, outcome):
     folder = tmp_path / "out"
     limit = random.Random(fault_seed).randint(2_000, 40_000)
@@ -86,6 +87,7 @@ def test_a_folder_that_cannot_be_written(command, fault_seed, outcome):
     outcome("generation: read-only output", CLEAR_ERROR)
 
 
+@pytest.mark.long
 def test_a_clock_that_jumps(command, whole, tmp_path, fault_seed, outcome):
     run_whole(under_fault(command(tmp_path / "out"), "clock_jumps", fault_seed))
     assert contents(tmp_path / "out") == whole

@@ -263,10 +263,10 @@ def half_precision(model):
         variable.assign(variable.numpy().astype(np.float16))
 
 
-# For tests of every type. Those that are classifiers of texts like "pair" are `long`.
-_LIKE_PAIR = ("single", "multi_label", "regression", "windows")
+# For tests of every type. Classifiers of texts are like "pair", and "entities" like "crf": `long`.
+_LIKE_OTHERS = ("single", "multi_label", "regression", "windows", "entities")
 KINDS = [
-    pytest.param(kind, marks=[pytest.mark.long] if kind in _LIKE_PAIR else []) for kind in INPUTS
+    pytest.param(kind, marks=[pytest.mark.long] if kind in _LIKE_OTHERS else []) for kind in INPUTS
 ]
 FAULTS = {
     "swapped layers": ("single", swapped_layers),

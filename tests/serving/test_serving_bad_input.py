@@ -31,7 +31,14 @@ MODELS = {
 TABLES = ("words", "choices")  # inputs with a second dimension
 
 
-@pytest.fixture(scope="module", params=MODELS)
+# "squad2" answers like "squad", "masked_lm" takes what "ner" takes
+LIKE_OTHERS = ("squad2", "masked_lm")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(n, marks=pytest.mark.long if n in LIKE_OTHERS else ()) for n in MODELS],
+)
 def model(request, tmp_path_factory):
     """Signatures on text, what each takes, and the SavedModel."""
     fixture, options, signatures = MODELS[request.param]

@@ -1,5 +1,6 @@
 """The request bodies of docs/serving.md: the models that they are for answer them."""
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -38,15 +39,24 @@ def test_there_is_a_body_for_each_kind_of_model():
     assert list(BODIES) == list(MODELS)
 
 
+@pytest.fixture(scope="module")
+def loaded(request, tmp_path_factory):
+    """Function kind -> its export, one for kinds of the same model."""
+
+    @functools.cache
+    def of(fixture, **options):
+        folder = str(tmp_path_factory.mktemp("served") / "1")
+        model_dir = str(request.getfixturevalue(fixture))
+        export_saved_model(ExportOptions(model_dir=model_dir, export_dir=folder, **options))
+        return tf.saved_model.load(folder)
+
+    return lambda kind: of(MODELS[kind][0], **MODELS[kind][1])
+
+
 @pytest.mark.parametrize("kind", MODELS)
-def test_the_body_is_answered(request, tmp_path, kind):
-    fixture, options = MODELS[kind]
-    model_dir = str(request.getfixturevalue(fixture))
-    folder = str(tmp_path / "1")
-    export_saved_model(ExportOptions(model_dir=model_dir, export_dir=folder, **options))
-    loaded = tf.saved_model.load(folder)
+def test_the_body_is_answered(loaded, kind):
     body = json.loads(BODIES[kind])
-    function = loaded.signatures[body.get("signature_name", "serving_default")]
+    function = loaded(kind).signatures[body.get("signature_name", "serving_default")]
     names = function.structured_input_signature[1]
     dtype = tf.int32 if kind == "ids" else tf.string
     values = {n: tf.constant(v, dtype) for n, v in tensors(body, names).items()}

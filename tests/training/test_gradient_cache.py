@@ -87,7 +87,7 @@ def whole(tmp_path_factory):
     [
         (ONE, 3, "false"),  # of 4, 3 and 3 examples
         (TWO, 1, "false"),
-        pytest.param(TWO, 2, "false", marks=pytest.mark.slow),
+        pytest.param(TWO, 2, "false", marks=(pytest.mark.slow, pytest.mark.long)),
         pytest.param(ONE, 1, "auto", marks=pytest.mark.slow),
         pytest.param(ONE, 5, "auto", marks=pytest.mark.slow),
         pytest.param(ONE, 2, "true", marks=pytest.mark.slow),
@@ -146,7 +146,9 @@ def test_the_gradient_is_that_of_the_loss_of_all_examples():
     assert np.linalg.norm(found - wanted) < 1e-6 * np.linalg.norm(wanted)
 
 
-@pytest.mark.parametrize("devices", [ONE, pytest.param(TWO, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "devices", [ONE, pytest.param(TWO, marks=(pytest.mark.slow, pytest.mark.long))]
+)
 def test_classes_are_compared_over_the_whole_batch_too(tmp_path, devices):
     settings = {"num_texts": 1, "loss": "batch_all_triplet"}
     expected, _ = trained(tmp_path / "a", **settings)
