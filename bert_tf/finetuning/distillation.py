@@ -289,8 +289,11 @@ def _load(path: str, policy: str, devices: tf.distribute.Strategy) -> TrainedMod
             f"The teacher {path} is an export, which gives no logits of tokens and no states. Name the "
             "folder that was exported."
         )
-    with devices.scope():
-        return load_model(path, dtype=policy)
+    try:
+        with devices.scope():
+            return load_model(path, dtype=policy)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"The training needs its teacher until it ends. {error}") from error
 
 
 def _columns(task: ExampleTask, path: str) -> dict[str, np.ndarray]:

@@ -33,6 +33,7 @@ from bert_tf.report.model_card import noted_step, write_card, write_training_car
 from bert_tf.tasks.base import Task
 from bert_tf.training import strategy
 from bert_tf.training.batch_trainer import BatchTrainer, StopTraining
+from bert_tf.training.checkpoints import checkpoint_step, latest_checkpoint
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.progress import MetricsLog, Speed
 from bert_tf.training.strategy import choose_precision
@@ -212,6 +213,30 @@ def training_batches(
     ).prefetch(tf.data.AUTOTUNE)
 
 
+def has_steps_to_train(options: TrainingOptions, task: Task, num_train_steps: int) -> bool:
+    """Return True if `train` has steps to take after the newest checkpoint in `output_dir`.
+
+    Args:
+        num_train_steps: 0 without a training.
+    """
+    newest = latest_checkpoint(options.output_dir)
+    step = checkpoint_step(newest) if newest else 0
+    if step >= min(num_train_steps, options.stop_step or num_train_steps):
+        return False
+    best = _best_checkpoint(options, task, options.output_dir)
+    return not _ended_early(best, options.early_stopping)
+
+
+def _best_checkpoint(options: TrainingOptions, task: Task, folder: str) -> BestCheckpoint | None:
+    if not options.evaluate_steps:
+        return None
+    return BestCheckpoint(folder, options.best_metric or task.best_metric, task.max_seq_length)
+
+
+def _ended_early(best: BestCheckpoint | None, early_stopping: int) -> bool:
+    return best is not None and 0 < early_stopping <= best.evaluations_since
+
+
 class _Evaluations:
     """Evaluations during training. They keep the best weights, and may end the training early."""
 
@@ -222,11 +247,7 @@ class _Evaluations:
         self._evaluate = evaluate
         self._patience = options.early_stopping
         self._last: tuple[int, Mapping[str, float]] | None = None
-        self._best = None
-        if options.evaluate_steps:
-            self._best = BestCheckpoint(
-                folder, options.best_metric or task.best_metric, task.max_seq_length
-            )
+        self._best = _best_checkpoint(options, task, folder)
 
     def __call__(self) -> Mapping[str, float]:
         results = self._evaluate()
@@ -246,9 +267,7 @@ class _Evaluations:
     @property
     def are_over(self) -> bool:
         """True after `early_stopping` evaluations without a better value, earlier processes included."""
-        if self._best is None or not self._patience:
-            return False
-        return self._best.evaluations_since >= self._patience
+        return _ended_early(self._best, self._patience)
 
     def at(self, step: int) -> tuple[Mapping[str, float] | None, bool]:
         """Return the results at the last step, and True if they were computed now.

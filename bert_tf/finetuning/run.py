@@ -223,7 +223,7 @@ def fine_tune(
         known, names = known_task(checkpoint), program.label_names(options)
         checkpoint = align_head(checkpoint, known, task, names, will_train=options.do_train)
         setup = replace(setup, checkpoint=checkpoint)
-    if options.do_train and options.teacher:
+    if options.teacher and loop.has_steps_to_train(options, task, num_train_steps):
         all_labelled = "unlabelled" not in splits
         names = program.label_names(options)
         teacher = Teacher.for_task(options, setup, task, names, all_labelled)

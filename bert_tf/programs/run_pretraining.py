@@ -114,7 +114,7 @@ def _run_phase(
     probe = read_probe(options, setup, record_sets[name], vocab_file)
     num_train_steps = options.num_train_steps if options.do_train else 0
     learned: Task = task
-    if options.do_train and options.teacher:
+    if options.teacher and loop.has_steps_to_train(options, task, num_train_steps):
         learned, teacher = pretraining_student(options, setup, task, vocab)
     trainer = make_trainer(setup, learned, num_train_steps, _num_warmup_steps(options))
     logger.info("%s", loop.describe_model(trainer.model))

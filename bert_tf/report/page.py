@@ -106,7 +106,11 @@ def _last_sections(command: Command, folder: str, results: Mapping[str, float]) 
     task = read_task(folder)
     metric = options.best_metric or (task.best_metric if task else "")
     named = {name: value for name, value in results.items() if not _repeats(name, results)}
-    parts = student_and_teacher(teacher, folder, named, metric)
+    try:
+        parts = student_and_teacher(teacher, folder, named, metric)
+    except FileNotFoundError as error:  # a finished training does not need its teacher
+        logger.warning("The report does not compare the model with its teacher. %s", error)
+        return [origin]
     return [Section("Student and teacher", parts, NOTE), origin]
 
 

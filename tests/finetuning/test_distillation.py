@@ -335,6 +335,37 @@ def test_a_student_resumes_exactly_with_states_and_texts_without_labels(
     assert_bit_equal(weights(tmp_path / "parts"), weights(tmp_path / "whole"))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {
+            "num_train_epochs": 12.0,
+            "evaluate_steps": 4,
+            "early_stopping": 1,
+            "learning_rate": 1e-30,
+        },
+    ],
+    ids=["to the last step", "ended early"],
+)
+def test_a_finished_student_does_not_need_its_teacher(
+    student, sentence_model, mood_tables, tmp_path, caplog, changes
+):
+    teacher = tmp_path / "teacher"
+    shutil.copytree(sentence_model, teacher)
+    evaluated = {"do_eval": True, "eval_file": mood_tables.dev, "save_checkpoints_steps": 3}
+    options = student(teacher=str(teacher), **evaluated, **changes)
+    results = run_classifier(options)
+    teacher.rename(tmp_path / "moved")
+    with caplog.at_level("INFO"):
+        assert run_classifier(options) == pytest.approx(results, rel=1e-6)
+    assert "Nothing to train" in caplog.text
+    assert "does not compare the model with its teacher. There is no checkpoint" in caplog.text
+    longer = dataclasses.replace(options, num_train_epochs=14.0, early_stopping=0)
+    with pytest.raises(FileNotFoundError, match=r"needs its teacher until it ends\. There is no"):
+        run_classifier(longer)
+
+
 @pytest.mark.slow
 @pytest.mark.long
 def test_packed_rows_on_two_replicas_give_the_same_losses(squad_model, squad_sets, tmp_path):
@@ -366,22 +397,24 @@ def test_packed_rows_on_two_replicas_give_the_same_losses(squad_model, squad_set
 
 @pytest.mark.slow
 def test_a_narrower_student_learns_hidden_states_through_a_layer_of_the_training(
-    student, toy_text, tmp_path
+    student, toy_text, tmp_path, caplog
 ):
     config = json.loads((toy_text / "bert_config.json").read_text())
     config |= {"hidden_size": 8, "num_hidden_layers": 1}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    run_classifier(
-        student(
-            bert_config_file=f"{tmp_path}/config.json",
-            init_layers=None,
-            init_checkpoint=None,
-            vocab_file=f"{toy_text}/vocab.txt",
-            teacher_states="hidden",
-            teacher_layer=0,
-            num_train_epochs=6.0,
-        )
+    options = student(
+        bert_config_file=f"{tmp_path}/config.json",
+        init_layers=None,
+        init_checkpoint=None,
+        vocab_file=f"{toy_text}/vocab.txt",
+        teacher_states="hidden",
+        teacher_layer=0,
+        num_train_epochs=6.0,
     )
+    run_classifier(options)
+    with caplog.at_level("INFO"):
+        run_classifier(options)  # without the layer of the training
+    assert "Nothing to train" in caplog.text
     assert weights(tmp_path / "student")["distillation/kernel"].shape == (8, 16)
     lines = (tmp_path / "student" / "metrics.jsonl").read_text().splitlines()
     values = [json.loads(line)["states_loss"] for line in lines]

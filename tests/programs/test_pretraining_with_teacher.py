@@ -75,6 +75,16 @@ def test_a_student_learns_masked_words_and_relations_and_resumes_exactly(
     assert_bit_equal(found, expected)
 
 
+def test_a_finished_student_does_not_need_its_teacher(student, pretrained, tmp_path, caplog):
+    teacher = tmp_path / "teacher"
+    shutil.copytree(pretrained, teacher)
+    run_pretraining(student(teacher=str(teacher), num_train_steps=2))
+    teacher.rename(tmp_path / "moved")
+    with caplog.at_level("INFO"):
+        run_pretraining(student(teacher=str(teacher), num_train_steps=2))
+    assert "Nothing to train: the checkpoint has step 2" in caplog.text
+
+
 @pytest.mark.parametrize("states", [pytest.param("hidden", marks=pytest.mark.long), "relations"])
 def test_states_may_be_those_of_a_model_without_masked_words(
     student, sentence_model, tmp_path, states
