@@ -110,9 +110,8 @@ class RankingProgram(Program[AnyTask, AnyOptions]):
 
 def _sections(examples: Sequence[EmbeddingExample], found: Ranking | np.ndarray) -> list[Section]:
     if isinstance(found, Ranking):
-        firsts = found.indexes[:, 0]
         return query_sections(
-            found.queries, found.documents, firsts, found.a_relevant, found.is_relevant
+            found.queries, found.documents, found.indexes, found.a_relevant, found.is_relevant
         )
     labels = np.array([example.label for example in examples])
     return pair_sections([example.texts for example in examples], found, labels)

@@ -13,25 +13,26 @@ from bert_tf.report.sections import MOST_ERRORS, hardest_errors, shortened
 def query_sections(
     queries: Sequence[str],
     documents: Sequence[str],
-    firsts: np.ndarray,
+    indexes: np.ndarray,
     relevant: np.ndarray,
     is_relevant: np.ndarray,
 ) -> list[Section]:
     """Return the queries whose first relevant document has the lowest place.
 
     Args:
-        firsts: int [Q], index of the document that was found first.
-        relevant: int [Q], index of a relevant document.
-        is_relevant: bool [Q, k], of the documents found, the best first.
+        indexes: int [Q, k], of the documents found, the best first.
+        relevant: int [Q], index of a relevant document, for queries that found none.
+        is_relevant: bool [Q, k], of the documents found.
     """
     k = is_relevant.shape[1]
     places = np.where(is_relevant.any(axis=1), is_relevant.argmax(axis=1), k)
     wrong = [index for index in np.argsort(-places, kind="stable") if places[index]]
+    shown = np.column_stack([indexes, relevant])[np.arange(len(places)), places]
     rows = [
         [
             shortened(queries[index]),
-            shortened(documents[relevant[index]]),
-            shortened(documents[firsts[index]]),
+            shortened(documents[shown[index]]),
+            shortened(documents[indexes[index, 0]]),
             f"beyond {k}" if places[index] == k else str(places[index] + 1),
         ]
         for index in wrong[:MOST_ERRORS]

@@ -186,15 +186,21 @@ def test_the_hardest_query_finds_its_document_last():
     queries, documents = ["q0", "q1", "q2", "q3"], ["d0", "d1", "d2", "d3"]
     found = np.array([[0, 1, 2], [2, 1, 0], [0, 2, 1], [0, 1, 2]])
     ranking = Ranking.of_lists(queries, documents, found, found, [[0], [0, 3], [2, 2], [3]])
-    (section,) = query_sections(
-        queries, documents, found[:, 0], ranking.a_relevant, ranking.is_relevant
-    )
+    (section,) = query_sections(queries, documents, found, ranking.a_relevant, ranking.is_relevant)
     assert cells(section) == [
         ["q3", "d3", "d0", "beyond 3"],
         ["q1", "d0", "d2", "3"],
         ["q2", "d2", "d0", "2"],
     ]
     assert section.note.startswith("3 of 3, the lowest place first")
+
+
+def test_a_query_is_shown_with_its_relevant_document_of_the_highest_place():
+    queries, documents = ["q0"], ["d0", "d1", "d2"]
+    found = np.array([[1, 2, 0]])
+    ranking = Ranking.of_lists(queries, documents, found, found, [[0, 2]])
+    (section,) = query_sections(queries, documents, found, ranking.a_relevant, ranking.is_relevant)
+    assert cells(section) == [["q0", "d2", "d1", "2"]]
 
 
 def test_the_hardest_pair_has_another_place_by_its_score():
