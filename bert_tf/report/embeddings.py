@@ -44,10 +44,14 @@ def query_sections(
 def pair_sections(
     pairs: Sequence[Sequence[str]], found: np.ndarray, scores: np.ndarray
 ) -> list[Section]:
-    """Return the pairs whose place by found score differs most from that by score."""
-    count = len(pairs)
-    places = [np.argsort(np.argsort(values, kind="stable")) for values in (found, scores)]
-    gaps = np.abs(places[0] - places[1])
+    """Return the pairs whose place by found score differs most from that by score.
+
+    Pairs with equal scores share their places.
+    """
+    count, ascending = len(pairs), np.sort(scores)
+    places = np.argsort(np.argsort(found, kind="stable"))
+    first, last = (np.searchsorted(ascending, scores, side) for side in ("left", "right"))
+    gaps = np.maximum(first - places, 0) + np.maximum(places - (last - 1), 0)
     wrong = [index for index in np.argsort(-gaps, kind="stable") if gaps[index]]
     rows = [
         [*map(shortened, pairs[i]), f"{scores[i]:.3g}", f"{found[i]:.3f}"]

@@ -211,3 +211,12 @@ def test_the_hardest_pair_has_another_place_by_its_score():
     assert {tuple(row[:2]) for row in cells(section)} == set(pairs[:3])
     (section,) = pair_sections(pairs, scores, scores)
     assert section.parts[0]["text"] == "No errors."
+
+
+def test_pairs_with_equal_scores_share_their_places():
+    pairs = [(f"a{number}", f"b{number}") for number in range(6)]
+    scores = np.array([1.0, 1, 1, 0, 0, 0])
+    (section,) = pair_sections(pairs, np.array([0.9, 0.8, 0.7, 0.3, 0.2, 0.1]), scores)
+    assert section.parts[0]["text"] == "No errors."
+    (section,) = pair_sections(pairs, np.array([0.9, 0.8, 0.15, 0.3, 0.2, 0.1]), scores)
+    assert [row[0] for row in cells(section)] == ["a2", "a3"]  # two places too low, one too high
