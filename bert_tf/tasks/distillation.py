@@ -58,8 +58,13 @@ def soft_targets(task: ExampleTask, teacher_width: int = 0) -> SoftTargets:
 def _of_embeddings(task: EmbeddingTask, teacher_width: int) -> SoftTargets:
     def losses(outputs: Tensors, features: Tensors, temperature: float):
         teacher, student = features[TEACHER_EMBEDDING], outputs["embedding"]
-        numbers = features.get("text_numbers", tf.ones(tf.shape(student)[:-1], tf.int32))
-        return similarity_divergence(teacher, student, numbers > 0, task.scale, temperature)
+        is_text = features.get("text_numbers", tf.ones(tf.shape(student)[:-1], tf.int32)) > 0
+        widths = dict.fromkeys((student.shape[-1], *task.matryoshka_dims))
+        terms = [
+            similarity_divergence(teacher, student[..., :width], is_text, task.scale, temperature)
+            for width in widths
+        ]
+        return tf.add_n(terms)
 
     shape = (teacher_width,) if task.num_texts == 1 else (task.num_texts, teacher_width)
     return SoftTargets(

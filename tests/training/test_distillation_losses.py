@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.distillation import soft_targets
+from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.multiple_choice import MultipleChoiceTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
 from bert_tf.tasks.token_classification import TokenClassificationTask
@@ -286,3 +287,16 @@ def test_similarities_diverge_as_a_loop_over_single_texts_says():
     turned = teacher @ np.linalg.qr(rng.normal(size=(5, 5)))[0].astype("float32")
     same = similarity_divergence(tf.constant(teacher), tf.constant(turned), is_text, 3.0, 2.0)
     assert float(same) == pytest.approx(0.0, abs=1e-5)
+
+
+def test_the_first_numbers_of_a_students_vectors_learn_the_similarities_too():
+    teacher, student = normal(4, 2, 6), normal(4, 2, 5)
+    targets = soft_targets(EmbeddingTask(7, matryoshka_dims=(3, 2)), teacher_width=6)
+    features = {"teacher_embedding": tf.constant(teacher), "text_numbers": tf.ones((4, 2))}
+    found = targets.losses({"embedding": tf.constant(student)}, features, 2.0)
+    is_text = tf.ones((4, 2), tf.bool)
+    expected = sum(
+        similarity_divergence(tf.constant(teacher), student[..., :width], is_text, 20.0, 2.0)
+        for width in (5, 3, 2)
+    )
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)
