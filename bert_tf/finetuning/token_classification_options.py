@@ -83,6 +83,11 @@ class NerOptions(ThreeFilesOptions):
             raise ValueError(
                 "`freeze` has no effect with feature_based, which freezes the whole encoder. Omit it."
             )
+        if self.feature_based and self.teacher_states != "none":
+            raise ValueError(
+                "`teacher_states` has no effect with feature_based, which freezes the whole encoder. "
+                "Omit it."
+            )
 
     @property
     def base_learning_rate(self) -> float:

@@ -637,6 +637,15 @@ def test_flags_without_states_are_errors(student):
             student(**changes)
 
 
+def test_states_for_a_frozen_encoder_are_an_error(student):
+    with pytest.raises(
+        ValueError, match="`teacher_states` has no effect with freeze=embeddings,enc"
+    ):
+        student(teacher_states="hidden", freeze="embeddings,encoder")
+    student(teacher_states="hidden", freeze="encoder")  # the embeddings learn
+    student(freeze="embeddings,encoder")  # the pooler and the head learn
+
+
 def test_a_teacher_without_a_share_in_the_loss_is_an_error(student):
     with pytest.raises(ValueError, match="hard_labels is 1, so nothing is learned"):
         student(hard_labels=1.0)

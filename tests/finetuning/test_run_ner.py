@@ -375,6 +375,13 @@ def test_a_folder_without_the_files_says_which_it_looked_for(tmp_path):
             {"do_eval": True, "eval_file": "a", "feature_based": True, "freeze": "encoder"},
             "freeze.* has no effect",
         ),
+        (
+            {
+                **{"do_train": True, "train_file": "a", "feature_based": True},
+                **{"teacher": "b", "teacher_states": "hidden"},
+            },
+            "teacher_states.* has no effect with feature_based",
+        ),
     ],
 )
 def test_flags_that_contradict_each_other_are_refused(tmp_path, changes, message):
