@@ -71,7 +71,7 @@ def parse_layers(layers: str, num_layers: int | None = None, name: str = "layers
         indexes = [int(part) for part in layers.split(",")]
     except ValueError as error:
         raise ValueError(
-            f"{name} is {layers!r}, but must be whole numbers with commas, such as -1,-2."
+            f"{name} is {layers!r}, but must be whole numbers with commas, such as 0,2,-1."
         ) from error
     for index in indexes:
         if num_layers is not None and not -num_layers <= index < num_layers:

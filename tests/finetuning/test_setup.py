@@ -53,6 +53,12 @@ def test_a_model_without_a_configuration_is_refused():
         sidecar.find_config(None, None)
 
 
+def test_chosen_layers_are_a_comma_list():
+    message = "init_layers is '0-2', but must be whole numbers with commas, such as 0,2,-1."
+    with pytest.raises(ValueError, match=message):
+        TrainingOptions(output_dir="x", init_checkpoint="y", do_train=True, init_layers="0-2")
+
+
 @pytest.mark.parametrize("num_layers", [2, 3])
 def test_chosen_layers_fit_a_configuration_of_the_checkpoint_or_of_the_model(num_layers, tmp_path):
     options = TrainingOptions(output_dir="x", init_checkpoint="y", do_train=True, init_layers="0,2")
