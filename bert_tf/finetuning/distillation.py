@@ -28,6 +28,7 @@ from bert_tf.finetuning.distillation_options import TeacherOptions
 from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.finetuning.setup import Setup
 from bert_tf.finetuning.teacher_checks import check_same_type, order_of_labels, same_tokenizer
+from bert_tf.interop.sidecar import MissingVocabularyError
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.models import BertForPreTraining
 from bert_tf.prediction.exported import is_exported
@@ -294,6 +295,10 @@ def _load(path: str, policy: str, devices: tf.distribute.Strategy) -> TrainedMod
             return load_model(path, dtype=policy)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"The training needs its teacher until it ends. {error}") from error
+    except MissingVocabularyError as error:  # whose remedy, vocab_file, is that of the student
+        raise ValueError(
+            f"The teacher {path} has no vocabulary. Copy the vocab.txt of its model into its folder."
+        ) from error
 
 
 def _columns(task: ExampleTask, path: str) -> dict[str, np.ndarray]:

@@ -31,6 +31,10 @@ logger = logging.getLogger(__name__)
 MODULES_FILE = "modules.json"  # of sentence-transformers
 
 
+class MissingVocabularyError(ValueError):
+    """A checkpoint has no vocabulary, and no flag names one."""
+
+
 def find_config(
     bert_config_file: str | None, checkpoint: PretrainedCheckpoint | None
 ) -> BertConfig:
@@ -78,7 +82,7 @@ def load_tokenizer(
     if tokens is None:
         if checkpoint is None:
             raise ValueError("There is no vocabulary without a checkpoint. Give vocab_file.")
-        raise ValueError(
+        raise MissingVocabularyError(
             f"There is no vocabulary next to {checkpoint.source}. Copy the vocab.txt of the model into "
             "the folder, or name the file as vocab_file of a program."
         )

@@ -575,6 +575,19 @@ def test_an_export_is_no_teacher(student, tmp_path):
         teacher_and_run(student(teacher=str(tmp_path)))
 
 
+def test_a_teacher_without_a_vocabulary_is_told_where_to_put_it(
+    student, sentence_model, toy_text, tmp_path
+):
+    folder = tmp_path / "teacher"
+    convert(sentence_model, folder, format="huggingface")
+    for pattern in ("vocab*", "tokenizer*", "task.json"):
+        for path in folder.glob(pattern):
+            path.unlink()
+    message = rf"The teacher {folder} has no vocabulary\. Copy the vocab\.txt .* into its folder\.$"
+    with pytest.raises(ValueError, match=message):
+        teacher_and_run(student(teacher=str(folder), vocab_file=f"{toy_text}/vocab.txt"))
+
+
 def test_states_need_the_same_tokenizer_and_fitting_numbers(student, sentence_model, tmp_path):
     teacher = str(other_vocabulary(sentence_model, tmp_path / "teacher"))
     for changes, message in (
