@@ -1,11 +1,14 @@
 """Sentence embeddings: one vector for each raw text, from any encoder.
 
     mean               mean of the last layer's vectors over the tokens, as in sentence-transformers
+    max                largest value of each number over the same
     cls                the last layer's vector of [CLS]
     pooled             the tanh layer on that vector, the input of classifiers
     concat_last_four   mean over the tokens of the last four layers, concatenated
 
-Shapes: B batch, S sequence, H hidden, E embedding (H, or 4 * H), N texts.
+A model of run_embeddings may have a linear layer on that vector, its projection.
+
+Shapes: B batch, S sequence, H hidden, E embedding (H, 4 * H, or the projection's size), N texts.
 """
 
 from __future__ import annotations

@@ -36,6 +36,14 @@ def binary(logits, is_document, labels):
     """Return the cross-entropy of the sigmoid of each score, averaged over the documents.
 
     The target of the first document is the label, that of the others 0.
+
+    Args:
+        logits: scores, float32 [B, K].
+        is_document: float32 [B, K], 1 = a document, 0 = padding.
+        labels: target of the first document, float32 [B].
+
+    Returns:
+        float32 [B].
     """
     targets = tf.one_hot(tf.zeros_like(labels, tf.int32), tf.shape(logits)[1]) * labels[:, None]
     terms = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=logits) * is_document
@@ -44,6 +52,8 @@ def binary(logits, is_document, labels):
 
 def pairwise(logits, is_document, labels):
     """Return log(1 + exp(score of a negative - score of the positive)), averaged over the negatives.
+
+    Arguments and result are those of `binary`; the labels are unused.
 
     Source: Burges et al. 2005 (RankNet), equation 3.
     """
@@ -54,12 +64,13 @@ def pairwise(logits, is_document, labels):
 def listwise(logits, is_document, labels):
     """Return the cross-entropy of the positive among all documents of its query.
 
+    Arguments and result are those of `binary`; the labels are unused.
+
     Source: Cao et al. 2007 (ListNet), with one relevant document.
     """
     return -tf.nn.log_softmax(masked_choices(logits, is_document))[:, 0]
 
 
-# Name -> (scores float32 [B, K], 1.0 = a document, labels float32 [B]) -> loss [B].
 RERANKING_LOSSES: dict[str, Callable] = {
     "binary": binary,
     "pairwise": pairwise,

@@ -65,7 +65,13 @@ class SoftTargets:
 
 
 def divergence(teacher, student, temperature: float = 1.0):
-    """Return T^2 KL(softmax(teacher / T) || softmax(student / T)) over the last axis, in float32.
+    """Return T^2 KL(softmax(teacher / T) || softmax(student / T)) over the last axis.
+
+    Args:
+        teacher, student: logits, float [..., L].
+
+    Returns:
+        float32 [...].
 
     >>> divergence(tf.constant([[0.0, 1.0]]), tf.constant([[0.0, 1.0]]), 2.0).numpy()
     array([0.], dtype=float32)
@@ -78,7 +84,14 @@ def divergence(teacher, student, temperature: float = 1.0):
 
 
 def soft_binary_cross_entropy(teacher, student, temperature: float = 1.0):
-    """Return T^2 times the binary cross-entropy to sigmoid(teacher / T), averaged over the labels."""
+    """Return T^2 times the binary cross-entropy to sigmoid(teacher / T), averaged over the labels.
+
+    Args:
+        teacher, student: logits, float [..., L].
+
+    Returns:
+        float32 [...].
+    """
     teacher, student = (tf.cast(logits, tf.float32) / temperature for logits in (teacher, student))
     terms = tf.nn.sigmoid_cross_entropy_with_logits(labels=tf.sigmoid(teacher), logits=student)
     return temperature**2 * tf.reduce_mean(terms, axis=-1)

@@ -69,6 +69,14 @@ def multiple_negatives_ranking(unit, features: Tensors, *, scale: float):
 
     A text is left out if it equals the anchor, or a positive of the same anchor in any example.
 
+    Args:
+        unit: unit vectors of anchor, positive and negatives, float32 [N, K, E].
+        features: `text_numbers` int32 [N, K].
+        scale: factor of the cosines, 1 / temperature.
+
+    Returns:
+        float32 [N].
+
     Source: Henderson et al. 2017, arXiv 1705.00652, section 4; van den Oord et al. 2018 (InfoNCE).
     """
     anchors, positives = unit[:, 0], unit[:, 1]
@@ -78,21 +86,24 @@ def multiple_negatives_ranking(unit, features: Tensors, *, scale: float):
     logits = tf.matmul(anchors, tf.concat([positives, negatives], 0), transpose_b=True)
     has_anchor = tf.cast(_same(numbers[:, 0], numbers[:, 0]), tf.float32)
 
-    def is_no_negative(texts):
+    def is_excluded(texts):
         is_positive = tf.cast(_same(numbers[:, 1], texts), tf.float32)
         is_positive = tf.matmul(has_anchor, is_positive) > 0  # of an example with the same anchor
         return is_positive | _same(numbers[:, 0], texts) | (texts == 0)
 
-    others = is_no_negative(numbers[:, 1]) & ~tf.eye(count, dtype=tf.bool)
-    left_out = tf.concat([others, is_no_negative(tf.reshape(numbers[:, 2:], [-1]))], 1)
+    others = is_excluded(numbers[:, 1]) & ~tf.eye(count, dtype=tf.bool)
+    left_out = tf.concat([others, is_excluded(tf.reshape(numbers[:, 2:], [-1]))], 1)
     logits = tf.where(left_out, _NEVER, logits * scale)
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=tf.range(count), logits=logits)
 
 
 def multiple_negatives_symmetric_ranking(unit, features: Tensors, *, scale: float):
-    """Return the mean of `multiple_negatives_ranking` in both directions.
+    """Return the mean of `multiple_negatives_ranking` in both directions, float32 [N].
 
     The other direction finds the anchor of a positive among the anchors of the batch.
+
+    Args:
+        unit, features, scale: those of `multiple_negatives_ranking`.
     """
     numbers = features["text_numbers"]
     other = {"text_numbers": tf.stack([numbers[:, 1], numbers[:, 0]], 1)}
@@ -103,14 +114,27 @@ def multiple_negatives_symmetric_ranking(unit, features: Tensors, *, scale: floa
 
 
 def cosine_similarity(unit, features: Tensors):
-    """Return the squared difference between the cosine of two texts and their score."""
+    """Return the squared difference between the cosine of two texts and their score, float32 [N].
+
+    Args:
+        unit: unit vectors of both texts, float32 [N, 2, E].
+        features: `label_ids` float32 [N], the scores.
+    """
     return (_cosines(unit) - features["label_ids"]) ** 2
 
 
 def cosent(unit, features: Tensors, *, scale: float):
     """Return log(1 + sum of exp(scale * (c_i - c_j))) over the pairs with score i < score j.
 
-    Its value is that of the whole batch: it depends on the order of the cosines only.
+    Its value is that of the whole batch. Only the order of the scores counts.
+
+    Args:
+        unit: unit vectors of both texts, float32 [N, 2, E]; c_i is their cosine.
+        features: `label_ids` float32 [N], the scores.
+        scale: factor of the cosines, 1 / temperature.
+
+    Returns:
+        float32 scalar.
 
     Source: Su, "CoSENT", kexue.fm/archives/8847, 2022.
     """
@@ -122,9 +146,17 @@ def cosent(unit, features: Tensors, *, scale: float):
 
 
 def contrastive(unit, features: Tensors, *, margin: float):
-    """Return half the squared distance of a pair with label 1, or of what is missing to the margin.
+    """Return label * d^2 / 2 + (1 - label) * max(0, margin - d)^2 / 2, with d = 1 - cosine.
 
-    The distance is 1 - cosine. Source: Hadsell, Chopra and LeCun 2006, equation 4.
+    Args:
+        unit: unit vectors of both texts, float32 [N, 2, E].
+        features: `label_ids` float32 [N], 1 = near, 0 = far.
+        margin: least distance of far texts.
+
+    Returns:
+        float32 [N].
+
+    Source: Hadsell, Chopra and LeCun 2006, equation 4.
     """
     distances, labels = 1.0 - _cosines(unit), features["label_ids"]
     missing = tf.nn.relu(margin - distances)
@@ -132,9 +164,17 @@ def contrastive(unit, features: Tensors, *, margin: float):
 
 
 def triplet(unit, features: Tensors, *, margin: float):
-    """Return how far the positive is from being nearer than each negative by the margin, on average.
+    """Return the mean over the negatives n of max(0, margin + cos(anchor, n) - cos(anchor, positive)).
 
     A negative that equals the anchor or the positive does not count. Without negatives it is 0.
+
+    Args:
+        unit: unit vectors of anchor, positive and negatives, float32 [N, K, E].
+        features: `text_numbers` int32 [N, K].
+        margin: least difference of the cosines.
+
+    Returns:
+        float32 [N].
 
     Source: Reimers and Gurevych 2019, arXiv 1908.10084, section 3, with cosine distances.
     """
@@ -152,6 +192,14 @@ def batch_all_triplet(unit, features: Tensors, *, margin: float):
     """Return the mean of `triplet` over the triplets of the batch that violate the margin.
 
     A triplet is any two texts of one class and one of another.
+
+    Args:
+        unit: unit vectors, float32 [N, E].
+        features: `label_ids` float32 [N], the classes.
+        margin: least difference of the cosines.
+
+    Returns:
+        float32 scalar.
 
     Source: Hermans, Beyer and Leibe 2017, arXiv 1703.07737, "Batch All", with cosine distances.
     """
