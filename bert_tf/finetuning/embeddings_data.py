@@ -16,6 +16,8 @@ from bert_tf.data.question_answering import read_squad
 from bert_tf.data.readers import TableRow, ending_of, read_table, without_empty_rows
 from bert_tf.finetuning.embeddings_options import (
     ANCHORS,
+    FIRST_TEXTS,
+    LABEL,
     LABELS,
     NEGATIVE,
     POSITIVES,
@@ -241,7 +243,26 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
             f"{row.place_of_names}: the negatives in {listed(negatives)} need a positive, and no "
             "label. Omit label_column, or name the positive with positive_column."
         )
-    return Columns(anchor, positive, negatives, label)
+    columns = Columns(anchor, positive, negatives, label)
+    if labelled and columns.example_type == CLASSES:
+        _check_names_of_one_text(row, columns)
+    return columns
+
+
+def _check_names_of_one_text(row: TableRow, columns: Columns) -> None:
+    """Raise if a column has a name that is usual only in tables of two texts."""
+    of_two = {*FIRST_TEXTS, "premise", *LABELS} - {LABEL}
+    for name in (columns.anchor, str(columns.label)):
+        if name.casefold() in map(str.casefold, of_two):
+            raise _second_text_missing(row, columns, f"{name!r} is a name for two texts")
+
+
+def _second_text_missing(row: TableRow, columns: Columns, why: str) -> ValueError:
+    return ValueError(
+        f"{row.place}: the columns are {listed(row)}. {why}, but only one text was found, in "
+        f"{columns.anchor!r}. Name the column of the other text with positive_column. If the label is "
+        "a class, rename the columns to text and label, and write a name or a whole number."
+    )
 
 
 def _example(
@@ -260,6 +281,9 @@ def _example(
         name = "" if value is None else str(value).strip()
         if not name:
             raise ValueError(f"{row.place}: {columns.label} is {value!r}, but must be a class.")
+        if missing_label is None and _is_fraction(name):
+            why = f"{columns.label} is {value!r}, a score of two texts"
+            raise _second_text_missing(row, columns, why)
         label = float(classes.setdefault(name, len(classes)))
     elif columns.example_type == SCORES:
         label = _score(row, str(columns.label))
@@ -294,6 +318,14 @@ def _score(row: TableRow, column: str) -> float:
         f"{row.place}: {column} is {value!r}, but a score must be a number from 0 to 1: the similarity "
         f"of the two texts. {remedy}"
     )
+
+
+def _is_fraction(text: str) -> bool:
+    try:
+        number = float(text.replace(",", "."))
+    except ValueError:
+        return False
+    return math.isfinite(number) and not number.is_integer()
 
 
 def _of_data_set(options: TextFilesOptions, split: str) -> tuple[str, list[EmbeddingExample]]:

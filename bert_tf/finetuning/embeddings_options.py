@@ -11,9 +11,11 @@ from bert_tf.options import TableOptions, option
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES
 
 # Usual names of columns, as in the data sets of sentence-transformers.
-ANCHORS = ("anchor", "query", "question", "sentence1", "sentence_A", "text_a", "text", "sentence")
+FIRST_TEXTS = ("sentence1", "sentence_A", "text_a")  # of two
+ANCHORS = ("anchor", "query", "question", *FIRST_TEXTS, "text", "sentence")
 POSITIVES = ("positive", "answer", "sentence2", "sentence_B", "text_b", "passage", "document")
-LABELS = ("score", "label", "similarity_score", "similarity")
+LABEL = "label"  # of a class, or of two texts
+LABELS = ("score", LABEL, "similarity_score", "similarity")
 NEGATIVE = "negative"  # and negative_1, negative_2, ...
 
 TASK_NAMES = ("sts-b", "mrpc", "qqp", "mnli", "snli")

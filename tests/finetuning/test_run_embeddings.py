@@ -330,6 +330,33 @@ def test_the_sentence_of_a_table_with_classes_is_its_anchor(tmp_path):
     assert [example.texts for example in splits["train"]] == [("x",), ("y",), ("z",)]
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("sentence1,other,label\na,b,1\n", "'sentence1' is a name for two texts"),
+        ("text,other,Similarity\na,b,1\n", "'Similarity' is a name for two texts"),
+        ("text,other,label\na,b,1\nc,d,0.5\n", "label is '0.5', a score of two texts"),
+        ('text,other,label\na,b,2\nc,d,"0,5"\n', "label is '0,5', a score of two texts"),
+    ],
+)
+def test_a_table_of_two_texts_with_one_column_misnamed_has_no_classes(tmp_path, text, why):
+    given = {"do_train": True, "train_file": write(tmp_path / "t.csv", text)}
+    header = text.partition("\n")[0].replace(",", ", ")
+    message = rf"t.csv:\d: the columns are {header}. {why}, but only one text.* positive_column"
+    with pytest.raises(ValueError, match=message):
+        read_examples(options(tmp_path / "out", **given))
+    named = options(tmp_path / "out", positive_column="other", **given)
+    if "2" not in text:
+        assert read_examples(named)[0] == {"train": "scores"}
+
+
+@pytest.mark.parametrize("labels", ["1 2 1.0", "v1.5 inf 2", "-1 1 -1"])
+def test_names_and_whole_numbers_are_classes(tmp_path, labels):
+    rows = [{"query": "x", "label": label} for label in labels.split()]
+    given = {"do_train": True, "train_file": write_json_lines(tmp_path / "t.jsonl", rows)}
+    assert read_examples(options(tmp_path / "out", **given))[0] == {"train": "classes"}
+
+
 def test_a_name_in_other_capitals_than_given_is_suggested(tmp_path):
     file = write(tmp_path / "t.tsv", "ANCHOR\tpositive\nx\ty\n")
     given = {"do_train": True, "train_file": file, "anchor_column": "anchor"}
