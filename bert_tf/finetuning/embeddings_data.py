@@ -220,18 +220,19 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
     others = [name for name in POSITIVES if name.casefold() != anchor.casefold()]
     positive = find("positive_column", others)
     label = None
-    if labelled or options.label_column in (None, *row):
-        label = find("label_column", LABELS)
+    if labelled or options.label_column in (None, "", *row):
+        label = None if options.label_column == "" else find("label_column", LABELS)
     else:
         logger.warning("%s: no column %r, so no metrics", row.place_of_names, options.label_column)
     if options.negative_columns is not None:
-        negatives = tuple(name.strip() for name in options.negative_columns.split(","))
+        parts = options.negative_columns.split(",")
+        negatives = tuple(name.strip() for name in parts if name.strip())
         for name in negatives:
             row.column(name, "negative_columns")
     else:
         negatives = tuple(n for n in row if re.fullmatch(f"{NEGATIVE}(_.*)?", n, re.IGNORECASE))
     if negatives:
-        label = options.label_column
+        label = options.label_column or None
     if labelled and positive is None and label is None:
         raise ValueError(
             f"{row.place_of_names}: the columns are {listed(row)}. The anchor in {anchor!r} needs a "
@@ -313,7 +314,7 @@ def _score(row: TableRow, column: str) -> float:
     elif "," in str(value):
         remedy = "Write a decimal point, not a comma."
     elif math.isnan(number):
-        remedy = "Complete it, or name another column with label_column."
+        remedy = "Complete it, or name another column with label_column (an empty name: none)."
     raise ValueError(
         f"{row.place}: {column} is {value!r}, but a score must be a number from 0 to 1: the similarity "
         f"of the two texts. {remedy}"

@@ -37,12 +37,12 @@ class TextColumnsOptions(TableOptions):
     )
     negative_columns: str | None = option(
         f"Comma list of columns of texts that do not belong to the anchor. Default: {NEGATIVE}, and "
-        f"those that begin with {NEGATIVE}_.",
+        f"those that begin with {NEGATIVE}_; an empty list: none.",
         default=None,
     )
     label_column: str | None = option(
         "Column of the score of two texts, from 0 to 1, or of the class of one. Default: one with a "
-        f"usual name: {', '.join(LABELS)}.",
+        f"usual name: {', '.join(LABELS)}; an empty name: none.",
         default=None,
     )
 

@@ -301,7 +301,7 @@ def write(path, text):
         ("text_a\ttext_b\tscore\nx\ty\tTRUE\n", "score is 'TRUE', .* Write 1 for true and 0 for"),
         (
             "text_a\ttext_b\tlabel\nx\ty\tsame\n",
-            "'same', but a score must be a number.* label_column",
+            r"'same', but a score must be a number.* label_column \(an empty name: none\)",
         ),
         ("text\tlabel\nx\tA\ny\tA\n", "every text has the class 'A'"),
         ("text\tlabel\nx\té\ny\te\u0301\n", r"t.tsv:3: the label is 'e\\u0301', but '\\xe9'"),
@@ -471,6 +471,15 @@ def test_columns_may_be_named_and_have_several_negatives(tmp_path):
     _, splits = read_examples(options(tmp_path, do_train=True, train_file=file, **given))
     texts = [example.texts for example in splits["train"]]
     assert texts == [("who", "me", "you"), ("what", "this", "that", "it")]
+
+
+def test_an_empty_name_of_a_column_is_no_label_and_no_negative(tmp_path):
+    file = write(tmp_path / "t.csv", "query,positive,negative,label\nwho,me,you,7\n")
+    files = {"do_train": True, "train_file": file, "do_predict": True, "predict_file": file}
+    given = options(tmp_path / "out", **files, label_column="", negative_columns="")
+    kinds, splits = read_examples(given)
+    assert kinds == {"train": "pairs", "test": "pairs"}
+    assert splits["train"][0].texts == splits["test"][0].texts == ("who", "me")
 
 
 def test_rows_of_json_lines_may_have_other_negatives_but_not_another_kind(tmp_path):
