@@ -21,7 +21,7 @@ from bert_tf.finetuning.embeddings_options import (
     LABELS,
     NEGATIVE,
     POSITIVES,
-    TextColumnsOptions,
+    PairColumnsOptions,
     TextFilesOptions,
 )
 from bert_tf.finetuning.options import SPLITS
@@ -141,7 +141,7 @@ def score_each_pair(types: dict[str, str], splits: dict[str, list[EmbeddingExamp
 
 def read_file(
     path: str,
-    options: TextColumnsOptions,
+    options: PairColumnsOptions,
     missing_label: float | None = None,
     keep_empty_rows: bool = False,
 ) -> tuple[str, list[EmbeddingExample]]:
@@ -201,7 +201,7 @@ def _check_some(examples: Sequence[EmbeddingExample], source: str, what: str = "
         raise ValueError(f"{source} has no {what}.")
 
 
-def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Columns:
+def _columns(row: TableRow, options: PairColumnsOptions, labelled: bool) -> Columns:
     """Return the columns that the options name, else those with usual names."""
 
     def find(flag: str, usual: Sequence[str]) -> str | None:
@@ -220,8 +220,11 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
     others = [name for name in POSITIVES if name.casefold() != anchor.casefold()]
     positive = find("positive_column", others)
     label = None
-    if labelled or options.label_column in (None, "", *row):
-        label = None if options.label_column == "" else find("label_column", LABELS)
+    if options.label_column == "":
+        if ignored := row.usual(LABELS):
+            logger.warning("%s: the label in %r is ignored", row.place_of_names, ignored)
+    elif labelled or options.label_column in (None, *row):
+        label = find("label_column", LABELS)
     else:
         logger.warning("%s: no column %r, so no metrics", row.place_of_names, options.label_column)
     if options.negative_columns is not None:
@@ -234,10 +237,15 @@ def _columns(row: TableRow, options: TextColumnsOptions, labelled: bool) -> Colu
     if negatives:
         label = options.label_column or None
     if labelled and positive is None and label is None:
+        remedy = "positive. Name its column with positive_column."
+        if options.label_column != "":
+            remedy = (
+                "positive or a class. Name its column with positive_column or label_column. Texts "
+                "alone can be the train_file of run_embeddings with a teacher and hard_labels=0."
+            )
         raise ValueError(
             f"{row.place_of_names}: the columns are {listed(row)}. The anchor in {anchor!r} needs a "
-            "positive or a class. Name its column with positive_column or label_column. Texts alone "
-            "can be the train_file of run_embeddings with a teacher and hard_labels=0."
+            f"{remedy}"
         )
     if negatives and (positive is None or label is not None):
         raise ValueError(

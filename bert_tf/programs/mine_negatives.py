@@ -14,17 +14,16 @@ from typing import ClassVar
 
 from bert_tf.data.files import open_whole
 from bert_tf.finetuning.embeddings_data import in_one_spelling, read_file
-from bert_tf.finetuning.embeddings_options import TextColumnsOptions
+from bert_tf.finetuning.embeddings_options import PairColumnsOptions
 from bert_tf.metrics.retrieval import relevance, search
 from bert_tf.options import option
 from bert_tf.predictor import Predictor, embed_all
-from bert_tf.training.embedding_losses import PAIRS
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MiningOptions(TextColumnsOptions):
+class MiningOptions(PairColumnsOptions):
     """The flags of mine_negatives."""
 
     only_answers: ClassVar[bool] = True
@@ -33,7 +32,7 @@ class MiningOptions(TextColumnsOptions):
         "Model that ranks the texts: any folder for embeddings, also one of sentence-transformers."
     )
     input_file: str = option(
-        "Anchors with positives: .tsv, .csv, .jsonl, or SQuAD's .json. Its own negatives are not kept."
+        "Anchors with positives: .tsv, .csv, .jsonl, or SQuAD's .json. Negatives and labels are ignored."
     )
     output_file: str = option(
         "File to write, .jsonl, for --train_file of run_embeddings. An older one is replaced."
@@ -65,13 +64,7 @@ def mine_negatives(options: MiningOptions) -> None:
     Raises:
         ValueError: the file cannot be read, or does not contain anchors with positives.
     """
-    example_type, examples = read_file(options.input_file, options)
-    if example_type != PAIRS:
-        raise ValueError(
-            f"input_file={options.input_file} contains {example_type}, but must contain anchors with "
-            "positives. Name the columns with anchor_column and positive_column."
-        )
-    examples = in_one_spelling(examples)
+    examples = in_one_spelling(read_file(options.input_file, options)[1])
     with open_whole(options.output_file) as file:  # fails before the long work
         model = Predictor(options.model_dir, batch_size=options.batch_size)
         anchors, documents, positives = relevance(each.texts[:2] for each in examples)

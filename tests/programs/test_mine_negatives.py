@@ -1,5 +1,6 @@
 """mine_negatives: which texts become negatives, with vectors that are set by hand."""
 
+import dataclasses
 import json
 from types import SimpleNamespace
 
@@ -87,10 +88,23 @@ def test_only_anchors_with_positives_are_taken(tmp_path):
     source = tmp_path / "in.tsv"
     source.write_text("text\tlabel\nx\tA\ny\tB\n")
     files = {"model_dir": "m", "input_file": str(source), "output_file": "out.jsonl"}
-    with pytest.raises(ValueError, match="contains classes, but must contain anchors"):
+    with pytest.raises(ValueError, match=r"in.tsv:1: .* needs a positive.* positive_column\.$"):
         mine_negatives(MiningOptions(**files))
     with pytest.raises(ValueError, match=r"output_file is out.tsv, but must end in .jsonl"):
         MiningOptions(**{**files, "output_file": "out.tsv"})
+
+
+def test_negatives_and_labels_of_the_file_are_ignored(tmp_path, monkeypatch, caplog):
+    lines = ["query,answer,negative,score", "q,p,x,7", "q1,near,,", "q2,other,x,no"]
+    (tmp_path / "in.csv").write_text("\n".join(lines))
+    monkeypatch.setattr(module, "Predictor", Vectors)
+    files = {"input_file": f"{tmp_path}/in.csv", "output_file": f"{tmp_path}/out.jsonl"}
+    mine_negatives(MiningOptions(model_dir="m", **files))
+    first, *_ = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert json.loads(first) == {"anchor": "q", "positive": "p", "negative_1": "other"}
+    assert "in.csv:1: the label in 'score' is ignored" in caplog.text
+    names = {each.name for each in dataclasses.fields(MiningOptions)}
+    assert not names & {"negative_columns", "label_column"}
 
 
 def test_the_anchor_is_no_negative_of_itself(tmp_path, monkeypatch):
