@@ -51,6 +51,11 @@ class MiningOptions(PairColumnsOptions):
         super().__post_init__()
         if not self.output_file.endswith(".jsonl"):
             raise ValueError(f"output_file is {self.output_file}, but must end in .jsonl.")
+        if self.depth <= self.num_negatives:
+            raise ValueError(
+                f"depth is {self.depth}, but must be above num_negatives={self.num_negatives}, because "
+                "the positives of the anchor are among the ranked texts. Increase it."
+            )
 
 
 def mine_negatives(options: MiningOptions) -> None:
@@ -73,7 +78,7 @@ def mine_negatives(options: MiningOptions) -> None:
         vectors = embed_all(model, list(documents), "documents")
         scores, indexes = search(queries, vectors, options.depth)
         columns = (options.anchor_column or "anchor", options.positive_column or "positive")
-        texts, without, too_near = list(documents), 0, 0
+        texts, without, too_few, too_near = list(documents), 0, 0, 0
         for example in examples:
             anchor, positive = example.texts[:2]
             number = anchors[anchor]
@@ -87,12 +92,14 @@ def mine_negatives(options: MiningOptions) -> None:
             far = [text for text, score in others if score <= most]
             too_near += len(others) - len(far)
             without += not far
+            too_few += len(far) < options.num_negatives
             names = (f"negative_{k}" for k in range(1, options.num_negatives + 1))
             row = dict(zip(columns, (anchor, positive), strict=True))
             row |= dict(itertools.zip_longest(names, far[: options.num_negatives], fillvalue=""))
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     logger.info(
-        "%d texts were left out as probable positives (margin=%g); %d of %d examples have no negative",
-        *(too_near, options.margin, without, len(examples)),
+        "%d texts were left out as probable positives (margin=%g); %d of %d examples have fewer than %d "
+        "negatives, %d of them none",
+        *(too_near, options.margin, too_few, len(examples), options.num_negatives, without),
     )
     logger.info("Wrote %s", options.output_file)

@@ -55,6 +55,16 @@ def test_the_nearest_texts_beyond_the_margin_become_negatives(tmp_path, monkeypa
     assert (first["negative_1"], first["negative_2"]) == ("near", "other")
 
 
+def test_more_negatives_than_ranked_texts_are_refused_and_too_few_are_counted(
+    tmp_path, monkeypatch, caplog
+):
+    with pytest.raises(ValueError, match=r"depth is 2, but must be above num_negatives=2, because"):
+        mined(tmp_path, monkeypatch, ROWS, depth=2, num_negatives=2)
+    caplog.set_level("INFO")
+    mined(tmp_path, monkeypatch, ROWS, num_negatives=2)
+    assert "2 of 5 examples have fewer than 2 negatives, 1 of them none" in caplog.text
+
+
 def test_an_output_that_cannot_be_written_is_an_error_before_the_model_is_loaded(
     tmp_path, monkeypatch
 ):
