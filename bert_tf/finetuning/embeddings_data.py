@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 from bert_tf.data.label_schemes import check_unicode_forms
 from bert_tf.data.question_answering import read_squad
@@ -280,7 +280,9 @@ def _example(
     texts = [_text(row, columns.anchor)]
     if columns.positive is not None:
         texts.append(_text(row, columns.positive))
-    texts += [_text(row, name) for name in columns.negatives if row[name] not in ("", None)]
+    for name in columns.negatives:
+        values = row[name] if isinstance(row[name], list) else [row[name]]
+        texts += [_as_text(row, name, value) for value in values if value not in ("", None)]
     label = 0.0
     is_missing = columns.example_type != PAIRS and row.get(columns.label) in (None, "")
     if is_missing and missing_label is not None:
@@ -300,7 +302,10 @@ def _example(
 
 
 def _text(row: TableRow, column: str) -> str:
-    value = row[column]
+    return _as_text(row, column, row[column])
+
+
+def _as_text(row: TableRow, column: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(
             f"{row.place}: {column} is {value!r}, but must be a text. Complete the row, or remove it."

@@ -50,8 +50,9 @@ class TextColumnsOptions(PairColumnsOptions):
     """Columns of the examples of embeddings."""
 
     negative_columns: str | None = option(
-        f"Comma list of columns of texts that do not belong to the anchor. Default: {NEGATIVE}, and "
-        f"those that begin with {NEGATIVE}_; an empty list: none.",
+        "Comma list of columns of texts that do not belong to the anchor. In JSON lines a value may be "
+        f"a list of texts. Default: {NEGATIVE}, and those that begin with {NEGATIVE}_; an empty list: "
+        "none.",
         default=None,
     )
     label_column: str | None = option(

@@ -482,6 +482,21 @@ def test_an_empty_name_of_a_column_is_no_label_and_no_negative(tmp_path):
     assert splits["train"][0].texts == splits["test"][0].texts == ("who", "me")
 
 
+def test_a_column_of_json_lines_may_have_several_negatives(tmp_path):
+    rows = [
+        {"anchor": "who", "positive": "me", "negative": ["you", "", "she"], "negative_2": "it"},
+        {"anchor": "what", "positive": "this", "negative": [], "negative_2": ""},
+    ]
+    given = options(
+        tmp_path, do_train=True, train_file=write_json_lines(tmp_path / "t.jsonl", rows)
+    )
+    texts = [example.texts for example in read_examples(given)[1]["train"]]
+    assert texts == [("who", "me", "you", "she", "it"), ("what", "this")]
+    write_json_lines(tmp_path / "t.jsonl", [{**rows[0], "negative": ["you", 3]}])
+    with pytest.raises(ValueError, match=r"t.jsonl:1: negative is 3, but must be a text"):
+        read_examples(given)
+
+
 def test_rows_of_json_lines_may_have_other_negatives_but_not_another_kind(tmp_path):
     rows = [
         {"anchor": "who", "positive": "me"},
