@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from bert_tf.data.readers import AS_JSON_LINES
 from bert_tf.data.streams import open_binary
 from bert_tf.limits import MAX_DOCUMENT, MAX_DOCUMENT_CONTAINERS, listed, parse_json, read_at_most
 
@@ -129,7 +130,14 @@ def read_squad(path: str | os.PathLike) -> list[SquadExample]:
             text = read_at_most(stream, file, MAX_DOCUMENT).decode("utf-8-sig")
             values = parse_json(text, most=MAX_DOCUMENT_CONTAINERS)
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ValueError(f"{file}: not JSON in UTF-8: {error}") from error
+            is_lines = getattr(error, "msg", "") == "Extra data"
+            remedy = ". Rename a table in JSON lines to .jsonl." if is_lines else ""
+            raise ValueError(f"{file}: not JSON in UTF-8: {error}{remedy}") from error
+    if isinstance(values, list):
+        raise ValueError(
+            f"{file}: must be a JSON object, but is {text[:60]!r}. The file must be in SQuAD's format. "
+            f"{AS_JSON_LINES}"
+        )
     examples = []
     for entry, place in _items(values, "data", file):
         for paragraph, at in _items(entry, "paragraphs", place):

@@ -45,6 +45,10 @@ from bert_tf.limits import (
 logger = logging.getLogger(__name__)
 
 TABLE_FORMATS = ("tsv", "csv", "jsonl")
+AS_JSON_LINES = (
+    'Write a table as JSON lines: to_json("train.jsonl", orient="records", lines=True) of datasets or '
+    "pandas."
+)
 SEPARATORS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
 
 
@@ -378,9 +382,12 @@ def _named_rows(
         header, rows = Row(map(str, range(len(first))), file, first.line), chain([first], rows)
     for column, count in Counter(header).items():
         if count > 1 or not column:
+            remedy = (
+                "" if header[0] else " Write it without pandas' index: to_csv(..., index=False)."
+            )
             raise ValueError(
                 f"{header.place}: the first line must name each column once, but contains {column!r} "
-                f"{count} times. It begins {_beginning(header, delimiter)!r}."
+                f"{count} times. It begins {_beginning(header, delimiter)!r}.{remedy}"
             )
     for row in rows:
         if len(row) != len(header):
@@ -412,17 +419,18 @@ def _json_rows(file: str) -> Iterator[TableRow]:
     for number, line in enumerate(read_lines(file), 1):
         if not line.strip():
             continue
+        remedy = f" {AS_JSON_LINES}" if line.startswith("[") else ""
         try:
             values = parse_json(line)
         except json.JSONDecodeError as error:
             raise ValueError(
                 f"{place_of(file, number)}: invalid JSON ({error}). Each line must be one JSON object. "
-                f"The line begins {line[:60]!r}."
+                f"The line begins {line[:60]!r}.{remedy}"
             ) from error
         if not isinstance(values, dict):
             raise ValueError(
                 f"{place_of(file, number)}: must be a JSON object with a value per column, but is "
-                f"{line[:60]!r}."
+                f"{line[:60]!r}.{remedy}"
             )
         yield TableRow(values, file, number)
 
@@ -441,6 +449,11 @@ def _table_format(file: str, flag: str | None) -> str:
     if suffix in WORKBOOKS:
         raise workbook_error(file)
     if suffix not in TABLE_FORMATS:
+        in_folder = ("dataset_info.json", "dataset_dict.json")  # of datasets' save_to_disk
+        if suffix in ("parquet", "arrow") or any(
+            os.path.exists(os.path.join(file, name)) for name in in_folder
+        ):
+            raise ValueError(f"{file} cannot be read as a table. {AS_JSON_LINES}")
         check_is_file(file)
         raise ValueError(
             f"{file}: unknown format of a table. The name should end in .{', .'.join(TABLE_FORMATS)}. "

@@ -250,6 +250,40 @@ def test_a_workbook_is_to_be_exported_as_csv(file, content, name):
 
 
 @pytest.mark.parametrize(
+    "name, content",
+    [
+        ("t.parquet", "PAR1"),
+        ("t.arrow", ""),
+        ("saved/dataset_info.json", "{}"),
+        ("sets/dataset_dict.json", "{}"),
+        ("t.jsonl", '[{"text": "a"}]\n'),
+        ("t.jsonl", '[\n{"text": "a"}]\n'),
+    ],
+)
+def test_other_files_of_datasets_and_pandas_are_to_be_written_as_json_lines(
+    tmp_path, name, content
+):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(content)
+    table = path if path.parent == tmp_path else path.parent
+    with pytest.raises(ValueError, match=rf"{table}.* Write a table as JSON lines: to_json\(\"tr"):
+        list(read_table(table))
+
+
+@pytest.mark.parametrize(
+    ("header", "end"),
+    [
+        (",text", r"without pandas' index: to_csv\(\.\.\., index=False\)\."),
+        ("text,text", "'text,text'."),
+    ],
+)
+def test_the_index_of_pandas_is_named_as_the_cause(file, header, end):
+    with pytest.raises(ValueError, match=f":1: the first line must name each column once.*{end}$"):
+        list(read_table(file(f"{header}\n0,a\n", "t.csv")))
+
+
+@pytest.mark.parametrize(
     "name, separator, word",
     [("t.csv", ";", "semicolon"), ("t.csv", "\t", "tab"), ("t.tsv", ",", "comma")],
 )

@@ -88,7 +88,9 @@ def test_the_word_at_a_space_is_the_one_before():
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("{", "not JSON in UTF-8"),
+        ("{", r"not JSON in UTF-8: [^.]*$"),
+        ('{"a": 1}\n{"a": 2}\n', r"not JSON in UTF-8: Extra .* JSON lines to \.jsonl\.$"),
+        ('[{"a": 1}]', r"must be a JSON object, but is '\[{\"a.*SQuAD.*JSON lines: to_json\("),
         ('{"data": []}', "no question"),
         ("{}", '"data" is missing; found nothing'),
         ('{"data": {}}', '"data" is .*, but must be a list'),
