@@ -322,7 +322,9 @@ def _score(row: TableRow, column: str) -> float:
     if 0 <= number <= 1:
         return number
     remedy = "Divide larger scores by their maximum."
-    if str(value).strip().lower() in ("true", "false"):
+    if number < 0:
+        remedy = "For cosines from -1 to 1 write (score + 1) / 2."
+    elif str(value).strip().lower() in ("true", "false"):
         remedy = "Write 1 for true and 0 for false."
     elif "," in str(value):
         remedy = "Write a decimal point, not a comma."

@@ -293,6 +293,7 @@ def write(path, text):
         ("anchor\nx\n", "The anchor in 'anchor' needs a positive or a class"),
         ("anchor\tpositive\nx\t\n", r"t.tsv:2: positive is '', but must be a text"),
         ("text_a\ttext_b\tscore\nx\ty\t3\n", r"score is '3', but a score must be a number from 0"),
+        ("text_a\ttext_b\tscore\nx\ty\t-.1\n", r"'-.1', .* -1 to 1 write \(score \+ 1\) / 2\."),
         ("text_a\ttext_b\tscore\nx\ty\tnan\n", "score is 'nan'"),
         (
             "text_a\ttext_b\tscore\nx\ty\t0,8\n",
