@@ -273,13 +273,14 @@ def read_table(
     if format == "jsonl":
         return _json_rows(file)
     quoted = True if quoted is None and format == "csv" else quoted
-    if delimiter is not None:
-        return _named_rows(_delimited_rows(file, delimiter, quoted), file, delimiter, header)
-    delimiter = "," if format == "csv" else "\t"
     lines = read_lines(file)
-    if header:
-        lines = _with_checked_header(lines, file, delimiter)
-    return _named_rows(_delimited_rows(file, delimiter, quoted, lines), file, delimiter, header)
+    if delimiter is None:
+        delimiter = "," if format == "csv" else "\t"
+        lines = _with_checked_header(lines, file, delimiter) if header else lines
+    rows = _delimited_rows(file, delimiter, quoted, lines)
+    if header and quoted is None:
+        rows = _with_unquoted_header(rows)
+    return _named_rows(rows, file, delimiter, header)
 
 
 def without_empty_rows(rows: Iterator[TableRow]) -> Iterator[TableRow]:
@@ -310,6 +311,17 @@ def _with_checked_header(lines: Iterator[str], file: str, delimiter: str) -> Ite
     yield from chain([first], lines)
 
 
+def _with_unquoted_header(rows: Iterator[Row]) -> Iterator[Row]:
+    """Yield all rows; raise if each column of the first one is enclosed in quotation marks."""
+    for number, row in enumerate(rows):
+        if number == 0 and all(len(name) > 1 and name[0] == name[-1] == '"' for name in row):
+            raise ValueError(
+                f"{row.place}: quotation marks enclose each column of the first line: {listed(row)}. "
+                "Use quoted=True, or quoted=False if they are part of the names."
+            )
+        yield row
+
+
 def _with_line_feeds(lines: Iterable[str], file: str) -> Iterator[str]:
     """Return all lines; raise if there is only one, with carriage returns as line ends."""
     rest = iter(lines)
@@ -336,7 +348,7 @@ def _delimited_rows(
                 row = Row(line.split(delimiter), file, number)
                 if may_warn and any(each[:1] == '"' and '""' in each[1:] for each in row):
                     may_warn = False  # "He said ""no""", as spreadsheets and pandas write it
-                    logger.warning("%s: quotes as in CSV, read as text (see quoted)", row.place)
+                    logger.warning("%s: quotes as in CSV, read as text (see --quoted)", row.place)
                 yield row
         return
     # Documents can exceed Python's default limit of 131,072 characters per column.
@@ -362,8 +374,8 @@ def _delimited_rows(
             number = reader.line_num + 1
     except csv.Error as error:
         raise ValueError(
-            f"{place_of(file, number)}: {error}. If quotation marks are ordinary characters here, read "
-            "the file without quoting."
+            f"{place_of(file, number)}: {error}. Double a quotation mark inside an enclosed column. If "
+            "quotation marks are ordinary characters here, use quoted=False."
         ) from error
 
 

@@ -119,7 +119,7 @@ def test_quoted_columns_may_hold_tabs_and_line_ends(file):
 
 
 def test_an_open_quotation_mark_is_named_by_the_line_where_it_opens(file):
-    with pytest.raises(ValueError, match=r"rows\.tsv:2: .*without quoting"):
+    with pytest.raises(ValueError, match=r"rows\.tsv:2: .*Double a .* use quoted=False\."):
         list(read_tsv(file('a\tb\nc\t"d\ne\tf\n'), quoted=True))
 
 
@@ -134,9 +134,21 @@ def test_an_open_quotation_mark_is_named_by_the_line_where_it_opens(file):
 )
 def test_a_tsv_that_is_quoted_like_csv_is_warned_of_once(file, caplog, quoted, text, warned):
     rows = list(read_table(file(text), format="tsv", quoted=quoted))
-    assert caplog.text.count("quotes as in CSV, read as text") == warned
+    assert caplog.text.count("quotes as in CSV, read as text (see --quoted)") == warned
     assert (":3: quotes" in caplog.text) == bool(warned)
     assert rows[-1]["text"].startswith('"') == (quoted is not True and "label" not in rows[0])
+
+
+def test_a_tsv_with_enclosed_names_needs_to_know_whether_columns_are_quoted(file):
+    path = file('"text"\t"label"\n"a"\t"x"\n')
+    for told in ({}, {"separator": "tab"}):
+        with pytest.raises(
+            ValueError, match=r"rows.tsv:1: .* \"text\", \"label\"\. Use quoted=True, or"
+        ):
+            list(read_table(path, **told))
+    assert [*read_table(path, quoted=True)] == [{"text": "a", "label": "x"}]
+    assert [*read_table(path, quoted=False)] == [{'"text"': '"a"', '"label"': '"x"'}]
+    assert len([*read_table(path, header=False)]) == 2
 
 
 def test_a_quoted_column_may_be_a_whole_book(file):
