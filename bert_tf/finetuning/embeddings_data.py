@@ -93,7 +93,7 @@ def read_examples(
     for split, examples in splits.items():
         if types[split] == PAIRS:
             splits[split] = in_one_spelling(examples)
-    _log_repetitions(types.get("train", ""), splits.get("train", []))
+    _check_repetitions(types.get("train", ""), splits.get("train", []))
     return types, splits
 
 
@@ -391,10 +391,25 @@ def _of_inference(rows: Iterable[InputExample]) -> list[EmbeddingExample]:
     return examples
 
 
-def _log_repetitions(example_type: str, examples: Sequence[EmbeddingExample]) -> None:
-    """Log how many examples share a text, because they are no negatives of each other."""
+def _check_repetitions(example_type: str, examples: Sequence[EmbeddingExample]) -> None:
+    """Log how many examples share a text, because they are no negatives of each other.
+
+    Raises:
+        ValueError: every positive equals its anchor.
+    """
     if example_type != PAIRS or not examples:
         return
+    equal = [each for each in examples if each.texts[0] == each.texts[1]]
+    if len(equal) == len(examples):
+        raise ValueError(
+            f"{equal[0].origin}: the positive equals the anchor, as in every example. Name another "
+            "column with anchor_column or positive_column."
+        )
+    if equal:
+        logger.warning(
+            "%d of %d examples have a positive that equals the anchor, the first in %s",
+            *(len(equal), len(examples), equal[0].origin),
+        )
     for index, what in enumerate(("anchor", "positive")):
         counts = Counter(example.texts[index] for example in examples)
         repeated = sum(count for count in counts.values() if count > 1)

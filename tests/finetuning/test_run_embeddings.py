@@ -675,6 +675,19 @@ def test_examples_that_share_a_text_are_counted(tmp_path, caplog):
     assert "3 of 5 examples share their positive with another one" in caplog.text
 
 
+def test_positives_that_equal_their_anchors_are_counted_and_all_of_them_refused(tmp_path, caplog):
+    rows = [{"query": a, "answer": p} for a, p in (("a x", "A  x"), ("b", "b"), ("c", "z"))]
+    given = options(
+        tmp_path / "out", do_train=True, train_file=write_json_lines(tmp_path / "t.jsonl", rows)
+    )
+    read_examples(given)
+    assert "2 of 3 examples have a positive that equals the anchor, the first in" in caplog.text
+    write_json_lines(tmp_path / "t.jsonl", rows[:2])
+    message = r"t.jsonl:1: the positive equals the anchor, as in every .* or positive_column\."
+    with pytest.raises(ValueError, match=message):
+        read_examples(given)
+
+
 def test_snli_gives_entailed_pairs_with_a_contradiction(tmp_path):
     labels = ("neutral", "contradiction", "entailment", "-", "entailment")
     rows = [
