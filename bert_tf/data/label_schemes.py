@@ -12,6 +12,7 @@ words    NNP     NNP     NNP     VBZ    IN  NNP     NNP
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
@@ -68,6 +69,19 @@ def marks_entities(labels: Collection[str]) -> bool:
     [True, True, False]
     """
     return any(text[:2] in ("B-", "I-") for text in labels) or all(map(is_label, labels))
+
+
+def may_mark_entities(labels: Collection[str]) -> bool:
+    """Return True if O occurs, and all others look like B- and I- with a type, in another form.
+
+    >>> may_mark_entities(["O", "B_PER", "I_PER"]), may_mark_entities(["O", "PER-B"])
+    (True, True)
+    >>> may_mark_entities(["O", "NN", "B_X"]), may_mark_entities(["O"])
+    (False, False)
+    """
+    others = set(labels) - {OUTSIDE}
+    form = re.compile("[BIES][^A-Za-z0-9].+|.+[^A-Za-z0-9][BIES]|[BIES]")
+    return OUTSIDE in labels and bool(others) and all(map(form.fullmatch, others))
 
 
 def breaks(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import tensorflow as tf
 
 from bert_tf.data.label_schemes import (
+    OUTSIDE,
     SCHEMES,
     WORDS,
     breaks,
@@ -18,6 +19,7 @@ from bert_tf.data.label_schemes import (
     entity_type,
     find_scheme,
     in_scheme,
+    may_mark_entities,
 )
 from bert_tf.data.token_classification import Columns, Sentence, read_conll
 from bert_tf.finetuning.options import SPLITS
@@ -124,6 +126,12 @@ def read_data(
             "The %d labels mark words, not entities: the metrics are accuracy and macro F1.",
             len(labels),
         )
+        if options.label_scheme == "auto" and may_mark_entities(labels):
+            logger.warning(
+                "Labels such as %r look like those of entities, which must be written as B-PER and "
+                "I-PER. Rewrite them, or give --label_scheme=words if they are labels of words.",
+                next(label for label in labels if label != OUTSIDE),
+            )
     if trained is not None and options.do_train:
         _check_same_task(task, trained)
     for split, sentences in splits.items():
