@@ -192,7 +192,10 @@ def read_file(
         known = [each for each in examples if not math.isnan(each.label)] if named else []
         check_unicode_forms((named[int(each.label)], each.origin) for each in known)
         if labelled and len(classes) == 1:
-            raise ValueError(f"{path}: every text has the class {named[0]!r}.")
+            raise ValueError(
+                f"{path}: every text has the class {named[0]!r}, but two or more are needed. Add texts "
+                "of other classes, or name another column with label_column."
+            )
     return example_type, examples
 
 

@@ -108,6 +108,14 @@ def read_data(
         for index, label in enumerate(sentence.labels or ())
     )
     scheme, labels = _scheme_and_labels(stated, splits, trained, known_labels)
+    if len(labels) < 2:
+        column = (
+            "the last column" if options.label_column is None else f"column {options.label_column}"
+        )
+        raise ValueError(
+            f"{splits['train'][0].file}: every label in {column} is {labels[0]!r}, but training needs "
+            "two or more labels. Add sentences with others, or name another column with label_column."
+        )
     if trained is not None and not options.do_train:
         task = _adjusted(trained, labels, options, max_seq_length, stated)
     else:

@@ -304,7 +304,7 @@ def write(path, text):
             "text_a\ttext_b\tlabel\nx\ty\tsame\n",
             r"'same', but a score must be a number.* label_column \(an empty name: none\)",
         ),
-        ("text\tlabel\nx\tA\ny\tA\n", "every text has the class 'A'"),
+        ("text\tlabel\nx\tA\ny\tA\n", "every text has the class 'A', but .* label_column"),
         ("text\tlabel\nx\té\ny\te\u0301\n", r"t.tsv:3: the label is 'e\\u0301', but '\\xe9'"),
         ("anchor\tnegative\tlabel\nx\ty\tA\n", "needs a positive"),
         ("anchor\tpositive\n", "t.tsv has no examples"),

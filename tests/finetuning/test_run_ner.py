@@ -305,7 +305,12 @@ def changed(conll_folder, tmp_path, **files):
             {},
             r"train.txt:2: the label is 'e\\u0301', but '\\xe9' in .*train.txt:1",
         ),
-        ({"train": "a x O\nb x O\n"}, {}, r"two or more.* Without an entity"),
+        (
+            {"train": "a x O\nb x O\n"},
+            {},
+            r"train.txt: every label in the last column is 'O', but .*label_column",
+        ),
+        ({"train": "a x O\nb x A\n"}, {"label_column": 2}, r"every label in column 2 is 'x'"),
         ({"train": "a x B-A\nb x NN\n"}, {}, r"train.txt:2: the label is 'NN'"),
         (
             {"valid": "a x O\nb x I-A\n"},
