@@ -7,12 +7,14 @@
 
     Peter NNP B-NP B-PER          an empty line after each sentence
 
-Tabs separate columns, or spaces if the first row has no tab. Files are read as in data/readers.py.
-Errors contain file:line and the row.
+Tabs separate columns, or spaces if the first row has no tab. Between tabs, a line that begins with "#"
+and has no tab is a comment, as in CoNLL-U, and may precede a sentence. Files are read as in
+data/readers.py. Errors contain file:line and the row.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ from itertools import islice
 
 from bert_tf.data.label_schemes import WORDS, is_label, marks_entities
 from bert_tf.data.readers import check_columns, read_lines
+
+logger = logging.getLogger(__name__)
 
 DOCSTART = "-DOCSTART-"
 # The longest sentence of CoNLL-2003 has 124 words. A file with one longer sentence has lost its empty
@@ -72,7 +76,7 @@ def read_conll(
     """
     sentences: list[Sentence] = []
     rows: list[list[str]] = []
-    document, num_columns, start = 0, 0, 1
+    document, num_columns, num_comments, start = 0, 0, 0, 1
     has_empty_line = False
 
     def end_sentence() -> None:
@@ -85,6 +89,10 @@ def read_conll(
             has_empty_line = True
             end_sentence()
             continue
+        if isinstance(row, str) and not rows:
+            num_comments += 1
+            continue
+        row = [row] if isinstance(row, str) else row
         cells = row[::2]
         if cells[0] == DOCSTART:
             end_sentence()
@@ -102,6 +110,8 @@ def read_conll(
             start = number
         rows.append(cells)
     end_sentence()
+    if num_comments:
+        logger.info("%s: %d lines were skipped as comments", path, num_comments)
     if not sentences:
         raise ValueError(f"{path} contains no word.")
     if not has_empty_line and len(sentences[-1].words) > _MOST_WORDS_WITHOUT_EMPTY_LINE:
@@ -141,8 +151,8 @@ def relabelled_lines(
 
     Args:
         labels: one for each word of the file, in order.
-        append: add a column of labels and leave out -DOCSTART-, as input of conlleval. Otherwise the
-            labels replace the file's. A file without labels always gets a new column.
+        append: add a column of labels and leave out -DOCSTART- and comments, as input of conlleval.
+            Otherwise the labels replace the file's. A file without labels always gets a new column.
 
     Raises:
         ValueError: the numbers of labels and words differ.
@@ -151,6 +161,10 @@ def relabelled_lines(
     for row in _rows(path):
         if row is None:
             yield ""
+            continue
+        if isinstance(row, str):
+            if not append:
+                yield row
             continue
         if row[0] == DOCSTART:
             if not append:
@@ -171,9 +185,16 @@ def relabelled_lines(
         raise ValueError(f"{path} has fewer words than labels were given. Was the file changed?")
 
 
-def _rows(path: str) -> Iterator[list[str] | None]:
-    """Yield each line's columns with the separators between them; None for an empty line."""
-    split = None
+def _rows(path: str) -> Iterator[list[str] | str | None]:
+    """Yield each line's columns with the separators between them.
+
+    An empty line is None, and a comment is a string.
+    """
+    rows = (
+        line for line in read_lines(path) if line.strip(" \t") and not line.startswith(DOCSTART)
+    )
+    has_tabs = "\t" in next((line for line in rows if not _may_be_comment(line)), "")
+    split = re.compile("(\t)" if has_tabs else "( +)").split
     for number, line in enumerate(read_lines(path), 1):
         check_columns(line.count(" ") + line.count("\t") + 1, path, number)
         if not line.strip(" \t"):
@@ -182,9 +203,14 @@ def _rows(path: str) -> Iterator[list[str] | None]:
         if line.startswith(DOCSTART):  # its columns may be separated otherwise than the words'
             yield re.split("([ \t]+)", line.rstrip(" \t"))
             continue
-        if split is None:
-            split = re.compile("(\t)" if "\t" in line else "( +)").split
-        yield split(line.rstrip(" \t"))
+        if has_tabs and _may_be_comment(line):
+            yield line
+        else:
+            yield split(line.rstrip(" \t"))
+
+
+def _may_be_comment(line: str) -> bool:
+    return line.startswith("#") and "\t" not in line
 
 
 def _check_columns(columns: Columns, num_columns: int, place: str, row: list[str]) -> None:

@@ -106,6 +106,27 @@ def test_what_is_refused(written, text, columns, message):
         read_conll(written(text), columns)
 
 
+def test_comments_of_conll_u_are_skipped_and_kept_in_a_file_with_other_labels(written, caplog):
+    text = "# newdoc\n# text = a #\na\tX\n#\tY\n\n# text = b\nb\tX\n\n"
+    path = written(text)
+    with caplog.at_level("INFO"):
+        first, second = read_conll(path)
+    assert (first.words, first.labels) == (("a", "#"), ("X", "Y"))
+    assert (first.place(1), second.place(0)) == (f"{path}:4", f"{path}:7")
+    assert "a.conll: 3 lines were skipped as comments" in caplog.text
+    labels = ["X", "Y", "X"]
+    assert "\n".join(relabelled_lines(path, labels, Columns())) + "\n" == text
+    appended = relabelled_lines(path, labels, Columns(), append=True)
+    assert list(appended) == ["a\tX\tX", "#\tY\tY", "", "b\tX\tX", ""]
+    with pytest.raises(ValueError, match=r"a.conll:2: found 1 columns"):
+        read_conll(written("a\tX\n# text = a\nb\tX\n"))
+
+
+@pytest.mark.parametrize("text", ["# X\na Y\n", "#\tX\na\tY\n", "a Y\n\n# X\n", "#\na\n"])
+def test_a_word_may_be_a_number_sign(written, text):
+    assert "#" in {word for sentence in read_conll(written(text)) for word in sentence.words}
+
+
 def test_one_sentence_needs_no_empty_line(written):
     assert len(read_conll(written("a O\n" * 500))[0].words) == 500
 
