@@ -77,7 +77,7 @@ class Embeddings(RankingProgram[EmbeddingTask, EmbeddingOptions]):
         )
         if "train" not in self.example_types and is_table:
             types.append(_type_of(_known_settings(setup).get("loss", "multiple_negatives_ranking")))
-        if SCORES in types or options.label_column is not None:
+        if SCORES in types or options.label_column:
             score_each_pair(self.example_types, splits)
         return make_task(options, self.example_types, splits, setup), splits
 

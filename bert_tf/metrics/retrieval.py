@@ -122,7 +122,7 @@ def search_class(
 
     Returns:
         Of the neighbours [N, k], the scores, the indexes, and bool, whether they are relevant. Of each
-        text [N], the number of others of its class, and one of them, or itself if there is none.
+        text [N], the number of others of its class, and one of them, or the text itself.
     """
     count = len(classes)
     scores, indexes = search_others(vectors, vectors, np.arange(count), min(RANKED, count - 1))
