@@ -223,7 +223,10 @@ def _load_run(
     if not bert_config_file and checkpoint.config is None:
         raise ValueError(f"{folder} has no bert_config.json. Copy the folder again.")
     if not vocab_file and checkpoint.vocab_file is None:
-        raise ValueError(f"{folder} has no vocab.txt. Copy the folder again.")
+        raise ValueError(
+            f"{folder} has no vocab.txt. Copy it into the folder, or write the folder with "
+            "model.save_pretrained(folder, tokenizer)."
+        )
     config = find_config(bert_config_file, checkpoint)
     tokenizer = load_tokenizer(vocab_file, do_lower_case, checkpoint, config)
     try:

@@ -6,6 +6,7 @@ Shapes: B batch, S sequence, K choices.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -31,6 +32,8 @@ from bert_tf.prediction import runtimes
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.strategy import INT8_FLAGS, int8_instruction
+
+logger = logging.getLogger(__name__)
 
 # Format -> its runtimes, and the modules that each needs.
 FORMAT_RUNTIMES: Mapping[str, Mapping[str, Sequence[str]]] = {
@@ -120,6 +123,10 @@ class Export:
         return dict(sorted(found.items()))
 
 
+class UnsupportedExportError(ValueError):
+    """An export that is complete, but that `find_exports` does not read."""
+
+
 def find_exports(folder: str) -> list[Export]:
     """Return the exports in a folder, or else in its subfolders, or in theirs (NAME/VERSION).
 
@@ -129,7 +136,17 @@ def find_exports(folder: str) -> list[Export]:
     folder = folder.rstrip("/") or folder
     folders = [folder]
     for _ in range(3):
-        found = [_read(each, format) for each in folders for format in _formats(each)]
+        found: list[Export] = []
+        left_out: list[UnsupportedExportError] = []
+        for inside, format in [(each, format) for each in folders for format in _formats(each)]:
+            try:
+                found.append(_read(inside, format))
+            except UnsupportedExportError as error:
+                left_out.append(error)
+        if left_out and not found:
+            raise left_out[0]
+        for reason in left_out:
+            logger.warning("Left out: %s", reason)
         if found:
             return found
         folders = [inside for each in folders for inside in _inside(each)]
@@ -197,7 +214,7 @@ def _read(folder: str, format: str) -> Export:
     facts = read_json(metadata)
     check_sums(folder, facts)
     if format == "onnx" and facts.get("custom_ops"):
-        raise ValueError(
+        raise UnsupportedExportError(
             f"{folder} takes text by operations of onnxruntime-extensions, but only ONNX files on ids "
             "are supported here. Name an export of the same model with signature=tokens."
         )

@@ -214,6 +214,19 @@ def test_a_folder_without_an_export_is_an_error(tmp_path):
         find_exports(str(tmp_path))
 
 
+def test_onnx_files_on_text_are_left_out_of_a_folder_with_others(right, tmp_path, caplog):
+    export, _, _ = right("single")
+    shutil.copytree(export.folder, tmp_path / "all" / "1")
+    (tmp_path / "all" / "2").mkdir()
+    (tmp_path / "all" / "2" / "model.onnx").write_bytes(b"")
+    (tmp_path / "all" / "2" / "export.json").write_text('{"custom_ops": ["BertTokenizer"]}')
+    (found,) = find_exports(str(tmp_path / "all"))
+    assert found.folder == str(tmp_path / "all" / "1")
+    assert "all/2 takes text by operations of onnxruntime-extensions" in caplog.text
+    with pytest.raises(ValueError, match="only ONNX files on ids are supported here"):
+        find_exports(str(tmp_path / "all" / "2"))
+
+
 def test_a_runtime_that_is_not_installed_is_named(right, monkeypatch):
     export = dataclasses.replace(right("single")[0], format="onnx")
     monkeypatch.setattr(exports, "find_spec", lambda name: None)
