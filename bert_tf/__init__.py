@@ -95,7 +95,9 @@ __all__ = ["__version__", *_HOMES]
 
 def __getattr__(name: str):
     if name not in _HOMES:
-        raise AttributeError(f"module 'bert_tf' has no attribute {name!r}")
+        is_of_transformers = name.startswith(("TF", "Auto")) or name == "pipeline"
+        hint = ". docs/migration.md has what takes its place" if is_of_transformers else ""
+        raise AttributeError(f"module 'bert_tf' has no attribute {name!r}{hint}")
     return getattr(import_module(f"bert_tf.{_HOMES[name]}"), name)
 
 
