@@ -141,7 +141,7 @@ def test_names_of_the_package_root_are_found_when_used():
 
     assert bert_tf.BertConfig is BertConfig
     assert set(bert_tf.__all__) <= set(dir(bert_tf))
-    with pytest.raises(AttributeError, match="no attribute 'Bert'$"):
+    with pytest.raises(AttributeError, match=r"no attribute 'Bert'$"):
         bert_tf.Bert  # noqa: B018
     with pytest.raises(AttributeError, match=r"'TFBertModel'\. docs/migration\.md has"):
         bert_tf.TFBertModel  # noqa: B018
