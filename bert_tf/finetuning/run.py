@@ -25,6 +25,7 @@ from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.model_files import model_files, write_files
 from bert_tf.model_folder import known_task
 from bert_tf.pretraining.unknown_words import warn_of_unknown_words
+from bert_tf.report.model_card import note_evaluation
 from bert_tf.tasks.base import ExampleTask
 from bert_tf.tasks.of_checkpoint import align_head
 from bert_tf.tokenization import FullTokenizer
@@ -257,6 +258,7 @@ def fine_tune(
             lengths=options.lengths,
             folder=folder,
         )
+    note_evaluation(folder, options)
     return program.finish(run)
 
 

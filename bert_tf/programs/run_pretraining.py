@@ -33,6 +33,7 @@ from bert_tf.programs.pretraining_record_sets import (
     choose_objective,
     read_record_set,
 )
+from bert_tf.report.model_card import note_evaluation
 from bert_tf.report.page import Command, write_report
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.pretraining import PretrainingTask
@@ -145,6 +146,7 @@ def _run_phase(
     if not options.do_eval:
         write_page(folder, whole, {"global_step": trainer.step})
         return {}
+    note_evaluation(folder, options)
     found = dict(results or evaluate_now())
     loop.write_results(os.path.join(folder, "eval_results.txt"), found, "Eval results")
     write_page(folder, whole, found)

@@ -51,7 +51,9 @@ _MOST_LABELS = 40
 _MOST_FILES = 10
 # Bytes of records that are read to count them, if no manifest has their number.
 _MOST_COUNTED = 1 << 30
-_DATA_FLAGS = ("task_name", "data_dir", "input_file", "train_file", "eval_file", "predict_file")
+_TRAINED_ON_FLAGS = ("task_name", "data_dir", "input_file", "train_file")
+# Those that name the data of an evaluation. Pre-training evaluates input_file if there is no eval_file.
+_EVALUATED_FLAGS = ("task_name", "data_dir", "eval_file")
 # Flags of the machine and of this page.
 _LEFT_OUT = (
     *("output_dir", "feature_cache_dir", "license", "tpu_name", "tpu", "tpu_zone", "master"),
@@ -96,6 +98,31 @@ def write_training_card(
         },
     }
     _write_facts(options.output_dir, facts)
+
+
+def note_evaluation(folder: str, options: Any) -> None:
+    """Note in the facts, if there are any, which data the next metrics are of. The card names them.
+
+    Args:
+        options: of the program that evaluates or predicts now.
+    """
+    facts = _read_facts(folder)
+    if not facts:
+        return
+    known = dict(facts.get("evaluated", {}))
+    asked: dict[str, Any] = {}
+    if getattr(options, "do_predict", False) or not hasattr(options, "eval_file"):
+        asked["predict_file"] = getattr(options, "predict_file", None)
+    if options.do_eval:
+        asked |= {name: getattr(options, name, None) for name in _EVALUATED_FLAGS}
+        asked["input_file"] = None if asked["eval_file"] else getattr(options, "input_file", None)
+    for name, value in asked.items():
+        known.pop(name, None)
+        if value:
+            known[name] = without_folders(name, value)
+    write_text(
+        os.path.join(folder, FACTS_FILE), json.dumps({**facts, "evaluated": known}, indent=2) + "\n"
+    )
 
 
 def _earlier(
@@ -144,7 +171,7 @@ def write_conversion_card(
         },
     }
     if there:
-        facts |= {name: there[name] for name in ("data", "training") if name in there}
+        facts |= {name: there[name] for name in ("data", "training", "evaluated") if name in there}
         facts["figures"] = _metrics(source_folder, there)
     _write_facts(folder, facts)
 
@@ -235,7 +262,7 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
     use = _use_of_ours(entry, facts["arguments"], program)
     parts = {
         "Model": _table(_model_rows(folder, facts)),
-        "Data": _table(facts["data"]) if "data" in facts else None,
+        "Data": _table(_trained_on(facts)) if "data" in facts else None,
         "Training": _training(program, facts["training"]) if "training" in facts else None,
         "Metrics": _metrics(folder, facts),
         "Conversion": _conversion(facts["conversion"]) if "conversion" in facts else None,
@@ -291,7 +318,7 @@ def _model_rows(folder: str, facts: Mapping[str, Any]) -> Iterable[tuple[str, st
 
 
 def _data_rows(options: Any, files: Sequence[str]) -> Iterable[tuple[str, str]]:
-    for name in _DATA_FLAGS:
+    for name in _TRAINED_ON_FLAGS:
         value = getattr(options, name, None)
         if value:
             yield f"`--{name}`", _code(without_folders(name, value))
@@ -319,6 +346,12 @@ def _data_rows(options: Any, files: Sequence[str]) -> Iterable[tuple[str, str]]:
         )
 
 
+def _trained_on(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the rows of the data. Older facts also have the files of one evaluation."""
+    left_out = ("`--eval_file`", "`--predict_file`")
+    return [(name, value) for name, value in facts["data"] if name not in left_out]
+
+
 def _metrics(folder: str, facts: Mapping[str, Any]) -> str | None:
     """Return tables of `*_results.txt` of the step; else metrics of the converted folder."""
     step = facts.get("training", {}).get("step")
@@ -330,7 +363,9 @@ def _metrics(folder: str, facts: Mapping[str, Any]) -> str | None:
             rows = [(f"`{name}`", _number(value)) for name, value in values.items()]
             tables.append(f"`{os.path.basename(path)}`:\n\n{_table(rows)}")
     if tables:
-        return "\n\n".join(filter(None, [*tables, best_of_runs(folder, step)]))
+        named = [(f"`--{name}`", _code(v)) for name, v in facts.get("evaluated", {}).items()]
+        evaluated = f"Of this data:\n\n{_table(named)}" if named else None
+        return "\n\n".join(filter(None, [evaluated, *tables, best_of_runs(folder, step)]))
     return facts.get("figures", None if step is None else "Not evaluated.")
 
 

@@ -230,6 +230,17 @@ def test_our_own_card_is_written_anew(trained, pretrained, mood_tables):
     assert f": {step + 2} steps of 16 examples" in section(trained, "Training")
 
 
+def test_the_metrics_name_the_data_of_the_last_evaluation(
+    trained, pretrained, mood_tables, tmp_path
+):
+    assert rows(section(trained, "Metrics"))["`--eval_file`"] == "`dev.tsv`"
+    assert "`--eval_file`" not in rows(section(trained, "Data"))
+    other = shutil.copy(mood_tables.dev, tmp_path / "other.tsv")
+    short_training(pretrained, mood_tables, trained, do_train=False, eval_file=str(other))
+    assert rows(section(trained, "Metrics"))["`--eval_file`"] == "`other.tsv`"
+    assert rows(section(trained, "Data"))["`--train_file`"] == "`train.tsv`"
+
+
 def test_the_facts_of_the_best_of_several_runs_move_up_and_a_persons_page_stays(
     trained, pretrained, mood_tables, tmp_path
 ):
@@ -287,7 +298,7 @@ def test_a_conversion_takes_the_licence_of_a_users_page_and_the_facts_of_the_fol
     facts = json.loads((trained / model_card.FACTS_FILE).read_text())
     target = convert(trained, tmp_path / "there", "tf1", max_seq_length=19)
     assert "\nlicense: gpl-3.0\nlibrary_name: bert_tf\n" in card(target)
-    assert section(target, "Data") == "\n" + model_card._table(facts["data"]) + "\n"
+    assert section(target, "Data") == "\n" + model_card._table(model_card._trained_on(facts)) + "\n"
     assert "--max_seq_length=19\n" in section(target, "Conversion")
     (trained / "README.md").unlink()
     (trained / model_card.FACTS_FILE).unlink()
