@@ -194,6 +194,8 @@ def _missing_file(error: Exception, options: Any) -> str | None:
         value = getattr(options, field.name)
         named = value.split(",") if isinstance(value, str) else ()
         if any(f"{file}/".startswith(f"{name.strip().rstrip('/')}/") for name in named if name):
+            if os.path.isdir(file):
+                return f"--{field.name}={value}: folder {file} contains no file to read."
             folder, name = os.path.split(os.path.abspath(file))
             there = os.listdir(folder) if os.path.isdir(folder) else []
             close = difflib.get_close_matches(name, there, 1, cutoff=0.85)

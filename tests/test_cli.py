@@ -436,6 +436,13 @@ def test_a_missing_file_without_a_neighbour_is_told_with_what_its_folder_contain
     assert ended.stderr.endswith(found)
 
 
+def test_a_folder_without_files_is_called_one(run_script, tmp_path):
+    (tmp_path / "empty").mkdir()
+    body = "raise FileNotFoundError(2, 'no files', options.needed)"  # as for an empty corpus
+    ended = run_script(f"--needed={tmp_path}/empty", body=body)
+    assert ended.stderr.endswith(f"folder {tmp_path}/empty contains no file to read.\n")
+
+
 def test_the_nearest_names_are_listed_for_a_glob_without_a_match(run_script, tmp_path):
     for name in (*(f"a{n}.bin" for n in range(20)), "tf_examples.tfrecord"):
         (tmp_path / name).touch()

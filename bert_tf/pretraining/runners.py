@@ -187,8 +187,11 @@ def start_or_resume(
     """
     folder = os.path.dirname(path)
     found = read_manifest(path) if not overwrite else None
+    differences = [] if found is None else found.differences(wanted)
+    if found is not None and not found.groups and differences:
+        found = None  # an earlier run ended before its first records
     if found is not None:
-        if differences := found.differences(wanted):
+        if differences:
             raise ValueError(
                 f"{path} describes records with other settings:\n  "
                 + "\n  ".join(differences)

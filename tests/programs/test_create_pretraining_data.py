@@ -540,6 +540,15 @@ def test_a_finished_set_is_left_as_it_is_and_a_missing_file_made_again(tmp_path,
     assert contents(tmp_path / "out") == before
 
 
+def test_a_run_that_ended_before_its_first_records_does_not_stop_the_next_one(tmp_path):
+    run_groups(tmp_path, "whole")
+    (tmp_path / "a.bin").write_bytes("caf\xe9".encode("latin-1"))
+    with pytest.raises(ValueError, match="not UTF-8"):
+        run_groups(tmp_path, "out", input_file=f"{tmp_path}/a.bin")
+    run_groups(tmp_path, "out")
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
 def test_records_of_other_flags_are_refused_with_the_difference_unless_overwritten(tmp_path):
     run_groups(tmp_path, "out")
     with pytest.raises(ValueError, match=r"random_seed.*: 12345 there, 7 now\n.*overwrite"):
