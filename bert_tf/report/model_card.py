@@ -52,7 +52,7 @@ _MOST_FILES = 10
 # Bytes of records that are read to count them, if no manifest has their number.
 _MOST_COUNTED = 1 << 30
 _TRAINED_ON_FLAGS = ("task_name", "data_dir", "input_file", "train_file")
-# Those that name the data of an evaluation. Pre-training evaluates input_file if there is no eval_file.
+# Those that name the data of an evaluation. Pre-training without eval_file evaluates input_file.
 _EVALUATED_FLAGS = ("task_name", "data_dir", "eval_file")
 # Flags of the machine and of this page.
 _LEFT_OUT = (
