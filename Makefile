@@ -2,9 +2,10 @@
 
 PYTHON ?= python3
 VENV := .venv
-# A file stays in one process, which makes its fixtures once. If a process crashes, the run ends with the
-# name of its test; pytest-xdist 3.8 would wait for ever after it has replaced the process.
-PROCESSES = 2
+# A file stays in one process, which makes its fixtures once. Three on two cores, because a fourth of the
+# time is waiting: for a file's end, a lock, a process that a test starts. If a process crashes, the run
+# ends with the name of its test; pytest-xdist 3.8 would wait for ever after it has replaced the process.
+PROCESSES = 3
 TESTS = $(VENV)/bin/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 
 .PHONY: quickstart test test-slow test-all faults fuzz fuzz-coverage coverage docs lint format clean
@@ -19,10 +20,8 @@ test: $(VENV)/.installed-test
 	$(TESTS) -m "not slow"
 
 # Faults, fuzzing, the commands of the documents, several workers, examples, packaging. In two parts,
-# because XLA keeps all code that it has compiled in a process: some GB after an hour. In three processes,
-# because a fourth of the time is waiting for processes that a test starts.
+# because XLA keeps all code that it has compiled in a process: some GB after an hour.
 PART_1 = tests/serving tests/prediction tests/programs
-test-slow: PROCESSES = 3
 test-slow: $(VENV)/.installed-test
 	$(TESTS) -m "slow and not long" $(PART_1)
 	$(TESTS) -m "slow and not long" $(PART_1:%=--ignore=%)

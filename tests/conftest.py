@@ -98,6 +98,69 @@ SLOW = (
     "fuzzing",
 )
 
+# Beginnings of names, with parameters: variants of what another test of the slow tier does already.
+# Only `make test-all` runs them, as it does tests that carry the mark themselves.
+LONG = (
+    "test_faults_in_export.py::test_export_killed",  # test_serving_classifier.py kills one too
+    "test_faults_in_export.py::test_prediction_killed",
+    "test_faults_in_export.py::test_an_export_to_a_disk_that_is_full",
+    "test_faults_in_files.py::test_a_checkpoint_that_is_half_gone[0-index gone",
+    "test_faults_in_files.py::test_a_checkpoint_that_is_half_gone[0-data cut off",
+    "test_faults_in_files.py::test_a_checkpoint_that_is_half_gone[0-a bit of",
+    "test_faults_in_files.py::test_a_checkpoint_that_is_half_gone[0-`checkpoint` cut off",
+    "test_faults_in_generation.py::test_killed_before_a_file_gets_its_name",
+    "test_faults_in_generation.py::test_a_disk_that_is_full",
+    "test_faults_in_training.py::test_ended_at_a_random_moment",  # test_run_pretraining.py kills one too
+    "test_faults_in_training.py::test_killed_before_a_file_gets_its_name",
+    "test_faults_in_training.py::test_a_disk_that_is_full",
+    "test_faults_in_training.py::test_a_clock_that_jumps",
+    "test_fuzzed_readers.py::test_bytes_in_disorder[tf class",
+    *(
+        f"test_certify.py::test_every_type_of_task_passes[{kind}"
+        for kind in ("choices", "embedder", "masks", "pair")
+    ),
+    "test_certify.py::test_an_export_of_other_weights_is_named_as_such",
+    *(
+        f"test_serving_int8.py::test_every_type_of_task_is_exported[{kind}"
+        for kind in ("choices", "masks", "pair")
+    ),
+    *(
+        f"test_serving_other_names.py::test_hugging_faces_names_give_the_logits_of_tokens_bit_for_bit[{kind}"
+        for kind in ("chooser", "regression")
+    ),
+    "test_run_pretraining_kinds.py::test_an_invalid_id_after_the_first_records_is_named[masked_nsp-eval",
+    "test_run_pretraining_kinds.py::test_an_invalid_id_after_the_first_records_is_named[unmasked",
+    "test_run_pretraining_kinds.py::test_single_sequences_have_masked_words_only[unmasked",
+    "test_run_pretraining_kinds.py::test_records_of_ordered_pairs_have_the_keys_of_next_sentences[masked",
+    "test_run_pretraining_phases.py::test_a_run_goes_on_only_with_the_optimizer_that_began_it[changes1",
+    "test_classifier_kinds.py::test_the_weights_of_a_step_are_evaluated_once[changes1",
+    "test_classifier_kinds.py::test_the_weights_of_a_step_are_evaluated_once[changes2",
+    *(
+        "test_same_command_again.py::test_the_same_command_ends_with_the_bits_of_one_run_and_then_"
+        f"finds_nothing_to_train[run_{name}"
+        for name in ("squad", "ner", "swag")
+    ),
+    "test_sweep.py::test_a_series_may_start_from_the_moments_of_another_run",
+    "test_compiled_runs.py::test_a_compiled_run_has_the_losses_of_an_uncompiled_one[classifier",
+    "test_distillation.py::test_choices_learn_states",
+    "test_distillation.py::test_words_learn_from_a_teacher[with a CRF",
+    "test_batch_trainer.py::test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one[2",
+    "test_batch_trainer_workers.py::test_two_processes",  # test_three_workers.py starts three
+    "test_gradient_cache.py::test_parts_and_devices_do_not_change_the_gradient[1-1-auto",
+    "test_gradient_cache.py::test_parts_and_devices_do_not_change_the_gradient[1-5-auto",
+    "test_step.py::test_a_compiled_step_is_that_of_single_operations_dropout_included[auto",
+    "test_loop.py::test_packed_rows_in_parts_make_the_step_of_the_whole_batch[true",
+    "test_sentence_embeddings.py::test_padding_and_neighbours_cannot_be_seen_in_an_embedding[1",
+    "test_serving_encoder.py::test_embeddings_are_pooled_from_the_real_tokens_alone[max",
+    "test_serving_encoder.py::test_embeddings_are_pooled_from_the_real_tokens_alone[pooled",
+    "test_serving_classifier.py::test_a_classifier_with_windows_reads_the_whole_text[9",
+    "test_static_shapes.py::test_outputs_of_two_devices_are_compared_in_static_shapes[1",
+    "test_runners.py::test_workers_load_tensorflow_without_its_messages",
+    "test_tokenization.py::test_every_code_point_is_treated_as_the_rules_say[False",
+    "test_tokenizer.py::test_every_code_point_becomes_what_full_tokenizer_says[False",
+    "test_files.py::test_standard_output_is_written_into_and_keeps_what_was_there[False",
+)
+
 
 def pytest_collection_modifyitems(items):
     def place(item):
@@ -108,4 +171,7 @@ def pytest_collection_modifyitems(items):
         starts_a_process = "run_script" in item.fixturenames
         if starts_a_process or place(item) < len(SLOW):
             item.add_marker("slow")
+        if f"{item.path.name}::{item.name}".startswith(LONG):
+            item.add_marker("slow")
+            item.add_marker("long")
     items.sort(key=place)

@@ -53,6 +53,7 @@ SHORTER = {
     "--examples_per_shard=10000": "--examples_per_shard=2",
     "--eval_file=labelled.tsv": "--eval_file=labelled.tsv --max_accuracy_loss=100",
     "--direct_num_workers=4": "--direct_num_workers=2",
+    'BertConfig.from_name("mini",': 'BertConfig.from_name("tiny", num_hidden_layers=1,',
 }
 
 

@@ -59,6 +59,7 @@ def make_options(kinds, toy_text, tmp_path):
 
     def make(kind, **changes):
         values = {
+            "bert_config_file": str(toy_text / "one_layer.json"),
             "output_dir": tmp_path / "output",
             "num_train_steps": 12,
             "num_warmup_steps": 2,

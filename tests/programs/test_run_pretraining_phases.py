@@ -37,7 +37,12 @@ STEPS = 8
 def options(records, toy_text, tmp_path):
     made = pretraining_options(records, toy_text, tmp_path / "output")
     return dataclasses.replace(
-        made, do_eval=False, num_train_steps=STEPS, num_warmup_steps=2, evaluate_steps=0
+        made,
+        bert_config_file=str(toy_text / "one_layer.json"),
+        do_eval=False,
+        num_train_steps=STEPS,
+        num_warmup_steps=2,
+        evaluate_steps=0,
     )
 
 
@@ -128,6 +133,7 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
     options = pretraining_options(records, toy_text, tmp_path / "output")
     options = dataclasses.replace(
         options,
+        bert_config_file=str(toy_text / "one_layer.json"),
         phases="16:0.5,24:0.5",
         max_predictions_per_seq=None,
         scale_phase_batches=True,

@@ -31,8 +31,8 @@ MODELS = {
 TABLES = ("words", "choices")  # inputs with a second dimension
 
 
-# "squad2" answers like "squad", "masked_lm" takes what "ner" takes
-LIKE_OTHERS = ("squad2", "masked_lm")
+# "single" answers like "pair", "squad2" like "squad"; "masked_lm" takes what "ner" takes
+LIKE_OTHERS = ("single", "squad2", "masked_lm")
 
 
 @pytest.fixture(
