@@ -231,12 +231,17 @@ class BertConfig:
         """Read `bert_config.json` (or Hugging Face's `config.json`). Errors name the file."""
         try:
             values = parse_json(read_whole(json_file).decode("utf-8-sig"))
+        except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+            raise ValueError(
+                f"{os.fspath(json_file)}: must contain a JSON object, as bert_config.json does: {error}"
+            ) from error
+        try:
             if not isinstance(values, dict):
                 raise ValueError(
                     f"must contain a JSON object, but contains {type(values).__name__}"
                 )
             return cls.from_dict(values)
-        except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+        except ValueError as error:
             raise ValueError(f"{os.fspath(json_file)}: {error}") from error
 
     def check_sequence_length(self, max_seq_length: int, least: int = 1) -> None:
