@@ -277,7 +277,9 @@ def load_model(
         vocab_file=vocab_file,
         do_lower_case=do_lower_case,
     )
-    return with_settings(trained, max_seq_length, doc_stride)
+    trained = with_settings(trained, max_seq_length, doc_stride)
+    trained.model.task = trained.task  # for save_pretrained
+    return trained
 
 
 def _load_checkpoint(

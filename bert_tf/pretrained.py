@@ -48,12 +48,14 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     """Return a model of class `cls` with the weights of a checkpoint; see `ConfiguredModel`."""
     checkpoint = read_checkpoint(path)
     config = find_config(None, checkpoint)
-    head = BY_ARCHITECTURE.get(cls.__name__)
+    head = _head_of(cls)
+    known = known_task(checkpoint) if head is not None and head.task else None
     if head is not None and head.has_labels:
-        checkpoint, config, kwargs = _with_labels(checkpoint, config, head, kwargs)
-    elif issubclass(cls, BertForSentenceEmbedding):
-        kwargs = _embedding_settings(checkpoint) | kwargs
+        checkpoint, config, kwargs = _with_labels(checkpoint, config, head, known, kwargs)
+    elif issubclass(cls, BertForSentenceEmbedding) and isinstance(known, EmbeddingTask):
+        kwargs = {name: getattr(known, name) for name in _OF_EMBEDDINGS} | kwargs
     model = cls(config, **kwargs)
+    model.task = known
     report = model.load_report = initialize(model, checkpoint)
     if report.new_head:
         has_part = any(not name.startswith("bert/") for name in report.loaded)
@@ -67,18 +69,14 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
     return model
 
 
-def _embedding_settings(checkpoint: PretrainedCheckpoint) -> dict[str, Any]:
-    """Return the arguments of the model with the vectors of a checkpoint; {} for other models."""
-    known = known_task(checkpoint)
-    given = known.arguments() if isinstance(known, EmbeddingTask) else {}
-    return {name: given[name] for name in _OF_EMBEDDINGS if name in given}
-
-
 def _with_labels(
-    checkpoint: PretrainedCheckpoint, config: BertConfig, head: TaskType, kwargs: dict[str, Any]
+    checkpoint: PretrainedCheckpoint,
+    config: BertConfig,
+    head: TaskType,
+    known: Task | None,
+    kwargs: dict[str, Any],
 ) -> tuple[PretrainedCheckpoint, BertConfig, dict[str, Any]]:
     """Return the checkpoint, its config, and the arguments of a matching classifier."""
-    known = known_task(checkpoint)
     theirs: Sequence[str] = ()
     if known is not None and known.name == head.name:
         theirs = getattr(known, "labels", ())
@@ -134,8 +132,7 @@ def save_pretrained(
     format: str = "huggingface",
 ) -> None:
     """Write a model as a new folder; see `ConfiguredModel`."""
-    is_embedder = isinstance(model, BertForSentenceEmbedding)
-    head = TYPES["embeddings"] if is_embedder else BY_ARCHITECTURE.get(type(model).__name__)
+    head = _head_of(type(model))
     if tokenizer is not None and not isinstance(tokenizer, FullTokenizer):
         raise TypeError(
             f"`tokenizer` must be a FullTokenizer, but is of type {type(tokenizer).__name__}. "
@@ -151,18 +148,34 @@ def save_pretrained(
     if head.has_labels:
         labels = model.labels or tuple(f"LABEL_{index}" for index in range(model.num_labels))
         checkpoint = replace(checkpoint, labels=labels)
-    task = None if is_embedder else make_task(head, model.config, checkpoint.labels or ())
-    if is_embedder:
-        given = {name: getattr(model, name) for name in _OF_EMBEDDINGS}
-        task = EmbeddingTask(model.config.max_position_embeddings, **given)
-    if (crf := getattr(model, "crf", None)) is not None:
-        scheme = _scheme_of(model.labels or (), crf.allowed.tolist())
-        length = model.config.max_position_embeddings
-        task = TokenClassificationTask(checkpoint.labels or (), length, crf=scheme)
+    task = _task_of(model, head, checkpoint.labels or ())
     vocab = None if tokenizer is None else list(tokenizer.vocab)
     do_lower_case = None if tokenizer is None else tokenizer.do_lower_case
     with new_folder(os.fspath(folder), "`folder`") as temporary:
         write_folder(temporary, checkpoint, model.config, head, task, vocab, do_lower_case, format)
+
+
+def _head_of(cls: type) -> TaskType | None:
+    if issubclass(cls, BertForSentenceEmbedding):
+        return TYPES["embeddings"]
+    return BY_ARCHITECTURE.get(cls.__name__)
+
+
+def _task_of(model: Any, head: TaskType, labels: Sequence[str]) -> Task | None:
+    """Return the task for task.json: that of the checkpoint that the model came from, if it fits."""
+    length = model.config.max_position_embeddings
+    task = make_task(head, model.config, labels)
+    if isinstance(model, BertForSentenceEmbedding):
+        task = EmbeddingTask(length, **{name: getattr(model, name) for name in _OF_EMBEDDINGS})
+    elif (crf := getattr(model, "crf", None)) is not None:
+        scheme = _scheme_of(model.labels or (), crf.allowed.tolist())
+        task = TokenClassificationTask(labels, length, crf=scheme)
+    if task is None or type(task) is not type(model.task):
+        return task
+    made, known = task.arguments(), model.task.arguments()
+    if any(made.get(name) != known.get(name) for name in ("labels", "problem_type", "crf")):
+        return task
+    return type(task)(**known | {name: made[name] for name in _OF_EMBEDDINGS if name in made})
 
 
 def _scheme_of(labels: Sequence[str], allowed: list[list[bool]]) -> str:

@@ -45,6 +45,7 @@ class ConfiguredModel(keras.Model):
 
     Attributes:
         exported_inputs: name -> shape of the int32 inputs of an exported model.
+        task: the `Task` of the checkpoint that the model was loaded from, which `save_pretrained` keeps.
     """
 
     exported_inputs: Mapping[str, tuple[None, ...]] = dict.fromkeys(
@@ -56,7 +57,7 @@ class ConfiguredModel(keras.Model):
             _check_precision(dtype)
         super().__init__(**kwargs)
         self.config = config
-        self.load_report = None
+        self.load_report = self.task = None
 
     def __call__(self, inputs, *args, **kwargs):
         if isinstance(inputs, Mapping) and not isinstance(inputs, dict):
@@ -90,6 +91,9 @@ class ConfiguredModel(keras.Model):
         format: str = "huggingface",
     ) -> None:
         """Write the model to a new folder, completely or not at all.
+
+        The settings of the checkpoint that the model was loaded from are kept: the longest input,
+        prefixes, whether it takes pairs.
 
         Args:
             folder: must not exist, or be empty.

@@ -11,8 +11,12 @@ import tensorflow as tf
 from tiny_checkpoints import CONFIG, arrays_of, huggingface_tensors, write_huggingface, write_tf1
 
 import bert_tf
+from bert_tf.model_files import read_task
 from bert_tf.model_folder import load_model
 from bert_tf.modeling import fused
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tasks.embeddings import EmbeddingTask
+from bert_tf.tasks.question_answering import QuestionAnsweringTask
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef", "##b", "ä"]
 TEXTS = ["a ab c", "ff"]
@@ -506,3 +510,37 @@ def test_transformers_reads_what_is_saved_and_answers_the_same(tmp_path, name, h
     with torch.no_grad():
         expected = getattr(theirs(**batch), key).numpy()
     np.testing.assert_allclose(model(ours)[key], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "name, task",
+    [
+        (
+            "BertForSentenceEmbedding",
+            EmbeddingTask(7, pooling="cls", query_prefix="q: ", document_prefix="p: ", scale=9.0),
+        ),
+        ("BertForSequenceClassification", ClassificationTask(("x", "y"), 7, is_pair=True)),
+        ("BertForQuestionAnswering", QuestionAnsweringTask(9, 2, 3, answer_spans="characters")),
+    ],
+)
+def test_settings_of_a_task_are_kept(tmp_path, name, task):
+    cls, tokenizer = getattr(bert_tf, name), bert_tf.FullTokenizer(TOKENS)
+    model = task.build_model(CONFIG)
+    model.task = task
+    model.save_pretrained(tmp_path / "first", tokenizer, format="tf1")
+    cls.from_pretrained(tmp_path / "first").save_pretrained(tmp_path / "a", tokenizer, format="tf1")
+    bert_tf.load(tmp_path / "first").model.save_pretrained(tmp_path / "b", tokenizer, format="tf1")
+    for folder in ("a", "b"):
+        assert read_task(str(tmp_path / folder)).arguments() == task.arguments()
+
+
+def test_settings_are_not_those_of_other_labels(tmp_path):
+    cls, tokenizer = bert_tf.BertForSequenceClassification, bert_tf.FullTokenizer(TOKENS)
+    model = cls(CONFIG, labels=("x", "y"))
+    model.task = ClassificationTask(("x", "y"), 7, is_pair=True)
+    model.save_pretrained(tmp_path / "first", tokenizer, format="tf1")
+    other = cls.from_pretrained(tmp_path / "first", labels=("a", "b", "c"))
+    other.save_pretrained(tmp_path / "other", tokenizer, format="tf1")
+    task = read_task(str(tmp_path / "other"))
+    assert (task.labels, task.is_pair) == (("a", "b", "c"), None)
+    assert task.max_seq_length == CONFIG.max_position_embeddings
