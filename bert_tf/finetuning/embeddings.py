@@ -192,7 +192,8 @@ def make_task(
     elif train:
         _check_loss(loss, example_type, labels, train, options)
     num_texts = max(len(example.texts) for example in next(iter(splits.values())))
-    task = EmbeddingTask(setup.max_seq_length, num_texts, **settings)
+    length = options.max_seq_length or known.get("max_seq_length", setup.max_seq_length)
+    task = EmbeddingTask(length, num_texts, **settings)
     compared = {example_type for split, example_type in types.items() if split != "test"}
     if CLASSES in compared and task.query_prefix != task.document_prefix:
         raise ValueError(

@@ -110,6 +110,11 @@ class TextFilesOptions(TextColumnsOptions, ThreeFilesOptions):
 class EmbeddingOptions(TextFilesOptions):
     """The flags of run_embeddings."""
 
+    max_seq_length: int | None = option(
+        "WordPieces of a text, with [CLS] and [SEP]. Default: that of the model that the program begins "
+        "with, else 128 (or the model's number of positions, if lower).",
+        default=None,
+    )
     loss: str | None = option(
         "Loss. Default: that of the model if it fits the examples; else multiple_negatives_ranking for "
         "anchors with positives, cosent for scores, contrastive for scores of 0 and 1, "
