@@ -190,6 +190,7 @@ TYPES = {
             finetuning="finetuning.embeddings:Embeddings",
             program="run_embeddings",
             pipeline="sentence-similarity",
+            usage='embed(["Who won?"], as_query=True) @ model.embed(["Denver beat Carolina."]).T',
         ),
     )
 }

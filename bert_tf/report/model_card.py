@@ -31,6 +31,7 @@ from bert_tf.data.files import write_text
 from bert_tf.data.record_checks import count_records
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.hub import NO_LICENSE, SCHEME
+from bert_tf.interop.sidecar import MODULES_FILE
 from bert_tf.pretraining.manifest import manifests_of
 from bert_tf.registry import TYPES, TaskType
 from bert_tf.report.best_run import best_of_runs
@@ -244,9 +245,14 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
     entry = TYPES.get(facts["kind"])  # None for a user's own task
     license = _license_in(before) or facts["license"]
     architecture = facts.get("architecture")
+    library, use_of_theirs = "bert_tf", ""
+    if architecture:
+        library, use_of_theirs = "transformers", _use_of_transformers(architecture)
+    elif tf.io.gfile.exists(os.path.join(folder, MODULES_FILE)):
+        library, use_of_theirs = "sentence-transformers", _USE_OF_SENTENCE_TRANSFORMERS
     values = {
         "license": license,
-        "library_name": "transformers" if architecture else "bert_tf",
+        "library_name": library,
         "pipeline_tag": entry.pipeline if entry else None,
         "base_model": facts["base_model"],
         "tags": "[bert]",
@@ -266,7 +272,7 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
         "Training": _training(program, facts["training"]) if "training" in facts else None,
         "Metrics": _metrics(folder, facts),
         "Conversion": _conversion(facts["conversion"]) if "conversion" in facts else None,
-        "Use": f"{_use_of_transformers(architecture)}\n\n{use}" if architecture else use,
+        "Use": use_of_theirs + use,
         "Licence": stated,
     }
     body = "".join(f"\n## {name}\n\n{text}\n" for name, text in parts.items() if text)
@@ -396,8 +402,20 @@ def _use_of_transformers(architecture: str) -> str:
         "With transformers, where `FOLDER` is this folder:\n\n```python\n"
         f"from transformers import AutoTokenizer, {architecture}\n\n"
         'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\n'
-        f'model = {architecture}.from_pretrained("FOLDER")\n```'
+        f'model = {architecture}.from_pretrained("FOLDER")\n```\n\n'
     )
+
+
+_USE_OF_SENTENCE_TRANSFORMERS = """With sentence-transformers, where `FOLDER` is this folder:
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("FOLDER")
+print(model.encode_query(["Who won?"]) @ model.encode_document(["Denver beat Carolina."]).T)
+```
+
+"""
 
 
 def _versions() -> str:

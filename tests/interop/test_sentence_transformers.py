@@ -150,6 +150,9 @@ def test_a_converted_embedder_keeps_its_modules(tmp_path):
     convert(folder, there, verify=True)
     assert embedding_settings(str(there)) == embedding_settings(str(folder))
     assert stated_length(str(there)) == load_model(str(there)).task.max_seq_length == 6
+    card = (there / "README.md").read_text()
+    assert "library_name: sentence-transformers" in card and 'encode_query(["Who won?"])' in card
+    assert "as_query=True" in card
     folder_with(folder, ["Transformer", "Pooling", "LSTM"], CLS)
     with pytest.raises(ValueError, match=r"LSTM are not supported.* head=encoder converts the enc"):
         convert(folder, tmp_path / "other")
