@@ -126,6 +126,8 @@ def search(options: SearchOptions) -> None:
     with open_output(options.output_file) as output:  # fails before the long work
         model = Predictor(options.model_dir, batch_size=options.batch_size)
         reranker = _reranker(options)
+        if options.truncate_dim is not None:
+            _check_truncation(options.truncate_dim, model.encoder(options.pooling).width)
         vectors = embed_all(model, texts, "documents", pooling=options.pooling)
         vectors = _truncated(vectors, options.truncate_dim)
         typed = options.query is None and options.input_file in (None, STANDARD_INPUT)
@@ -150,11 +152,14 @@ def search(options: SearchOptions) -> None:
             output.flush()
 
 
+def _check_truncation(truncate_dim: int, width: int) -> None:
+    """Raise ValueError if vectors have fewer numbers than `truncate_dim`."""
+    if truncate_dim > width:
+        raise ValueError(f"truncate_dim is {truncate_dim}, but the vectors have {width} numbers.")
+
+
 def _truncated(vectors: np.ndarray, truncate_dim: int | None) -> np.ndarray:
     """Return unit vectors of the first numbers of vectors [N, E]."""
-    width = vectors.shape[-1]
-    if truncate_dim is not None and truncate_dim > width:
-        raise ValueError(f"truncate_dim is {truncate_dim}, but the vectors have {width} numbers.")
     return retrieval.unit(vectors[:, :truncate_dim])
 
 
@@ -176,12 +181,13 @@ def _documents(options: SearchOptions) -> list[dict[str, Any]]:
 
 
 def _queries(options: SearchOptions) -> Iterator[str]:
-    """Return the queries, after a check that their files exist."""
+    """Return the queries. Files are read at once, so that their faults are found before the work."""
     if options.query is not None:
         return iter(options.query)
     given = options.input_file or STANDARD_INPUT
-    files = [given] if given == STANDARD_INPUT else expand_files(given)
-    return (text for file in files for text in _queries_of(options, file))
+    if given == STANDARD_INPUT:
+        return _queries_of(options, given)
+    return iter([text for file in expand_files(given) for text in _queries_of(options, file)])
 
 
 def _queries_of(options: SearchOptions, file: str) -> Iterator[str]:

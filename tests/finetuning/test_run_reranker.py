@@ -393,6 +393,24 @@ def test_search_compares_the_first_numbers_of_vectors(pretrained, tmp_path):
         search(SearchOptions(**given, query=("a",), truncate_dim=999))
 
 
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"input_file": "queries.csv"}, r"queries.csv:1: the columns are q, .* query_column"),
+        ({"query": ("a",), "truncate_dim": 999}, r"truncate_dim is 999, but the vectors have \d+"),
+    ],
+)
+def test_search_finds_faults_before_it_encodes(pretrained, tmp_path, monkeypatch, changes, message):
+    (tmp_path / "texts.txt").write_text("a cat\n")
+    (tmp_path / "queries.csv").write_text("q\nwho\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "bert_tf.programs.search.embed_all", lambda *_, **__: pytest.fail("encoded")
+    )
+    with pytest.raises(ValueError, match=message):
+        search(SearchOptions(model_dir=str(pretrained), documents="texts.txt", **changes))
+
+
 def test_search_counts_documents_that_are_too_long(pretrained, tmp_path, caplog):
     (tmp_path / "documents.txt").write_text("a cat\n" + "a dog " * 200 + "\n")
     given = {"model_dir": str(pretrained), "documents": str(tmp_path / "documents.txt")}
