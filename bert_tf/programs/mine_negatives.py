@@ -67,7 +67,8 @@ def mine_negatives(options: MiningOptions) -> None:
     in any example, and texts that are nearer than the own positive minus the margin.
 
     Raises:
-        ValueError: the file cannot be read, or does not contain anchors with positives.
+        ValueError: the file cannot be read, or does not contain anchors with positives, or none of
+            these has a negative.
     """
     examples = in_one_spelling(read_file(options.input_file, options)[1])
     with open_whole(options.output_file) as file:  # fails before the long work
@@ -97,7 +98,15 @@ def mine_negatives(options: MiningOptions) -> None:
             row = dict(zip(columns, (anchor, positive), strict=True))
             row |= dict(itertools.zip_longest(names, far[: options.num_negatives], fillvalue=""))
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    logger.info(
+        if without == len(examples):
+            raise ValueError(
+                f"No example of {options.input_file} has a negative. It is the positive of another "
+                "anchor, one of the depth nearest, whose cosine is at most that of the own positive "
+                f"minus the margin (depth={options.depth}, margin={options.margin:g}). Decrease margin, "
+                "increase depth, or add examples with other positives."
+            )
+    logger.log(
+        logging.WARNING if without else logging.INFO,
         "%d texts were left out as probable positives (margin=%g); %d of %d examples have fewer than %d "
         "negatives, %d of them none",
         *(too_near, options.margin, too_few, len(examples), options.num_negatives, without),

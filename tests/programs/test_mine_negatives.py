@@ -62,7 +62,17 @@ def test_more_negatives_than_ranked_texts_are_refused_and_too_few_are_counted(
         mined(tmp_path, monkeypatch, ROWS, depth=2, num_negatives=2)
     caplog.set_level("INFO")
     mined(tmp_path, monkeypatch, ROWS, num_negatives=2)
-    assert "2 of 5 examples have fewer than 2 negatives, 1 of them none" in caplog.text
+    (record,) = [each for each in caplog.records if "fewer than" in each.message]
+    assert "2 of 5 examples have fewer than 2 negatives, 1 of them none" in record.message
+    assert record.levelname == "WARNING"
+
+
+def test_a_file_without_any_negative_is_an_error_that_writes_nothing(tmp_path, monkeypatch):
+    rule = r"No example of .*in.tsv has a negative.*depth=100, margin=0.05\)\. Decrease margin"
+    for rows in ([("q", "p")] * 3, [("q", "p"), ("q1", "p")]):
+        with pytest.raises(ValueError, match=rule):
+            mined(tmp_path, monkeypatch, rows)
+    assert [each.name for each in tmp_path.iterdir()] == ["in.tsv"]
 
 
 def test_an_output_that_cannot_be_written_is_an_error_before_the_model_is_loaded(
