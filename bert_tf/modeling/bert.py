@@ -53,6 +53,13 @@ class ConfiguredModel(keras.Model):
     )
 
     def __init__(self, config: BertConfig, **kwargs):
+        given: Any = config
+        if not isinstance(given, BertConfig):
+            name = type(self).__name__
+            raise TypeError(
+                f"The configuration of {name} is {given!r:.60}, but must be a BertConfig. For a folder "
+                f"or checkpoint call {name}.from_pretrained."
+            )
         if isinstance(dtype := kwargs.get("dtype"), str):
             _check_precision(dtype)
         super().__init__(**kwargs)

@@ -149,13 +149,13 @@ class BertForSequenceClassification(_LabeledModel):
         problem_type: str | None = None,
         **kwargs,
     ):
-        if problem_type is not None:
-            if problem_type not in PROBLEM_TYPES:
-                raise ValueError(
-                    f"`problem_type` is {problem_type!r}, but must be one of {', '.join(PROBLEM_TYPES)}."
-                )
-            config = replace(config, extra={**config.extra, "problem_type": problem_type})
+        if problem_type not in (None, *PROBLEM_TYPES):
+            raise ValueError(
+                f"`problem_type` is {problem_type!r}, but must be one of {', '.join(PROBLEM_TYPES)}."
+            )
         super().__init__(config, num_labels, labels, **kwargs)
+        if problem_type is not None:
+            self.config = replace(config, extra={**config.extra, "problem_type": problem_type})
         if problem_type == "single_label_classification" and self.num_labels == 1:
             raise ValueError(
                 f"`problem_type` is {problem_type!r}, but `num_labels` is 1. Give two labels or more. "

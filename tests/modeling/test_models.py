@@ -10,6 +10,7 @@ from bert_tf.modeling.models import (
     BertForMultipleChoice,
     BertForPreTraining,
     BertForQuestionAnswering,
+    BertForSentenceEmbedding,
     BertForSequenceClassification,
     BertForTokenClassification,
 )
@@ -328,6 +329,24 @@ def test_initial_weights_are_a_truncated_normal_zeros_and_ones():
             assert np.abs(values).max() <= 0.1 + 1e-6, variable.path  # two standard deviations
     words = model.bert.embeddings.word_embeddings.numpy()
     assert words.std() == pytest.approx(0.05 * 0.8796, rel=0.02)  # of a normal cut at 2 sigma
+
+
+@pytest.mark.parametrize(
+    "model_class, arguments",
+    [
+        (BertModel, {}),
+        (BertForSentenceEmbedding, {}),
+        (BertForSequenceClassification, {"num_labels": 2}),
+        (
+            BertForSequenceClassification,
+            {"num_labels": 2, "problem_type": "multi_label_classification"},
+        ),
+    ],
+)
+def test_a_path_instead_of_a_configuration_is_an_error(model_class, arguments):
+    message = rf"is 'emb', but must be a BertConfig.* {model_class.__name__}\.from_pretrained\."
+    with pytest.raises(TypeError, match=message):
+        model_class("emb", **arguments)
 
 
 def test_a_model_without_labels_is_refused():
