@@ -200,6 +200,13 @@ class Predictor:
         """Task of the model; None for a pre-trained model."""
         return self._weights().task
 
+    @property
+    def is_embedder(self) -> bool:
+        """True for a model of run_embeddings or an export for embeddings."""
+        if self._saved is not None:
+            return isinstance(self._saved, EmbeddingModel)
+        return self.task is not None and self.task.name == "embeddings"
+
     @cached_property
     def text_model(self) -> TextModel:
         """Model for its trained task; a pre-trained model fills masks."""

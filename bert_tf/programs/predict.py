@@ -19,7 +19,6 @@ from bert_tf.data.files import open_whole
 from bert_tf.data.readers import count_lines, ending_of
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.options import option
-from bert_tf.prediction.encoder import EmbeddingModel
 from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity
 from bert_tf.programs.predict_input import AnswerOptions, Input, read_inputs
@@ -149,15 +148,13 @@ def make_predictor(options: PredictionOptions) -> Predictor:
 
 
 def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
-    if options.task == "embeddings":
+    if options.task == "embeddings" or (options.task == "auto" and predictor.is_embedder):
         return predictor.encoder(options.pooling, options.normalize, options.as_query)
     if options.task == "pseudo_perplexity":
         return predictor.scorer
     model = predictor.mask_filler if options.task == "fill_mask" else predictor.text_model
     if isinstance(model, MaskModel) and options.top_k is not None:
         model.top_k = options.top_k
-    if isinstance(model, EmbeddingModel):
-        return predictor.encoder(options.pooling, options.normalize, options.as_query)
     return model
 
 

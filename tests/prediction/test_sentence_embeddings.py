@@ -10,7 +10,8 @@ import tiny_text_models as tiny
 from tiny_text_models import TEXTS, alone, run_alone
 
 from bert_tf.modeling.pooling import sentence_embedding
-from bert_tf.predictor import SentenceEncoder, cosine_similarity
+from bert_tf.predictor import Predictor, SentenceEncoder, cosine_similarity
+from bert_tf.programs.predict import PredictionOptions, choose_model
 from bert_tf.tasks.embeddings import EmbeddingTask
 
 
@@ -69,6 +70,19 @@ def test_the_encoder_for_queries_puts_their_prefix_before_each_text():
     for found, prefix in ((encoder.for_queries(), "who ? "), (encoder, "a mat , ")):
         expected = plain.encode([f"{prefix}owls"])
         np.testing.assert_allclose(found.encode(["owls"]), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("as_query, kind", [(False, "documents"), (True, "queries")])
+def test_predict_logs_the_prefix_once(as_query, kind, caplog):
+    prefixes = {"query_prefix": "who ? ", "document_prefix": "a mat , "}
+    trained = tiny.trained(EmbeddingTask(tiny.MAX_SEQ_LENGTH, **prefixes))
+    caplog.set_level("INFO")
+    model = choose_model(
+        Predictor(trained), PredictionOptions(model_dir="unused", as_query=as_query)
+    )
+    assert isinstance(model, SentenceEncoder)
+    (message,) = [line for line in caplog.messages if " puts " in line]
+    assert message.endswith(f" before {kind}")
 
 
 @pytest.mark.parametrize("pooling", ["pooled", "concat_last_four"])
