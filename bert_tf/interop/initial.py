@@ -354,7 +354,7 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
     inside = [
         name
         for name in sorted(names)
-        if tf.io.gfile.isdir(path := tf.io.gfile.join(folder, name)) and _holds_checkpoint(path)
+        if tf.io.gfile.isdir(path := tf.io.gfile.join(folder, name)) and holds_checkpoint(path)
     ]
     hint = f" Did you mean {tf.io.gfile.join(folder, inside[0])}?" if inside else ""
     raise ValueError(f"{folder} contains {found}, and no checkpoint.{hint} Supported: {SUPPORTED}.")
@@ -371,7 +371,8 @@ def folder_of(path: str | os.PathLike) -> str:
     return path if tf.io.gfile.isdir(path) else os.path.dirname(path)
 
 
-def _holds_checkpoint(folder: str) -> bool:
+def holds_checkpoint(folder: str) -> bool:
+    """Return True if a folder itself contains weights, of TensorFlow or of Hugging Face."""
     return bool(prefixes_in(folder)) or weights_file(folder) is not None
 
 

@@ -2,12 +2,14 @@
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 
 import pytest
 from tiny_runs import script_command
 
+from bert_tf.predictor import load
 from bert_tf.programs.predict import PredictionOptions, predict
 
 
@@ -171,6 +173,21 @@ def test_the_newest_version_is_proposed_by_its_number(tmp_path):
         (tmp_path / name / "saved_model.pb").touch()
     with pytest.raises(ValueError, match=r"Did you mean .*/10\?"):
         predict(PredictionOptions(model_dir=str(tmp_path)))
+
+
+def test_a_folder_two_above_the_saved_model_proposes_it(tmp_path):
+    for name in ("9", "10"):
+        (tmp_path / "served" / "moods" / name).mkdir(parents=True)
+        (tmp_path / "served" / "moods" / name / "saved_model.pb").touch()
+    with pytest.raises(ValueError, match=r"Did you mean .*/served/moods/10\?"):
+        predict(PredictionOptions(model_dir=str(tmp_path / "served")))
+
+
+def test_exports_below_a_checkpoint_do_not_hide_it(pretrained, tmp_path):
+    folder = shutil.copytree(pretrained, tmp_path / "folder")
+    (folder / "served" / "1").mkdir(parents=True)
+    (folder / "served" / "1" / "saved_model.pb").touch()
+    assert load(str(folder)).embed(["a cat"]).shape[0] == 1
 
 
 def test_a_missing_input_file_is_named_before_the_model_is_loaded():
