@@ -362,9 +362,9 @@ def embed_all(
         parts.append(unit(encoder.encode(texts[start : start + _CHUNK])))
         progress.update(min(start + _CHUNK, len(texts)))
     num_cut = encoder.num_cut - cut_before
-    if trained and num_cut:
+    if num_cut:
         logger.warning(
             "%d of %d %s are longer than the model's longest input, %d tokens, and were truncated",
-            *(num_cut, len(texts), label, trained.max_seq_length),
+            *(num_cut, len(texts), label, encoder.max_seq_length),
         )
     return np.concatenate(parts)

@@ -39,9 +39,14 @@ EMBEDDING_POOLINGS = tuple(POOLINGS)
 
 
 class EmbeddingModel(TextModel):
-    """Base of all models that compute one vector per text."""
+    """Base of all models that compute one vector per text.
+
+    Attributes:
+        max_seq_length: longest input in tokens; None if unknown, so that `num_cut` stays 0.
+    """
 
     columns = ("embedding",)
+    max_seq_length: int | None = None
 
     @property
     @abc.abstractmethod
@@ -95,6 +100,8 @@ class SentenceEncoder(EmbeddingModel):
             given, and that of the folder is not supported.
     """
 
+    max_seq_length: int
+
     def __init__(
         self,
         model: str | TrainedModel,
@@ -114,7 +121,7 @@ class SentenceEncoder(EmbeddingModel):
             logger.info("%s puts %r before %s", trained.source, self._prefix, kind)
         bert = trained.model if isinstance(trained.model, BertModel) else trained.model.bert
         self._tokenizer = trained.tokenizer
-        self._max_seq_length = trained.max_seq_length
+        self.max_seq_length = trained.max_seq_length
         if task is not None and pooling in (None, task.pooling):
             network, self._width = trained.model, task.width(bert.config)
         else:
@@ -136,7 +143,7 @@ class SentenceEncoder(EmbeddingModel):
             vectors = network(inputs, training=False)["embedding"]
             return {"embedding": tf.math.l2_normalize(vectors, axis=-1) if normalize else vectors}
 
-        self._run = SequenceRunner(embed, self._max_seq_length, batch_size)
+        self._run = SequenceRunner(embed, self.max_seq_length, batch_size)
 
     @property
     def width(self) -> int:
@@ -150,8 +157,8 @@ class SentenceEncoder(EmbeddingModel):
     def prepare(self, item: str) -> PackedSequence:
         ids = self._tokenizer.encode(self._prefix + checked_text(item))
         cls_id, sep_id = self._tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        self.num_cut += len(ids) + 2 > self._max_seq_length
-        length = min(len(ids) + 2, self._max_seq_length)
+        self.num_cut += len(ids) + 2 > self.max_seq_length
+        length = min(len(ids) + 2, self.max_seq_length)
         return pack(ids, max_seq_length=length, cls_id=cls_id, sep_id=sep_id)
 
     def vectors(self, prepared: Sequence[PackedSequence]) -> list[np.ndarray]:

@@ -112,9 +112,9 @@ class ExportedEncoder(SentenceEncoder):
     """Embeddings, with the pooling chosen in `export_saved_model`."""
 
     def __init__(self, trained: TrainedModel, batch_size: int = 32):
-        self._tokenizer, self._max_seq_length = trained.tokenizer, trained.max_seq_length
+        self._tokenizer, self.max_seq_length = trained.tokenizer, trained.max_seq_length
         self._width = cast(ExportedNetwork, trained.model).gives["embedding"]["shape"][-1]
-        self._run = SequenceRunner(trained.model, self._max_seq_length, batch_size)
+        self._run = SequenceRunner(trained.model, self.max_seq_length, batch_size)
         self._task, self.as_query, self._prefix = trained.task, False, prefix_of(trained.task)
 
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.data.buckets import batches_by_length
 from bert_tf.data.readers import read_lines
-from bert_tf.interop.checkpoint import read_json
+from bert_tf.interop.checkpoint import read_json, typed
 from bert_tf.interop.hub import local_path
 from bert_tf.model_files import read_task
 from bert_tf.prediction.classification import LabelModel, TextPair
@@ -27,6 +27,7 @@ from bert_tf.prediction.text_model import TextModel, beginning, checked_text
 from bert_tf.prediction.token_classification import EntityModel
 from bert_tf.registry import TYPES
 from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.tokenization import FullTokenizer
 
 _TEXT = "serving_default"  # the signature that takes text
 _QUERY = "query"  # the same with the prefix of queries, of models of run_embeddings
@@ -229,6 +230,19 @@ class SavedEncoder(_Saved, EmbeddingModel):
     def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
         return "text_a" in takes and "embedding" in gives
 
+    def __init__(self, folder: str, batch_size: int = 32, runtime: Runtime | None = None):
+        super().__init__(folder, batch_size, runtime)
+        self._tokenizer: FullTokenizer | None = None  # counts truncated texts
+        self._settings: Mapping[str, Any] = {}
+        metadata, vocab_file = (
+            os.path.join(folder, "assets.extra", name) for name in (METADATA_FILE, "vocab.txt")
+        )
+        if tf.io.gfile.exists(metadata) and tf.io.gfile.exists(vocab_file):
+            facts = read_json(metadata)
+            self.max_seq_length = typed(facts, "max_seq_length", int, metadata)
+            self._settings = typed(facts, "task", dict, metadata) or {}
+            self._tokenizer = FullTokenizer(vocab_file, bool(facts.get("do_lower_case", True)))
+
     @property
     def width(self) -> int:
         return self._gives["embedding"]["shape"][-1]
@@ -239,7 +253,12 @@ class SavedEncoder(_Saved, EmbeddingModel):
         return found
 
     def prepare(self, item: str) -> str:
-        return checked_text(item)
+        text = checked_text(item)
+        if self._tokenizer is not None and self.max_seq_length is not None:
+            prefix = "query_prefix" if self._signature == _QUERY else "document_prefix"
+            ids = self._tokenizer.encode(f"{self._settings.get(prefix, '')}{text}")
+            self.num_cut += len(ids) + 2 > self.max_seq_length
+        return text
 
     def _answer_batch(self, items: Sequence[str]) -> list[dict[str, Any]]:
         return EmbeddingModel.answer(self, items)

@@ -20,6 +20,7 @@ from bert_tf.data.readers import count_lines, ending_of
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskModel
+from bert_tf.prediction.saved_models import SavedEncoder
 from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity
 from bert_tf.programs.predict_input import AnswerOptions, Input, read_inputs
 from bert_tf.training.progress import Progress
@@ -198,11 +199,12 @@ class Totals:
                 self.count,
             )
         if model.num_cut:
+            remedy = "--max_seq_length or, for a classifier, --doc_stride may read more of them."
+            if isinstance(model, SavedEncoder):
+                remedy = "Export the model with a larger --max_seq_length to read more of them."
             logger.warning(
-                "%d of %d texts are longer than the model's input and were truncated. --max_seq_length "
-                "or, for a classifier, --doc_stride may read more of them.",
-                model.num_cut,
-                self.count,
+                "%d of %d texts are longer than the model's input and were truncated. %s",
+                *(model.num_cut, self.count, remedy),
             )
         if self.num_tokens:
             whole = {"pseudo_log_likelihood": self.log_likelihood, "num_tokens": self.num_tokens}

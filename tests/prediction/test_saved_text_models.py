@@ -3,12 +3,14 @@
 The models here answer with what was written into them, so that only the way in and out is tested.
 """
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.predictor import Predictor, load_saved_model
-from bert_tf.programs.predict import PredictionOptions, choose_model
+from bert_tf.predictor import Predictor, embed_all, load_saved_model
+from bert_tf.programs.predict import PredictionOptions, Totals, choose_model
 
 
 def save(folder, function, specs, signature="serving_default"):
@@ -79,6 +81,31 @@ def test_embeddings_are_found_by_predict_and_by_embed(tmp_path):
             choose_model(predictor, PredictionOptions(model_dir="unused", **given))
     with pytest.raises(ValueError, match=r"is a SavedModel.* Name the folder"):
         predictor.pseudo_perplexity(["abc"])
+
+
+@pytest.mark.parametrize("as_query, num_cut", [(False, 2), (True, 1)])
+def test_truncated_texts_of_an_export_are_counted(tmp_path, caplog, as_query, num_cut):
+    def embed(text_a):
+        return {"embedding": tf.ones([tf.size(text_a), 2])}
+
+    module = tf.Module()
+    module.serve = tf.function(embed, input_signature=[strings("text_a")], autograph=False)
+    signatures = dict.fromkeys(("serving_default", "query"), module.serve)
+    tf.saved_model.save(module, str(tmp_path), signatures=signatures)
+    (tmp_path / "assets.extra").mkdir()
+    (tmp_path / "assets.extra" / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+    facts = {"max_seq_length": 5, "do_lower_case": True}
+    facts["task"] = {"document_prefix": "a ", "query_prefix": ""}
+    (tmp_path / "assets.extra" / "export.json").write_text(json.dumps(facts))
+    embed_all(Predictor(str(tmp_path)), ["A a", "a a a", "a a a a"], "texts", as_query)
+    message = f"{num_cut} of 3 texts are longer than the model's longest input, 5 tokens, and were"
+    assert message in caplog.text
+    model = Predictor(str(tmp_path)).encoder()
+    answers = model.answers(["a a a a"])
+    totals = Totals()
+    totals.add(answers[0])
+    totals.report(model)
+    assert "1 of 1 texts are longer" in caplog.text and "Export the model with" in caplog.text
 
 
 def test_masks_end_where_the_row_has_no_more(tmp_path):
