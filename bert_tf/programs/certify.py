@@ -31,6 +31,7 @@ from bert_tf.programs.predict_input import AnswerOptions, read_inputs
 from bert_tf.report.certificate import certificate_page
 from bert_tf.report.command_line import changed_flags
 from bert_tf.report.page import plain
+from bert_tf.serving.quantization import INT8
 
 logger = logging.getLogger(__name__)
 
@@ -187,9 +188,13 @@ def _remedy(exports: Sequence[Export], model_files: Mapping[str, Any]) -> str:
             )
     is_same = "The model is the one that was exported, so its"
     is_unknown = "If the model is the one that was exported, its"
+    of_int8 = ""
+    if any(export.precision == INT8 for export in exports):
+        of_int8 = " With int8, calibrate first with texts like these (docs/int8.md)."
     return (
         f"{is_same if len(stated) == len(exports) else is_unknown} precision may be too low for these "
         "inputs: export it in another one, or set the limits, max_difference and max_flipped."
+        f"{of_int8}"
     )
 
 

@@ -58,6 +58,11 @@ def export(model_dir: str | os.PathLike, export_dir: str | os.PathLike, **option
 def export_saved_model(options: ExportOptions) -> None:
     """Write the export, and log its signatures."""
     check_new_folder(options.export_dir, "export_dir")  # before the model is loaded
+    precision = options.chosen.precision
+    if options.format == "openvino":
+        check_openvino(precision)
+    elif options.is_int8_saved_model:
+        check_int8()
     check_writable(
         os.path.dirname(options.export_dir.rstrip("/")) or ".", "the folder of export_dir"
     )
@@ -68,7 +73,6 @@ def export_saved_model(options: ExportOptions) -> None:
     warn_if_unfinished(options.model_dir)
     if options.format == "saved_model":
         _warn_of_version(options.export_dir)
-    precision = options.chosen.precision
     if options.format == "saved_model" and options.device == "cpu":
         logger.info("Fastest precision on this processor: %s (%s)", *options.fastest)
         logger.info("This export: %s", precision)
@@ -77,10 +81,6 @@ def export_saved_model(options: ExportOptions) -> None:
     has_preprocessing = TF_HUB in (options.signatures or ())
     if has_preprocessing:
         check_new_folder(preprocessing_dir(options.export_dir), PREPROCESSING)
-    if options.format == "openvino":
-        check_openvino(precision)
-    elif options.is_int8_saved_model:
-        check_int8()
     served: Served | None = None
     ids: Sequence[Ids] = ()
     check = quantization = None

@@ -93,11 +93,12 @@ def _checked_rows(served: Served, batches: Sequence[Ids], count: int, source: st
             "are wrong for them. Give texts in the language of the model.",
             *(source, 100 * unknown),
         )
-    if count < FEWEST_TEXTS:
+    different = min(count, len({row["input_ids"].tobytes() for row in rows}))
+    if different < FEWEST_TEXTS:
         logger.warning(
-            "%s contains only %d texts. The ranges measured on them may be too narrow: give %d or more, "
-            "better %d.",
-            *(source, count, FEWEST_TEXTS, MOST_TEXTS),
+            "%s: too few different texts, %d. The ranges measured on them may be too narrow: give "
+            "%d or more, better %d.",
+            *(source, different, FEWEST_TEXTS, MOST_TEXTS),
         )
     logger.info("Calibration with %d rows, from %d texts of %s", len(rows), count, source)
     return rows

@@ -120,11 +120,12 @@ def fastest_precision(has_texts: bool) -> Choice:
         has_texts: True if there are texts to calibrate "int8" with.
     """
     found = int8_instruction()
-    if found and has_texts:
-        return Choice(INT8, f"the processor has {found}")
+    if found is not None and has_texts:
+        return Choice(INT8, f"the processor has {found}" if found else "with weights of 7 bits")
     precision, reason = precision_for_cpu()
-    if found:
-        reason += f"; with its {found} and a calibration_file, {INT8} is faster"
+    if found is not None:
+        with_it = f"its {found} and " if found else ""
+        reason += f"; with {with_it}a calibration_file, {INT8} is faster"
     return Choice(precision.removeprefix("mixed_"), reason)
 
 

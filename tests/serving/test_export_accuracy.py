@@ -180,7 +180,8 @@ def test_words_are_scored_as_by_run_ner(ner_model, conll_folder, tmp_path, forma
         ("avx512_bf16 avx512_vnni", False, "bfloat16", "avx512_bf16; with its avx512_vnni"),
         ("avx2 avx_vnni", True, "int8", "avx_vnni"),
         ("avx2 avx_vnni", False, "float32", "neither amx_bf16 nor avx512_bf16; with its avx_vnni"),
-        ("avx2", True, "float32", "neither"),
+        ("avx2", True, "int8", "with weights of 7 bits"),
+        ("avx2", False, "float32", "avx512_bf16; with a calibration_file, int8 is faster"),
     ],
 )
 def test_auto_chooses_by_the_processor_and_says_why(
