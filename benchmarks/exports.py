@@ -48,7 +48,7 @@ def main() -> None:
     )
     parser.add_argument("--model_dir", required=True, help="--output_dir of run_classifier")
     parser.add_argument("--data_dir", required=True, help="folder of its data set")
-    parser.add_argument("--task_name", default="mrpc", help="name of its data set")
+    parser.add_argument("--task_name", default="mrpc", help="its data set; default: mrpc")
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(args.threads)

@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -234,6 +235,14 @@ def describe(shape: str, texts: str, num_texts: int) -> None:
         print(f"batches of {shape}, {kind}: {computed:,} tokens, {1 - real / computed:.0%} padding")
 
 
+def packages_of(side: str) -> tuple[str, ...]:
+    """Return the packages that a side needs."""
+    if side.startswith("openvino"):
+        return ("openvino", "nncf") if side.endswith("int8") else ("openvino",)
+    needs = {"onnxruntime": ("tf2onnx", "onnxruntime"), "torch": ("torch", "transformers")}
+    return needs.get(side.partition("-")[0], ())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -242,7 +251,7 @@ def main() -> None:
     parser.add_argument("--shapes", default="1x32,1x128,32x128", help="rows x tokens, comma list")
     parser.add_argument("--texts", help="folder of a GLUE set; --shapes are then rows of a batch")
     parser.add_argument("--num_texts", type=int, default=408, help="408: all of MRPC's")
-    parser.add_argument("--sides", help="comma list")
+    parser.add_argument("--sides", help=f"comma list of {', '.join((*SIDES, *SORTED))}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--calls", type=int, default=0, help="per round; default: 640 tokens or more"
@@ -256,6 +265,10 @@ def main() -> None:
     sides = arguments.sides.split(",") if arguments.sides else list(SIDES)
     if arguments.texts and not arguments.sides:
         sides += SORTED
+    for side in list(sides):
+        if missing := [name for name in packages_of(side) if find_spec(name) is None]:
+            print(f"{side}: left out, because {', '.join(missing)} is not installed")
+            sides.remove(side)
     print(f"{platform.machine()}, {os.cpu_count()} cores; {arguments.size}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         make_models(Path(folder), arguments.size, sides)
