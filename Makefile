@@ -2,8 +2,8 @@
 
 PYTHON ?= python3
 VENV := .venv
-# A file stays in one process, which makes its fixtures once. Three on two cores, because a fourth of the
-# time is waiting: for a file's end, a lock, a process that a test starts. If a process crashes, the run
+# A file stays in one process, which makes its fixtures once. Three processes on two cores, because a quarter
+# of the time is spent waiting: for a file's end, a lock, a process that a test starts. If a process crashes, the run
 # ends with the name of its test; pytest-xdist 3.8 would wait for ever after it has replaced the process.
 PROCESSES = 3
 TESTS = $(VENV)/bin/python -m pytest --numprocesses=$(PROCESSES) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0

@@ -239,8 +239,7 @@ def packages_of(side: str) -> tuple[str, ...]:
     """Return the packages that a side needs."""
     if side.startswith("openvino"):
         return ("openvino", "nncf") if side.endswith("int8") else ("openvino",)
-    needs = {"onnxruntime": ("tf2onnx", "onnxruntime"), "torch": ("torch", "transformers")}
-    return needs.get(side.partition("-")[0], ())
+    return ("tf2onnx", "onnxruntime") if side.startswith("onnxruntime") else ()
 
 
 def main() -> None:
@@ -265,10 +264,14 @@ def main() -> None:
     sides = arguments.sides.split(",") if arguments.sides else list(SIDES)
     if arguments.texts and not arguments.sides:
         sides += SORTED
+    if missing := [name for name in ("torch", "transformers") if find_spec(name) is None]:
+        parser.error(f"the model is made by transformers: install {' and '.join(missing)}")
     for side in list(sides):
         if missing := [name for name in packages_of(side) if find_spec(name) is None]:
             print(f"{side}: left out, because {', '.join(missing)} is not installed")
             sides.remove(side)
+    if not sides:
+        parser.error("none of the sides is installed")
     print(f"{platform.machine()}, {os.cpu_count()} cores; {arguments.size}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         make_models(Path(folder), arguments.size, sides)

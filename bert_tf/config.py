@@ -229,20 +229,19 @@ class BertConfig:
     @classmethod
     def from_json_file(cls, json_file: str | os.PathLike) -> BertConfig:
         """Read `bert_config.json` (or Hugging Face's `config.json`). Errors name the file."""
+        name = os.fspath(json_file)
         try:
             values = parse_json(read_whole(json_file).decode("utf-8-sig"))
         except ValueError as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
+            raise ValueError(f"{name}: must contain a JSON object: {error}") from error
+        if not isinstance(values, dict):
             raise ValueError(
-                f"{os.fspath(json_file)}: must contain a JSON object, as bert_config.json does: {error}"
-            ) from error
+                f"{name}: must contain a JSON object, but contains {type(values).__name__}"
+            )
         try:
-            if not isinstance(values, dict):
-                raise ValueError(
-                    f"must contain a JSON object, but contains {type(values).__name__}"
-                )
             return cls.from_dict(values)
         except ValueError as error:
-            raise ValueError(f"{os.fspath(json_file)}: {error}") from error
+            raise ValueError(f"{name}: {error}") from error
 
     def check_sequence_length(self, max_seq_length: int, least: int = 1) -> None:
         """Raise unless the model has a position for every token of a sequence.

@@ -23,7 +23,7 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head
 from bert_tf.interop.hub import local_path
 from bert_tf.interop.initial import folder_of, holds_checkpoint, initialize, read_checkpoint
-from bert_tf.interop.sentence_transformers import embedding_settings
+from bert_tf.interop.sentence_transformers import embedding_settings, has_modules
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import TASK_FILE, UnknownTaskError, has_task_of_ours, read_task
 from bert_tf.modeling.bert import BertModel
@@ -290,10 +290,11 @@ def _load_checkpoint(
     vocab_file: str | None,
     do_lower_case: bool | None,
 ) -> TrainedModel:
-    depths = ("*", os.path.join("*", "*"))  # VERSION, or NAME/VERSION
-    found = [tf.io.gfile.glob(os.path.join(path, each, "saved_model.pb")) for each in depths]
-    inside = found[0] or found[1]
-    if inside and not holds_checkpoint(path):
+    inside = tf.io.gfile.glob(os.path.join(path, "*", "saved_model.pb"))  # VERSION
+    inside = inside or tf.io.gfile.glob(
+        os.path.join(path, "*", "*", "saved_model.pb")
+    )  # NAME/VERSION
+    if inside and not (holds_checkpoint(path) or has_modules(path)):
         raise ValueError(
             f"{path} contains no checkpoint, but SavedModels in subfolders. Did you mean "
             f"{max(map(os.path.dirname, inside), key=_version)}?"

@@ -202,7 +202,10 @@ class Predictor:
 
     @property
     def is_embedder(self) -> bool:
-        """True for a model of run_embeddings or an export for embeddings."""
+        """True if the task of the model is embeddings, or for an export for embeddings.
+
+        False for an encoder alone, which gives the means of its tokens.
+        """
         if self._saved is not None:
             return isinstance(self._saved, EmbeddingModel)
         return self.task is not None and self.task.name == "embeddings"

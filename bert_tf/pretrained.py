@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 FORMATS = ("tf1", "huggingface")
 _OF_EMBEDDINGS = ("pooling", "projection_size")  # in the model; the rest is in its task
+# A task with another value is not that of the model.
+_OF_THE_HEAD = ("labels", "problem_type", "crf", "feature_layers")
 
 
 def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
@@ -54,6 +56,8 @@ def from_pretrained(cls: type, path: str | os.PathLike, **kwargs) -> Any:
         checkpoint, config, kwargs = _with_labels(checkpoint, config, head, known, kwargs)
     elif issubclass(cls, BertForSentenceEmbedding) and isinstance(known, EmbeddingTask):
         kwargs = {name: getattr(known, name) for name in _OF_EMBEDDINGS} | kwargs
+    if known is None and issubclass(cls, BertForSentenceEmbedding):  # the mean of an encoder
+        known = EmbeddingTask(checkpoint.longest_input(config))
     model = cls(config, **kwargs)
     model.task = known
     report = model.load_report = initialize(model, checkpoint)
@@ -156,13 +160,14 @@ def save_pretrained(
 
 
 def _head_of(cls: type) -> TaskType | None:
+    """Return the type of a class of models, or None for one that folders cannot hold."""
     if issubclass(cls, BertForSentenceEmbedding):
         return TYPES["embeddings"]
     return BY_ARCHITECTURE.get(cls.__name__)
 
 
 def _task_of(model: Any, head: TaskType, labels: Sequence[str]) -> Task | None:
-    """Return the task for task.json: that of the checkpoint that the model came from, if it fits."""
+    """Return the task for task.json: that of the model's checkpoint if it fits, else a new one."""
     length = model.config.max_position_embeddings
     task = make_task(head, model.config, labels)
     if isinstance(model, BertForSentenceEmbedding):
@@ -173,9 +178,13 @@ def _task_of(model: Any, head: TaskType, labels: Sequence[str]) -> Task | None:
     if task is None or type(task) is not type(model.task):
         return task
     made, known = task.arguments(), model.task.arguments()
-    if any(made.get(name) != known.get(name) for name in ("labels", "problem_type", "crf")):
+    if any(made.get(name) != known.get(name) for name in _OF_THE_HEAD):
         return task
-    return type(task)(**known | {name: made[name] for name in _OF_EMBEDDINGS if name in made})
+    arguments = known | {name: made[name] for name in _OF_EMBEDDINGS if name in made}
+    if isinstance(task, EmbeddingTask):
+        arguments["matryoshka_dims"] = [n for n in known["matryoshka_dims"] if n < model.width]
+    model.config.check_sequence_length(arguments["max_seq_length"])
+    return type(task)(**arguments)
 
 
 def _scheme_of(labels: Sequence[str], allowed: list[list[bool]]) -> str:

@@ -98,7 +98,7 @@ SLOW = (
     "fuzzing",
 )
 
-# Beginnings of names, with parameters: variants of what another test of the slow tier does already.
+# Beginnings of test names, with parameters: variants of other slow tests.
 # Only `make test-all` runs them, as it does tests that carry the mark themselves.
 LONG = (
     "test_faults_in_export.py::test_export_killed",  # test_serving_classifier.py kills one too

@@ -28,9 +28,9 @@ class FineTuningOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions):
     actions: ClassVar[tuple[str, ...]] = ("do_train", "do_eval", "do_predict")
 
     max_seq_length: int | None = option(
-        "WordPieces of an input, with [CLS] and [SEP]. Default: that of the model in --output_dir, and "
-        "in an evaluation that of --init_checkpoint; else 128 (or the model's number of positions, if "
-        "lower).",
+        "WordPieces of an input, with [CLS] and [SEP]. Default: that of the model in --output_dir; "
+        "without --do_train, that of --init_checkpoint; else 128 (or the model's number of positions, "
+        "if lower).",
         default=None,
     )
     do_predict: bool = option("Predict the test set.", default=False)

@@ -86,8 +86,8 @@ class ConfiguredModel(keras.Model):
 
         Raises:
             FileNotFoundError: the checkpoint does not exist.
-            ValueError: its encoder does not fit, it has no configuration, or the number of labels is
-                unknown.
+            ValueError: its encoder does not fit, it has no configuration, its task.json is damaged or
+                contradicts its config.json, or the number of labels is unknown.
         """
         return import_module("bert_tf.pretrained").from_pretrained(cls, path, **kwargs)
 
@@ -99,8 +99,9 @@ class ConfiguredModel(keras.Model):
     ) -> None:
         """Write the model to a new folder, completely or not at all.
 
-        The settings of the checkpoint that the model was loaded from are kept: the longest input,
-        prefixes, whether it takes pairs.
+        If the model has the task, labels and problem type of the checkpoint that it was loaded from, the
+        settings of that are kept: the longest input, prefixes, whether a classifier takes pairs.
+        Otherwise the longest input is the number of positions.
 
         Args:
             folder: must not exist, or be empty.

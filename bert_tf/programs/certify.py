@@ -188,9 +188,8 @@ def _remedy(exports: Sequence[Export], model_files: Mapping[str, Any]) -> str:
             )
     is_same = "The model is the one that was exported, so its"
     is_unknown = "If the model is the one that was exported, its"
-    of_int8 = ""
-    if any(export.precision == INT8 for export in exports):
-        of_int8 = " With int8, calibrate first with texts like these (docs/int8.md)."
+    is_int8 = any(export.precision == INT8 for export in exports)
+    of_int8 = " Calibrate int8 with texts like these first (docs/int8.md)." if is_int8 else ""
     return (
         f"{is_same if len(stated) == len(exports) else is_unknown} precision may be too low for these "
         "inputs: export it in another one, or set the limits, max_difference and max_flipped."

@@ -67,8 +67,8 @@ def mine_negatives(options: MiningOptions) -> None:
     in any example, and texts that are nearer than the own positive minus the margin.
 
     Raises:
-        ValueError: the file cannot be read, or does not contain anchors with positives, or none of
-            these has a negative.
+        ValueError: the file cannot be read or does not contain anchors with positives, or no example
+            has a negative.
     """
     examples = in_one_spelling(read_file(options.input_file, options)[1])
     with open_whole(options.output_file) as file:  # fails before the long work
@@ -100,10 +100,10 @@ def mine_negatives(options: MiningOptions) -> None:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         if without == len(examples):
             raise ValueError(
-                f"No example of {options.input_file} has a negative. It is the positive of another "
-                "anchor, one of the depth nearest, whose cosine is at most that of the own positive "
-                f"minus the margin (depth={options.depth}, margin={options.margin:g}). Decrease margin, "
-                "increase depth, or add examples with other positives."
+                f"No example of {options.input_file} has a negative. Negatives are positives of other "
+                f"anchors, among the depth={options.depth} nearest texts, with a cosine of at most that "
+                f"of the own positive minus margin={options.margin:g}. Decrease margin, increase depth, "
+                "or add examples with other positives."
             )
     logger.log(
         logging.WARNING if without else logging.INFO,

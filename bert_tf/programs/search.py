@@ -127,7 +127,11 @@ def search(options: SearchOptions) -> None:
         model = Predictor(options.model_dir, batch_size=options.batch_size)
         reranker = _reranker(options)
         if options.truncate_dim is not None:
-            _check_truncation(options.truncate_dim, model.encoder(options.pooling).width)
+            width = model.encoder(options.pooling).width
+            if options.truncate_dim > width:
+                raise ValueError(
+                    f"truncate_dim is {options.truncate_dim}, but the vectors have {width} numbers."
+                )
         vectors = embed_all(model, texts, "documents", pooling=options.pooling)
         vectors = _truncated(vectors, options.truncate_dim)
         typed = options.query is None and options.input_file in (None, STANDARD_INPUT)
@@ -150,12 +154,6 @@ def search(options: SearchOptions) -> None:
                 line = {"query": query, "documents": found}
                 output.write(json.dumps(line, ensure_ascii=False) + "\n")
             output.flush()
-
-
-def _check_truncation(truncate_dim: int, width: int) -> None:
-    """Raise ValueError if vectors have fewer numbers than `truncate_dim`."""
-    if truncate_dim > width:
-        raise ValueError(f"truncate_dim is {truncate_dim}, but the vectors have {width} numbers.")
 
 
 def _truncated(vectors: np.ndarray, truncate_dim: int | None) -> np.ndarray:
@@ -187,7 +185,10 @@ def _queries(options: SearchOptions) -> Iterator[str]:
     given = options.input_file or STANDARD_INPUT
     if given == STANDARD_INPUT:
         return _queries_of(options, given)
-    return iter([text for file in expand_files(given) for text in _queries_of(options, file)])
+    found = [text for file in expand_files(given) for text in _queries_of(options, file)]
+    if not found:
+        raise ValueError(f"input_file={given} contains no query.")
+    return iter(found)
 
 
 def _queries_of(options: SearchOptions, file: str) -> Iterator[str]:

@@ -96,7 +96,7 @@ def _checked_rows(served: Served, batches: Sequence[Ids], count: int, source: st
     different = min(count, len({row["input_ids"].tobytes() for row in rows}))
     if different < FEWEST_TEXTS:
         logger.warning(
-            "%s: too few different texts, %d. The ranges measured on them may be too narrow: give "
+            "%s contains only %d different texts. The ranges measured on them may be too narrow: give "
             "%d or more, better %d.",
             *(source, different, FEWEST_TEXTS, MOST_TEXTS),
         )

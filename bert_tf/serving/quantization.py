@@ -120,12 +120,13 @@ def fastest_precision(has_texts: bool) -> Choice:
         has_texts: True if there are texts to calibrate "int8" with.
     """
     found = int8_instruction()
-    if found is not None and has_texts:
+    can_be_int8 = found is not None and op_def_registry.get(OPERATION) is not None
+    if can_be_int8 and has_texts:
         return Choice(INT8, f"the processor has {found}" if found else "with weights of 7 bits")
     precision, reason = precision_for_cpu()
-    if found is not None:
-        with_it = f"its {found} and " if found else ""
-        reason += f"; with {with_it}a calibration_file, {INT8} is faster"
+    if can_be_int8:
+        needed = f"its {found} and a calibration_file" if found else "a calibration_file"
+        reason += f"; with {needed}, {INT8} is faster"
     return Choice(precision.removeprefix("mixed_"), reason)
 
 

@@ -45,7 +45,8 @@ def check_server_version(version: str, precision: str) -> None:
         raise ValueError(
             f"server_version is {version}, but SavedModels in {precision} are proven on TensorFlow "
             f"{oldest} and later only (docs/results_serving.md, benchmarks/server_versions.py). "
-            f"Use a server of {oldest} or later, or a file for another runtime: format=onnx."
+            f"Use a server of {oldest} or later, {'' if precision != 'int8' else 'precision=float32, '}"
+            "or a file for another runtime: format=onnx."
         )
     if _numbers(version) not in map(_numbers, proven):
         logger.warning(

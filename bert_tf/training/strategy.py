@@ -279,12 +279,12 @@ def precision_for_cpu() -> Choice:
 
 
 def int8_instruction() -> str | None:
-    """Return the processor's instruction for products of 8-bit integers; "" if it has none.
+    """Return the x86 processor's instruction for products of 8-bit integers; "" if it has none.
 
-    None on systems that do not name their instructions.
+    None on other processors, and on systems that do not name their instructions.
     """
     flags = cpu_flags()
-    if flags is None:
+    if not flags:
         return None
     return next((name for name in INT8_FLAGS if name in flags), "")
 

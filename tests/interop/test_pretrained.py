@@ -17,6 +17,7 @@ from bert_tf.modeling import fused
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.question_answering import QuestionAnsweringTask
+from bert_tf.tasks.token_classification import TokenClassificationTask
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdef", "##b", "ä"]
 TEXTS = ["a ab c", "ff"]
@@ -532,6 +533,25 @@ def test_settings_of_a_task_are_kept(tmp_path, name, task):
     bert_tf.load(tmp_path / "first").model.save_pretrained(tmp_path / "b", tokenizer, format="tf1")
     for folder in ("a", "b"):
         assert read_task(str(tmp_path / folder)).arguments() == task.arguments()
+
+
+def test_settings_of_a_bilstm_are_not_those_of_a_model_without(tmp_path):
+    tokenizer = bert_tf.FullTokenizer(TOKENS)
+    model = bert_tf.BertForTokenClassification(CONFIG, labels=("O", "B-x"))
+    model.task = TokenClassificationTask(
+        ("O", "B-x"), 7, feature_layers="last_hidden", bilstm_units=3
+    )
+    model.save_pretrained(tmp_path / "saved", tokenizer, format="tf1")
+    task = read_task(str(tmp_path / "saved"))
+    assert task.feature_layers is None and task.max_seq_length == CONFIG.max_position_embeddings
+
+
+def test_widths_that_a_projection_lacks_are_left_out(tmp_path):
+    model = bert_tf.BertForSentenceEmbedding(CONFIG, projection_size=3)
+    model.task = EmbeddingTask(7, matryoshka_dims=(2, 5))
+    model.save_pretrained(tmp_path / "saved", bert_tf.FullTokenizer(TOKENS), format="tf1")
+    task = read_task(str(tmp_path / "saved"))
+    assert (task.projection_size, task.matryoshka_dims, task.max_seq_length) == (3, (2,), 7)
 
 
 def test_settings_are_not_those_of_other_labels(tmp_path):

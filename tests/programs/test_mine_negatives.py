@@ -68,7 +68,7 @@ def test_more_negatives_than_ranked_texts_are_refused_and_too_few_are_counted(
 
 
 def test_a_file_without_any_negative_is_an_error_that_writes_nothing(tmp_path, monkeypatch):
-    rule = r"No example of .*in.tsv has a negative.*depth=100, margin=0.05\)\. Decrease margin"
+    rule = r"No example of .*in.tsv has a negative.*depth=100 .*margin=0.05\. Decrease margin"
     for rows in ([("q", "p")] * 3, [("q", "p"), ("q1", "p")]):
         with pytest.raises(ValueError, match=rule):
             mined(tmp_path, monkeypatch, rows)

@@ -195,6 +195,13 @@ def test_auto_chooses_by_the_processor_and_says_why(
     assert reason in given.chosen.reason
 
 
+def test_auto_is_float32_on_processors_that_are_not_x86(tmp_path, monkeypatch):
+    (tmp_path / "cpuinfo").write_text("Features\t: fp asimd i8mm bf16\n")
+    monkeypatch.setattr(strategy, "CPU_INFO", tmp_path / "cpuinfo")
+    given = {"model_dir": "a", "export_dir": "b", "calibration_file": "texts.txt"}
+    assert ExportOptions(precision="auto", **given).chosen.precision == "float32"
+
+
 def test_auto_is_for_a_saved_model():
     with pytest.raises(ValueError, match="precision is auto, but for format=onnx"):
         ExportOptions(model_dir="a", export_dir="b", precision="auto", format="onnx")

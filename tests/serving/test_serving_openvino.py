@@ -259,7 +259,7 @@ def test_few_texts_are_reported_and_many_are_drawn(monkeypatch, caplog):
     monkeypatch.setattr(calibration, "MOST_TEXTS", 5)
     model = served("encoder")
     calibration_ids(model, [{"text_a": ["the cat"]}] * 20, "few.txt")
-    assert "few.txt: too few different texts, 1" in caplog.text
+    assert "few.txt contains only 1 different texts" in caplog.text
     assert "give 3 or more, better 5" in caplog.text
     caplog.clear()
     many = [{"text_a": ["cat " * (number % 7 + 1)]} for number in range(200)]
