@@ -290,10 +290,9 @@ def _load_checkpoint(
     vocab_file: str | None,
     do_lower_case: bool | None,
 ) -> TrainedModel:
-    inside = tf.io.gfile.glob(os.path.join(path, "*", "saved_model.pb"))  # VERSION
-    inside = inside or tf.io.gfile.glob(
-        os.path.join(path, "*", "*", "saved_model.pb")
-    )  # NAME/VERSION
+    inside = tf.io.gfile.glob(os.path.join(path, "*", "saved_model.pb"))  # in VERSION
+    if not inside:  # in NAME/VERSION
+        inside = tf.io.gfile.glob(os.path.join(path, "*", "*", "saved_model.pb"))
     if inside and not (holds_checkpoint(path) or has_modules(path)):
         raise ValueError(
             f"{path} contains no checkpoint, but SavedModels in subfolders. Did you mean "
