@@ -31,11 +31,11 @@ from bert_tf.data.files import write_text
 from bert_tf.data.record_checks import count_records
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.hub import NO_LICENSE, SCHEME
-from bert_tf.interop.sidecar import MODULES_FILE
 from bert_tf.pretraining.manifest import manifests_of
-from bert_tf.registry import TYPES, TaskType
+from bert_tf.registry import TYPES
 from bert_tf.report.best_run import best_of_runs
 from bert_tf.report.command_line import changed_flags, without_folders
+from bert_tf.report.model_use import use_of_others, use_of_ours
 from bert_tf.tasks.base import Task
 
 logger = logging.getLogger(__name__)
@@ -245,11 +245,7 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
     entry = TYPES.get(facts["kind"])  # None for a user's own task
     license = _license_in(before) or facts["license"]
     architecture = facts.get("architecture")
-    library, use_of_theirs = "bert_tf", ""
-    if architecture:
-        library, use_of_theirs = "transformers", _use_of_transformers(architecture)
-    elif tf.io.gfile.exists(os.path.join(folder, MODULES_FILE)):
-        library, use_of_theirs = "sentence-transformers", _USE_OF_SENTENCE_TRANSFORMERS
+    library, use_of_theirs = use_of_others(folder, architecture)
     values = {
         "license": license,
         "library_name": library,
@@ -265,7 +261,7 @@ def _card(folder: str, facts: Mapping[str, Any], before: str) -> str:
         else "Not stated. It depends on the initial weights and on the data."
     )
     program = facts.get("training", {}).get("program") or (entry.program if entry else "")
-    use = _use_of_ours(entry, facts["arguments"], program)
+    use = use_of_ours(entry, facts["arguments"], program)
     parts = {
         "Model": _table(_model_rows(folder, facts)),
         "Data": _table(_trained_on(facts)) if "data" in facts else None,
@@ -373,49 +369,6 @@ def _metrics(folder: str, facts: Mapping[str, Any]) -> str | None:
         evaluated = f"Of this data:\n\n{_table(named)}" if named else None
         return "\n\n".join(filter(None, [evaluated, *tables, best_of_runs(folder, step)]))
     return facts.get("figures", None if step is None else "Not evaluated.")
-
-
-def _use_of_ours(entry: TaskType | None, arguments: Mapping[str, Any], program: str) -> str:
-    if entry is None:
-        return (
-            "With bert_tf and the class of its task, where `FOLDER` is this folder:\n\n```python\n"
-            "from bert_tf.interop.initial import initialize\n\n"
-            'model = task.build_model(config)\ninitialize(model, "FOLDER")\n```'
-        )
-    example = 'predict([("A text.", "Another text.")])' if arguments.get("is_pair") else entry.usage
-    text = (
-        "With bert_tf, where `FOLDER` is this folder:\n\n"
-        "```python\nimport bert_tf\n\n"
-        f'model = bert_tf.load("FOLDER")\nprint(model.{example})\n```'
-    )
-    if not program:
-        return text
-    return (
-        f"{text}\n\n`{program} --do_eval --init_checkpoint=FOLDER` evaluates it on other data. "
-        f"`{program} --do_train --init_checkpoint=FOLDER` trains from its weights. "
-        "`export_saved_model --model_dir=FOLDER` writes a SavedModel."
-    )
-
-
-def _use_of_transformers(architecture: str) -> str:
-    return (
-        "With transformers, where `FOLDER` is this folder:\n\n```python\n"
-        f"from transformers import AutoTokenizer, {architecture}\n\n"
-        'tokenizer = AutoTokenizer.from_pretrained("FOLDER")\n'
-        f'model = {architecture}.from_pretrained("FOLDER")\n```\n\n'
-    )
-
-
-_USE_OF_SENTENCE_TRANSFORMERS = """With sentence-transformers, where `FOLDER` is this folder:
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("FOLDER")
-print(model.encode_query(["Who won?"]) @ model.encode_document(["Denver beat Carolina."]).T)
-```
-
-"""
 
 
 def _versions() -> str:
