@@ -11,7 +11,7 @@ Shapes: B examples of a replica, N of the global batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -76,38 +76,3 @@ def _rows(value: tf.Tensor, first: Any, count: Any) -> tf.Tensor:
     rest = value.shape.rank - 1
     rows = tf.slice(value, [first, *[0] * rest], [count, *[-1] * rest])
     return tf.ensure_shape(rows, [count if isinstance(count, int) else None, *value.shape[1:]])
-
-
-def outputs_in_parts(
-    part: Callable[[tf.Tensor], Tensors], num_parts: int, is_even: bool
-) -> dict[str, tf.Tensor]:
-    """Return the outputs of all parts, one after the other: `part(index)` -> name -> [b, ...].
-
-    Args:
-        is_even: True if all parts have one size; the results then have static shapes, as for a TPU.
-    """
-    first = part(tf.constant(0))
-    names = list(first)
-    arrays = [
-        tf.TensorArray(
-            value.dtype,
-            size=num_parts,
-            infer_shape=False,
-            element_shape=[value.shape[0] if is_even else None, *value.shape[1:]],
-        ).write(0, value)
-        for value in first.values()
-    ]
-
-    def add(index, *arrays):
-        values = part(index)
-        return index + 1, *(a.write(index, values[n]) for a, n in zip(arrays, names, strict=True))
-
-    _, *arrays = tf.while_loop(
-        lambda index, *_: index < num_parts, add, (tf.constant(1), *arrays), parallel_iterations=1
-    )
-    if not is_even:
-        return {name: array.concat() for name, array in zip(names, arrays, strict=True)}
-    return {
-        name: tf.reshape(array.stack(), [num_parts * value.shape[0], *value.shape[1:]])
-        for (name, value), array in zip(first.items(), arrays, strict=True)
-    }

@@ -28,9 +28,10 @@ from bert_tf.training.failures import (
     out_of_memory,
     summary,
 )
-from bert_tf.training.gradient_cache import gradients_of_outputs, outputs_in_parts
+from bert_tf.training.gradient_cache import gradients_of_outputs
 from bert_tf.training.losses import Loss
 from bert_tf.training.optimization import AdamByPath
+from bert_tf.training.parts import gradients_over_parts, outputs_over_parts, part_of
 from bert_tf.training.schedules import WarmupDecay
 from bert_tf.training.strategy import gpu_compiler_problem, is_multi_worker
 
@@ -214,30 +215,16 @@ class TrainingStep:
         parts, loss = self._parts, self._losses[0]
 
         def piece_of(values, index):
-            return {name: _part_of(value, index, parts) for name, value in values.items()}
+            return {name: part_of(value, index, parts) for name, value in values.items()}
 
         if loss.whole_batch:
             return self._over_whole_batch(loss, features, weights[loss.name], seed, piece_of)
         if parts == 1:
             return self._gradients(features, weights, seed)
-        return self._sum_of_parts(
-            lambda index: self._gradients(piece_of(features, index), weights, fold_in(seed, index))
+        return gradients_over_parts(
+            lambda index: self._gradients(piece_of(features, index), weights, fold_in(seed, index)),
+            parts,
         )
-
-    def _sum_of_parts(self, part: Callable[[tf.Tensor], tuple[list, dict, list]]):
-        """Return the sums of the gradients and terms of all parts, and the variables used."""
-        gradients, terms, used = part(tf.constant(0))
-
-        def add_part(index, sums):
-            return index + 1, tf.nest.map_structure(tf.add, sums, part(index)[:2])
-
-        _, (gradients, terms) = tf.while_loop(
-            lambda index, _: index < self._parts,
-            add_part,
-            (tf.constant(1), (gradients, terms)),
-            parallel_iterations=1,  # one part in memory at a time
-        )
-        return gradients, terms, used
 
     def _over_whole_batch(self, loss: Loss, features: Tensors, weight, seed, piece_of: Callable):
         """Do `_accumulate` for a loss that compares examples with each other; see gradient_cache.py."""
@@ -263,7 +250,7 @@ class TrainingStep:
 
         size = next(iter(inputs.values())).shape[0]
         is_even = size is not None and size % self._parts == 0
-        outputs = outputs_in_parts(forward_part, self._parts, is_even)
+        outputs = outputs_over_parts(forward_part, self._parts, is_even)
         upstream, term = gradients_of_outputs(outputs, others, loss, weight)
 
         def part(index):
@@ -272,7 +259,7 @@ class TrainingStep:
             gradients, used = self._backward(tape, outputs, piece_of(upstream, index))
             return gradients, {}, used
 
-        gradients, _, used = self._sum_of_parts(part)
+        gradients, _, used = gradients_over_parts(part, self._parts)
         return gradients, {loss.name: term}, used
 
     def _backward(self, tape: tf.GradientTape, target: Any, upstream: Any) -> tuple[list, list]:
@@ -353,16 +340,6 @@ def number_of_tokens(features: Tensors) -> tf.Tensor:
 
 def _computes_in_float16(model: keras.Model) -> bool:
     return model.dtype_policy.compute_dtype == "float16"
-
-
-def _part_of(value, index, parts: int):
-    """Return part `index` of `parts` of a tensor [B, ...]; its size is static if B divides evenly."""
-    if value.shape[0] is None or value.shape[0] % parts:
-        size = tf.shape(value)[0]
-        return value[index * size // parts : (index + 1) * size // parts]
-    shape = tf.shape(value)
-    rest = [shape[i] if n is None else n for i, n in enumerate(value.shape[1:], start=1)]
-    return tf.reshape(value, [parts, value.shape[0] // parts, *rest])[index]
 
 
 _FIRST = 2.0**15

@@ -1,0 +1,83 @@
+"""A batch in parts, as `gradient_accumulation_steps` asks: loops over the parts within a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+Tensors = Mapping[str, Any]
+
+
+def part_of(value, index, parts: int):
+    """Return part `index` of `parts` of a tensor [B, ...]; its size is static if B divides evenly."""
+    if value.shape[0] is None or value.shape[0] % parts:
+        size = tf.shape(value)[0]
+        return value[index * size // parts : (index + 1) * size // parts]
+    shape = tf.shape(value)
+    rest = [shape[i] if n is None else n for i, n in enumerate(value.shape[1:], start=1)]
+    return tf.reshape(value, [parts, value.shape[0] // parts, *rest])[index]
+
+
+def gradients_over_parts(
+    part: Callable[[tf.Tensor], tuple[list, dict, list]], num_parts: int
+) -> tuple[list, dict, list]:
+    """Return the sums of the gradients and terms of all parts, and the variables used.
+
+    Args:
+        part: index -> (gradients, name -> term, variables of the gradients).
+    """
+    used: list[keras.Variable] = []
+
+    def gradients_and_terms(index):
+        gradients, terms, found = part(index)
+        used[:] = found
+        return gradients, terms
+
+    def add(index, sums):
+        return index + 1, tf.nest.map_structure(tf.add, sums, gradients_and_terms(index))
+
+    _, (gradients, terms) = tf.while_loop(
+        lambda index, _: index < num_parts,
+        add,
+        (tf.constant(1), gradients_and_terms(tf.constant(0))),
+        parallel_iterations=1,  # one part in memory at a time
+    )
+    return gradients, terms, used
+
+
+def outputs_over_parts(
+    part: Callable[[tf.Tensor], Tensors], num_parts: int, is_even: bool
+) -> dict[str, tf.Tensor]:
+    """Return the outputs of all parts, one after the other: `part(index)` -> name -> [b, ...].
+
+    Args:
+        is_even: True if all parts have one size; the results then have static shapes, as for a TPU.
+    """
+    first = part(tf.constant(0))
+    names = list(first)
+    arrays = [
+        tf.TensorArray(
+            value.dtype,
+            size=num_parts,
+            infer_shape=False,
+            element_shape=[value.shape[0] if is_even else None, *value.shape[1:]],
+        ).write(0, value)
+        for value in first.values()
+    ]
+
+    def add(index, *arrays):
+        values = part(index)
+        return index + 1, *(a.write(index, values[n]) for a, n in zip(arrays, names, strict=True))
+
+    _, *arrays = tf.while_loop(
+        lambda index, *_: index < num_parts, add, (tf.constant(1), *arrays), parallel_iterations=1
+    )
+    if not is_even:
+        return {name: array.concat() for name, array in zip(names, arrays, strict=True)}
+    return {
+        name: tf.reshape(array.stack(), [num_parts * value.shape[0], *value.shape[1:]])
+        for (name, value), array in zip(first.items(), arrays, strict=True)
+    }
