@@ -1,4 +1,10 @@
-"""A batch in parts, as `gradient_accumulation_steps` asks: loops over the parts within a training step."""
+"""A batch in parts, as `gradient_accumulation_steps` asks: loops over the parts within a training step.
+
+Each part is computed in a function that TensorFlow must not inline. Inlined into a loop on CPUs, sums
+of three or more large tensors become temporary variables, which the last pass of the loop makes but does
+not delete. With a vocabulary of 30,522 the second call of the step then ended with the error "Resource
+__per_step_0/.../tmp_var". Seen in TensorFlow 2.21.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +37,7 @@ def gradients_over_parts(
     """
     used: list[keras.Variable] = []
 
+    @_not_inlined
     def gradients_and_terms(index):
         gradients, terms, found = part(index)
         used[:] = found
@@ -56,6 +63,7 @@ def outputs_over_parts(
     Args:
         is_even: True if all parts have one size; the results then have static shapes, as for a TPU.
     """
+    part = _not_inlined(part)
     first = part(tf.constant(0))
     names = list(first)
     arrays = [
@@ -81,3 +89,7 @@ def outputs_over_parts(
         name: tf.reshape(array.stack(), [num_parts * value.shape[0], *value.shape[1:]])
         for (name, value), array in zip(first.items(), arrays, strict=True)
     }
+
+
+def _not_inlined(function: Callable) -> Callable:
+    return tf.function(function, autograph=False, experimental_attributes={"_noinline": True})

@@ -145,6 +145,16 @@ def test_parts_of_a_batch_are_dropped_out_differently_and_a_run_in_parts_is_repe
     assert not np.allclose(runs[0][kernel], runs[1][kernel])
 
 
+def test_large_tables_are_learned_in_parts_in_call_after_call(tmp_path):
+    """With 2 parts and tables of this size the second call failed: see training/parts.py."""
+    trainer = pretrainer(
+        sizes={"vocab_size": 200_000, "hidden_size": 64}, gradient_accumulation_steps=2
+    )
+    batches = endless(pretraining_batches())
+    trainer.train(batches, 3, output_dir=str(tmp_path), max_steps_per_loop=1)
+    assert [line["step"] for line in metrics_in(tmp_path)] == [1, 2, 3]
+
+
 def test_a_batch_in_no_parts_is_refused():
     with pytest.raises(
         ValueError, match="`gradient_accumulation_steps` is 0, but must be 1 or more"

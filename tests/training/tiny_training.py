@@ -1,5 +1,7 @@
 """Models, data and trainers of a few numbers, for the tests of the training loop."""
 
+import dataclasses
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -61,8 +63,10 @@ def strategy_on(num_devices: int) -> tf.distribute.Strategy:
     return mirrored_strategy(tuple(names[:num_devices]))
 
 
-def pretrainer(devices=ONE, dropout=0.0, init_seed=1, rate=None, **kwargs) -> BatchTrainer:
-    """Of a tiny BERT; `rate` is by default a schedule of 25 steps.
+def pretrainer(
+    devices=ONE, dropout=0.0, init_seed=1, rate=None, sizes=None, **kwargs
+) -> BatchTrainer:
+    """Of a tiny BERT, changed by `sizes`; `rate` is by default a schedule of 25 steps.
 
     Not compiled, because that takes longer than the training; test_step.py compares.
     """
@@ -71,7 +75,7 @@ def pretrainer(devices=ONE, dropout=0.0, init_seed=1, rate=None, **kwargs) -> Ba
     keras.utils.set_random_seed(init_seed)
     strategy = strategy_on(devices)
     with strategy.scope():
-        model = task.build_model(bert_config(dropout))
+        model = task.build_model(dataclasses.replace(bert_config(dropout), **(sizes or {})))
         optimizer = AdamWeightDecay(rate or WarmupLinearDecay(0.01, 25, 3))
     return BatchTrainer(
         model,
