@@ -139,7 +139,7 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
         scale_phase_batches=True,
         num_train_steps=STEPS,
         num_warmup_steps=2,
-        evaluate_steps=0,
+        evaluate_steps=3,
         iterations_per_loop=1,
         save_checkpoints_steps=3,
     )
@@ -157,22 +157,19 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
     flags = command["parts"][-1]["text"]
     assert "--phases=16:0.5,24:0.5" in flags and "train-{length}.tf_record" in flags
     assert "--stop_step" not in flags
-    evaluated = dataclasses.replace(
-        options, output_dir=str(tmp_path / "evaluated"), do_eval=True, evaluate_steps=3
-    )
-    run_pretraining(evaluated)
-    assert [line["step"] for line in lines(evaluated.output_dir, "eval")] == [3, 4, 6, STEPS]
+    assert [line["step"] for line in lines(options.output_dir, "eval")] == [3, 4, 6, STEPS]
     inside = dataclasses.replace(
-        evaluated,
+        options,
         output_dir=str(tmp_path / "inside"),
-        init_checkpoint=f"{evaluated.output_dir}/model.ckpt-6",
+        init_checkpoint=f"{options.output_dir}/model.ckpt-6",
         init_optimizer=True,
     )
     run_pretraining(inside)  # from within the second phase
     assert [line["step"] for line in lines(inside.output_dir)] == [7, STEPS]
     assert [line["step"] for line in lines(inside.output_dir, "eval")] == [STEPS]
     for interruption in (4, 6):  # between the phases, and in the second
-        parts = dataclasses.replace(options, output_dir=str(tmp_path / f"parts-{interruption}"))
+        folder = str(tmp_path / f"parts-{interruption}")
+        parts = dataclasses.replace(options, output_dir=folder, do_eval=False, evaluate_steps=0)
         with monkeypatch.context() as patch, pytest.raises(Interruption):
             interrupt_at(patch, step=interruption)
             run_pretraining(parts)

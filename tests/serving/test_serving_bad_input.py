@@ -31,8 +31,8 @@ MODELS = {
 TABLES = ("words", "choices")  # inputs with a second dimension
 
 
-# "single" answers like "pair", "squad2" like "squad"; "masked_lm" takes what "ner" takes
-LIKE_OTHERS = ("single", "squad2", "masked_lm")
+# "single" and "encoder" are like "pair", "squad2" like "squad"; "masked_lm" takes what "ner" takes
+LIKE_OTHERS = ("single", "encoder", "squad2", "masked_lm")
 
 
 @pytest.fixture(
