@@ -2,16 +2,20 @@
 
     python h5_index.py tf_model.h5    # prints [[name, shape, dtype, offset], ...] as JSON
 
-HDF5 1.14 reads some damaged files without end, and the process that needs the index stops this one. The
-values are then read without HDF5. This file imports nothing of bert_tf.
+HDF5 1.14 reads some damaged files without end, and the process that needs the index stops this one. Its
+memory is limited too, because a file may claim to have an index of any size. The values are then read
+without HDF5. This file imports nothing of bert_tf.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 
 import h5py
+
+_BYTES = 2 * 2**30  # the index of BERT-Large needs less than a tenth of it
 
 
 def index(path: str) -> list[tuple[str, tuple[int, ...], str, int | None]]:
@@ -39,5 +43,15 @@ def _text(name: bytes | str) -> str:
     return name.decode() if isinstance(name, bytes) else name
 
 
+def _limit_memory() -> None:
+    # Windows has no such limit, and a lower one cannot be raised.
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (_BYTES, hard))
+
+
 if __name__ == "__main__":
+    _limit_memory()
     json.dump(index(sys.argv[1]), sys.stdout)

@@ -130,6 +130,13 @@ def test_a_damaged_heap_that_hdf5_reads_without_end_is_an_error(tmp_path, monkey
         read_huggingface(tmp_path)
 
 
+def test_an_index_that_takes_too_much_memory_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "h5py.py").write_text("def File(path, mode):\n    return bytearray(3 * 2**30)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(ValueError, match=r"tf_model\.h5 cannot be read .* \(MemoryError\)"):
+        tf_classes._index("tf_model.h5")
+
+
 def test_values_outside_of_the_file_or_compressed_are_rejected(tmp_path):
     for name in ("bomb", "missing", "outside", "linked", "texts"):
         (tmp_path / name).mkdir()
