@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from bert_tf.finetuning.options import FineTuningOptions
 from bert_tf.predictor import Predictor
 from bert_tf.programs import export_accuracy
 from bert_tf.programs import export_saved_model as export_saved_model_module
@@ -156,7 +157,20 @@ def test_every_type_of_task_that_is_trained_and_served_names_its_program():
     types = [entry for entry in TYPES.values() if entry.task and entry.served]
     assert types
     for entry in types:
-        assert entry.load("finetuning").task_type == entry.name
+        program = entry.load("finetuning")
+        assert program.task_type == entry.name
+        assert issubclass(program.options_type, FineTuningOptions)
+
+
+@pytest.mark.slow
+def test_answers_are_scored_as_by_run_squad(squad_model, squad_sets, tmp_path):
+    export_saved_model(options(squad_model, tmp_path / "1", squad_sets / "dev.json"))
+    values = json.loads((tmp_path / "1" / "assets.extra" / "export.json").read_text())["evaluation"]
+    lines = (squad_model / "eval_results.txt").read_text().splitlines()
+    metrics = dict(line.split(" = ") for line in lines)
+    assert values["metric"] == "f1"
+    assert values["float32"] == pytest.approx(float(metrics["f1"]), abs=1e-3)
+    assert values["export"] == pytest.approx(values["float32"], abs=1e-3)
 
 
 @pytest.mark.slow
