@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
+import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.readers import read_table
 from bert_tf.finetuning.run import Program, Run
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.basic import score
@@ -19,6 +23,7 @@ from bert_tf.options import TableOptions
 from bert_tf.prediction import runtimes
 from bert_tf.programs.export_options import FORMATS
 from bert_tf.programs.model_to_export import SETTINGS_OF
+from bert_tf.programs.predict_input import USUAL_NAMES
 from bert_tf.registry import TYPES
 from bert_tf.serving.quantization import INT8
 from bert_tf.serving.served import TOKENS, Served
@@ -38,8 +43,8 @@ class AccuracyCheck:
     """Compares an export with the model, on a labelled file.
 
     Args:
-        options: with `eval_file`. It is read, and the model evaluated, at once.
-        served: the model in float32. It is unchanged.
+        options: with `eval_file`, which is read at once.
+        served: the model in float32.
 
     Raises:
         ValueError: the model has no task with labels, or the file does not fit it.
@@ -55,20 +60,17 @@ class AccuracyCheck:
         self._options, self._task, self._names = options, served.task, list(served.ids_specs())
         self._program: Program = program()
         self._folder = tempfile.TemporaryDirectory()  # of the records
-        settings = self._program.options_for(
-            served.task,
-            options.eval_file,
-            self._folder.name,
-            **{name: getattr(options, name) for name in SETTINGS_OF.get(served.task.name, ())},
-            **self._columns(),
-        )
-        strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-        vocabulary = sorted(served.vocabulary, key=served.vocabulary.__getitem__)
-        tokenizer = FullTokenizer(vocabulary, served.do_lower_case)
-        length = served.max_seq_length
-        setup = Setup(settings, strategy, None, served.config, length, tokenizer, served.task)
-        task, splits = self._program.read(settings, setup)
-        self._set = (settings, setup, task, splits)
+        try:
+            self._set = self._read(served)
+        except ValueError as error:
+            if missing := self._missing_flags(str(error)):
+                remedy = f"export_saved_model has no {missing}: change the file instead."
+                raise ValueError(f"{error} {remedy}") from error
+            raise
+        self._expected = math.nan
+
+    def measure(self, served: Served) -> None:
+        """Evaluate the model in float32. It is unchanged."""
         tokens = tf.function(served.tokens, autograph=False, reduce_retracing=True)
         self._expected = self._metric(lambda ids: tokens(**ids))
 
@@ -139,7 +141,48 @@ class AccuracyCheck:
                     f"{self._task.name} is read with the default columns of its training program. Omit "
                     "it, and bring the file into that form."
                 )
-        return {name: value for name, value in options.columns.items() if name in known}
+        given = {name: value for name, value in options.columns.items() if name in known}
+        return self._usual_columns() | given if "text_a_column" in known else given
+
+    def _usual_columns(self) -> dict[str, Any]:
+        """Return the columns of a classifier's table with usual names, as predict finds them."""
+        options = self._options
+        rows = read_table(
+            options.eval_file or "",
+            quoted=options.quoted,
+            header=options.header,
+            separator=options.column_separator,
+        )
+        usual: dict[str, Sequence[str]] = {"text_a": USUAL_NAMES["text_a"], "label": ("label",)}
+        if getattr(self._task, "is_pair", False):
+            usual["text_b"] = USUAL_NAMES["text_b"]
+        found = {
+            f"{name}_column": row.usual(usual[name]) for row in islice(rows, 1) for name in usual
+        }
+        return {flag: name for flag, name in found.items() if name is not None}
+
+    def _read(self, served: Served) -> tuple[Any, Setup, Any, Any]:
+        options = self._options
+        settings = self._program.options_for(
+            served.task,
+            options.eval_file or "",
+            self._folder.name,
+            **{name: getattr(options, name) for name in SETTINGS_OF.get(self._task.name, ())},
+            **self._columns(),
+        )
+        strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+        vocabulary = sorted(served.vocabulary, key=served.vocabulary.__getitem__)
+        tokenizer = FullTokenizer(vocabulary, served.do_lower_case)
+        length = served.max_seq_length
+        setup = Setup(settings, strategy, None, served.config, length, tokenizer, served.task)
+        return settings, setup, *self._program.read(settings, setup)
+
+    def _missing_flags(self, message: str) -> str:
+        """Return the flags in a message that only the training program has."""
+        reader = {each.name for each in fields(self._program.options_type)}
+        others = reader - {each.name for each in fields(self._options)}
+        words = dict.fromkeys(re.findall(r"\w+_\w+", message))
+        return " or ".join(name for name in words if name in others)
 
     def _metric(self, ask: Ask) -> float:
         settings, setup, task, splits = self._set

@@ -80,8 +80,8 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
     )
     eval_file: str | None = option(
         "Labelled data in the format of the training program's --eval_file (SQuAD: --predict_file). A "
-        "table has the columns text_a, text_b for pairs, and label, unless flags name others. The "
-        "metric of the export is logged and checked.",
+        "classifier's table has the columns text_a, text_b for pairs, and label, or others with usual "
+        "names as in predict, unless flags name them. The metric of the export is logged and checked.",
         default=None,
     )
     label_column: str | None = option(

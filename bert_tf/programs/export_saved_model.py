@@ -84,12 +84,15 @@ def export_saved_model(options: ExportOptions) -> None:
     served: Served | None = None
     ids: Sequence[Ids] = ()
     check = quantization = None
-    if precision == INT8 and options.format in ("saved_model", "openvino"):
-        served = load_served(replace(options, signature=None), "float32")  # takes text
-        ids = read_calibration(served, options.texts or "", options.layout, options.records)
-    if options.eval_file is not None:
-        served = served or load_served(options, "float32")
-        check = AccuracyCheck(options, served)
+    if options.is_calibrated or options.eval_file is not None:
+        takes_text = replace(options, signature=None) if options.is_calibrated else options
+        served = load_served(takes_text, "float32")
+        if options.eval_file is not None:
+            check = AccuracyCheck(options, served)  # both files are read before the long work
+        if options.is_calibrated:
+            ids = read_calibration(served, options.texts or "", options.layout, options.records)
+        if check is not None:
+            check.measure(served)
     if served is not None and options.is_int8_saved_model:
         quantization = _quantize(options, served, ids)
     if served is None or options.format == "saved_model":

@@ -27,7 +27,7 @@ from bert_tf.predictor import EMBEDDING_POOLINGS, TextModel
 INPUT_FORMATS = ("text", *TABLE_FORMATS)
 
 # Columns to look for if no flag names one.
-_USUAL_NAMES = {
+USUAL_NAMES = {
     "text_a": ("text_a", "text", "sentence", "sentence1", "sent1", "0"),
     "text_b": ("text_b", "sentence2", "1"),
     "question": ("question", "text_a", "0"),
@@ -216,11 +216,11 @@ def _columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
         for name in names:
             row.column(name, flag)  # raises if missing
         return names
-    if (name := row.usual(_USUAL_NAMES[field])) is not None:
+    if (name := row.usual(USUAL_NAMES[field])) is not None:
         return [name]
     if field == "choices" and not layout.header:
         return [name for name in row if name != (layout.text_a_column or "0")]
-    usual = [name for name in _USUAL_NAMES[field] if not name.isdecimal()]
+    usual = [name for name in USUAL_NAMES[field] if not name.isdecimal()]
     raise ValueError(
         f"{row.place_of_names}: no column is called {' or '.join(usual)}. The columns are "
         f"{listed(row)}. Name one of them with `{flag}`, or rename it."

@@ -93,6 +93,54 @@ def test_a_missing_file_or_column_is_named_with_the_remedy(sentence_model, label
         export_saved_model(given)
 
 
+@pytest.mark.parametrize("header", ["sentence\tlabel", "Text\tLabel", "label\ttext_a\ttext"])
+def test_usual_columns_are_found_as_by_predict(sentence_model, labelled, tmp_path, header):
+    row = "good\ta bad film\ta bad film" if header.startswith("label") else "a bad film\tgood"
+    (tmp_path / "dev.tsv").write_text(f"{header}\n{row}\n")
+    given = options(sentence_model, "1", tmp_path / "dev.tsv")
+    check = export_accuracy.AccuracyCheck(given, load_served(given, "float32"))
+    (example,) = check._set[3]["dev"]
+    assert (example.text_a, example.text_b, example.label) == ("a bad film", None, "good")
+
+
+def test_both_texts_of_a_pair_have_usual_columns(pair_model, tmp_path):
+    (tmp_path / "dev.csv").write_text("sentence1,sentence2,label\na cat,a dog,1\n")
+    given = options(pair_model, "1", tmp_path / "dev.csv")
+    check = export_accuracy.AccuracyCheck(given, load_served(given, "float32"))
+    (example,) = check._set[3]["dev"]
+    assert (example.text_a, example.text_b, example.label) == ("a cat", "a dog", "1")
+
+
+@pytest.mark.parametrize(
+    "rows, message",
+    [
+        ("a\tb\nx\ty\n", r"dev.tsv:1: no column 'text_a'.* are a, b\. Name .* text_a_column"),
+        ("text\tb\nx\ty\n", r"dev.tsv:1: no column 'label'.* are text, b\. Name .* label_column"),
+        ("text\tlabel\nx\tnone\n", r"dev.tsv:2: the label is 'none'"),
+    ],
+)
+def test_a_wrong_file_is_an_error_before_the_calibration(
+    sentence_model, tmp_path, monkeypatch, rows, message
+):
+    (tmp_path / "dev.tsv").write_text(rows)
+    for name in ("read_calibration", "_quantize"):
+        monkeypatch.setattr(export_saved_model_module, name, lambda *_: pytest.fail("long work"))
+    monkeypatch.setattr(export_accuracy.AccuracyCheck, "_metric", lambda *_: pytest.fail("too"))
+    with pytest.raises(ValueError, match=message):
+        export_saved_model(
+            options(sentence_model, tmp_path / "1", tmp_path / "dev.tsv", precision="int8")
+        )
+
+
+def test_an_error_proposes_no_flag_of_the_training_program_alone(swag_model, tmp_path):
+    (tmp_path / "dev.jsonl").write_text('{"question": "a", "choices": ["b", "c"]}\n')
+    given = options(swag_model, "1", tmp_path / "dev.jsonl")
+    with pytest.raises(
+        ValueError, match=r"no answer.*export_saved_model has no do_eval: change the file instead"
+    ):
+        export_accuracy.AccuracyCheck(given, load_served(given, "float32"))
+
+
 def test_a_column_that_the_training_program_cannot_name_is_refused(sentence_model, labelled):
     given = options(sentence_model, "1", labelled, choices_column="endings")
     served = load_served(given, "float32")
