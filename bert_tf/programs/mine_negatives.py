@@ -37,6 +37,9 @@ class MiningOptions(PairColumnsOptions):
     output_file: str = option(
         "File to write, .jsonl, for --train_file of run_embeddings. An older one is replaced."
     )
+    max_seq_length: int | None = option(
+        "Longest input of --model_dir in tokens. Default: that of the model.", default=None
+    )
     num_negatives: int = option("Negatives of each anchor, at most.", default=1, min=1)
     margin: float = option(
         "A text is left out, as a probable positive, if its cosine is above that of the positive minus "
@@ -72,7 +75,9 @@ def mine_negatives(options: MiningOptions) -> None:
     """
     examples = in_one_spelling(read_file(options.input_file, options)[1])
     with open_whole(options.output_file) as file:  # fails before the long work
-        model = Predictor(options.model_dir, batch_size=options.batch_size)
+        model = Predictor(
+            options.model_dir, batch_size=options.batch_size, max_seq_length=options.max_seq_length
+        )
         anchors, documents, positives = relevance(each.texts[:2] for each in examples)
         logger.info("%d anchors and %d documents", len(anchors), len(documents))
         queries = embed_all(model, list(anchors), "anchors", as_query=True)

@@ -81,6 +81,9 @@ class SearchOptions(TableOptions):
         default=None,
         min=1,
     )
+    max_seq_length: int | None = option(
+        "Longest input of --model_dir in tokens. Default: that of the model.", default=None
+    )
     reranker: str | None = option(
         "Model of run_reranker, or another classifier of pairs with one score, that ranks the found "
         "documents anew. Default: none.",
@@ -124,7 +127,9 @@ def search(options: SearchOptions) -> None:
     logger.info("%d documents", len(documents))
     texts = [each["text"] for each in documents]
     with open_output(options.output_file) as output:  # fails before the long work
-        model = Predictor(options.model_dir, batch_size=options.batch_size)
+        model = Predictor(
+            options.model_dir, batch_size=options.batch_size, max_seq_length=options.max_seq_length
+        )
         reranker = _reranker(options)
         if options.truncate_dim is not None:
             width = model.encoder(options.pooling).width

@@ -293,6 +293,18 @@ def test_search_finds_and_ranks_the_documents(pretrained, reranker, tmp_path):
     assert first["score"] == pytest.approx(expected, abs=1e-4)
 
 
+def test_max_seq_length_is_that_of_the_vectors(pretrained, exported, tmp_path):
+    texts = ["a owl is in the barn", "a owl is here"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    given = {"documents": str(tmp_path / "texts.txt"), "query": ("a owl",), "max_seq_length": 4}
+    file = tmp_path / "found.jsonl"
+    search(SearchOptions(**given, model_dir=str(pretrained), output_file=str(file)))
+    (line,) = read_json_lines(file)
+    assert [each["score"] for each in line["documents"]] == pytest.approx([1, 1], abs=1e-5)
+    with pytest.raises(ValueError, match="`max_seq_length` was fixed by the export"):
+        search(SearchOptions(**given, model_dir=str(exported.single)))
+
+
 def test_queries_and_documents_come_from_tables_and_squad_files(pretrained, tmp_path):
     answers = [{"text": "owl", "answer_start": 2}]
     paragraph = {"context": "a owl", "qas": [{"id": "1", "question": "who ?", "answers": answers}]}

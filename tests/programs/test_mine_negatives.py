@@ -22,7 +22,7 @@ ANGLES = {"p": 0.0, "near": 0.2, "other": 0.45, "far": 0.927, "never": np.pi / 2
 class Vectors:
     """A model whose vectors are those of `ANGLES`; every anchor has the angle 0."""
 
-    def __init__(self, folder, batch_size):
+    def __init__(self, folder, batch_size, max_seq_length):
         self._trained = SimpleNamespace(task=None)
 
     def encoder(self, pooling, as_query):
@@ -147,6 +147,21 @@ def test_a_model_finds_the_nearest_negative(pretrained, tmp_path):
         order = [i for i in np.argsort(-cosines[own]) if cosines[own][i] <= cosines[own][own]]
         others = [documents[i] for i in order if i != own]
         assert line["negative_1"] == (others[0] if others else "")
+
+
+def test_max_seq_length_is_that_of_predict(pretrained, tmp_path, caplog):
+    rows = [{"anchor": f"the {name}", "positive": f"a {name} ."} for name in ("owl", "dog", "cat")]
+    source = write_json_lines(tmp_path / "in.jsonl", rows)
+    files = {"input_file": str(source), "output_file": str(tmp_path / "out.jsonl")}
+    given = {"model_dir": str(pretrained), **files, "margin": 0.0}
+    mine_negatives(MiningOptions(**given, max_seq_length=4))
+    assert "3 of 3 documents are longer than the model's longest input, 4 tokens" in caplog.text
+    for length in (2, 1000):
+        with pytest.raises(ValueError, match=rf"max_seq_length.* is {length}") as expected:
+            load(str(pretrained), max_seq_length=length)
+        with pytest.raises(ValueError) as found:
+            mine_negatives(MiningOptions(**given, max_seq_length=length))
+        assert str(found.value) == str(expected.value)
 
 
 def test_the_same_flags_read_the_file_and_the_mined_one(tmp_path, monkeypatch):
