@@ -20,7 +20,7 @@ from bert_tf.interop.hub import SCHEME, local_path, path_of_model
 from bert_tf.interop.huggingface import read_huggingface
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
 from bert_tf.interop.tf1 import checkpoint_prefix, data_files, is_part, prefixes_in, read_tf1
-from bert_tf.interop.tf2 import is_object_based, read_saved_model, read_tf2
+from bert_tf.interop.tf2 import check_no_export, is_object_based, read_saved_model, read_tf2
 from bert_tf.registry import BY_ARCHITECTURE, TYPES
 
 logger = logging.getLogger(__name__)
@@ -350,6 +350,7 @@ def _read_folder(folder: str) -> PretrainedCheckpoint:
     if "config.json" in names:
         return read_huggingface(folder)  # its error names the missing files
     else:
+        check_no_export(folder)
         found = f"{_listing(sorted(names), 5)}" if names else "nothing"
     inside = [
         name

@@ -68,6 +68,16 @@ def read_tf2(prefix: str) -> PretrainedCheckpoint:
     )
 
 
+def check_no_export(folder: str) -> None:
+    """Raise ValueError if a folder is an export of export_saved_model, in any format."""
+    names = ("export.json", tf.io.gfile.join("assets.extra", "export.json"))
+    if any(tf.io.gfile.exists(tf.io.gfile.join(folder, name)) for name in names):
+        raise ValueError(
+            f"{folder} is an export of export_saved_model, whose weights cannot be read back. Give the "
+            "model folder that it was made from."
+        )
+
+
 def read_saved_model(folder: str) -> PretrainedCheckpoint:
     """Read the weights of an encoder from TF Hub (BERT, versions 3 and 4).
 
@@ -78,11 +88,7 @@ def read_saved_model(folder: str) -> PretrainedCheckpoint:
         ValueError: an encoder of tf-models-official is not found, or the files are damaged.
     """
     prefix = tf.io.gfile.join(folder, "variables", "variables")
-    if tf.io.gfile.exists(tf.io.gfile.join(folder, "assets.extra", "export.json")):
-        raise ValueError(
-            f"{folder} is an export of export_saved_model, whose weights cannot be read back. Give the "
-            "model folder that it was made from."
-        )
+    check_no_export(folder)
     if not tf.io.gfile.exists(f"{prefix}.index"):
         raise ValueError(
             f"{folder} contains a SavedModel without variables ({prefix}.index is missing), so it has "

@@ -6,6 +6,8 @@ import functools
 from dataclasses import dataclass, fields
 from typing import Any
 
+from bert_tf.interop.hub import local_path
+from bert_tf.interop.tf2 import check_no_export
 from bert_tf.modeling.pooling import POOLINGS
 from bert_tf.options import EncoderFilesOptions, option
 from bert_tf.programs.calibration_file import training_records
@@ -151,6 +153,7 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
             )
         found = f"format={self.format} with precision={self.precision}"
         if self.is_calibrated and self.texts is None:
+            check_no_export(local_path(self.model_dir))
             raise ValueError(
                 f"{found} needs texts like those that the model will get, and model_dir has no "
                 "train.tf_record. Give calibration_file."

@@ -131,6 +131,22 @@ def test_products_are_named_for_an_int8_saved_model_only(precision):
         ExportOptions(keep_precision="layer_0/output", **given)
 
 
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("format", ["saved_model", "tflite"])
+def test_an_export_is_no_model_to_export_in_any_precision(exported, tmp_path, format, precision):
+    folder = exported.single
+    if format == "tflite":  # only the files that tell
+        folder = tmp_path / "lite"
+        folder.mkdir()
+        for name in ("export.json", "model.tflite"):
+            (folder / name).write_text("{}")
+    message = (
+        rf"{folder} is an export of export_saved_model.* Give the model folder that it was made"
+    )
+    with pytest.raises(ValueError, match=message):
+        export(folder, tmp_path, precision=precision, calibration_file=None)
+
+
 def test_a_tensorflow_without_the_operation_is_refused(monkeypatch):
     monkeypatch.setattr(quantization.op_def_registry, "get", lambda name: None)
     with pytest.raises(ValueError, match=r"_QuantizedMatMul.*format=onnx"):
