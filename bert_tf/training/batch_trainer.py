@@ -25,6 +25,7 @@ from bert_tf.training import checkpoints, failures
 from bert_tf.training.batch_runner import BatchRunner
 from bert_tf.training.checkpoints import folder_lock
 from bert_tf.training.losses import Loss
+from bert_tf.training.memory import give_back_memory
 from bert_tf.training.optimization import AVERAGE_SLOT, AdamByPath
 from bert_tf.training.progress import MetricsLog, Progress, Speed
 from bert_tf.training.signals import noticing_signals
@@ -258,6 +259,7 @@ class BatchTrainer:
                             saver.save(self._variables(), self.step)
                     if log is not None:
                         log.write("eval", self.step, results)
+                    give_back_memory()
                 if is_told or (received and not together):
                     saved: str | None = f"the checkpoint of worker 0 at step {self.step}"
                     if saver is not None:

@@ -1,6 +1,9 @@
-"""Memory of a step: the estimate by hand, the memory of devices, and what does not fit."""
+"""Memory of a step: the estimate by hand, that of devices, what does not fit, what is given back."""
 
+import os
+import platform
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +11,7 @@ import pytest
 from bert_tf.config import BertConfig
 from bert_tf.pretraining.settings import most_predictions
 from bert_tf.training import memory
-from bert_tf.training.memory import parts_that_fit, replica_bytes, step_bytes
+from bert_tf.training.memory import give_back_memory, parts_that_fit, replica_bytes, step_bytes
 
 CONFIG = BertConfig(
     vocab_size=1000,
@@ -100,3 +103,17 @@ def test_unknown_memory_is_an_error(monkeypatch, kind):
     monkeypatch.setattr(memory, "_ASK_GPU", ("a-program-that-does-not-exist",))
     with pytest.raises(ValueError, match=f"that of /device:{kind}:0 is unknown. Use gradient_acc"):
         replica_bytes(devices(f"/device:{kind}:0"))
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone keeps freed memory")
+def test_freed_memory_is_given_back_to_the_system():
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    pieces = [bytes([1]) * 100_000 for _ in range(3000)]  # below the size that glibc maps by itself
+    last = pieces.pop()  # behind the others, so that freeing them alone gives nothing back
+    pieces.clear()
+    before = resident()
+    give_back_memory()
+    assert before - resident() > 250_000_000
+    assert last
