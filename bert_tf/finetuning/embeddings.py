@@ -19,7 +19,7 @@ from bert_tf.finetuning.rankings import Ranking, RankingProgram
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.initial import folder_of
-from bert_tf.interop.sentence_transformers import embedding_settings
+from bert_tf.interop.sentence_transformers import embedding_settings, has_modules
 from bert_tf.metrics.retrieval import (
     RANKED,
     own_documents,
@@ -226,9 +226,14 @@ def _check_same_model(given: Mapping[str, Any], known: Mapping[str, Any], output
 
 
 def _known_settings(setup: Setup) -> dict[str, Any]:
-    """Return the settings that the model was trained with; {} for another model."""
-    trained = setup.trained or (known_task(setup.checkpoint) if setup.checkpoint else None)
-    return trained.arguments() if isinstance(trained, EmbeddingTask) else {}
+    """Return the settings that the model was trained with, as far as its folder has them."""
+    checkpoint = setup.checkpoint
+    trained = setup.trained or (known_task(checkpoint) if checkpoint else None)
+    if isinstance(trained, EmbeddingTask):
+        return trained.arguments()
+    if checkpoint and has_modules(folder_of(checkpoint.source)):  # with the default settings
+        return {"max_seq_length": checkpoint.longest_input(setup.config)}
+    return {}
 
 
 # Options whose default is the value of the model.

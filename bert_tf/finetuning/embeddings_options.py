@@ -111,8 +111,9 @@ class EmbeddingOptions(TextFilesOptions):
     """The flags of run_embeddings."""
 
     max_seq_length: int | None = option(
-        "WordPieces of a text, with [CLS] and [SEP]. Default: that of the model of run_embeddings that "
-        "the program begins with, else 128 (or the model's number of positions, if lower).",
+        "WordPieces of a text, with [CLS] and [SEP]. Default: that of the model of run_embeddings or "
+        "sentence-transformers that the program begins with, else 128 (or the model's number of "
+        "positions, if lower).",
         default=None,
     )
     loss: str | None = option(

@@ -26,6 +26,7 @@ import bert_tf
 from bert_tf.finetuning.embeddings import Embeddings, run_embeddings
 from bert_tf.finetuning.embeddings_data import read_examples
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
+from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.retrieval import own_documents, relevance
 from bert_tf.predictor import load
 from bert_tf.tasks.embeddings import EmbeddingExample, EmbeddingTask
@@ -523,6 +524,23 @@ def test_settings_of_the_model_are_the_defaults(pretrained, data, tmp_path):
     one, two = (json.loads((tmp_path / name / "task.json").read_text()) for name in ("one", "two"))
     assert one["normalize"] is False and one["scale"] == 7 and one["matryoshka_dims"] == [4]
     assert two == one | {"matryoshka_dims": []}
+
+
+@pytest.mark.parametrize("wanted", ["train", "eval"])
+def test_a_folder_of_sentence_transformers_has_its_longest_input(
+    pretrained, data, tmp_path, wanted
+):
+    tokenizer = bert_tf.FullTokenizer.from_pretrained(pretrained)
+    model = bert_tf.BertForSentenceEmbedding.from_pretrained(pretrained)
+    model.save_pretrained(tmp_path / "theirs", tokenizer)
+    (tmp_path / "theirs" / "task.json").unlink()
+    (tmp_path / "theirs" / "sentence_bert_config.json").write_text('{"max_seq_length": 11}')
+    given = {f"do_{wanted}": True, f"{wanted}_file": data["pairs"][0]}
+    for length, expected in ((None, 11), (13, 13)):
+        given |= {"init_checkpoint": str(tmp_path / "theirs"), "max_seq_length": length}
+        run = options(tmp_path / "out", **given)
+        task, _ = Embeddings().read(run, Setup.for_task(run, "embeddings"))
+        assert task.max_seq_length == expected
 
 
 def test_a_folder_with_other_modules_needs_a_pooling(pretrained, data, tmp_path):
