@@ -72,16 +72,17 @@ def marks_entities(labels: Collection[str]) -> bool:
 
 
 def may_mark_entities(labels: Collection[str]) -> bool:
-    """Return True if O occurs, and all others look like B- and I- with a type, in another form.
+    """Return True if O occurs, and all others look like B- and I- with a type, in another form or case.
 
-    >>> may_mark_entities(["O", "B_PER", "I_PER"]), may_mark_entities(["O", "PER-B"])
+    >>> may_mark_entities(["O", "B_PER", "I_PER"]), may_mark_entities(["o", "b-per"])
     (True, True)
     >>> may_mark_entities(["O", "NN", "B_X"]), may_mark_entities(["O"])
     (False, False)
     """
-    others = set(labels) - {OUTSIDE}
-    form = re.compile("[BIES][^A-Za-z0-9].+|.+[^A-Za-z0-9][BIES]|[BIES]")
-    return OUTSIDE in labels and bool(others) and all(map(form.fullmatch, others))
+    upper = {label.upper() for label in labels}
+    others = upper - {OUTSIDE}
+    form = re.compile("[BIES][^A-Z0-9].+|.+[^A-Z0-9][BIES]|[BIES]")
+    return OUTSIDE in upper and bool(others) and all(map(form.fullmatch, others))
 
 
 def breaks(labels: Sequence[str], scheme: str) -> Iterator[tuple[int, str]]:

@@ -136,9 +136,9 @@ def read_data(
         )
         if options.label_scheme == "auto" and may_mark_entities(labels):
             logger.warning(
-                "Labels such as %r look like those of entities, which must be written as B-PER and "
-                "I-PER. Rewrite them, or give --label_scheme=words if they are labels of words.",
-                next(label for label in labels if label != OUTSIDE),
+                "Labels such as %r look like those of entities, which must be written as B-PER, I-PER "
+                "and O. Rewrite them, or give --label_scheme=words if they are labels of words.",
+                next(label for label in labels if label.upper() != OUTSIDE),
             )
     if trained is not None and options.do_train:
         _check_same_task(task, trained)

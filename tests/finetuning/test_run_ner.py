@@ -425,18 +425,21 @@ def test_a_model_whose_labels_are_of_no_scheme_needs_to_be_told(conll_folder, tm
         ("O B_A I_A", {}, True),
         ("per-B O a-b-I", {"crf": True}, True),
         ("O B I", {}, True),
+        ("o b-person i-person", {"crf": True}, True),
+        ("O b-person i-person", {}, True),
         ("O B_A I_A", {"label_scheme": "words"}, False),
         ("O NN B_A", {}, False),
+        ("o nn b-a", {}, False),
         ("NN IN $ S", {"crf": True}, False),
     ],
 )
-def test_labels_of_entities_in_another_form_are_warned_of(
+def test_labels_of_entities_in_another_form_or_case_are_warned_of(
     tmp_path, caplog, labels, changes, warned
 ):
     (tmp_path / "a.txt").write_text("".join(f"a {label}\n" for label in labels.split()))
     given = ner_options(tmp_path, train_file=str(tmp_path / "a.txt"), do_train=True, **changes)
     assert read_data(given)[0].word_labels
-    assert ("must be written as B-PER and I-PER" in caplog.text) == warned
+    assert ("must be written as B-PER, I-PER and O" in caplog.text) == warned
 
 
 def test_a_training_that_goes_on_keeps_to_its_labels(conll_folder, tmp_path):
