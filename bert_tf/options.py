@@ -81,12 +81,23 @@ def check_ranges(options: Any) -> None:
         raise ValueError(f"{each.name} is {value}, but must be {wanted}{hint}")
 
 
-def check_names(function: str, names: Iterable[str], target: Callable) -> None:
-    """Raise TypeError, with the nearest parameter, if `target` lacks one of the names."""
+def check_names(
+    function: str, names: Iterable[str], target: Callable, hint: str | None = None
+) -> None:
+    """Raise TypeError if `target` lacks a parameter of one of the names.
+
+    Args:
+        function: its name in the message.
+        hint: end of the message for users of Hugging Face's function. Default: the nearest parameter.
+    """
     known = inspect.signature(target).parameters
-    for name in names:
-        if name not in known:
-            raise TypeError(f"{function}() has no argument {name!r}{suggestion(name, known)}")
+    unknown = [name for name in names if name not in known]
+    if not unknown or any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        return
+    end = suggestion(unknown[0], known)
+    if hint is not None:
+        end = f". {hint} docs/migration.md maps the arguments of Hugging Face."
+    raise TypeError(f"{function}() has no argument {', '.join(map(repr, unknown))}{end}")
 
 
 @dataclass(frozen=True, kw_only=True)

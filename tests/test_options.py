@@ -4,10 +4,12 @@ import copy
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 from test_cli import LEAST, OPTION_CLASSES, flags_of
 from tiny_runs import classifier_options
 
+import bert_tf
 from bert_tf import cli
 from bert_tf.options import check_ranges, option, require_one_of
 
@@ -98,3 +100,57 @@ def test_a_batch_cannot_be_cut_into_more_parts_than_examples():
     message = r"steps is 5, but .*train_batch_size=4.* gradient_accumulation_steps=4 or less"
     with pytest.raises(ValueError, match=message):
         classifier_options("x", **options, gradient_accumulation_steps=5)
+
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"padding": True, "return_tensors": "tf", "max_length": 9},
+            r"FullTokenizer.__call__\(\) has no argument 'padding', 'return_tensors'\. .*"
+            r"`pad_to_max_length=True`.*docs/migration.md",
+        ),
+        ({"text_pair": "dog"}, r"no argument 'text_pair'\. .*`pairs` are second texts"),
+        ({"tokenizer": None}, "'tokenizer'"),
+    ],
+)
+def test_arguments_of_hugging_face_are_an_error_of_the_tokenizer(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        bert_tf.FullTokenizer(VOCABULARY)("dog", **arguments)
+
+
+def test_arguments_of_hugging_face_are_an_error_of_the_preprocessor():
+    preprocessor = bert_tf.TextPreprocessor(VOCABULARY, 9)
+    message = r"^TextPreprocessor.*no argument 'max_length', 'padding'\. .*in TextPreprocessor\(\)"
+    with pytest.raises(TypeError, match=message):
+        preprocessor(["dog"], padding=True, max_length=4)
+    inputs, labels = preprocessor(inputs=["dog"], y=[1], training=True)
+    assert inputs["input_ids"].shape == (1, 9) and labels == [1]
+
+
+def test_arguments_of_hugging_face_are_an_error_of_models():
+    model = bert_tf.BertModel(bert_tf.BertConfig.from_name("tiny", vocab_size=5))
+    inputs = bert_tf.FullTokenizer(VOCABULARY)("dog")
+    expected = model(inputs, training=False)["sequence_output"]
+    assert (model(inputs=inputs)["sequence_output"] == expected).numpy().all()
+    for call, names in (
+        (lambda: model(**inputs), "'input_ids', 'input_mask', 'segment_ids'"),
+        (lambda: model(inputs, return_dict=True), "'return_dict'"),
+    ):
+        with pytest.raises(TypeError, match=rf"BertModel.*no argument {names}\. .*as one dict"):
+            call()
+    with pytest.raises(TypeError):
+        model()
+
+
+class _Custom(bert_tf.ConfiguredModel):
+    def call(self, inputs, scale=1, **others):
+        return inputs["input_ids"] * scale + others["more"]
+
+
+def test_models_of_ones_own_have_arguments_of_their_own():
+    model = _Custom(bert_tf.BertConfig.from_name("tiny", vocab_size=5))
+    assert model({"input_ids": np.ones([1, 1])}, scale=2, more=3).numpy().tolist() == [[5]]

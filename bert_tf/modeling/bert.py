@@ -37,6 +37,11 @@ def encoder_outputs() -> Iterator[list[dict[str, Any]]]:
         _SCOPE.outputs = None
 
 
+_ARGUMENTS = (
+    "Pass all inputs as one dict: `model(inputs)`, not `model(**inputs)`. The result is a dict."
+)
+
+
 class ConfiguredModel(keras.Model):
     """A model made from one `BertConfig`. Its variables exist on construction.
 
@@ -66,7 +71,10 @@ class ConfiguredModel(keras.Model):
         self.config = config
         self.load_report = self.task = None
 
-    def __call__(self, inputs, *args, **kwargs):
+    def __call__(self, inputs=None, *args, **kwargs):
+        if others := sorted(kwargs.keys() - {"training"}):
+            check_names = import_module("bert_tf.options").check_names
+            check_names(f"{type(self).__name__}.__call__", others, self.call, _ARGUMENTS)
         if isinstance(inputs, Mapping) and not isinstance(inputs, dict):
             inputs = dict(inputs)  # Keras takes no other mapping, such as a BatchEncoding
         return super().__call__(inputs, *args, **kwargs)
