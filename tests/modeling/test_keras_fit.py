@@ -1,5 +1,7 @@
 """The models are ordinary Keras models: compile and fit, on one device and on two."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +9,14 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.features import split
-from bert_tf.modeling.models import BertForPreTraining, BertForSequenceClassification
+from bert_tf.modeling.models import (
+    BertForMaskedLM,
+    BertForPreTraining,
+    BertForQuestionAnswering,
+    BertForSentenceEmbedding,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+)
 from bert_tf.pretraining.instances import pretraining_features
 from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.training.optimization import AdamWeightDecay, WarmupLinearDecay
@@ -136,3 +145,33 @@ def test_evaluate_and_predict_take_the_batches_of_split():
     )
     nll = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]
     assert loss == pytest.approx((weights * nll).sum() / weights.sum(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "warned"),
+    [
+        (lambda: BertForSequenceClassification(CONFIG, LABELS), False),
+        (lambda: BertForTokenClassification(CONFIG, LABELS), True),
+        (lambda: BertForQuestionAnswering(CONFIG), True),
+        (lambda: BertForMaskedLM(CONFIG), True),
+        (lambda: BertForSentenceEmbedding(CONFIG), True),
+    ],
+)
+def test_a_pooler_without_gradients_is_left_out_as_the_guide_shows(make, warned):
+    features = inputs(np.random.default_rng(1))
+    features = {name: values[:2] for name, values in features.items()}
+    for trainable in (True, False):
+        model = make()
+        names = [variable.path for variable in model.weights]
+        if warned:
+            model.bert.pooler.trainable = trainable
+        targets = {name: np.zeros(value.shape) for name, value in model(features).items()}
+        losses = dict.fromkeys(targets, "mse")
+        model.compile(keras.optimizers.AdamW(1e-4), losses, run_eagerly=True)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            model.fit(features, targets, verbose=0)
+        messages = [str(each.message) for each in found if "Gradients" in str(each.message)]
+        assert all("['bert/pooler/dense/kernel', 'bert/pooler/dense/bias']" in m for m in messages)
+        assert bool(messages) == (warned and trainable)
+        assert [variable.path for variable in model.weights] == names
