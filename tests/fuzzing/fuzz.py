@@ -8,7 +8,6 @@ A run starts from the seeds and tests/fuzzing/corpus. New inputs are written to 
 ignores; a finding belongs into tests/fuzzing/corpus. An input may take 10 seconds and 2 GB.
 """
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -34,9 +33,10 @@ def main(kind: str, flags: list[str]) -> None:
     for number, seed in enumerate(target.seeds):
         (corpus / f"seed-{number}").write_bytes(seed)
     longest = max(8192, *(2 * len(seed) for seed in target.seeds))
+    findings = [str(folder)] if (folder := corpus_folder(kind)).is_dir() else []
     limits = ["-timeout=10", "-rss_limit_mb=2048", f"-max_len={longest}"]
     atheris.Setup(
-        [sys.argv[0], str(corpus), *filter(os.path.isdir, [corpus_folder(kind)]), *limits, *flags],
+        [sys.argv[0], str(corpus), *findings, *limits, *flags],
         lambda content: target.accepts(path, content) and None,
     )
     atheris.Fuzz()
