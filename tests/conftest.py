@@ -98,8 +98,8 @@ SLOW = (
     "fuzzing",
 )
 
-# Beginnings of test names, with parameters: variants of other slow tests.
-# Only `make test-all` runs them, as it does tests that carry the mark themselves.
+# Beginnings of test names, with parameters. Only `make test-all` runs these tests, and those with the
+# mark "long" of their own. A comment names the test that checks the same rule for another case.
 LONG = (
     "test_faults_in_export.py::test_export_killed",  # test_serving_classifier.py kills one too
     "test_faults_in_export.py::test_prediction_killed",
@@ -137,10 +137,7 @@ LONG = (
     "test_run_pretraining_kinds.py::test_an_invalid_id_after_the_first_records_is_named[unmasked",
     "test_run_pretraining_kinds.py::test_single_sequences_have_masked_words_only[unmasked",
     "test_run_pretraining_kinds.py::test_records_of_ordered_pairs_have_the_keys_of_next_sentences[masked",
-    "test_run_pretraining_kinds.py::test_interrupted_with_new_masks_it_ends_with_the_bits_of_an_uninterrupted_run[True",
     "test_run_pretraining_kinds.py::test_every_evaluation_has_the_same_masks_whatever_the_seed",
-    "test_run_pretraining_phases.py::test_packed_rows_give",  # test_loop.py compares packed steps
-    "test_run_pretraining_phases.py::test_auto_batch",  # test_run_on_workers.py has it too
     "test_run_pretraining_phases.py::test_a_change_of_what_may_change_is_warned_of",
     "test_run_pretraining_phases.py::test_a_run_goes_on_only_with_the_optimizer_that_began_it[changes1",
     "test_classifier_kinds.py::test_the_weights_of_a_step_are_evaluated_once[changes1",
@@ -152,25 +149,14 @@ LONG = (
     ),
     "test_sweep.py::test_a_series_may_start_from_the_moments_of_another_run",
     "test_compiled_runs.py::test_a_compiled_run_has_the_losses_of_an_uncompiled_one[classifier",
-    "test_run_embeddings.py::test_a_resumed_run",  # test_same_command_again.py resumes others
-    "test_three_workers.py::test_three_processes_one_of_them_slow",  # the other test has three too
-    "test_concurrency.py::test_predictions_from_a_folder_in_training",  # the fast one reads checkpoints
+    "test_run_embeddings.py::test_a_resumed_run",  # other programs: test_same_command_again.py
+    "test_concurrency.py::test_predictions_from_a_folder_in_training",  # test_a_folder_is_read is fast
     "test_faults_in_generation.py::test_killed_at_a_random_moment",  # test_runners.py kills one too
     "test_gradient_cache.py::test_a_teacher_is_compared",
     "test_distillation.py::test_answers_learn",
     "test_distillation.py::test_choices_learn_states",
     "test_distillation.py::test_words_learn_from_a_teacher[with a CRF",
-    *(
-        f"test_commands_of_{guides}.py::test_the_commands_of_a_guide_do_what_it_says[{name}.md"
-        for guides, name in (
-            ("guides", "embeddings"),
-            ("guides", "formats"),
-            ("guides", "int8"),
-            ("guides", "multi_host"),
-            ("guides", "multiple_choice"),
-            ("pretraining", "training"),
-        )
-    ),
+    "test_commands_of_pretraining.py::test_the_commands_of_a_guide_do_what_it_says[training.md",
     "test_batch_trainer.py::test_a_batch_in_parts_takes_the_same_steps_as_a_whole_one[2",
     "test_batch_trainer_workers.py::test_two_processes",  # test_three_workers.py starts three
     "test_gradient_cache.py::test_parts_and_devices_do_not_change_the_gradient[1-1-auto",

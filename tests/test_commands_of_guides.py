@@ -14,7 +14,17 @@ def has_some_to_run(name):
     return any(not command.reason_not_to_run for command in commands_of(text))
 
 
-LONG = ("distillation.md", "ner.md", "own_data.md")  # `make test-all` runs them
+# Only `make test-all` runs these.
+LONG = (
+    "distillation.md",
+    "embeddings.md",
+    "formats.md",
+    "int8.md",
+    "multi_host.md",
+    "multiple_choice.md",
+    "ner.md",
+    "own_data.md",
+)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import sys
 
 import h5py
 
-_BYTES = 2 * 2**30  # the index of BERT-Large needs less than a tenth of it
+_BYTES = 2 * 2**30  # with h5py and its threads, BERT-Large needs far less
 
 
 def index(path: str) -> list[tuple[str, tuple[int, ...], str, int | None]]:
@@ -44,12 +44,13 @@ def _text(name: bytes | str) -> str:
 
 
 def _limit_memory() -> None:
-    # Windows has no such limit, and a lower one cannot be raised.
+    # Windows has no such limit. A lower limit of the user stays.
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (_BYTES, hard))
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        if soft == resource.RLIM_INFINITY or soft > _BYTES:
+            resource.setrlimit(resource.RLIMIT_DATA, (_BYTES, hard))
 
 
 if __name__ == "__main__":

@@ -82,8 +82,9 @@ class ExportOptions(InputColumnsOptions, EncoderFilesOptions):
     )
     eval_file: str | None = option(
         "Labelled data in the format of the training program's --eval_file (SQuAD: --predict_file). A "
-        "classifier's table has the columns text_a, text_b for pairs, and label, or others with usual "
-        "names as in predict, unless flags name them. The metric of the export is logged and checked.",
+        "classifier's table has the columns label, text_a and for pairs text_b. predict's other usual "
+        "names of the texts are found too. Flags name any others. The metric of the export is logged "
+        "and checked.",
         default=None,
     )
     label_column: str | None = option(

@@ -85,10 +85,11 @@ def export_saved_model(options: ExportOptions) -> None:
     ids: Sequence[Ids] = ()
     check = quantization = None
     if options.is_calibrated or options.eval_file is not None:
-        takes_text = replace(options, signature=None) if options.is_calibrated else options
-        served = load_served(takes_text, "float32")
+        # Both files are read before the long work. Calibration needs the signatures on text.
+        readable = replace(options, signature=None) if options.is_calibrated else options
+        served = load_served(readable, "float32")
         if options.eval_file is not None:
-            check = AccuracyCheck(options, served)  # both files are read before the long work
+            check = AccuracyCheck(options, served)
         if options.is_calibrated:
             ids = read_calibration(served, options.texts or "", options.layout, options.records)
         if check is not None:

@@ -1,4 +1,4 @@
-"""Memory that a pre-training step needs, estimated from sizes before it runs; and memory given back.
+"""Memory: estimate of what a pre-training step needs, and return of what was freed.
 
 Counted are weights, gradients and moments, what the layers keep for the backward pass, and the logits.
 
@@ -145,10 +145,10 @@ def parts_that_fit(
 
 
 def give_back_memory() -> None:
-    """Give freed memory back to the system; glibc alone does that, and only when told.
+    """Return freed memory to the system, if the C library is glibc.
 
-    It keeps freed tensors of up to 32 MB for itself, in pieces that the next tensors seldom fit. The
-    resident memory then grows with each evaluation.
+    glibc keeps freed tensors of up to 32 MB, in pieces that later tensors seldom fit. Without this
+    call, the resident memory grows with each evaluation.
     """
     with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,9 +1,9 @@
-"""A batch in parts, as `gradient_accumulation_steps` asks: loops over the parts within a training step.
+"""Loops over the parts of a batch within a training step, for `gradient_accumulation_steps`.
 
-Each part is computed in a function that TensorFlow must not inline. Inlined into a loop on CPUs, sums
-of three or more large tensors become temporary variables, which the last pass of the loop makes but does
-not delete. With a vocabulary of 30,522 the second call of the step then ended with the error "Resource
-__per_step_0/.../tmp_var". Seen in TensorFlow 2.21.
+Each part is a function that TensorFlow must not inline into the loop. Otherwise the graph optimizer
+on CPUs computes sums of three or more large tensors in temporary variables, and one of them remains
+after the loop. The second call of the step then fails with "Resource __per_step_0/.../tmp_var"
+(TensorFlow 2.21, vocabulary of 30,522). Other devices do not need this.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-Tensors = Mapping[str, Any]
 
-
-def part_of(value, index, parts: int):
-    """Return part `index` of `parts` of a tensor [B, ...]; its size is static if B divides evenly."""
-    if value.shape[0] is None or value.shape[0] % parts:
+def part_of(value, index, num_parts: int):
+    """Return part `index` of a tensor [B, ...]; its size is static if B divides evenly."""
+    if value.shape[0] is None or value.shape[0] % num_parts:
         size = tf.shape(value)[0]
-        return value[index * size // parts : (index + 1) * size // parts]
+        return value[index * size // num_parts : (index + 1) * size // num_parts]
     shape = tf.shape(value)
     rest = [shape[i] if n is None else n for i, n in enumerate(value.shape[1:], start=1)]
-    return tf.reshape(value, [parts, value.shape[0] // parts, *rest])[index]
+    return tf.reshape(value, [num_parts, value.shape[0] // num_parts, *rest])[index]
 
 
 def gradients_over_parts(
@@ -56,7 +54,7 @@ def gradients_over_parts(
 
 
 def outputs_over_parts(
-    part: Callable[[tf.Tensor], Tensors], num_parts: int, is_even: bool
+    part: Callable[[tf.Tensor], Mapping[str, Any]], num_parts: int, is_even: bool
 ) -> dict[str, tf.Tensor]:
     """Return the outputs of all parts, one after the other: `part(index)` -> name -> [b, ...].
 

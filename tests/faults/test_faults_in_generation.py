@@ -39,7 +39,7 @@ def whole(command, tmp_path_factory):
     return contents(folder)
 
 
-@pytest.mark.parametrize("num_workers", [pytest.param(1, marks=pytest.mark.long), 2])
+@pytest.mark.parametrize("num_workers", [1, 2])
 def test_killed_at_a_random_moment(command, whole, tmp_path, fault_seed, num_workers, outcome):
     rng, folder = random.Random(fault_seed), tmp_path / "out"
     arguments = command(folder, num_workers=num_workers)

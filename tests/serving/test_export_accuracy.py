@@ -95,7 +95,7 @@ def test_a_missing_file_or_column_is_named_with_the_remedy(sentence_model, label
 
 @pytest.mark.parametrize("header", ["sentence\tlabel", "Text\tLabel", "label\ttext_a\ttext"])
 def test_usual_columns_are_found_as_by_predict(sentence_model, labelled, tmp_path, header):
-    row = "good\ta bad film\ta bad film" if header.startswith("label") else "a bad film\tgood"
+    row = "good\ta bad film\tthe cat" if header.startswith("label") else "a bad film\tgood"
     (tmp_path / "dev.tsv").write_text(f"{header}\n{row}\n")
     given = options(sentence_model, "1", tmp_path / "dev.tsv")
     check = export_accuracy.AccuracyCheck(given, load_served(given, "float32"))
@@ -125,19 +125,19 @@ def test_a_wrong_file_is_an_error_before_the_calibration(
     (tmp_path / "dev.tsv").write_text(rows)
     for name in ("read_calibration", "_quantize"):
         monkeypatch.setattr(export_saved_model_module, name, lambda *_: pytest.fail("long work"))
-    monkeypatch.setattr(export_accuracy.AccuracyCheck, "_metric", lambda *_: pytest.fail("too"))
+    monkeypatch.setattr(
+        export_accuracy.AccuracyCheck, "_metric", lambda *_: pytest.fail("evaluation")
+    )
     with pytest.raises(ValueError, match=message):
         export_saved_model(
             options(sentence_model, tmp_path / "1", tmp_path / "dev.tsv", precision="int8")
         )
 
 
-def test_an_error_proposes_no_flag_of_the_training_program_alone(swag_model, tmp_path):
+def test_an_error_states_that_the_training_program_has_more_flags(swag_model, tmp_path):
     (tmp_path / "dev.jsonl").write_text('{"question": "a", "choices": ["b", "c"]}\n')
     given = options(swag_model, "1", tmp_path / "dev.jsonl")
-    with pytest.raises(
-        ValueError, match=r"no answer.*export_saved_model has no do_eval: change the file instead"
-    ):
+    with pytest.raises(ValueError, match=r"no answer.*has more flags than export_saved_model"):
         export_accuracy.AccuracyCheck(given, load_served(given, "float32"))
 
 

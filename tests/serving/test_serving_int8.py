@@ -135,7 +135,7 @@ def test_products_are_named_for_an_int8_saved_model_only(precision):
 @pytest.mark.parametrize("format", ["saved_model", "tflite"])
 def test_an_export_is_no_model_to_export_in_any_precision(exported, tmp_path, format, precision):
     folder = exported.single
-    if format == "tflite":  # only the files that tell
+    if format == "tflite":  # only the files that identify an export
         folder = tmp_path / "lite"
         folder.mkdir()
         for name in ("export.json", "model.tflite"):

@@ -1,5 +1,6 @@
 """Losses over the whole batch: the same gradient however the batch is split."""
 
+import dataclasses
 import json
 
 import keras
@@ -49,6 +50,7 @@ def trained(
     jit_compile="false",
     taught=False,
     size=N,
+    sizes=None,
     **settings,
 ):
     task = EmbeddingTask(S, num_texts, projection_size=6, **settings)
@@ -58,7 +60,7 @@ def trained(
         losses = distillation_losses(losses[0], soft_targets(task, TEACHER_WIDTH), 2.0, 0.5)
     strategy = strategy_on(devices)
     with strategy.scope():
-        model = task.build_model(bert_config())
+        model = task.build_model(dataclasses.replace(bert_config(), **(sizes or {})))
         optimizer = AdamWeightDecay(1e-3)
     trainer = BatchTrainer(
         model,
@@ -75,6 +77,12 @@ def trained(
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     values = {variable.path: variable.numpy() for variable in trainer.model.weights}
     return [(line["loss"], line["gradient_norm"]) for line in lines], values
+
+
+def test_large_tables_are_learned_in_parts_in_call_after_call(tmp_path):
+    """As in test_batch_trainer.py, with a loss over the whole batch."""
+    lines, _ = trained(tmp_path, parts=2, sizes={"vocab_size": 200_000, "hidden_size": 64})
+    assert len(lines) == 3
 
 
 @pytest.fixture(scope="module")

@@ -66,9 +66,10 @@ def strategy_on(num_devices: int) -> tf.distribute.Strategy:
 def pretrainer(
     devices=ONE, dropout=0.0, init_seed=1, rate=None, sizes=None, **kwargs
 ) -> BatchTrainer:
-    """Of a tiny BERT, changed by `sizes`; `rate` is by default a schedule of 25 steps.
+    """Return a trainer of a tiny BERT. `sizes` replaces fields of its configuration.
 
-    Not compiled, because that takes longer than the training; test_step.py compares.
+    `rate` is by default a schedule of 25 steps. Not compiled, because that takes longer than the
+    training; test_step.py compares.
     """
     kwargs = {"jit_compile": "false", **kwargs}
     task = PretrainingTask(S, P)
