@@ -198,7 +198,14 @@ def _labels(
     if trained is not None and not (are_unnamed(trained.labels) and options.train_file):
         examples = itertools.chain(*splits.values())
         found = {name for example in examples for name in example.names}
-        return spelled_as(trained.labels, sorted(found))
+        spelled = spelled_as(trained.labels, sorted(found))
+        if spelled != tuple(trained.labels):
+            logger.info(
+                "The labels of the model are %s; in the data they are spelled %s",
+                ", ".join(trained.labels),
+                ", ".join(spelled),
+            )
+        return spelled
     if options.train_file:
         return infer_labels(read_examples(options.train_file, layout, labelled=True))
     raise ValueError(

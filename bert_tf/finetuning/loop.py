@@ -286,13 +286,15 @@ class _Evaluations:
 def describe(trainer: BatchTrainer, options: TrainingOptions) -> str:
     """Return one line for the log: devices, batch of each, precision."""
     devices = strategy.describe(trainer.strategy, options.train_batch_size)
+    num_parts = options.gradient_accumulation_steps
+    parts = f" in {num_parts} parts" if num_parts > 1 else ""
     found, why = choose_precision(options.num_gpus != 0), ""
     if options.precision == "auto":
         why = f" ({found.reason})"
     elif options.policy == "float32" != found.precision:
         why = f" ({found.reason}; --precision=auto uses that)"
     compiled = f", --jit_compile={options.jit_compile}" if options.jit_compile != "auto" else ""
-    return f"{devices}; {options.policy}{why}{compiled}"
+    return f"{devices}{parts}; {options.policy}{why}{compiled}"
 
 
 def run_model(

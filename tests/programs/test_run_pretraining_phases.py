@@ -82,6 +82,7 @@ def test_auto_batch_takes_the_steps_of_its_accumulation(options, tmp_path, monke
     monkeypatch.setattr("bert_tf.programs.run_pretraining.parts_that_fit", lambda *sizes: 2)
     run_pretraining(dataclasses.replace(options, auto_batch=True))
     assert "--auto_batch: --gradient_accumulation_steps=2; a device computes" in caplog.text
+    assert "on CPU:0; batch 16 = 1 x 16 in 2 parts; float32" in caplog.text
     given = {"output_dir": str(tmp_path / "given"), "gradient_accumulation_steps": 2}
     given = dataclasses.replace(options, **given)
     run_pretraining(given)
