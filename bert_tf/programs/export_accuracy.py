@@ -59,13 +59,7 @@ class AccuracyCheck:
         self._options, self._task, self._names = options, served.task, list(served.ids_specs())
         self._program: Program = program()
         self._folder = tempfile.TemporaryDirectory()  # of the records
-        try:
-            self._set = self._read(served)
-        except ValueError as error:
-            raise ValueError(
-                f"{error} (eval_file is read as by the training program, which has more flags than "
-                "export_saved_model.)"
-            ) from error
+        self._set = self._read(served)
 
     def measure(self, served: Served) -> None:
         """Evaluate the float32 model, as the value to compare with. The model is unchanged."""

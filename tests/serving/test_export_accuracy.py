@@ -134,13 +134,6 @@ def test_a_wrong_file_is_an_error_before_the_calibration(
         )
 
 
-def test_an_error_states_that_the_training_program_has_more_flags(swag_model, tmp_path):
-    (tmp_path / "dev.jsonl").write_text('{"question": "a", "choices": ["b", "c"]}\n')
-    given = options(swag_model, "1", tmp_path / "dev.jsonl")
-    with pytest.raises(ValueError, match=r"no answer.*has more flags than export_saved_model"):
-        export_accuracy.AccuracyCheck(given, load_served(given, "float32"))
-
-
 def test_a_column_that_the_training_program_cannot_name_is_refused(sentence_model, labelled):
     given = options(sentence_model, "1", labelled, choices_column="endings")
     served = load_served(given, "float32")
