@@ -367,7 +367,7 @@ def embed_all(
     num_cut = encoder.num_cut - cut_before
     if num_cut:
         logger.warning(
-            "%d of %d %s are longer than the model's longest input, %d tokens, and were truncated",
+            "%d of %d %s are longer than the longest input, %d tokens, and were truncated",
             *(num_cut, len(texts), label, encoder.max_seq_length),
         )
     return np.concatenate(parts)

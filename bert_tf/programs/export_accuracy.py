@@ -84,7 +84,7 @@ class AccuracyCheck:
         name = name.removeprefix("eval_")
         count = len(self._set[3]["dev"])
         logger.info(
-            "%s on the %d examples of %s: %.4f in float32, %.4f in %s",
+            "%s on the %d examples of %s: %.4f of the float32 model, %.4f of the %s export",
             *(name, count, options.eval_file, self._expected, found, precision),
         )
         worse = score(name, self._expected) - score(name, found)

@@ -98,7 +98,7 @@ def test_truncated_texts_of_an_export_are_counted(tmp_path, caplog, as_query, nu
     facts["task"] = {"document_prefix": "a ", "query_prefix": ""}
     (tmp_path / "assets.extra" / "export.json").write_text(json.dumps(facts))
     embed_all(Predictor(str(tmp_path)), ["A a", "a a a", "a a a a"], "texts", as_query)
-    message = f"{num_cut} of 3 texts are longer than the model's longest input, 5 tokens, and were"
+    message = f"{num_cut} of 3 texts are longer than the longest input, 5 tokens, and were"
     assert message in caplog.text
     model = Predictor(str(tmp_path)).encoder()
     answers = model.answers(["a a a a"])

@@ -40,7 +40,7 @@ def test_the_metric_is_logged_and_written(sentence_model, labelled, tmp_path, ca
     with caplog.at_level(logging.INFO):
         export_saved_model(options(sentence_model, tmp_path / "1", labelled, precision="bfloat16"))
     assert "accuracy on" in caplog.text
-    assert "0.8000 in float32, 0.8000 in bfloat16" in caplog.text
+    assert "0.8000 of the float32 model, 0.8000 of the bfloat16 export" in caplog.text
     assert "Fastest precision on this processor: " in caplog.text
     values = json.loads((tmp_path / "1" / "assets.extra" / "export.json").read_text())
     assert values["evaluation"] == {
