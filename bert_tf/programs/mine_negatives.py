@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bert_tf.data.files import open_whole
-from bert_tf.finetuning.embeddings_data import in_one_spelling, read_file
+from bert_tf.finetuning.embeddings_data import in_one_spelling
 from bert_tf.finetuning.embeddings_options import PairColumnsOptions
+from bert_tf.finetuning.embeddings_tables import read_file
 from bert_tf.metrics.retrieval import relevance, search
 from bert_tf.options import option
 from bert_tf.predictor import Predictor, embed_all
