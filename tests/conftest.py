@@ -14,7 +14,8 @@ tf.config.set_logical_device_configuration(
     tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
 )
 
-from tiny_runs import (  # noqa: E402, F401  (fixtures for all tests)
+from tiny_embeddings import embedding_files  # noqa: E402, F401  (fixtures for all tests)
+from tiny_runs import (  # noqa: E402, F401
     exported,
     mood_tables,
     mrpc_folder,

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from absl import flags
 from test_distillation import other_vocabulary, taught
-from test_run_embeddings import pairs, scored
+from tiny_embeddings import pairs, scored
 from tiny_runs import checkpoint_arrays, moods, read_results
 from tiny_words_and_choices import write_json_lines
 

@@ -1,0 +1,312 @@
+"""The examples of run_embeddings from tables, SQuAD files, GLUE data sets and SNLI."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+from tiny_embeddings import options, write
+from tiny_words_and_choices import write_json_lines
+
+from bert_tf.finetuning.embeddings_data import read_examples
+from bert_tf.metrics.retrieval import own_documents, relevance
+from bert_tf.tasks.embeddings import EmbeddingExample
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tb\nx\ty\n", r"t.tsv:1: the columns are a, b, and none has the name of an anchor"),
+        ("anchor\nx\n", "The anchor in 'anchor' needs a positive or a class"),
+        ("anchor\tpositive\nx\t\n", r"t.tsv:2: positive is '', but must be a text"),
+        ("text_a\ttext_b\tscore\nx\ty\t3\n", r"score is '3', but a score must be a number from 0"),
+        ("text_a\ttext_b\tscore\nx\ty\t-.1\n", r"'-.1', .* -1 to 1 write \(score \+ 1\) / 2\."),
+        ("text_a\ttext_b\tscore\nx\ty\tnan\n", "score is 'nan'"),
+        (
+            "text_a\ttext_b\tscore\nx\ty\t0,8\n",
+            r"t.tsv:2: score is '0,8', but .* number .* Write a decimal point, not a comma",
+        ),
+        ("text_a\ttext_b\tscore\nx\ty\tTRUE\n", "score is 'TRUE', .* Write 1 for true and 0 for"),
+        (
+            "text_a\ttext_b\tlabel\nx\ty\tsame\n",
+            r"'same', but a score must be a number.* label_column \(an empty name: none\)",
+        ),
+        ("text\tlabel\nx\tA\ny\tA\n", "every text has the class 'A', but .* label_column"),
+        ("text\tlabel\nx\té\ny\te\u0301\n", r"t.tsv:3: the label is 'e\\u0301', but '\\xe9'"),
+        ("anchor\tnegative\tlabel\nx\ty\tA\n", "needs a positive"),
+        ("anchor\tpositive\n", "t.tsv has no examples"),
+    ],
+)
+def test_wrong_tables_are_refused(tmp_path, text, message):
+    file = write(tmp_path / "t.tsv", text)
+    with pytest.raises(ValueError, match=message):
+        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+
+
+def test_empty_rows_of_a_spreadsheet_are_skipped_and_counted(tmp_path, caplog):
+    file = write(tmp_path / "t.csv", "anchor,positive,note\na,b,c\n,,\nd,e,\n,,\n")
+    _, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    assert [each.texts for each in splits["train"]] == [("a", "b"), ("d", "e")]
+    assert "2 rows without any text were skipped, the last in" in caplog.text
+    assert "t.csv:5" in caplog.text
+
+
+def test_the_sentence_of_a_table_with_classes_is_its_anchor(tmp_path):
+    file = write(tmp_path / "t.tsv", "sentence\tlabel\nx\tA\ny\tB\nz\tA\n")
+    kinds, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    assert kinds == {"train": "classes"}
+    assert [example.texts for example in splits["train"]] == [("x",), ("y",), ("z",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("sentence1,other,label\na,b,1\n", "'sentence1' is a name for two texts"),
+        ("text,other,Similarity\na,b,1\n", "'Similarity' is a name for two texts"),
+        ("text,other,label\na,b,1\nc,d,0.5\n", "label is '0.5', a score of two texts"),
+        ('text,other,label\na,b,2\nc,d,"0,5"\n', "label is '0,5', a score of two texts"),
+    ],
+)
+def test_a_table_of_two_texts_with_one_column_misnamed_has_no_classes(tmp_path, text, why):
+    given = {"do_train": True, "train_file": write(tmp_path / "t.csv", text)}
+    header = text.partition("\n")[0].replace(",", ", ")
+    message = rf"t.csv:\d: the columns are {header}. {why}, but only one text.* positive_column"
+    with pytest.raises(ValueError, match=message):
+        read_examples(options(tmp_path / "out", **given))
+    named = options(tmp_path / "out", positive_column="other", **given)
+    if "2" not in text:
+        assert read_examples(named)[0] == {"train": "scores"}
+
+
+@pytest.mark.parametrize("labels", ["1 2 1.0", "v1.5 inf 2", "-1 1 -1"])
+def test_names_and_whole_numbers_are_classes(tmp_path, labels):
+    rows = [{"query": "x", "label": label} for label in labels.split()]
+    given = {"do_train": True, "train_file": write_json_lines(tmp_path / "t.jsonl", rows)}
+    assert read_examples(options(tmp_path / "out", **given))[0] == {"train": "classes"}
+
+
+def test_a_name_in_other_capitals_than_given_is_suggested(tmp_path):
+    file = write(tmp_path / "t.tsv", "ANCHOR\tpositive\nx\ty\n")
+    given = {"do_train": True, "train_file": file, "anchor_column": "anchor"}
+    with pytest.raises(ValueError, match=r"t.tsv:1: no column 'anchor'; did you mean \"ANCHOR\"\?"):
+        read_examples(options(tmp_path / "out", **given))
+
+
+def test_usual_names_of_columns_may_have_any_case(tmp_path):
+    file = write(tmp_path / "t.tsv", "Sentence_a\tSENTENCE_B\tNegative\tNEGATIVE_2\na\tb\tc\td\n")
+    kinds, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    assert kinds == {"train": "pairs"}
+    assert splits["train"][0].texts == ("a", "b", "c", "d")
+
+
+def test_texts_that_differ_in_case_or_whitespace_are_one_document(tmp_path, caplog):
+    rows = "anchor\tpositive\nWho?\tA  man\nwho? \ta man\nWhat?\tÉté\nWhen?\tEte\n"
+    file = write(tmp_path / "t.tsv", rows)
+    caplog.set_level(logging.INFO)
+    _, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    first, second, *others = (each.texts for each in splits["train"])
+    assert first == second == ("Who?", "A  man")
+    assert others == [("What?", "Été"), ("When?", "Ete")]  # other words for a cased vocabulary
+    assert (
+        "2 texts differ from another one only in case or whitespace, such as 'a man'" in caplog.text
+    )
+    _, documents, relevant = relevance(each.texts for each in splits["train"])
+    assert list(documents) == ["A  man", "Été", "Ete"] and relevant[0] == [0, 0]
+
+
+def test_a_table_of_another_name_names_no_flag_of_another_program(tmp_path):
+    given = {"do_train": True, "train_file": write(tmp_path / "t.txt", "anchor\tpositive\n")}
+    with pytest.raises(ValueError, match=r"unknown format of a table.* Rename the file\.$"):
+        read_examples(options(tmp_path / "out", **given))
+
+
+def test_a_data_set_of_glue_is_named_in_any_case(tmp_path):
+    write(tmp_path / "dev.tsv", "a\tb\tc\td\te\n1\t2\t3\tx\ty\n")
+    given = {"do_eval": True, "data_dir": str(tmp_path)}
+    kinds, _ = read_examples(options(tmp_path / "out", task_name="MRPC", **given))
+    assert kinds == {"dev": "scores"}
+    assert options(tmp_path, task_name="STSB", **given).task_name == "STSB"
+    with pytest.raises(ValueError, match="task_name is 'cola', but must be one of sts-b, mrpc"):
+        options(tmp_path, task_name="cola", **given)
+
+
+def test_files_may_be_of_different_kinds(embedding_files, tmp_path):
+    given = {"train_file": embedding_files["pairs"][0], "eval_file": embedding_files["classes"][1]}
+    kinds, splits = read_examples(options(tmp_path, do_train=True, do_eval=True, **given))
+    assert kinds == {"train": "pairs", "dev": "classes"} and len(splits["dev"]) == 24
+
+
+def test_columns_may_be_named_and_have_several_negatives(tmp_path):
+    text = "q,good,bad1,bad2\nwho,me,you,\nwhat,this,that,it\n"
+    file = write(tmp_path / "t.csv", text)
+    given = {"anchor_column": "q", "positive_column": "good", "negative_columns": "bad1,bad2"}
+    _, splits = read_examples(options(tmp_path, do_train=True, train_file=file, **given))
+    texts = [example.texts for example in splits["train"]]
+    assert texts == [("who", "me", "you"), ("what", "this", "that", "it")]
+
+
+def test_an_empty_name_of_a_column_is_no_label_and_no_negative(tmp_path):
+    file = write(tmp_path / "t.csv", "query,positive,negative,label\nwho,me,you,7\n")
+    files = {"do_train": True, "train_file": file, "do_predict": True, "predict_file": file}
+    given = options(tmp_path / "out", **files, label_column="", negative_columns="")
+    kinds, splits = read_examples(given)
+    assert kinds == {"train": "pairs", "test": "pairs"}
+    assert splits["train"][0].texts == splits["test"][0].texts == ("who", "me")
+
+
+def test_a_column_of_json_lines_may_have_several_negatives(tmp_path):
+    rows = [
+        {"anchor": "who", "positive": "me", "negative": ["you", "", "she"], "negative_2": "it"},
+        {"anchor": "what", "positive": "this", "negative": [], "negative_2": ""},
+    ]
+    given = options(
+        tmp_path, do_train=True, train_file=write_json_lines(tmp_path / "t.jsonl", rows)
+    )
+    texts = [example.texts for example in read_examples(given)[1]["train"]]
+    assert texts == [("who", "me", "you", "she", "it"), ("what", "this")]
+    write_json_lines(tmp_path / "t.jsonl", [{**rows[0], "negative": ["you", 3]}])
+    with pytest.raises(ValueError, match=r"t.jsonl:1: negative is 3, but must be a text"):
+        read_examples(given)
+
+
+def test_rows_of_json_lines_may_have_other_negatives_but_not_another_kind(tmp_path):
+    rows = [
+        {"anchor": "who", "positive": "me"},
+        {"anchor": "what", "positive": "this", "negative": "that", "negative_2": "it"},
+    ]
+    file = write_json_lines(tmp_path / "t.jsonl", rows)
+    given = options(tmp_path / "out", do_train=True, train_file=str(file))
+    _, splits = read_examples(given)
+    texts = [example.texts for example in splits["train"]]
+    assert texts == [("who", "me"), ("what", "this", "that", "it")]
+    write_json_lines(tmp_path / "t.jsonl", [*rows, {"anchor": "a", "positive": "b", "score": 1}])
+    message = r"different types of examples \(.*t.jsonl:1: pairs, .*t.jsonl:3: scores\)"
+    with pytest.raises(ValueError, match=message):
+        read_examples(given)
+
+
+def test_scores_may_be_missing_in_the_test_set_alone(tmp_path):
+    file = write(tmp_path / "t.tsv", "text_a\ttext_b\tscore\nx\ty\t\nz\ty\t0.5\n")
+    kinds, splits = read_examples(options(tmp_path / "out", do_predict=True, predict_file=file))
+    assert kinds == {"test": "scores"}
+    assert np.isnan(splits["test"][0].label) and splits["test"][1].label == 0.5
+    with pytest.raises(ValueError, match="score is ''"):
+        read_examples(options(tmp_path / "out", do_eval=True, eval_file=file))
+
+
+def test_a_test_set_without_the_named_column_of_scores_has_no_metrics(tmp_path, caplog):
+    file = write(tmp_path / "t.tsv", "text_a\ttext_b\nx\ty\n")
+    given = {"predict_file": file, "label_column": "scoer"}
+    read_examples(options(tmp_path / "out", do_predict=True, **given))
+    assert "t.tsv:1: no column 'scoer', so no metrics" in caplog.text
+
+
+def test_the_test_set_of_glue_has_no_scores(tmp_path):
+    header = "\t".join(f"c{index}" for index in range(9))
+    row = "\t".join([*map(str, range(7)), "a man", "a woman"])
+    write(tmp_path / "test.tsv", f"{header}\n{row}\n")
+    given = options(tmp_path / "out", do_predict=True, task_name="sts-b", data_dir=str(tmp_path))
+    kinds, splits = read_examples(given)
+    assert kinds == {"test": "scores"} and np.isnan(splits["test"][0].label)
+
+
+def test_questions_of_squad_have_their_passages_as_positives(tmp_path):
+    answers = [{"text": "me", "answer_start": 0}]
+    paragraphs = [
+        {"context": "me .", "qas": [{"id": "1", "question": "who ?", "answers": answers}]}
+    ]
+    values = {"data": [{"title": "t", "paragraphs": paragraphs}]}
+    file = write(tmp_path / "s.json", json.dumps(values))
+    kind, splits = read_examples(options(tmp_path, do_eval=True, eval_file=file))
+    assert kind == {"dev": "pairs"} and splits["dev"][0].texts == ("who ?", "me .")
+
+
+def test_a_data_set_of_glue_has_scores_from_0_to_1(tmp_path):
+    header = "\t".join(f"c{index}" for index in range(10))
+    row = "\t".join([*map(str, range(7)), "a man", "a woman", "2.5"])
+    write(tmp_path / "dev.tsv", f"{header}\n{row}\n")
+    given = options(tmp_path / "out", do_eval=True, task_name="sts-b", data_dir=str(tmp_path))
+    kind, splits = read_examples(given)
+    assert kind == {"dev": "scores"}
+    assert splits["dev"][0].texts == ("a man", "a woman") and splits["dev"][0].label == 0.5
+
+
+def test_mnli_gives_entailed_pairs_and_qqp_gives_scores(tmp_path):
+    rows = [("neutral", "t0"), ("contradiction", "t1"), ("entailment", "t2")]
+    header = "\t".join([*(f"c{n}" for n in range(8)), "sentence1", "sentence2", "gold_label"])
+    lines = ["\t".join([*map(str, range(8)), "a man runs", b, label]) for label, b in rows]
+    for name in ("dev_matched", "dev_mismatched"):
+        write(tmp_path / f"{name}.tsv", "\n".join([header, *lines]) + "\n")
+    given = {"do_eval": True, "data_dir": str(tmp_path)}
+    kinds, splits = read_examples(options(tmp_path / "out", task_name="mnli", **given))
+    assert kinds == {"dev": "pairs"}
+    assert {each.texts for each in splits["dev"]} == {("a man runs", "t2", "t1")}
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+    write(tmp_path / "dev.tsv", f"{header}\n0\t1\t2\twho ?\twhat ?\t1\n")
+    kinds, splits = read_examples(options(tmp_path / "out", task_name="qqp", **given))
+    assert kinds == {"dev": "scores"}
+    assert [(each.texts, each.label) for each in splits["dev"]] == [(("who ?", "what ?"), 1.0)]
+
+
+def test_examples_that_share_a_text_are_counted(tmp_path, caplog):
+    rows = [{"anchor": a, "positive": p} for a, p in ("ax", "ay", "bx", "cz", "dx")]
+    file = write_json_lines(tmp_path / "t.jsonl", rows)
+    with caplog.at_level("INFO"):
+        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+    assert "2 of 5 examples share their anchor with another one" in caplog.text
+    assert "3 of 5 examples share their positive with another one" in caplog.text
+
+
+def test_positives_that_equal_their_anchors_are_counted_and_all_of_them_refused(tmp_path, caplog):
+    rows = [{"query": a, "answer": p} for a, p in (("a x", "A  x"), ("b", "b"), ("c", "z"))]
+    given = options(
+        tmp_path / "out", do_train=True, train_file=write_json_lines(tmp_path / "t.jsonl", rows)
+    )
+    read_examples(given)
+    assert "2 of 3 examples have a positive that equals the anchor, the first in" in caplog.text
+    write_json_lines(tmp_path / "t.jsonl", rows[:2])
+    message = r"t.jsonl:1: the positive equals the anchor, as in every .* or positive_column\."
+    with pytest.raises(ValueError, match=message):
+        read_examples(given)
+
+
+def test_snli_gives_entailed_pairs_with_a_contradiction(tmp_path):
+    labels = ("neutral", "contradiction", "entailment", "-", "entailment")
+    rows = [
+        {"sentence1": "a man runs", "sentence2": f"text {i}", "gold_label": label, "pairID": "1"}
+        for i, label in enumerate(labels)
+    ]
+    write(tmp_path / "snli_1.0_dev.jsonl", "\n".join(map(json.dumps, rows)))
+    given = options(tmp_path / "out", do_eval=True, task_name="snli", data_dir=str(tmp_path))
+    kind, splits = read_examples(given)
+    assert kind == {"dev": "pairs"}
+    texts = [example.texts for example in splits["dev"]]
+    assert texts == [("a man runs", "text 2", "text 1"), ("a man runs", "text 4", "text 1")]
+
+
+def test_classes_are_names_without_spaces_around_them(pretrained, tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\na dog\tpet\nthe cat\tpet \na barn\tplace\n")
+    splits = read_examples(options(tmp_path / "out", train_file=str(path), do_train=True))[1]
+    assert [example.label for example in splits["train"]] == [0.0, 0.0, 1.0]
+    path.write_text("text\tlabel\na dog\tpet\nthe cat\t \n")
+    with pytest.raises(ValueError, match=r"train.tsv:3: label is ' ', but must be a class"):
+        read_examples(options(tmp_path / "out", train_file=str(path), do_train=True))
+
+
+def test_a_query_is_no_document_of_its_own_unless_it_is_relevant():
+    examples = [
+        EmbeddingExample(texts) for texts in (("a", "b"), ("b", "a"), ("c", "c"), ("d", "b"))
+    ]
+    assert own_documents(*relevance(each.texts for each in examples)).tolist() == [1, 0, -1, -1]
+
+
+def test_the_columns_of_a_table_are_logged(pretrained, embedding_files, tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        read_examples(options(tmp_path, train_file=embedding_files["scores"][0], do_train=True))
+    assert ": anchor in 'text_a', positive in 'text_b', label in 'score'" in caplog.text
+
+
+def test_an_example_of_one_text_alone_is_a_tuple_too():
+    with pytest.raises(TypeError, match=r"`texts` is 'Who won\?', but must be a tuple"):
+        EmbeddingExample("Who won?", "Denver.")
