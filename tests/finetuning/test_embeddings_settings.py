@@ -46,7 +46,7 @@ def test_records_give_texts_in_other_case_one_number(pretrained, tmp_path):
     for pairs in ([("Who ?", "a man"), ("who  ?", "A man")], [("What ?", "a man .")]):
         path = str(tmp_path / f"{len(pairs)}.tf_record")  # a trainer may read several files
         task.write_records([EmbeddingExample(pair) for pair in pairs], tokenizer, path)
-        for each in tf.embedding_files.TFRecordDataset(path):
+        for each in tf.data.TFRecordDataset(path):
             features = tf.train.Example.FromString(each.numpy()).features.feature
             found.append(list(features["text_numbers"].int64_list.value))
     assert found[0] == found[1]
