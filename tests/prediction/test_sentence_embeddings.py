@@ -14,6 +14,8 @@ from bert_tf.predictor import Predictor, SentenceEncoder, cosine_similarity
 from bert_tf.programs.predict import PredictionOptions, choose_model
 from bert_tf.tasks.embeddings import EmbeddingTask
 
+FOUR_LAYERS = dataclasses.replace(tiny.CONFIG, num_hidden_layers=4)
+
 
 def pooled(trained, text, pooling):
     """By the definition, from the layers of the text alone."""
@@ -34,7 +36,7 @@ def pooled(trained, text, pooling):
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooled", "concat_last_four"])
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_padding_and_neighbours_cannot_be_seen_in_an_embedding(pooling, batch_size):
-    trained = tiny.trained(None)
+    trained = tiny.trained(None, FOUR_LAYERS)
     expected = np.stack([pooled(trained, text, pooling) for text in TEXTS])
     plain = SentenceEncoder(trained, pooling, normalize=False, batch_size=batch_size).encode(TEXTS)
     assert plain.dtype == np.float32
@@ -87,7 +89,7 @@ def test_predict_logs_the_prefix_once(as_query, kind, caplog):
 
 @pytest.mark.parametrize("pooling", ["pooled", "concat_last_four"])
 def test_no_texts_have_no_embeddings_of_the_right_width(pooling):
-    encoder = SentenceEncoder(tiny.trained(None), pooling)
+    encoder = SentenceEncoder(tiny.trained(None, FOUR_LAYERS), pooling)
     empty = encoder.encode([])
     assert empty.dtype == np.float32
     assert empty.shape == (0, encoder.encode(["owls"]).shape[1])
@@ -120,6 +122,5 @@ def test_a_sequence_without_tokens_gives_zeros_and_no_gradient(pooling):
 def test_a_pooling_that_does_not_exist_or_fit_is_rejected():
     with pytest.raises(ValueError, match="`pooling` is 'sum', but must be one of mean, max"):
         SentenceEncoder(tiny.trained(None), "sum")
-    shallow = dataclasses.replace(tiny.CONFIG, num_hidden_layers=3)
     with pytest.raises(ValueError, match="pooling=concat_last_four needs 4 layers"):
-        SentenceEncoder(tiny.trained(None, shallow), "concat_last_four")
+        SentenceEncoder(tiny.trained(None), "concat_last_four")
