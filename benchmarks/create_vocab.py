@@ -42,7 +42,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf  # noqa: E402
 
-from bert_tf.data.readers import read_tsv  # noqa: E402
+from bert_tf.data.tables import read_tsv  # noqa: E402
 from bert_tf.pretraining.wordpieces import (  # noqa: E402
     count_words,
     first_tokens,

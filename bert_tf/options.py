@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from bert_tf.config import suggestion
-from bert_tf.data.readers import SEPARATORS
+from bert_tf.data.tables import SEPARATORS
 
 _CHECKS = {
     "min": (operator.ge, "{} or more"),

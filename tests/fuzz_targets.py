@@ -16,9 +16,9 @@ import tensorflow as tf
 from tiny_indexes import masked_crc32c, write_block
 
 from bert_tf.config import BertConfig
+from bert_tf.data.lines import count_lines, read_lines
 from bert_tf.data.multiple_choice import read_questions
 from bert_tf.data.question_answering import Findings, examples_to_train, read_squad
-from bert_tf.data.readers import count_lines, read_csv, read_lines, read_table, read_tsv
 from bert_tf.data.record_cache import make_once
 from bert_tf.data.record_checks import (
     check_records,
@@ -27,6 +27,7 @@ from bert_tf.data.record_checks import (
     naming_damaged_file,
 )
 from bert_tf.data.records import read_records
+from bert_tf.data.tables import read_csv, read_table, read_tsv
 from bert_tf.data.token_classification import read_conll
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint
 from bert_tf.interop.checkpoint import Bundle

@@ -32,9 +32,10 @@ from tiny_indexes import entry_of, snappy, write_index, write_strings
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import new_folder
+from bert_tf.data.lines import read_lines, read_text
 from bert_tf.data.question_answering import read_squad
-from bert_tf.data.readers import read_csv, read_lines, read_table, read_text, read_tsv
 from bert_tf.data.record_checks import count_records, feature_sizes
+from bert_tf.data.tables import read_csv, read_table, read_tsv
 from bert_tf.data.token_classification import read_conll
 from bert_tf.interop.checkpoint import Bundle, read_json
 from bert_tf.interop.initial import read_checkpoint
@@ -154,7 +155,7 @@ def test_messages_about_a_header_of_many_columns_are_short(tmp_path):
 
 
 def test_an_open_quotation_mark_does_not_swallow_a_large_file(tmp_path, monkeypatch):
-    monkeypatch.setattr("bert_tf.data.readers.MAX_LINE", 1000)
+    monkeypatch.setattr("bert_tf.data.tables.MAX_LINE", 1000)
     (tmp_path / "a.csv").write_text('a,b\n"open,' + "line\n" * 1000)
     rejected(read_csv, tmp_path / "a.csv", r"a.csv:2: a row has more than 1,000 characters")
 
@@ -733,7 +734,7 @@ PEAK = """
 import sys
 from pathlib import Path
 from bert_tf.config import BertConfig
-from bert_tf.data.readers import read_lines
+from bert_tf.data.lines import read_lines
 from bert_tf.interop.checkpoint import Bundle
 from bert_tf.interop.tensor_files import open_tensors
 from bert_tf.vocabulary import load_vocab

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from bert_tf.data.readers import AS_JSON_LINES
 from bert_tf.data.streams import open_binary
+from bert_tf.data.tables import AS_JSON_LINES
 from bert_tf.limits import MAX_DOCUMENT, MAX_DOCUMENT_CONTAINERS, listed, parse_json, read_at_most
 
 # Fewer characters separate words than in the tokenizer. A no-break space, for example, does not.

@@ -9,7 +9,7 @@
 
 Tabs separate columns, or spaces if the first row has no tab. Between tabs, a line that begins with "#"
 and has no tab is a comment, as in CoNLL-U, and may precede a sentence. Files are read as in
-data/readers.py. Errors contain file:line and the row.
+data/lines.py. Errors contain file:line and the row.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from bert_tf.data.label_schemes import WORDS, is_label, marks_entities
-from bert_tf.data.readers import check_columns, read_lines
+from bert_tf.data.lines import read_lines
+from bert_tf.data.tables import check_columns
 
 logger = logging.getLogger(__name__)
 

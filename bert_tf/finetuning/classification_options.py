@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bert_tf.data.readers import TABLE_FORMATS
+from bert_tf.data.tables import TABLE_FORMATS
 from bert_tf.finetuning.options import SPLITS, FineTuningOptions
 from bert_tf.options import TableOptions, option
 from bert_tf.tasks.classification import POOLINGS

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.data.readers import ending_of
+from bert_tf.data.tables import ending_of
 from bert_tf.finetuning.embeddings_data import read_examples, score_each_pair, unique_texts
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.finetuning.rankings import Ranking, RankingProgram

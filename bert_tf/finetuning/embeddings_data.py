@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from bert_tf.data.readers import read_table
+from bert_tf.data.tables import read_table
 from bert_tf.finetuning.embeddings_options import TextFilesOptions
 from bert_tf.finetuning.embeddings_tables import check_some, read_file, text_of
 from bert_tf.finetuning.options import SPLITS

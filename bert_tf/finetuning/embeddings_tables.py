@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_tf.data.label_schemes import check_unicode_forms
 from bert_tf.data.question_answering import read_squad
-from bert_tf.data.readers import TableRow, ending_of, read_table, without_empty_rows
+from bert_tf.data.tables import TableRow, ending_of, read_table, without_empty_rows
 from bert_tf.finetuning.embeddings_options import (
     ANCHORS,
     FIRST_TEXTS,

@@ -21,7 +21,7 @@ import numpy as np
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import file_facts
-from bert_tf.data.readers import read_lines
+from bert_tf.data.lines import read_lines
 from bert_tf.interop.checkpoint import config_from_values, read_json, typed
 from bert_tf.interop.heads import find_head
 from bert_tf.interop.initial import read_checkpoint

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.buckets import batches_by_length
-from bert_tf.data.readers import read_lines
+from bert_tf.data.lines import read_lines
 from bert_tf.interop.checkpoint import read_json, typed
 from bert_tf.interop.hub import local_path
 from bert_tf.model_files import read_task

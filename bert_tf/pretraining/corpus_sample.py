@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from bert_tf.data.readers import read_lines
+from bert_tf.data.lines import read_lines
 from bert_tf.pretraining.wikipedia import detect_format
 
 _FILES, _LINES, _LENGTH = 20, 200, 1_000

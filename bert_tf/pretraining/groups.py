@@ -19,7 +19,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.data.encodings import wide_encoding
-from bert_tf.data.readers import read_lines
+from bert_tf.data.lines import read_lines
 from bert_tf.data.streams import BLOCK, compression_of, open_binary
 from bert_tf.limits import bounded_lines
 
@@ -70,7 +70,7 @@ def group_lines(group: Group, errors: str = "strict") -> Iterator[str]:
 
     Args:
         group: of `plan_groups`.
-        errors: as in `readers.read_lines`.
+        errors: as in `lines.read_lines`.
     """
     for part in group:
         for line in read_lines(part.file, errors, start=part.start, end=part.end):

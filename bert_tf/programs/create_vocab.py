@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable, expand_files
-from bert_tf.data.readers import read_lines
+from bert_tf.data.lines import read_lines
 from bert_tf.model_files import model_files, write_files
 from bert_tf.options import Options, option
 from bert_tf.pretraining.corpus_sample import sample_lines

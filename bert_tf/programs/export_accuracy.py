@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.readers import read_table
+from bert_tf.data.tables import read_table
 from bert_tf.finetuning.run import Program, Run
 from bert_tf.finetuning.setup import Setup
 from bert_tf.metrics.basic import score

@@ -49,8 +49,8 @@ from bert_tf.data.files import (
     whole_file,
     write_text,
 )
+from bert_tf.data.lines import count_lines, read_lines
 from bert_tf.data.packing import PackedSequence, pack_texts
-from bert_tf.data.readers import count_lines, read_lines
 from bert_tf.data.records import RecordWriter
 from bert_tf.interop.checkpoint import read_json
 from bert_tf.interop.initial import initialize, read_checkpoint

@@ -16,8 +16,9 @@ from typing import Any, ClassVar, TextIO
 
 from bert_tf.beam import BeamOptions, make_pipeline
 from bert_tf.data.files import open_whole
-from bert_tf.data.readers import count_lines, ending_of
+from bert_tf.data.lines import count_lines
 from bert_tf.data.streams import STANDARD_INPUT
+from bert_tf.data.tables import ending_of
 from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.prediction.saved_models import SavedEncoder

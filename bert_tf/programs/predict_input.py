@@ -11,15 +11,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bert_tf.data.files import expand_files
-from bert_tf.data.readers import (
-    TABLE_FORMATS,
-    TableRow,
-    ending_of,
-    place_of,
-    read_lines,
-    read_table,
-)
+from bert_tf.data.lines import place_of, read_lines
 from bert_tf.data.streams import STANDARD_INPUT
+from bert_tf.data.tables import TABLE_FORMATS, TableRow, ending_of, read_table
 from bert_tf.limits import listed
 from bert_tf.options import TableOptions, option
 from bert_tf.predictor import EMBEDDING_POOLINGS, TextModel

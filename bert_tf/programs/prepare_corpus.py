@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.data.files import expand_files, remove_file, whole_file
-from bert_tf.data.readers import read_lines
+from bert_tf.data.lines import read_lines
 from bert_tf.options import Options, option
 from bert_tf.pretraining.sentences import SPLITTERS, make_splitter
 from bert_tf.pretraining.settings import errors_option, naming_errors_flag

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.features import SEQUENCE_FEATURES, sequence_specs, trim_padding
-from bert_tf.data.readers import read_table
+from bert_tf.data.tables import read_table
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.sidecar import find_vocabulary, load_tokenizer

@@ -16,14 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bert_tf.data.files import expand_files
+from bert_tf.data.lines import read_lines
 from bert_tf.data.question_answering import read_squad
-from bert_tf.data.readers import (
-    TABLE_FORMATS,
-    ending_of,
-    read_lines,
-    read_table,
-)
 from bert_tf.data.streams import STANDARD_INPUT
+from bert_tf.data.tables import TABLE_FORMATS, ending_of, read_table
 from bert_tf.finetuning.embeddings_options import ANCHORS, POSITIVES
 from bert_tf.limits import listed
 from bert_tf.metrics import retrieval

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import tensorflow as tf
 
-from bert_tf.data.readers import Row, read_tsv
+from bert_tf.data.tables import Row, read_tsv
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.problem_types import Label
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bert_tf.data.readers import TableRow, read_table, without_empty_rows
+from bert_tf.data.tables import TableRow, read_table, without_empty_rows
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.problem_types import Label
 
@@ -36,7 +36,7 @@ class TableLayout:
         format: "tsv", "csv" or "jsonl"; None: from the file's name.
         quoted: True if '"' may enclose a column; None: only in CSV.
         header: True if the first line contains the column names.
-        separator: of the columns; see `data.readers.read_table`.
+        separator: of the columns; see `data.tables.read_table`.
     """
 
     text_a: str
@@ -61,7 +61,7 @@ def read_examples(path: str, layout: TableLayout, *, labelled: bool) -> Iterator
     """Yield the rows of a table as examples.
 
     Args:
-        path: of the file; see `data.readers.read_table`.
+        path: of the file; see `data.tables.read_table`.
         labelled: True to read the labels; else the examples have none.
 
     Raises:

@@ -5,7 +5,8 @@ import gzip
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.readers import count_lines, read_lines, read_table, read_tsv
+from bert_tf.data.lines import count_lines, read_lines
+from bert_tf.data.tables import read_table, read_tsv
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from bert_tf.data.readers import read_lines
+from bert_tf.data.lines import read_lines
 from bert_tf.programs import prepare_corpus as prepare_corpus_module
 from bert_tf.programs.prepare_corpus import CorpusPreparationOptions, prepare_corpus
 

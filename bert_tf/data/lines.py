@@ -1,0 +1,119 @@
+"""Readers of lines of text. Every error names file and line.
+
+Files are UTF-8, with or without a byte order mark, or UTF-16 with one. Lines end with "\\n" or "\\r\\n".
+Files may be plain or gzip, local or remote (`tf.io.gfile`). "-" is standard input, whose lines are read
+as they arrive, with U+FFFD for bytes that are not UTF-8.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterable, Iterator
+
+from bert_tf.data.encodings import check_no_workbook, wide_encoding, wide_lines
+from bert_tf.data.streams import BLOCK, STANDARD_INPUT, open_binary
+from bert_tf.limits import MAX_WHOLE_FILE, bounded_lines, check_size
+
+# Frequent encodings, as `iconv` names them. Any bytes are valid latin1, so it always seems to work.
+_ENCODINGS = (
+    "latin1 in Western Europe, cp949 Korean, gb18030 Chinese, cp932 Japanese, cp1251 Cyrillic"
+)
+
+
+def place_of(file: str, line: int | None = None) -> str:
+    """Return "file:line" or "file" for error messages."""
+    name = "standard input" if file == STANDARD_INPUT else file
+    return name if line is None else f"{name}:{line}"
+
+
+def read_lines(
+    path: str | os.PathLike, errors: str = "strict", *, start: int = 0, end: int | None = None
+) -> Iterator[str]:
+    """Yield the lines of a text file, without their ends.
+
+    Args:
+        errors: "strict", or "replace" for U+FFFD instead of bytes that are not UTF-8.
+        start, end: byte range of the (uncompressed) file to read, at starts of lines. None means the
+            end of the file.
+
+    Raises:
+        ValueError: a line is not UTF-8 (the message has line and byte offset), or the file is a
+            spreadsheet workbook.
+    """
+    file = os.fspath(path)
+    errors = "replace" if file == STANDARD_INPUT else errors
+    offset = start
+    with open_binary(file) as stream:
+        if start:
+            stream.seek(start)
+        else:
+            check_no_workbook(file, stream)
+        if not start and end is None and (encoding := wide_encoding(stream)):
+            yield from wide_lines(file, stream, encoding, errors)
+            return
+        name = f"{file} from byte {start}" if start else place_of(file)
+        for line in bounded_lines(stream, name):
+            try:
+                text = line.decode("utf-8", errors)
+            except UnicodeDecodeError as error:
+                encoding, others = "utf-16", ""
+                if not line.startswith(codecs.BOM_UTF16_LE):
+                    encoding, others = "ENCODING", f" (ENCODING is the file's own: {_ENCODINGS})"
+                    if b"\0" in line:
+                        raise ValueError(
+                            f"{file}:{_line_number(file, offset)}: this is not text: there is a byte "
+                            "0x00."
+                        ) from error
+                raise ValueError(
+                    f"{file}:{_line_number(file, offset)}: not UTF-8: byte "
+                    f"0x{line[error.start]:02x} at offset {offset + error.start} of the file is "
+                    f"invalid ({error.reason}). Convert the file: iconv -f {encoding} -t utf8 {file}"
+                    f"{others}"
+                ) from error
+            if offset == 0:
+                text = text.removeprefix("\ufeff")
+            offset += len(line)
+            yield text.removesuffix("\n").removesuffix("\r")
+            if offset == end:
+                return
+
+
+def read_text(path: str | os.PathLike) -> str:
+    """Return the lines of a text file, joined by "\\n".
+
+    Raises:
+        ValueError: as in `read_lines`, or the file has more than `limits.MAX_WHOLE_FILE` characters.
+    """
+    lines, size = [], 0
+    for line in read_lines(path):
+        size += len(line) + 1
+        check_size(size, os.fspath(path), MAX_WHOLE_FILE)
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def count_lines(files: Iterable[str]) -> int:
+    """Count the lines that `read_lines` yields for all files."""
+    total = 0
+    for file in files:
+        last = b"\n"
+        with open_binary(file) as stream:
+            if wide_encoding(stream):
+                total += sum(1 for _ in read_lines(file))
+                continue
+            while block := stream.read(BLOCK):
+                total += block.count(b"\n")
+                last = block
+        total += not last.endswith(b"\n")
+    return total
+
+
+def _line_number(file: str, offset: int) -> int:
+    """Return the number of the line that begins at a byte of the file, from 1."""
+    number = 1
+    with open_binary(file) as stream:
+        while offset > 0 and (block := stream.read(min(offset, BLOCK))):
+            number += block.count(b"\n")
+            offset -= len(block)
+    return number
