@@ -20,7 +20,7 @@ from bert_tf.modeling.attention import attention_bias
 from bert_tf.modeling.bilstm import bidirectional_lstm
 from bert_tf.modeling.embeddings import Embeddings, truncated_normal
 from bert_tf.modeling.heads import gather_positions
-from bert_tf.modeling.inputs import checked_inputs
+from bert_tf.modeling.inputs import as_arrays, checked_inputs
 from bert_tf.modeling.transformer import TransformerBlock
 from bert_tf.tokenization import FullTokenizer
 
@@ -75,8 +75,8 @@ class ConfiguredModel(keras.Model):
         if others := sorted(kwargs.keys() - {"training"}):
             check_names = import_module("bert_tf.options").check_names
             check_names(f"{type(self).__name__}.__call__", others, self.call, _ARGUMENTS)
-        if isinstance(inputs, Mapping) and not isinstance(inputs, dict):
-            inputs = dict(inputs)  # Keras takes no other mapping, such as a BatchEncoding
+        if isinstance(inputs, Mapping):
+            inputs = as_arrays(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
     @classmethod

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
@@ -16,6 +17,27 @@ ENCODER_INPUTS = (
     *("position_ids", "sequence_ids", "packed_positions", "embedding_output"),
 )
 _FLOATS = ("embedding_output",)
+
+
+def as_arrays(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a dict of arrays, because Keras takes no lists and no other mapping.
+
+    A tokenizer of Hugging Face gives a BatchEncoding, of lists without `return_tensors`.
+
+    Raises:
+        ValueError: the rows of a list differ in length.
+    """
+    found = dict(inputs)
+    for name, value in inputs.items():
+        if isinstance(value, (list, tuple)):
+            try:
+                found[name] = np.asarray(value)
+            except ValueError as error:
+                raise ValueError(
+                    f"The rows of `{name}` differ in length, but it must be [batch, sequence]. Pad "
+                    "them: tokenizer(texts, padding=True) with a tokenizer of Hugging Face."
+                ) from error
+    return found
 
 
 def checked_inputs(

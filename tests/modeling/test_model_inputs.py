@@ -142,6 +142,15 @@ def test_integers_of_any_size_and_masks_of_truth_values_are_taken():
     assert_equal(model({**inputs, "input_mask": inputs["input_mask"] > 0}), expected)
 
 
+def test_lists_are_taken_if_their_rows_are_equally_long():
+    model, inputs = MODELS["classifier"](), batch("classifier")
+    lists = {name: value.tolist() for name, value in inputs.items()}
+    assert_equal(model(lists), model(inputs))
+    lists["attention_mask"] = [[1], *lists.pop("input_mask")[1:]]
+    with pytest.raises(ValueError, match=r"rows of `attention_mask` differ .*padding=True"):
+        model(lists)
+
+
 def test_an_input_under_both_names_is_an_error():
     inputs = batch("classifier")
     with pytest.raises(ValueError, match=r"`attention_mask`.*`input_mask`"):
