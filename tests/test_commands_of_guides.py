@@ -24,6 +24,7 @@ LONG = (
     "multiple_choice.md",
     "ner.md",
     "own_data.md",
+    "prediction.md",
 )
 
 

@@ -21,7 +21,7 @@ RESULT = {"seconds": 0.5, "first": 9.0, "last": 8.0}
 
 def test_the_tiny_command_of_its_docstring_compares_trains_and_prints_a_table():
     (flags,) = re.findall(r"^ +python benchmarks/gpu\.py (--.*)$", SCRIPT.read_text(), re.M)
-    sides = ["jax-bf16", "jax-fp32", "torch-fp32"]
+    sides = ["jax-bf16", "torch-fp32"]  # each starts a process
     process = subprocess.run(
         [sys.executable, SCRIPT, *shlex.split(flags), f"--sides={','.join(sides)}"],
         env={**os.environ, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"},
@@ -33,7 +33,7 @@ def test_the_tiny_command_of_its_docstring_compares_trains_and_prints_a_table():
     assert float(found["float32"]) < 1e-5 < float(found["mixed_bfloat16"])
     table = [line for line in process.stdout.splitlines() if line.startswith("| tiny | 2 x 24 |")]
     numbers = r"\d+\.\d \| \d+\.\d % \| " + (r"\d+\.\d\d" if HAS_TORCH else "-")
-    for line, side in zip(table, sides if HAS_TORCH else sides[:2], strict=True):
+    for line, side in zip(table, sides if HAS_TORCH else sides[:1], strict=True):
         assert re.fullmatch(rf"\| tiny \| 2 x 24 \| {side} \| {numbers} \|", line)
 
 
