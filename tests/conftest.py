@@ -27,6 +27,7 @@ from tiny_runs import (  # noqa: E402, F401
     toy_text,
 )
 from tiny_squad import squad2_model, squad_model, squad_sets  # noqa: E402, F401
+from tiny_teachers import student  # noqa: E402, F401
 from tiny_words_and_choices import (  # noqa: E402, F401
     choice_files,
     conll_folder,

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pages import figures_of
-from test_distillation import taught
 from tiny_embeddings import classes, options, write
 from tiny_runs import ANIMALS, PLACES, Interruption, checkpoint_arrays, interrupt_at, read_results
+from tiny_teachers import taught
 from tiny_words_and_choices import write_json_lines
 
 import bert_tf

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from absl import flags
-from test_distillation import other_vocabulary, taught
 from tiny_embeddings import pairs, scored
 from tiny_runs import checkpoint_arrays, moods, read_results
+from tiny_teachers import other_vocabulary, taught
 from tiny_words_and_choices import write_json_lines
 
 import bert_tf
