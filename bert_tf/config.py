@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import itertools
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from bert_tf.huggingface_config import (
     translate_huggingface,
 )
 from bert_tf.limits import MAX_LAYERS, MAX_PARAMETERS, ORIGIN, parse_json, read_whole
+from bert_tf.names import LONGEST_NAME, is_typo, suggestion
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +34,6 @@ _REFERENCE_EXTRAS = frozenset(
     }
 )
 
-_TYPO = 0.85  # similarity of an unknown key to a field, by difflib, from which it is a typo
-_MOST_KNOWN = 2000  # names among which one is suggested
 _MOST_UNKNOWN = 1000  # keys that are compared with the fields
 
 _INFINITE = 1e300  # also of whole numbers, which Python compares with it exactly
@@ -210,14 +207,14 @@ class BertConfig:
         unknown = [key for key in values if key not in accepted]
         is_strict |= len(unknown) > _MOST_UNKNOWN
         for key, value in values.items():
-            if key not in accepted and (is_strict or _is_typo(key, known)):
+            if key not in accepted and (is_strict or is_typo(key, known)):
                 raise ValueError(
-                    f"Unknown key {key[:_LONGEST_NAME]!r} in the BERT configuration"
+                    f"Unknown key {key[:LONGEST_NAME]!r} in the BERT configuration"
                     f"{suggestion(key, accepted)} Remove it or correct its name."
                 )
             (fields if key in known else extra)[key] = value
         if unknown:
-            names = ", ".join(repr(key[:_LONGEST_NAME]) for key in unknown[:5])
+            names = ", ".join(repr(key[:LONGEST_NAME]) for key in unknown[:5])
             rest = ", ..." if len(unknown) > 5 else ""
             logger.warning("Unknown keys of config.json are not used: %s%s", names, rest)
         if "vocab_size" not in fields:
@@ -307,19 +304,3 @@ _REALS = (
     "initializer_range",
     "layer_norm_eps",
 )
-
-
-_LONGEST_NAME = 100  # comparing takes time and memory
-
-
-def _is_typo(name: str, known: Iterable[str]) -> bool:
-    name = name[:_LONGEST_NAME].casefold()
-    return bool(difflib.get_close_matches(name, list(known), n=1, cutoff=_TYPO))
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name, with the nearest known one in any case."""
-    some = itertools.islice((each for each in known if len(each) < 2 * _LONGEST_NAME), _MOST_KNOWN)
-    by_case = {each.casefold(): each for each in some}
-    close = difflib.get_close_matches(name[:_LONGEST_NAME].casefold(), list(by_case), n=1)
-    return f'; did you mean "{by_case[close[0]]}"?' if close else "."

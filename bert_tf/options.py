@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from bert_tf.config import suggestion
 from bert_tf.data.tables import SEPARATORS
+from bert_tf.names import suggestion
 
 _CHECKS = {
     "min": (operator.ge, "{} or more"),
@@ -79,25 +78,6 @@ def check_ranges(options: Any) -> None:
             continue
         hint = limits.get("hint", ".").format_map(vars(options))
         raise ValueError(f"{each.name} is {value}, but must be {wanted}{hint}")
-
-
-def check_names(
-    function: str, names: Iterable[str], target: Callable, hint: str | None = None
-) -> None:
-    """Raise TypeError if `target` lacks a parameter of one of the names.
-
-    Args:
-        function: its name in the message.
-        hint: end of the message for users of Hugging Face's function. Default: the nearest parameter.
-    """
-    known = inspect.signature(target).parameters
-    unknown = [name for name in names if name not in known]
-    if not unknown or any(each.kind is each.VAR_KEYWORD for each in known.values()):
-        return
-    end = suggestion(unknown[0], known)
-    if hint is not None:
-        end = f". {hint} docs/migration.md maps the arguments of Hugging Face."
-    raise TypeError(f"{function}() has no argument {', '.join(map(repr, unknown))}{end}")
 
 
 @dataclass(frozen=True, kw_only=True)

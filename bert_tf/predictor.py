@@ -31,7 +31,7 @@ from bert_tf.interop.sentence_transformers import has_modules
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
-from bert_tf.options import check_names
+from bert_tf.names import check_names
 from bert_tf.prediction.classification import TextClassifier
 from bert_tf.prediction.encoder import (
     EMBEDDING_POOLINGS,

@@ -11,12 +11,12 @@ import tensorflow as tf
 
 from bert_tf.data.buckets import length_step
 from bert_tf.interop.sidecar import read_tokenizer
-from bert_tf.options import check_names
+from bert_tf.names import check_names
 from bert_tf.text_ops.packing import pack_ragged
 from bert_tf.text_ops.tokenizer import GraphTokenizer
 
 _INPUTS = ("input_ids", "input_mask", "segment_ids")
-_ARGUMENTS = (
+_CALL_HINT = (
     "Set `max_length`, which truncates, and `pad_to_max_length` in TextPreprocessor() or "
     "`from_pretrained`. Pass pairs as a tuple (texts, second texts)."
 )
@@ -95,7 +95,7 @@ class TextPreprocessor(keras.layers.Layer):
 
     def __call__(self, *args, **kwargs):
         if others := sorted(kwargs.keys() - {"training"}):
-            check_names("TextPreprocessor.__call__", others, self.call, _ARGUMENTS)
+            check_names("TextPreprocessor.__call__", others, self.call, _CALL_HINT)
         return super().__call__(*args, **kwargs)
 
     def call(self, inputs, y=None, sample_weight=None) -> Any:

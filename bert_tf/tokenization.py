@@ -21,12 +21,13 @@ from itertools import chain
 from typing import Any, NoReturn, TypeVar
 
 from bert_tf.characters import CLEANED, SPACED_PUNCTUATION, lower_and_strip_accents
+from bert_tf.names import check_names
 from bert_tf.vocabulary import load_vocab
 
 MAX_INPUT_CHARS_PER_WORD = 200  # a longer word is [UNK]
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
-_ARGUMENTS = (
+_CALL_HINT = (
     "`max_length` truncates. Texts are padded to the longest of the batch, or to `max_length` with "
     "`pad_to_max_length=True`. `pairs` are second texts. The models take the result as it is."
 )
@@ -239,7 +240,7 @@ class FullTokenizer:
         *,
         max_length: int | None = None,
         pad_to_max_length: bool = False,
-        **unknown: NoReturn,
+        **unknown: NoReturn,  # type checkers reject any
     ) -> dict[str, Any]:
         """Return model inputs for texts or pairs of texts.
 
@@ -249,7 +250,7 @@ class FullTokenizer:
             max_length: tokens of an example with [CLS] and [SEP]. Longer examples are truncated, the
                 longer text of a pair first. None truncates nothing.
             pad_to_max_length: set S to `max_length`. Default: the longest example of the batch.
-            **unknown: an error, which names what takes the place of Hugging Face's arguments.
+            **unknown: not accepted. The error names the arguments to use instead of Hugging Face's.
 
         Returns:
             NumPy int32 [B, S]: `input_ids`; `input_mask`, 1 = real, 0 = padding; `segment_ids`, 0 =
@@ -266,8 +267,7 @@ class FullTokenizer:
         """
         pack_batch = import_module("bert_tf.data.packing").pack_batch_of_texts
         if unknown:
-            check_names = import_module("bert_tf.options").check_names
-            check_names("FullTokenizer.__call__", unknown, pack_batch, _ARGUMENTS)
+            check_names("FullTokenizer.__call__", unknown, pack_batch, _CALL_HINT)
         return pack_batch(self, texts, pairs, max_length, pad_to_max_length, **unknown)
 
     def decode(self, ids: Iterable[Any], *, skip_special_tokens: bool = True) -> Any:

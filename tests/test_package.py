@@ -26,6 +26,7 @@ ROOT = Path(bert_tf.__file__).parent
 ORDER = [
     "quiet",
     "limits",
+    "names",
     "huggingface_config",
     "config",
     "characters",

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from bert_tf.config import suggestion
 from bert_tf.data.encodings import (
     WORKBOOKS,
     workbook_error,
@@ -30,6 +29,7 @@ from bert_tf.limits import (
     listed,
     parse_json,
 )
+from bert_tf.names import suggestion
 
 logger = logging.getLogger(__name__)
 

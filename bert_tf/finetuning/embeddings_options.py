@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bert_tf.config import suggestion
 from bert_tf.finetuning.options import SPLITS, ThreeFilesOptions
 from bert_tf.modeling.pooling import POOLINGS
+from bert_tf.names import suggestion
 from bert_tf.options import TableOptions, option
 from bert_tf.training.embedding_losses import EMBEDDING_LOSSES
 

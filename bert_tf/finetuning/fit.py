@@ -20,7 +20,7 @@ from bert_tf.finetuning.setup import Setup, make_trainer, with_init_layers
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import model_files, write_files
-from bert_tf.options import check_names
+from bert_tf.names import check_names
 from bert_tf.report.model_card import FACTS_FILE
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer

@@ -20,8 +20,9 @@ from bert_tf.modeling.attention import attention_bias
 from bert_tf.modeling.bilstm import bidirectional_lstm
 from bert_tf.modeling.embeddings import Embeddings, truncated_normal
 from bert_tf.modeling.heads import gather_positions
-from bert_tf.modeling.inputs import as_arrays, checked_inputs
+from bert_tf.modeling.inputs import as_tensors, checked_inputs
 from bert_tf.modeling.transformer import TransformerBlock
+from bert_tf.names import check_names
 from bert_tf.tokenization import FullTokenizer
 
 _SCOPE = threading.local()  # the replicas of a step run in separate threads
@@ -37,7 +38,7 @@ def encoder_outputs() -> Iterator[list[dict[str, Any]]]:
         _SCOPE.outputs = None
 
 
-_ARGUMENTS = (
+_CALL_HINT = (
     "Pass all inputs as one dict: `model(inputs)`, not `model(**inputs)`. The result is a dict."
 )
 
@@ -73,10 +74,9 @@ class ConfiguredModel(keras.Model):
 
     def __call__(self, inputs=None, *args, **kwargs):
         if others := sorted(kwargs.keys() - {"training"}):
-            check_names = import_module("bert_tf.options").check_names
-            check_names(f"{type(self).__name__}.__call__", others, self.call, _ARGUMENTS)
+            check_names(f"{type(self).__name__}.__call__", others, self.call, _CALL_HINT)
         if isinstance(inputs, Mapping):
-            inputs = as_arrays(inputs)
+            inputs = as_tensors(inputs)
         return super().__call__(inputs, *args, **kwargs)
 
     @classmethod

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
@@ -19,23 +18,24 @@ ENCODER_INPUTS = (
 _FLOATS = ("embedding_output",)
 
 
-def as_arrays(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a dict of arrays, because Keras takes no lists and no other mapping.
+def as_tensors(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a dict with tensors instead of lists. Keras takes no lists and no other mapping.
 
-    A tokenizer of Hugging Face gives a BatchEncoding, of lists without `return_tensors`.
+    Hugging Face's tokenizers return a BatchEncoding, with lists if `return_tensors` is not given.
 
     Raises:
-        ValueError: the rows of a list differ in length.
+        ValueError: the rows of a list differ in length, or contain something other than numbers.
     """
     found = dict(inputs)
     for name, value in inputs.items():
         if isinstance(value, (list, tuple)):
             try:
-                found[name] = np.asarray(value)
+                found[name] = ops.convert_to_tensor(value)
             except ValueError as error:
                 raise ValueError(
-                    f"The rows of `{name}` differ in length, but it must be [batch, sequence]. Pad "
-                    "them: tokenizer(texts, padding=True) with a tokenizer of Hugging Face."
+                    f"`{name}` is a list that makes no tensor ({error}). It must have rows of numbers, "
+                    "all of one length. Pad them: tokenizer(texts, padding=True) with a tokenizer of "
+                    "Hugging Face."
                 ) from error
     return found
 
@@ -51,7 +51,8 @@ def checked_inputs(
 
     Raises:
         TypeError: the inputs are not a dict, or ids are not integers.
-        ValueError: an input is unknown, missing, or given under two names, or has one axis.
+        ValueError: an input is unknown, missing, or given under two names, or has fewer than two
+            axes.
     """
     if not isinstance(inputs, Mapping):
         raise TypeError(
@@ -80,7 +81,7 @@ def checked_inputs(
         if name not in found:
             raise ValueError(
                 f"The inputs have no `{name}`, which this model needs. They have "
-                f"{', '.join(map(str, inputs)) or 'nothing'}."
+                f"{', '.join(map(str, inputs)) or 'nothing'}. Add it."
             )
     return found
 

@@ -23,7 +23,8 @@ from bert_tf.interop.initial import folder_of, read_checkpoint
 from bert_tf.interop.sentence_transformers import embedding_settings
 from bert_tf.interop.tokenizer_files import unsupported_tokenization
 from bert_tf.model_folder import noted_task
-from bert_tf.options import EncoderFilesOptions, check_names, option
+from bert_tf.names import check_names
+from bert_tf.options import EncoderFilesOptions, option
 from bert_tf.pretrained import FORMATS, write_folder
 from bert_tf.programs.verify import verify_conversion
 from bert_tf.registry import TYPES, TaskType

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.data.files import MissingFileError, check_new_folder, check_writable, expand_files
 from bert_tf.interop.hub import path_of_model
-from bert_tf.options import check_names
+from bert_tf.names import check_names
 from bert_tf.programs.calibration_file import read_calibration
 from bert_tf.programs.export_accuracy import AccuracyCheck
 from bert_tf.programs.export_options import ExportOptions

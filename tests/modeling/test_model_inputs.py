@@ -146,9 +146,24 @@ def test_lists_are_taken_if_their_rows_are_equally_long():
     model, inputs = MODELS["classifier"](), batch("classifier")
     lists = {name: value.tolist() for name, value in inputs.items()}
     assert_equal(model(lists), model(inputs))
-    lists["attention_mask"] = [[1], *lists.pop("input_mask")[1:]]
-    with pytest.raises(ValueError, match=r"rows of `attention_mask` differ .*padding=True"):
-        model(lists)
+    lists["attention_mask"] = lists.pop("input_mask")
+    for first in ([1], [1, None, 1, 1, 1, 1, 1]):
+        wrong = [first, *lists["attention_mask"][1:]]
+        with pytest.raises(ValueError, match=r"`attention_mask` is a list that .*padding=True"):
+            model({**lists, "attention_mask": wrong})
+
+
+def test_a_list_of_tensors_has_a_gradient_and_may_stand_in_a_function():
+    model, inputs = MODELS["encoder"](), batch("encoder")
+    rows = [tf.constant(row) for row in inputs["input_ids"]]
+    expected = model({"input_ids": inputs["input_ids"]})
+    assert_equal(tf.function(lambda: model({"input_ids": rows}))(), expected)
+    embedded = tf.zeros((S, CONFIG.hidden_size))
+    with tf.GradientTape() as tape:
+        tape.watch(embedded)
+        found = model({"input_ids": rows, "embedding_output": [embedded] * B})["pooled_output"]
+        loss = tf.reduce_sum(found**2)
+    assert tape.gradient(loss, embedded) is not None
 
 
 def test_an_input_under_both_names_is_an_error():
