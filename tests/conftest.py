@@ -101,7 +101,7 @@ SLOW = (
 )
 
 # Beginnings of test names, with parameters. Only `make test-all` runs these tests, and those with the
-# mark "long" of their own. A comment names the test that checks the same rule for another case.
+# mark "long" of their own. Where a comment names a test, that one checks the same rule.
 LONG = (
     "test_faults_in_export.py::test_export_killed",  # test_serving_classifier.py kills one too
     "test_faults_in_export.py::test_prediction_killed",

@@ -1,8 +1,10 @@
 """Readers of tables. Every error names file and line.
 
-read_tsv         GLUE's layout: tab-separated, no quoting, columns by number
-read_csv         comma-separated, quoted, columns by number
-read_table       the user's TSV, CSV or JSON lines, columns by name (or number, without a header)
+    read_tsv         GLUE's layout: tab-separated, no quoting, columns by number
+    read_csv         comma-separated, quoted, columns by number
+    read_table       the user's TSV, CSV or JSON lines, columns by name (or number, without a header)
+
+Files are read as in data/lines.py.
 """
 
 from __future__ import annotations
@@ -16,19 +18,10 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
-from bert_tf.data.encodings import (
-    WORKBOOKS,
-    workbook_error,
-)
+from bert_tf.data.encodings import WORKBOOKS, workbook_error
 from bert_tf.data.lines import place_of, read_lines
 from bert_tf.data.streams import check_is_file
-from bert_tf.limits import (
-    MAX_COLUMNS,
-    MAX_LINE,
-    ORIGIN,
-    listed,
-    parse_json,
-)
+from bert_tf.limits import MAX_COLUMNS, MAX_LINE, ORIGIN, listed, parse_json
 from bert_tf.names import suggestion
 
 logger = logging.getLogger(__name__)

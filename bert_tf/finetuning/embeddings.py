@@ -231,7 +231,8 @@ def _known_settings(setup: Setup) -> dict[str, Any]:
     trained = setup.trained or (known_task(checkpoint) if checkpoint else None)
     if isinstance(trained, EmbeddingTask):
         return trained.arguments()
-    if checkpoint and has_modules(folder_of(checkpoint.source)):  # with the default settings
+    if checkpoint and has_modules(folder_of(checkpoint.source)):
+        # Settings equal to the defaults make no EmbeddingTask, so the length is read here.
         return {"max_seq_length": checkpoint.longest_input(setup.config)}
     return {}
 

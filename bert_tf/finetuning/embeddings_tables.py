@@ -68,7 +68,8 @@ def read_file(
         keep_empty_rows: raise for a row without any text, instead of skipping it.
 
     Raises:
-        ValueError: see `read_examples`.
+        ValueError: the file cannot be read, has no examples, lacks a column, mixes types of examples, or
+            has an empty text, an invalid score, or only one class.
     """
     if ending_of(path) == "json":
         return PAIRS, [
@@ -116,6 +117,7 @@ def read_file(
 
 
 def check_some(examples: Sequence[EmbeddingExample], source: str, what: str = "examples") -> None:
+    """Raise ValueError if there are no examples; `what` names them in the message."""
     if not examples:
         raise ValueError(f"{source} has no {what}.")
 
@@ -210,7 +212,10 @@ def _example(
         value = row[columns.label]
         name = "" if value is None else str(value).strip()
         if not name:
-            raise ValueError(f"{row.place}: {columns.label} is {value!r}, but must be a class.")
+            raise ValueError(
+                f"{row.place}: {columns.label} is {value!r}, but must be a class. Complete the row, or "
+                "remove it."
+            )
         if missing_label is None and _is_fraction(name):
             why = f"{columns.label} is {value!r}, a score of two texts"
             raise _second_text_missing(row, columns, why)
@@ -221,6 +226,7 @@ def _example(
 
 
 def text_of(row: TableRow, column: str) -> str:
+    """Return the text in a column, without surrounding whitespace. Raise ValueError if it is empty."""
     return _as_text(row, column, row[column])
 
 
@@ -235,7 +241,7 @@ def _as_text(row: TableRow, column: str, value: Any) -> str:
 def _score(row: TableRow, column: str) -> float:
     value = row[column]
     try:
-        number = float(value)
+        number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if 0 <= number <= 1:

@@ -15,7 +15,7 @@ import sys
 
 import h5py
 
-_BYTES = 2 * 2**30  # with h5py and its threads, BERT-Large needs far less
+_MOST_MEMORY = 2 * 2**30  # bytes; with h5py and its threads, BERT-Large needs far less
 
 
 def index(path: str) -> list[tuple[str, tuple[int, ...], str, int | None]]:
@@ -49,8 +49,8 @@ def _limit_memory() -> None:
         import resource
 
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        if soft == resource.RLIM_INFINITY or soft > _BYTES:
-            resource.setrlimit(resource.RLIMIT_DATA, (_BYTES, hard))
+        if soft == resource.RLIM_INFINITY or soft > _MOST_MEMORY:
+            resource.setrlimit(resource.RLIMIT_DATA, (_MOST_MEMORY, hard))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Ask = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-MAX_LOSS = 1.0  # points
-FEWEST_EXAMPLES = 100  # fewer are reported
+MAX_ACCURACY_LOSS = 1.0  # points
+FEWEST_EXAMPLES = 100  # fewer give a warning
 
 
 class AccuracyCheck:
@@ -59,12 +60,21 @@ class AccuracyCheck:
         self._options, self._task, self._names = options, served.task, list(served.ids_specs())
         self._program: Program = program()
         self._folder = tempfile.TemporaryDirectory()  # of the records
-        self._set = self._read(served)
+        self._settings, self._setup, self._read_task, self._splits = self._read(served)
 
     def measure(self, served: Served) -> None:
-        """Evaluate the float32 model, as the value to compare with. The model is unchanged."""
+        """Evaluate the float32 model, as the value to compare with. The model is unchanged.
+
+        Raises:
+            ValueError: the metric is nan, so nothing can be compared.
+        """
         tokens = tf.function(served.tokens, autograph=False, reduce_retracing=True)
         self._expected = self._metric(lambda ids: tokens(**ids))
+        if math.isnan(self._expected):
+            raise ValueError(
+                f"{self._task.best_metric} of the float32 model on eval_file={self._options.eval_file} "
+                "is nan, so an export cannot be compared. Correct the labels, or omit eval_file."
+            )
 
     def __call__(self, path: str) -> dict[str, Any]:
         """Return the metric of both, for export.json.
@@ -82,7 +92,7 @@ class AccuracyCheck:
             lambda ids: runtime.ask(TOKENS, {n: np.asarray(v) for n, v in ids.items()})
         )
         name = name.removeprefix("eval_")
-        count = len(self._set[3]["dev"])
+        count = len(self._splits["dev"])
         logger.info(
             "%s on the %d examples of %s: %.4f of the float32 model, %.4f of the %s export",
             *(name, count, options.eval_file, self._expected, found, precision),
@@ -90,7 +100,7 @@ class AccuracyCheck:
         worse = score(name, self._expected) - score(name, found)
         is_fraction = self._task.name != "question_answering" and "error" not in name
         points = 100 * worse if is_fraction else worse
-        most = MAX_LOSS if options.max_accuracy_loss is None else options.max_accuracy_loss
+        most = MAX_ACCURACY_LOSS if options.max_accuracy_loss is None else options.max_accuracy_loss
         if count < FEWEST_EXAMPLES:
             logger.warning(
                 "eval_file=%s has only %d examples: one example can be %.1f points. Give %d "
@@ -155,6 +165,7 @@ class AccuracyCheck:
         return {flag: name for flag, name in found.items() if name is not None}
 
     def _read(self, served: Served) -> tuple[Any, Setup, Any, Any]:
+        """Return the options, set-up, task and splits of `eval_file` for its program."""
         options = self._options
         settings = self._program.options_for(
             served.task,
@@ -171,9 +182,9 @@ class AccuracyCheck:
         return settings, setup, *self._program.read(settings, setup)
 
     def _metric(self, ask: Ask) -> float:
-        settings, setup, task, splits = self._set
+        settings, setup, task = self._settings, self._setup, self._read_task
         model: Any = _Answering(ask, setup, self._names)
-        run = Run(settings, setup, model, task, splits, self._folder.name)
+        run = Run(settings, setup, model, task, self._splits, self._folder.name)
         return float(self._program.metrics(run)[task.best_metric])
 
 

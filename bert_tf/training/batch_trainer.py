@@ -25,7 +25,7 @@ from bert_tf.training import checkpoints, failures
 from bert_tf.training.batch_runner import BatchRunner
 from bert_tf.training.checkpoints import folder_lock
 from bert_tf.training.losses import Loss
-from bert_tf.training.memory import give_back_memory
+from bert_tf.training.memory import return_freed_memory
 from bert_tf.training.optimization import AVERAGE_SLOT, AdamByPath
 from bert_tf.training.progress import MetricsLog, Progress, Speed
 from bert_tf.training.signals import noticing_signals
@@ -212,7 +212,7 @@ class BatchTrainer:
         iterator = self._iterator(dataset_from)
         counters = self._step.counters()
         progress = Progress("train", num_train_steps)
-        pauses = [period for period in (save_checkpoints_steps, evaluate_steps) if period]
+        pauses = [save_checkpoints_steps, *([evaluate_steps] if evaluate_steps else [])]
         together = is_multi_worker(self.strategy)
         loop_size = 1
         with (
@@ -255,11 +255,12 @@ class BatchTrainer:
                     except StopTraining as stop:
                         results = stop.results
                         num_train_steps = self.step
-                        if saver is not None and self.step % save_checkpoints_steps:
+                        if saver is not None and not is_saved:
                             saver.save(self._variables(), self.step)
+                        is_saved = True
                     if log is not None:
                         log.write("eval", self.step, results)
-                    give_back_memory()
+                    return_freed_memory()
                 if is_told or (received and not together):
                     saved: str | None = f"the checkpoint of worker 0 at step {self.step}"
                     if saver is not None:

@@ -1,6 +1,6 @@
-"""Memory: estimate of what a pre-training step needs, and return of what was freed.
+"""Estimate the memory of a pre-training step, and return freed memory to the system.
 
-Counted are weights, gradients and moments, what the layers keep for the backward pass, and the logits.
+The estimate counts weights, gradients, moments, what the layers keep for the backward pass, and logits.
 
 Source: Korthikanti et al. 2022, arXiv 2205.05198, section 4.1 (of a layer).
 """
@@ -144,7 +144,7 @@ def parts_that_fit(
     )
 
 
-def give_back_memory() -> None:
+def return_freed_memory() -> None:
     """Return freed memory to the system, if the C library is glibc.
 
     glibc keeps freed tensors of up to 32 MB, in pieces that later tensors seldom fit. Without this

@@ -15,8 +15,12 @@ import keras
 import tensorflow as tf
 
 
-def part_of(value, index, num_parts: int):
-    """Return part `index` of a tensor [B, ...]; its size is static if B divides evenly."""
+def part_of(values: Mapping[str, tf.Tensor], index, num_parts: int) -> dict[str, tf.Tensor]:
+    """Return part `index` of tensors [B, ...] -> [b, ...]; b is static if B divides evenly."""
+    return {name: _rows_of_part(value, index, num_parts) for name, value in values.items()}
+
+
+def _rows_of_part(value, index, num_parts: int):
     if value.shape[0] is None or value.shape[0] % num_parts:
         size = tf.shape(value)[0]
         return value[index * size // num_parts : (index + 1) * size // num_parts]
@@ -38,7 +42,7 @@ def gradients_over_parts(
     @_not_inlined
     def gradients_and_terms(index):
         gradients, terms, found = part(index)
-        used[:] = found
+        used[:] = found  # a tf.function cannot return variables
         return gradients, terms
 
     def add(index, sums):

@@ -93,7 +93,7 @@ class TrainingStep:
         self._input_names = tuple(input_names)
         self._forward = forward or functools.partial(model, training=True)
         self._max_norm = max_gradient_norm
-        self._parts = gradient_accumulation_steps
+        self._num_parts = gradient_accumulation_steps
         self._seed = seed % 2**32
         self._compile(jit_compile)
         self.loss_scale = LossScale() if _computes_in_float16(model) else None
@@ -123,7 +123,7 @@ class TrainingStep:
         if is_out_of_memory(error):
             replicas, precision = self._strategy.num_replicas_in_sync, self._model.dtype_policy.name
             raise out_of_memory(
-                error, step, batch_size, replicas, self._parts, precision
+                error, step, batch_size, replicas, self._num_parts, precision
             ) from error
         if not self._compiled or not is_compile_error(error):
             raise error
@@ -212,21 +212,19 @@ class TrainingStep:
 
     def _accumulate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
         """Return `_gradients` of all examples of a replica, in `gradient_accumulation_steps` parts."""
-        parts, loss = self._parts, self._losses[0]
-
-        def piece_of(values, index):
-            return {name: part_of(value, index, parts) for name, value in values.items()}
-
+        loss, num_parts = self._losses[0], self._num_parts
         if loss.whole_batch:
-            return self._over_whole_batch(loss, features, weights[loss.name], seed, piece_of)
-        if parts == 1:
+            return self._over_whole_batch(loss, features, weights[loss.name], seed)
+        if num_parts == 1:
             return self._gradients(features, weights, seed)
-        return gradients_over_parts(
-            lambda index: self._gradients(piece_of(features, index), weights, fold_in(seed, index)),
-            parts,
-        )
 
-    def _over_whole_batch(self, loss: Loss, features: Tensors, weight, seed, piece_of: Callable):
+        def part(index):
+            examples = part_of(features, index, num_parts)
+            return self._gradients(examples, weights, fold_in(seed, index))
+
+        return gradients_over_parts(part, num_parts)
+
+    def _over_whole_batch(self, loss: Loss, features: Tensors, weight, seed):
         """Do `_accumulate` for a loss that compares examples with each other; see gradient_cache.py."""
 
         def forward(inputs, seed):
@@ -238,7 +236,8 @@ class TrainingStep:
             forward = tf.function(forward, jit_compile=True, autograph=False)
         inputs = {name: features[name] for name in self._input_names if name in features}
         others = {name: value for name, value in features.items() if name not in inputs}
-        if self._parts == 1:
+        num_parts = self._num_parts
+        if num_parts == 1:
             with tf.GradientTape() as tape:
                 outputs = forward(inputs, seed)
             upstream, term = gradients_of_outputs(outputs, others, loss, weight)
@@ -246,20 +245,20 @@ class TrainingStep:
             return gradients, {loss.name: term}, used
 
         def forward_part(index):
-            return forward(piece_of(inputs, index), fold_in(seed, index))
+            return forward(part_of(inputs, index, num_parts), fold_in(seed, index))
 
         size = next(iter(inputs.values())).shape[0]
-        is_even = size is not None and size % self._parts == 0
-        outputs = outputs_over_parts(forward_part, self._parts, is_even)
+        is_even = size is not None and size % num_parts == 0
+        outputs = outputs_over_parts(forward_part, num_parts, is_even)
         upstream, term = gradients_of_outputs(outputs, others, loss, weight)
 
         def part(index):
             with tf.GradientTape() as tape:
                 outputs = forward_part(index)
-            gradients, used = self._backward(tape, outputs, piece_of(upstream, index))
+            gradients, used = self._backward(tape, outputs, part_of(upstream, index, num_parts))
             return gradients, {}, used
 
-        gradients, _, used = gradients_over_parts(part, self._parts)
+        gradients, _, used = gradients_over_parts(part, num_parts)
         return gradients, {loss.name: term}, used
 
     def _backward(self, tape: tf.GradientTape, target: Any, upstream: Any) -> tuple[list, list]:
@@ -283,7 +282,7 @@ class TrainingStep:
 
         def forward_and_backward(features, weights, seed):
             gradients, terms, found = self._differentiate(features, weights, seed)
-            used[:] = found
+            used[:] = found  # a tf.function cannot return variables
             return gradients, terms
 
         if self._whole:

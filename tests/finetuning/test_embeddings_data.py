@@ -43,6 +43,13 @@ def test_wrong_tables_are_refused(tmp_path, text, message):
         read_examples(options(tmp_path / "out", do_train=True, train_file=file))
 
 
+def test_a_score_of_json_lines_is_a_number(tmp_path):
+    rows = [{"text_a": "x", "text_b": "y", "score": True}]
+    file = write_json_lines(tmp_path / "t.jsonl", rows)
+    with pytest.raises(ValueError, match=r"score is True, .* Write 1 for true and 0 for false"):
+        read_examples(options(tmp_path / "out", do_train=True, train_file=file))
+
+
 def test_empty_rows_of_a_spreadsheet_are_skipped_and_counted(tmp_path, caplog):
     file = write(tmp_path / "t.csv", "anchor,positive,note\na,b,c\n,,\nd,e,\n,,\n")
     _, splits = read_examples(options(tmp_path / "out", do_train=True, train_file=file))

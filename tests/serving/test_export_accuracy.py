@@ -99,7 +99,7 @@ def test_usual_columns_are_found_as_by_predict(sentence_model, labelled, tmp_pat
     (tmp_path / "dev.tsv").write_text(f"{header}\n{row}\n")
     given = options(sentence_model, "1", tmp_path / "dev.tsv")
     check = export_accuracy.AccuracyCheck(given, load_served(given, "float32"))
-    (example,) = check._set[3]["dev"]
+    (example,) = check._splits["dev"]
     assert (example.text_a, example.text_b, example.label) == ("a bad film", None, "good")
 
 
@@ -107,7 +107,7 @@ def test_both_texts_of_a_pair_have_usual_columns(pair_model, tmp_path):
     (tmp_path / "dev.csv").write_text("sentence1,sentence2,label\na cat,a dog,1\n")
     given = options(pair_model, "1", tmp_path / "dev.csv")
     check = export_accuracy.AccuracyCheck(given, load_served(given, "float32"))
-    (example,) = check._set[3]["dev"]
+    (example,) = check._splits["dev"]
     assert (example.text_a, example.text_b, example.label) == ("a cat", "a dog", "1")
 
 

@@ -11,7 +11,7 @@ import pytest
 from bert_tf.config import BertConfig
 from bert_tf.pretraining.settings import most_predictions
 from bert_tf.training import memory
-from bert_tf.training.memory import give_back_memory, parts_that_fit, replica_bytes, step_bytes
+from bert_tf.training.memory import parts_that_fit, replica_bytes, return_freed_memory, step_bytes
 
 CONFIG = BertConfig(
     vocab_size=1000,
@@ -114,6 +114,6 @@ def test_freed_memory_is_given_back_to_the_system():
     last = pieces.pop()  # behind the others, so that freeing them alone gives nothing back
     pieces.clear()
     before = resident()
-    give_back_memory()
+    return_freed_memory()
     assert before - resident() > 250_000_000
     assert last

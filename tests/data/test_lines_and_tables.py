@@ -1,4 +1,4 @@
-"""Files people have -> lines and rows."""
+"""Lines of text files, and rows of tables."""
 
 import gzip
 
