@@ -1,7 +1,7 @@
 """The training loop, built on `strategy.run`.
 
-step.py defines one step, batch_runner.py runs a model over data without training it. This file has the
-calls of several steps, checkpoints, logs and early ends of a run.
+step.py defines one step, batch_runner.py runs a model over data without training it. This file runs many
+steps per call, and handles checkpoints, logs and early ends.
 
 Keras' `fit` is not used: under `tf.distribute` it breaks with gradient accumulation, several steps per
 call and several workers. The models are ordinary Keras models that notebooks can compile and fit.
@@ -73,7 +73,8 @@ class BatchTrainer:
             everywhere; "false": nothing.
 
     Raises:
-        ValueError: environment variables make TensorFlow treat weights as constants.
+        ValueError: environment variables make TensorFlow treat weights as constants; see also
+            `TrainingStep`.
     """
 
     def __init__(

@@ -55,7 +55,12 @@ class TrainingStep:
             `BatchTrainer`.
         optimizer: built.
         seed: of dropout.
+        strategy: whose replicas take the step.
         jit_compile: one of `COMPILATIONS`. "true": forward and backward are one XLA function.
+
+    Raises:
+        ValueError: `gradient_accumulation_steps` is below 1, `jit_compile` is unknown, or a loss with
+            `whole_batch` is not the only one.
     """
 
     def __init__(
@@ -341,7 +346,7 @@ def _computes_in_float16(model: keras.Model) -> bool:
     return model.dtype_policy.compute_dtype == "float16"
 
 
-_FIRST = 2.0**15
+_FIRST_LOSS_SCALE = 2.0**15
 _STEPS_UNTIL_DOUBLED = 2000
 
 
@@ -355,7 +360,9 @@ class LossScale:
 
     def __init__(self) -> None:
         kwargs = {"trainable": False, "aggregation": "only_first_replica"}
-        self._value = keras.Variable(_FIRST, dtype="float32", name="loss_scale", **kwargs)
+        self._value = keras.Variable(
+            _FIRST_LOSS_SCALE, dtype="float32", name="loss_scale", **kwargs
+        )
         self._good = keras.Variable(0, dtype="int32", name="good_steps", **kwargs)
 
     @property
