@@ -55,4 +55,10 @@ def _limit_memory() -> None:
 
 if __name__ == "__main__":
     _limit_memory()
-    json.dump(index(sys.argv[1]), sys.stdout)
+    try:
+        found = index(sys.argv[1])
+    except MemoryError:
+        sys.exit(
+            f"its index needs more than {_MOST_MEMORY / 2**30:g} GiB of memory, the limit of bert_tf"
+        )
+    json.dump(found, sys.stdout)
