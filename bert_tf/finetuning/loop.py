@@ -27,7 +27,7 @@ from bert_tf.finetuning.batch_lengths import (
     without_needless_padding,
 )
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint, copy_record
-from bert_tf.finetuning.same_run import note_training
+from bert_tf.finetuning.same_run import check_same_steps, note_training
 from bert_tf.modeling.flops import flops_per_token
 from bert_tf.report.model_card import noted_step, write_card, write_training_card
 from bert_tf.tasks.base import Task
@@ -98,6 +98,7 @@ def train(
         )
     folder = folder or options.output_dir
     planned = min(num_train_steps, (command or options).stop_step or num_train_steps)
+    num_all_steps = num_train_steps
     num_train_steps = min(num_train_steps, options.stop_step or num_train_steps)
     batches = files if isinstance(files, tf.data.Dataset) else None
     if batches is not None and options.pack_sequences:
@@ -124,10 +125,12 @@ def train(
         num_train_steps = min(num_train_steps, trainer.step)
     first_step = trainer.step
     is_over = first_step >= num_train_steps
+    if trainer.is_chief and first_step:
+        check_same_steps(options, num_all_steps)
     if trainer.is_chief and not is_over:
-        note_training(options, planned)
+        note_training(options, planned, num_all_steps)
     elif trainer.is_chief and (planned_step(options.output_dir) or 0) > trainer.step:
-        note_training(options, trainer.step)  # it was planned to be longer
+        note_training(options, trainer.step, num_all_steps)  # it was planned to be longer
     config = trainer.model.config
     flops = flops_per_token(config, task.max_seq_length, task.predictions_per_token)
     with naming_damaged_file(files, id_limits):
@@ -153,9 +156,11 @@ def train(
             ),
         )
     if trainer.is_chief and trainer.step < num_train_steps:
-        note_training(options, trainer.step)  # it has ended early
+        note_training(options, trainer.step, num_all_steps)  # it has ended early
     trainer.take_averages()
-    if trainer.is_chief and not (is_over and noted_step(options.output_dir) == trainer.step):
+    is_noted = noted_step(options.output_dir) == trainer.step
+    is_other = first_step > num_train_steps  # not the training that these options describe
+    if trainer.is_chief and not (is_over and (is_noted or is_other)):
         size = num_parameters(trainer.model)
         counted = files if counted_files is None else counted_files
         write_training_card(

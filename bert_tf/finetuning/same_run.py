@@ -11,13 +11,14 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
-from bert_tf.interop.checkpoint import read_json
+from bert_tf.interop.checkpoint import read_json, typed
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.unfinished import LAST_STEP, TRAINING_FILE
 
 logger = logging.getLogger(__name__)
 
+_ALL_STEPS = "steps"  # key of `TRAINING_FILE`: of the whole training, without `stop_step`
 # Options that define the meaning of the moments in a checkpoint.
 _SAME_TRAINING = ("optimizer", "ema_decay")
 # Options that may change, but usually by mistake.
@@ -62,13 +63,28 @@ def _shown(value: object) -> str:
     return "the default" if value is None else str(value)
 
 
-def note_training(options: TrainingOptions, last_step: int) -> None:
-    """Write `training.json`, which `check_same_training` reads when the run resumes.
+def check_same_steps(options: TrainingOptions, num_train_steps: int) -> None:
+    """Warn if a run that resumes has another number of steps, as with other data."""
+    path = os.path.join(options.output_dir, TRAINING_FILE)
+    if hasattr(options, "num_train_steps") or not tf.io.gfile.exists(path):
+        return  # `check_same_training` compares the flag
+    there = typed(read_json(path), _ALL_STEPS, int, path)
+    if there not in (None, num_train_steps):
+        logger.warning(
+            "The run resumes with a change: %d steps there, %d now. For other data use another "
+            "output_dir.",
+            *(there, num_train_steps),
+        )
+
+
+def note_training(options: TrainingOptions, last_step: int, num_train_steps: int) -> None:
+    """Write `training.json`, which the functions above read when the run resumes.
 
     Args:
         last_step: step at which the training ends; for `unfinished.planned_step`.
+        num_train_steps: without `stop_step`.
     """
-    noted = {**_noted(options), LAST_STEP: last_step}
+    noted = {**_noted(options), LAST_STEP: last_step, _ALL_STEPS: num_train_steps}
     path = os.path.join(options.output_dir, TRAINING_FILE)
     write_text(path, json.dumps(noted, indent=2) + "\n")
 

@@ -203,7 +203,9 @@ class BatchTrainer:
             ValueError: another process trains in `output_dir`.
         """
         if self.step >= num_train_steps:
-            logger.info(
+            is_beyond = self.step > num_train_steps  # another folder or other data, by mistake
+            logger.log(
+                logging.WARNING if is_beyond else logging.INFO,
                 "Nothing to train: the checkpoint has step %d, and the training ends at %d",
                 *(self.step, num_train_steps),
             )

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import logging
+import re
 import shutil
 from pathlib import Path
 
@@ -499,3 +500,19 @@ def test_training_keeps_the_order_of_the_labels_of_the_model_that_it_begins_with
     assert (tmp_path / "third" / "labels.txt").read_text().split() == ["bad", "good"]
     assert "The checkpoint's head is for 2 other labels." in caplog.text
     assert "has no head" not in caplog.text
+
+
+def test_a_shorter_training_in_a_finished_folder_is_warned_of_and_keeps_its_card(
+    sentence_model, pretrained, mood_tables, tmp_path, caplog
+):
+    folder = shutil.copytree(sentence_model, tmp_path / "model")
+    card = (folder / "README.md").read_text()
+    other = write_table(tmp_path / "other.tsv", moods(16, seed=1))
+    given = {"train_file": other, "do_eval": False, "do_predict": False}
+    run_classifier(sentence_options(pretrained, mood_tables, folder, **given))
+    warnings = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert any(
+        re.match(r"The run resumes with a change: \d+ steps there, 12 now", w) for w in warnings
+    )
+    assert any(re.match(r"Nothing to train: .* ends at 12$", w) for w in warnings)
+    assert (folder / "README.md").read_text() == card

@@ -90,7 +90,7 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
     given = {"output_dir": str(tmp_path), "do_train": True, "init_checkpoint": "BERT"}
     given |= {"train_file": "train.tsv"}
     first = EmbeddingOptions(**given, max_seq_length=64, margin=0.1)
-    same_run.note_training(first, last_step=1)
+    same_run.note_training(first, last_step=1, num_train_steps=2)
     checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
     same_run.check_same_training(EmbeddingOptions(**given), str(tmp_path))
     assert not caplog.text  # the model has a length and a margin, which are then used
@@ -98,6 +98,10 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
     same_run.check_same_training(changed, str(tmp_path))
     assert "with a change: num_train_epochs: 3.0 there, 4.0 now" in caplog.text
     assert "with a change: max_seq_length: 64 there, 32 now" in caplog.text
+    same_run.check_same_steps(changed, 2)
+    assert "steps there" not in caplog.text
+    same_run.check_same_steps(changed, 3)
+    assert "with a change: 2 steps there, 3 now. For other data use another" in caplog.text
 
 
 def test_keys_that_the_saved_configuration_does_not_keep_are_no_other_model(tmp_path):
