@@ -15,9 +15,9 @@ from bert_tf.data.encodings import check_no_workbook, wide_encoding, wide_lines
 from bert_tf.data.streams import BLOCK, STANDARD_INPUT, open_binary
 from bert_tf.limits import MAX_WHOLE_FILE, bounded_lines, check_size
 
-# Frequent encodings, as `iconv` names them. Any bytes are valid latin1, so it always seems to work.
+# Frequent encodings, as `iconv` names them.
 _ENCODINGS = (
-    "latin1 in Western Europe, cp949 Korean, gb18030 Chinese, cp932 Japanese, cp1251 Cyrillic"
+    "cp1252 in Western Europe, cp949 Korean, gb18030 Chinese, cp932 Japanese, cp1251 Cyrillic"
 )
 
 

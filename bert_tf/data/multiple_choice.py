@@ -117,7 +117,7 @@ def _question(row: _Row) -> Question:
             wanted = dict(enumerate(string.ascii_uppercase, 1)).get(int(wanted), wanted)
         if wanted not in keys:
             raise BadQuestion(
-                f"{row.origin}: the answer is {row.key!r}, but the choices are {', '.join(keys)}"
+                f"{row.origin}: the answer is {row.key!r}, but must be one of {', '.join(keys)}"
             )
         label = keys.index(wanted)
     texts = tuple(text.strip() for _, text in real)

@@ -181,7 +181,8 @@ class TrainingOptions(DeviceOptions):
     )
     hidden_dropout: float | None = option(
         "Fraction of hidden values dropped in this training. bert_config.json in --output_dir does not "
-        "change. Default: its `hidden_dropout_prob`.",
+        "change. Default: its `hidden_dropout_prob`. Heads of labels and choices drop 0.1 in any case, "
+        "as in the reference.",
         default=None,
         min=0,
         below=1,

@@ -148,11 +148,11 @@ BAD_ROWS = [
     ("What?,up,down,,,A\nWhy?,,,,,3\n", r"1 of 2 rows .*a.csv:2: found 0 choices"),
     (
         "What?,up,down,,,A\nWhy?,so,no,,,E\n",
-        r"a.csv:2: the answer is 'E', but the choices are A, B",
+        r"a.csv:2: the answer is 'E', but must be one of A, B",
     ),
     (
         "What?,up,down,,,A\nWhy?,so,no,,,3\n",
-        r"a.csv:2: the answer is '3', but the choices are A, B",
+        r"a.csv:2: the answer is '3', but must be one of A, B",
     ),
     ("What?,up,down,,,A\n ,so,no,,,A\n", r"a.csv:2: the question is empty"),
     ("What?,up,down,,,A\nWhy?,so,,,,A\n", r"a.csv:2: found 1 choices, but 2"),
