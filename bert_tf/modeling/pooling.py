@@ -25,6 +25,17 @@ def check_pooling(pooling: str, num_hidden_layers: int) -> None:
         )
 
 
+def check_pooler(pooling: str, model: Any) -> None:
+    """Raise ValueError if the pooling needs the pooler, and the model's checkpoint has none."""
+    report: Any = getattr(model, "load_report", None)
+    missing = () if report is None else report.missing
+    if pooling == "pooled" and any(name.startswith("bert/pooler/") for name in missing):
+        raise ValueError(
+            f"pooling=pooled needs a pooler, but {report.source} has none, so the vectors would be "
+            "random. Use pooling=mean."
+        )
+
+
 def sentence_embedding(outputs: Mapping[str, Any], input_mask, pooling: str):
     """Return the embedding of each sequence.
 

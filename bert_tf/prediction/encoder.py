@@ -28,7 +28,7 @@ from bert_tf.interop.sentence_transformers import has_modules
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.bert import BertModel
-from bert_tf.modeling.pooling import POOLINGS, check_pooling, sentence_embedding
+from bert_tf.modeling.pooling import POOLINGS, check_pooler, check_pooling, sentence_embedding
 from bert_tf.prediction.text_model import SequenceRunner, TextModel, checked_text
 from bert_tf.tasks.base import Task
 from bert_tf.tasks.embeddings import EmbeddingTask
@@ -96,8 +96,8 @@ class SentenceEncoder(EmbeddingModel):
             run_embeddings have them.
 
     Raises:
-        ValueError: the pooling is unknown, or needs four layers and the model has fewer; or it is not
-            given, and that of the folder is not supported.
+        ValueError: the pooling is unknown, or needs four layers or a pooler that the model lacks; or it
+            is not given, and that of the folder is not supported.
     """
 
     max_seq_length: int
@@ -132,6 +132,7 @@ class SentenceEncoder(EmbeddingModel):
                     )
                 logger.warning("%s Its embeddings are means over the tokens.", trained.unused_head)
             check_pooling(pooling or "mean", bert.config.num_hidden_layers)
+            check_pooler(pooling or "mean", trained.model)
             self._width = bert.config.hidden_size * POOLINGS[pooling or "mean"]
 
             def network(inputs, training=False):

@@ -138,7 +138,7 @@ def _without_task(head: str, options: ExportOptions, dtype: str) -> Served:
     length = options.max_seq_length or checkpoint.longest_input(config)
     config.check_sequence_length(length, MIN_SEQ_LENGTH)
     model = TYPES[head].load("model")(config, dtype=dtype)
-    report = initialize(model, checkpoint)
+    report = model.load_report = initialize(model, checkpoint)
     if head == "encoder":
         layers = parse_layers(options.layers, config.num_hidden_layers) if options.layers else []
         settings = (options.pooling, options.normalize, layers, options.with_text)

@@ -25,7 +25,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.modeling.bert import BertModel
-from bert_tf.modeling.pooling import check_pooling, sentence_embedding
+from bert_tf.modeling.pooling import check_pooler, check_pooling, sentence_embedding
 from bert_tf.serving.other_names import SPARK_NLP, TF_HUB
 from bert_tf.serving.served import TEXT, Outputs, Served, texts_spec
 from bert_tf.tokenization import FullTokenizer
@@ -56,6 +56,7 @@ class ServedEncoder(Served):
     ):
         super().__init__(model, tokenizer, max_seq_length, with_text)
         check_pooling(pooling, model.config.num_hidden_layers)
+        check_pooler(pooling, model)
         self.pooling, self.normalize, self.layers = pooling, normalize, tuple(layers)
         if self.layers:
             self.length_step = 1  # one row of vectors per token, and no rows for padding

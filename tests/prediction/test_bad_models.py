@@ -16,6 +16,8 @@ from tiny_checkpoints import (
 from tiny_text_models import TOKENS
 
 from bert_tf.predictor import Predictor
+from bert_tf.programs.export_options import ExportOptions
+from bert_tf.programs.model_to_export import load_served
 from reference import numpy_bert
 
 WORDS = TOKENS[: CONFIG.vocab_size]
@@ -51,6 +53,26 @@ def test_an_encoder_alone_embeds(tmp_path):
     ids = np.array([[WORDS.index(token) for token in ("[CLS]", "the", "cat", "[SEP]")]])
     encoded = numpy_bert.encode(CONFIG, arrays, ids, np.ones_like(ids), np.zeros_like(ids))
     np.testing.assert_allclose(found[0], encoded.sequence_output[0].mean(axis=0), atol=1e-5)
+
+
+def test_the_pooler_that_a_checkpoint_lacks_is_not_used(tmp_path):
+    arrays = {name: array for name, array in arrays_of().items() if "pooler" not in name}
+    write_tf1(tmp_path, arrays)
+    write_vocab(tmp_path)
+    message = (
+        r"pooling=pooled needs a pooler, but .*bert_model.ckpt has none, .* Use pooling=mean\."
+    )
+    model = Predictor(str(tmp_path))
+    with pytest.raises(ValueError, match=message):
+        model.embed(["the cat"], pooling="pooled")
+    assert model.embed(["the cat"]).shape == (1, CONFIG.hidden_size)
+    options = {
+        "model_dir": str(tmp_path),
+        "export_dir": str(tmp_path / "export"),
+        "head": "encoder",
+    }
+    with pytest.raises(ValueError, match=message):
+        load_served(ExportOptions(**options, pooling="pooled"))
 
 
 def test_a_folder_that_holds_no_checkpoint_is_refused(tmp_path):
