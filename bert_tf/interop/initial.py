@@ -17,7 +17,7 @@ import tensorflow as tf
 from bert_tf.config import BertConfig
 from bert_tf.interop.checkpoint import LazyArrays, PretrainedCheckpoint, num_values, shape_of
 from bert_tf.interop.hub import SCHEME, local_path, path_of_model
-from bert_tf.interop.huggingface import read_huggingface
+from bert_tf.interop.huggingface import ALIASES, read_huggingface
 from bert_tf.interop.tensor_files import is_weights_file, weights_file
 from bert_tf.interop.tf1 import checkpoint_prefix, data_files, is_part, prefixes_in, read_tf1
 from bert_tf.interop.tf2 import check_no_export, is_object_based, read_saved_model, read_tf2
@@ -43,6 +43,8 @@ _ROWS = {
 _WIDTHS = ("hidden_size", "intermediate_size")
 
 _LAYER = "bert/encoder/layer_"
+
+_MASKED_LM = "cls/predictions/output_bias"
 
 _SMALL_MODEL = 1 << 27  # parameters, 0.5 GB; whether a smaller one fits is checked after it is made
 
@@ -163,6 +165,9 @@ def initialize(model, checkpoint: str | os.PathLike | PretrainedCheckpoint) -> L
         notes += [] if reshaped else [reason]
     notes = [*report.notes, *notes]
     report = dataclasses.replace(report, notes=tuple(notes), new_head=reason if new else "")
+    if ALIASES.keys() & set(report.unexpected) and _MASKED_LM in report.loaded:
+        for note in checkpoint.notes:
+            logger.warning("%s: %s", report.source, note)
     logger.info("%s", report.summary())
     for name in report.loaded:
         logger.debug("  %s, *INIT_FROM_CKPT*", name)

@@ -252,6 +252,20 @@ def test_notes_of_the_checkpoint_reach_the_report():
     assert report.summary().splitlines()[-1] == "  Something is odd."
 
 
+def test_a_decoder_that_is_not_tied_is_warned_of_where_a_model_has_the_head(tmp_path, caplog):
+    arrays = arrays_of("masked_lm")
+    own = {"cls.predictions.decoder.weight": arrays["bert/embeddings/word_embeddings"] + 1}
+    folder = write_huggingface(
+        tmp_path, {**huggingface_tensors(arrays), **own}, hidden_act="gelu_new"
+    )
+    with caplog.at_level("WARNING"):
+        initialize(BertModel(CONFIG), folder)
+        assert not caplog.messages
+        initialize(BertForPreTraining(CONFIG), folder)
+    (message,) = caplog.messages
+    assert "decoder.weight differs from bert.embeddings.word_embeddings.weight" in message
+
+
 def test_ordinary_mapping_is_assigned_by_path():
     model = BertModel(CONFIG)
     report = assign(model.weights, {**ENCODER, "extra": np.zeros(2)}, ignored=("extra",))
