@@ -184,10 +184,12 @@ def _describe(
 ) -> tuple[PretrainedCheckpoint, TaskType, Task | None, tuple[str, ...]]:
     """Return the completed checkpoint, its head, its task, and the names of dropped variables."""
     config = sidecar.find_config(options.bert_config_file, source)
+    length = options.max_seq_length or source.longest_input(config)
+    config.check_sequence_length(length)
     # The flag settles which of two lists of labels is right.
     task = noted_task(source if options.labels is None else replace(source, labels=None))
     if task is None and options.head in (None, "embeddings"):
-        task = _embedder(source, options.max_seq_length or source.longest_input(config))
+        task = _embedder(source, length)
     stated = options.head or (task.name if task else None)
     head = find_head(source.arrays, stated, source.architecture, source.source)
     known = [row.ours for row in name_table(config.num_hidden_layers)]
@@ -207,8 +209,6 @@ def _describe(
         if task is not None and _labels_of(task) not in ((), labels):
             task = type(task)(**{**task.arguments(), "labels": labels})
     if task is None:
-        length = options.max_seq_length or source.longest_input(config)
-        config.check_sequence_length(length)
         task = make_task(
             head,
             config,

@@ -153,6 +153,9 @@ def test_a_converted_embedder_keeps_its_modules(tmp_path):
     card = (there / "README.md").read_text()
     assert "library_name: sentence-transformers" in card and 'encode_query(["Who won?"])' in card
     assert "as_query=True" in card
+    with pytest.raises(ValueError, match=r"max_seq_length is 4000, but must be from 1 to"):
+        convert(folder, tmp_path / "long", max_seq_length=4000)
+    assert not (tmp_path / "long").exists()
     folder_with(folder, ["Transformer", "Pooling", "LSTM"], CLS)
     with pytest.raises(ValueError, match=r"LSTM are not supported.* head=encoder converts the enc"):
         convert(folder, tmp_path / "other")
