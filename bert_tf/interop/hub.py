@@ -17,6 +17,7 @@ NO_LICENSE = "other"  # the hub's name for a licence that it does not list
 _FILES = (
     *("*.json", "vocab.txt", "*/vocab.txt", "*.safetensors"),
     "*_Dense/pytorch_model.bin",  # of sentence-transformers, next to a model.safetensors too
+    "README.md",  # with the licence
 )
 _TRANSFORMER = ("", "0_Transformer")  # folders of the transformer
 _PICKLES = tuple(os.path.join(folder, "pytorch_model*.bin") for folder in _TRANSFORMER)

@@ -100,6 +100,7 @@ def test_all_files_of_a_sentence_transformers_folder_are_fetched(fake_hub):
 
 
 def test_it_is_converted_from_the_hub(fake_hub, tmp_path):
+    (fake_hub.online / "org" / "tiny" / "README.md").write_text("---\nlicense: mit\n---\n")
     convert_checkpoint(
         ConvertOptions(
             init_checkpoint="hf://org/tiny",
@@ -109,6 +110,7 @@ def test_it_is_converted_from_the_hub(fake_hub, tmp_path):
         )
     )
     assert_same(read_checkpoint(tmp_path / "out").arrays, ARRAYS)
+    assert "license: mit\n" in (tmp_path / "out" / "README.md").read_text()
 
 
 def test_it_is_loaded_for_predictions_and_as_a_teacher(fake_hub):
