@@ -25,6 +25,8 @@ from bert_tf.interop.sidecar import MODULES_FILE, read_modules
 from bert_tf.interop.tensor_files import open_tensors, weights_file, write_safetensors
 from bert_tf.limits import MAX_TASK_NUMBER, ORIGIN
 
+_PROMPTS_FILE = "config_sentence_transformers.json"
+_POOLING_FILE = "1_Pooling/config.json"
 _POOLINGS = ("mean", "cls", "max")  # names of both
 _OLD_NAMES = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
 _PROJECTION = {
@@ -46,8 +48,8 @@ RAW_SCORES = {"activation_fn": _IDENTITY}  # for this key: `CrossEncoder.predict
 
 
 def has_modules(folder: str) -> bool:
-    """Return True if sentence-transformers has saved the folder."""
-    return _root(folder) is not None
+    """Return True if sentence-transformers has saved the folder, also where modules.json is missing."""
+    return _root(folder) is not None or _file_of_modules(folder) is not None
 
 
 def embedding_settings(folder: str) -> dict[str, Any] | None:
@@ -57,10 +59,15 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
         folder: of the transformer, or of the whole model.
 
     Raises:
-        ValueError: there is a module that this package does not have.
+        ValueError: there is a module that this package does not have, or modules.json is missing.
     """
     root = _root(folder)
     if root is None:
+        if (file := _file_of_modules(folder)) is not None:
+            raise ValueError(
+                f"{folder} has {file}, but no {MODULES_FILE}, so the pooling and the prefixes of texts "
+                f"are unknown. Copy {MODULES_FILE} too."
+            )
         return None
     kinds, modules = [kind for kind, _ in _modules(root)], dict(_modules(root))
     if kinds == ["Transformer"]:  # a CrossEncoder
@@ -74,7 +81,7 @@ def embedding_settings(folder: str) -> dict[str, Any] | None:
     found["pooling"] = _pooling(os.path.join(modules["Pooling"], "config.json"))
     if "Dense" in modules:
         found["projection_size"] = _dense_size(modules["Dense"])
-    file = os.path.join(root, "config_sentence_transformers.json")
+    file = os.path.join(root, _PROMPTS_FILE)
     values = _optional(file)
     prompts = typed(values, "prompts", dict, file) or {}
     for name, prompt in _PREFIXES:
@@ -103,7 +110,7 @@ def cross_encoder_settings(folder: str, values: Mapping[str, Any]) -> dict[str, 
     Raises:
         ValueError: it puts a prompt before its texts, or a file is damaged.
     """
-    file = os.path.join(folder, "config_sentence_transformers.json")
+    file = os.path.join(folder, _PROMPTS_FILE)
     beside = _optional(file)
     has_file = beside.get("model_type") == "CrossEncoder"
     prompts, name = beside.get("prompts") or {}, beside.get("default_prompt_name")
@@ -158,7 +165,7 @@ def write_modules(
         )
     size = config.hidden_size
     files: dict[str, Any] = {
-        "1_Pooling/config.json": {
+        _POOLING_FILE: {
             "word_embedding_dimension": size,
             **{f"pooling_mode_{old}": name == pooling for old, name in _OLD_NAMES.items()},
             "pooling_mode_mean_sqrt_len_tokens": False,
@@ -168,7 +175,7 @@ def write_modules(
             "max_seq_length": settings["max_seq_length"],
             "do_lower_case": False,
         },
-        "config_sentence_transformers.json": {
+        _PROMPTS_FILE: {
             "prompts": {
                 "query": settings["query_prefix"],
                 "document": settings["document_prefix"],
@@ -216,6 +223,14 @@ def _root(folder: str) -> str | None:
         if os.path.realpath(folder) in map(os.path.realpath, paths):
             return above
     return None
+
+
+def _file_of_modules(folder: str) -> str | None:
+    """Return a file that sentence-transformers writes for an embedder besides modules.json, or None."""
+    values = _optional(os.path.join(folder, _PROMPTS_FILE)) or {"model_type": "CrossEncoder"}
+    if values.get("model_type") != "CrossEncoder":
+        return _PROMPTS_FILE
+    return _POOLING_FILE if os.path.isfile(os.path.join(folder, _POOLING_FILE)) else None
 
 
 def _modules(root: str) -> list[tuple[str, str]]:

@@ -178,6 +178,21 @@ def test_other_modules_are_named_with_a_remedy_that_works(tmp_path):
     assert bert_tf.load(str(folder)).embed(["a"], pooling="mean").shape == (1, CONFIG.hidden_size)
 
 
+@pytest.mark.parametrize("file", ["1_Pooling/config.json", "config_sentence_transformers.json"])
+def test_a_folder_without_its_list_of_modules_is_refused(tmp_path, file):
+    folder = tmp_path / "whole"
+    BertModel(CONFIG).save_pretrained(folder, FullTokenizer(TOKENS))
+    parts = {"pooling": CLS} if "Pooling" in file else {"config": {"prompts": {"query": "a "}}}
+    folder_with(folder, ["Transformer", "Pooling"], **parts)
+    (folder / "modules.json").unlink()
+    message = rf"whole has {file}, but no modules.json, .* Copy modules.json too\."
+    with pytest.raises(ValueError, match=rf"{message} Give pooling=mean for the means"):
+        bert_tf.load(str(folder)).embed(["a"])
+    with pytest.raises(ValueError, match=rf"{message} head=encoder converts the encoder alone"):
+        convert(folder, tmp_path / "there")
+    assert bert_tf.load(str(folder)).embed(["a"], pooling="mean").shape == (1, CONFIG.hidden_size)
+
+
 def test_a_prompt_of_a_cross_encoder_is_refused(tmp_path):
     config = {"model_type": "CrossEncoder", "prompts": {"q": "Q: "}, "default_prompt_name": "q"}
     folder = folder_with(tmp_path, ["Transformer"], config=config)
