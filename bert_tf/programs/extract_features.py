@@ -225,6 +225,8 @@ class Shards:
     def resume(self, settings: Mapping[str, Any], files: Sequence[str]) -> int:
         """Return the number of examples already written. Remove the files of a different run.
 
+        These are the files to write now, and those that the description of the earlier run lists.
+
         Args:
             settings: all settings that change the vectors, except the input `files`.
 
@@ -233,6 +235,7 @@ class Shards:
         """
         if len(self.paths) == 1:
             return 0
+        earlier = self._description()
         described = {
             **settings,
             "output_format": self.output_format,
@@ -241,8 +244,8 @@ class Shards:
             "files": [os.path.basename(path) for path in self.paths],
             "input_files": [file_identity(file) for file in files],
         }
-        if self._description() != described:
-            for path in filter(tf.io.gfile.exists, self.paths):
+        if earlier != described:
+            for path in filter(tf.io.gfile.exists, {*self.paths, *self._listed(earlier)}):
                 remove_file(path)
             write_text(self.description_file, json.dumps(described, indent=2) + "\n")
         return min(self.total, self.size * (len(self.paths) - len(list(self.missing()))))
@@ -263,6 +266,16 @@ class Shards:
                 "or move that file."
             )
         return found
+
+    def _listed(self, description: Mapping[str, Any] | None) -> list[str]:
+        """Return the paths of the files in a description; only names that `paths` can have."""
+        stem, suffix = os.path.splitext(self.output_file)
+        shard = re.compile(
+            rf"{re.escape(os.path.basename(stem))}-\d{{5}}-of-\d{{5}}{re.escape(suffix)}"
+        )
+        files = description["files"] if description else []
+        names = filter(shard.fullmatch, map(str, files if isinstance(files, list) else []))
+        return [os.path.join(os.path.dirname(stem), name) for name in names]
 
     def missing(self) -> Iterator[tuple[str, int]]:
         """Yield (path, number of examples) of the first missing file and all after it."""

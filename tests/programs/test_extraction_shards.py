@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -159,6 +160,28 @@ def test_files_of_other_settings_are_made_anew(extract, tmp_path):
     extract(**flags, layers="1")
     first = json.loads((out / "a-00000-of-00003.jsonl").read_text().splitlines()[0])
     assert first["features"][1]["token"] == "on"
+
+
+def test_files_of_a_run_with_other_names_are_removed(tmp_path):
+    source = tmp_path / "input.txt"
+    source.write_text("a")
+    (tmp_path / "other.jsonl").write_text("kept")
+
+    def write(size):
+        shards = extract_features_module.Shards(str(tmp_path / "a.jsonl"), "jsonl", 7, size)
+        assert shards.resume({}, [str(source)]) == 0
+        for path, _ in shards.missing():
+            Path(path).write_text(str(size))
+        return shards
+
+    write(2)
+    described = json.loads((tmp_path / "a.json").read_text())
+    described["files"].append("other.jsonl")
+    (tmp_path / "a.json").write_text(json.dumps(described))
+    shards = write(3)
+    assert sorted(map(str, tmp_path.glob("a-*"))) == shards.paths
+    assert shards.resume({}, [str(source)]) == 7
+    assert (tmp_path / "other.jsonl").read_text() == "kept"
 
 
 @pytest.mark.parametrize("changed", ["weights", "vocabulary", "configuration"])
