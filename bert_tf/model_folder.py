@@ -23,8 +23,8 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head
 from bert_tf.interop.hub import local_path
 from bert_tf.interop.initial import folder_of, holds_checkpoint, initialize, read_checkpoint
-from bert_tf.interop.sentence_transformers import embedding_settings, has_modules
-from bert_tf.interop.sidecar import find_config, load_tokenizer
+from bert_tf.interop.sentence_transformers import SETTING_FILES, embedding_settings, has_modules
+from bert_tf.interop.sidecar import MODULES_FILE, find_config, load_tokenizer
 from bert_tf.model_files import TASK_FILE, UnknownTaskError, has_task_of_ours, read_task
 from bert_tf.modeling.bert import BertModel
 from bert_tf.modeling.models import BertForPreTraining
@@ -135,16 +135,18 @@ def noted_task(checkpoint: PretrainedCheckpoint) -> Task | None:
 
     Raises:
         UnknownTaskError: the task is unknown.
-        ValueError: the file is damaged, or contradicts Hugging Face's `config.json` next to it.
+        ValueError: the file is damaged, or contradicts Hugging Face's `config.json` or the files of
+            sentence-transformers next to it.
     """
     folder = folder_of(checkpoint.source)
     task = read_task(folder)
     if task is not None:
-        for name, noted, stated in _contradictions(task, checkpoint):
+        found = [("config.json", *values) for values in _contradictions(task, checkpoint)]
+        for file, name, noted, stated in [*found, *_other_embeddings(task, folder)]:
             raise ValueError(
-                f"{os.path.join(folder, TASK_FILE)} and the config.json next to it contradict each "
+                f"{os.path.join(folder, TASK_FILE)} and the {file} next to it contradict each "
                 f"other: {name} is {noted} in the former and {stated} in the latter. Delete {TASK_FILE} "
-                "if config.json is newer, or correct the wrong one."
+                f"if {file} is newer, or correct the wrong one."
             )
     return task
 
@@ -167,6 +169,19 @@ def _contradictions(task: Task, checkpoint: PretrainedCheckpoint) -> Iterator[tu
         kind = checkpoint.config.extra.get("problem_type")
         if kind in PROBLEM_TYPES and kind != task.kind.huggingface:
             yield "`problem_type`", task.kind.huggingface, kind
+
+
+def _other_embeddings(task: Task, folder: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield (file of sentence-transformers, setting, its value in task.json, in that file)."""
+    if not isinstance(task, EmbeddingTask) or not os.path.isfile(
+        os.path.join(folder, MODULES_FILE)
+    ):
+        return
+    stated = embedding_settings(folder) or {}
+    for name, file in SETTING_FILES.items():
+        noted = getattr(task, name)
+        if stated.get(name, noted) != noted:
+            yield file, f"`{name}`", repr(noted), repr(stated[name])
 
 
 def load_model_folder(

@@ -163,6 +163,29 @@ def test_a_converted_embedder_keeps_its_modules(tmp_path):
     assert not (tmp_path / "encoder" / "modules.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("file", "values", "message"),
+    [
+        ("1_Pooling/config.json", {"pooling_mode": "max"}, "`pooling` is 'cls' in .* and 'max' in"),
+        (
+            "config_sentence_transformers.json",
+            {"prompts": {"query": "q: ", "document": ""}},
+            "`query_prefix` is '' in the former and 'q: ' in the latter",
+        ),
+    ],
+)
+def test_a_changed_file_that_contradicts_the_task_is_refused(tmp_path, file, values, message):
+    folder = tmp_path / "whole"
+    model = BertForSentenceEmbedding(CONFIG, "cls", None)
+    model.save_pretrained(folder, FullTokenizer(TOKENS))
+    assert load_model(str(folder)).task.pooling == "cls"
+    (folder / file).write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=f"task.json and the {file} next to it .*: {message}"):
+        load_model(str(folder))
+    (folder / "task.json").unlink()
+    assert load_model(str(folder)).task.arguments()["normalize"]
+
+
 def test_other_modules_are_named_with_a_remedy_that_works(tmp_path):
     folder = tmp_path / "whole"
     BertModel(CONFIG).save_pretrained(folder, FullTokenizer(TOKENS))
