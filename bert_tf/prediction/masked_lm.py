@@ -72,7 +72,7 @@ class MaskFiller(MaskModel):
         batch_size: texts per batch.
 
     Raises:
-        ValueError: the model is not pre-trained.
+        ValueError: the model is not pre-trained, or its vocabulary has no [MASK].
     """
 
     top_k: int
@@ -288,5 +288,10 @@ def _pretrained(model: str | TrainedModel) -> TrainedModel:
         raise ValueError(
             f"{trained.source} contains {kind}, and only a pre-trained one can fill a [MASK]. Give the "
             "output_dir of run_pretraining, or a checkpoint with the masked-LM head (cls/predictions)."
+        )
+    if "[MASK]" not in trained.tokenizer.vocab:
+        raise ValueError(
+            f"The vocabulary of {trained.source} has no [MASK], so nothing can be filled or scored. "
+            "Give the vocab_file of the model's training."
         )
     return trained

@@ -1,5 +1,6 @@
 """Every model on raw text answers as if each text stood alone, whatever else is in the batch."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -20,6 +21,7 @@ from bert_tf.predictor import (
     TextClassifier,
     corpus_pseudo_perplexity,
 )
+from bert_tf.tokenization import FullTokenizer
 
 
 def logits_alone(trained, sequence):
@@ -336,6 +338,14 @@ def test_what_a_model_cannot_do_is_said():
         encoder.fill_mask("[MASK]")
     with pytest.raises(ValueError, match=r"a fine-tuned model, and only a pre-trained one"):
         Predictor(tiny.classifier()).pseudo_perplexity(["the cat"])
+
+
+def test_a_vocabulary_without_a_mask_is_refused_before_the_first_text():
+    tokenizer = FullTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "cat"])
+    predictor = Predictor(dataclasses.replace(tiny.pretrained(), tokenizer=tokenizer))
+    for name in ("mask_filler", "scorer"):
+        with pytest.raises(ValueError, match=r"this model has no \[MASK\], .* Give the vocab_file"):
+            getattr(predictor, name)
 
 
 @pytest.mark.parametrize(
