@@ -157,9 +157,16 @@ class Input:
         return place_of(self.file, self.line)
 
     def item(self, model: TextModel) -> Any:
-        """Return the argument of `model.prepare`; raise ValueError if a line lacks a field."""
+        """Return the argument of `model.prepare`; raise ValueError if a field or a choice is missing."""
         if self.values is None:
             return model.parse_line(self.shown["text"])
+        for choices in (value for value in self.values if isinstance(value, list)):
+            for index, choice in enumerate(choices):
+                if not choice.strip():
+                    raise ValueError(
+                        f"Choice {index}, counted from 0, is blank, but only the last choices may be. "
+                        "Write a text, or remove it."
+                    )
         return model.parse_fields(self.values)
 
 
@@ -232,5 +239,6 @@ def _value(field: str, names: Sequence[str], row: TableRow) -> Any:
                 + (" or a list of texts." if field == "choices" else ".")
             )
     if field == "choices":
-        return [value for value in values if value.strip()]
+        count = max((n for n, value in enumerate(values, start=1) if value.strip()), default=0)
+        return list(values[:count])  # without blank ones at the end
     return values[0]

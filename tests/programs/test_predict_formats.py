@@ -103,6 +103,16 @@ def test_choices_are_a_list_or_some_columns(run):
     assert answers[2] == pytest.approx(answers[0], abs=1e-6)
 
 
+def test_a_blank_choice_before_another_is_an_error_of_its_line(run):
+    lines = [
+        '{"text_a": "who ?", "choices": ["a dog", " ", "owls"]}\n',
+        '{"text_a": "who ?", "choices": ["a dog", "a log", ""]}\n',
+    ]
+    refused, answered = json_lines(run(tiny.chooser(), {"in.jsonl": "".join(lines)}))
+    assert "in.jsonl:1: Choice 1, counted from 0, is blank" in refused["error"]
+    assert len(answered["probabilities"]) == 2
+
+
 def test_a_usual_name_of_a_column_may_be_in_any_case(run):
     (line,) = json_lines(run(tiny.classifier(), {"in.csv": "Text,x\nthe cat,1\n"}))
     assert line["Text"] == "the cat" and "label" in line
