@@ -15,7 +15,6 @@ from bert_tf.data.buckets import batches_by_length
 from bert_tf.data.lines import read_lines
 from bert_tf.interop.checkpoint import read_json, typed
 from bert_tf.interop.hub import local_path
-from bert_tf.model_files import read_task
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
 from bert_tf.prediction.exports import METADATA_FILE, check_sums
@@ -26,7 +25,6 @@ from bert_tf.prediction.runtimes import Runtime, SavedModel
 from bert_tf.prediction.text_model import TextModel, beginning, checked_text
 from bert_tf.prediction.token_classification import EntityModel
 from bert_tf.registry import TYPES
-from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tokenization import FullTokenizer
 
 _TEXT = "serving_default"  # the signature that takes text
@@ -103,10 +101,10 @@ class SavedClassifier(_Saved, LabelModel):
                 f"{folder} takes {', '.join(self._takes)}, so it is not a classifier. Use "
                 "`load_saved_model`, which finds the class of every export."
             )
-        # Exports of the version that supported one problem type have no task.json.
-        task = read_task(os.path.dirname(path))
-        known = task.kind.name if isinstance(task, ClassificationTask) else None
-        self.problem_type = known or "single_label"
+        # Old exports have no task.json, and copies may lack it. The outputs state the type too.
+        special = {"score": "regression", "has_label": "multi_label"}
+        found = (kind for output, kind in special.items() if output in self._gives)
+        self.problem_type = next(found, "single_label")
 
     def prepare(self, item: str | TextPair) -> TextPair:
         return self.checked(item)
@@ -232,6 +230,7 @@ class SavedEncoder(_Saved, EmbeddingModel):
 
     def __init__(self, folder: str, batch_size: int = 32, runtime: Runtime | None = None):
         super().__init__(folder, batch_size, runtime)
+        self._folder = folder
         self._tokenizer: FullTokenizer | None = None  # counts truncated texts
         self._settings: Mapping[str, Any] = {}
         metadata, vocab_file = (
@@ -248,8 +247,23 @@ class SavedEncoder(_Saved, EmbeddingModel):
         return self._gives["embedding"]["shape"][-1]
 
     def for_queries(self) -> SavedEncoder:
+        """Return the same model with the prefix of queries, if it has one.
+
+        Raises:
+            ValueError: queries have a prefix of their own, but the export lacks their signature.
+        """
+        has_queries = _QUERY in self._runtime.signatures
+        of_queries, of_documents = (
+            self._settings.get(f"{side}_prefix") for side in ("query", "document")
+        )
+        if not has_queries and of_queries != of_documents:
+            raise ValueError(
+                f"{self._folder} lacks the signature {_QUERY}, so queries would get the prefix of "
+                f"documents, {of_documents!r}, instead of their own, {of_queries!r}. Export it with "
+                f"signature={_TEXT},{_QUERY}."
+            )
         found = copy.copy(self)
-        found._signature = _QUERY if _QUERY in self._runtime.signatures else _TEXT
+        found._signature = _QUERY if has_queries else _TEXT
         return found
 
     def prepare(self, item: str) -> str:

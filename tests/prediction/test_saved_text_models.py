@@ -108,6 +108,43 @@ def test_truncated_texts_of_an_export_are_counted(tmp_path, caplog, as_query, nu
     assert "1 of 1 texts are longer" in caplog.text and "Export the model with" in caplog.text
 
 
+def test_an_export_without_the_signature_of_queries_is_refused_for_queries(tmp_path):
+    embed = lambda text_a: {"embedding": tf.ones([tf.size(text_a), 2])}  # noqa: E731
+    save(tmp_path, embed, [strings("text_a")])
+    (tmp_path / "assets.extra").mkdir()
+    (tmp_path / "assets.extra" / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n")
+    facts = {"max_seq_length": 5, "do_lower_case": True}
+    for query_prefix, is_refused in (("a ", False), ("q ", True)):
+        facts["task"] = {"document_prefix": "a ", "query_prefix": query_prefix}
+        (tmp_path / "assets.extra" / "export.json").write_text(json.dumps(facts))
+        predictor = Predictor(str(tmp_path))
+        assert predictor.embed(["a"]).shape == (1, 2)
+        if not is_refused:
+            assert predictor.embed(["a"], as_query=True).shape == (1, 2)
+            continue
+        with pytest.raises(ValueError, match=r"Export it with signature=serving_default,query\."):
+            predictor.embed(["a"], as_query=True)
+
+
+def test_the_problem_type_of_an_export_without_its_task_is_that_of_its_outputs(tmp_path):
+    def labels(text_a):
+        rows = tf.tile([[0.75, 0.25]], [tf.size(text_a), 1])
+        return {"logits": rows, "probabilities": rows, "has_label": rows > 0.5}
+
+    def score(text_a):
+        return {"logits": tf.ones([tf.size(text_a), 1]), "score": tf.ones([tf.size(text_a)])}
+
+    for name, function, expected in (
+        ("multi", labels, {"labels": ["a"], "probabilities": {"a": 0.75, "b": 0.25}}),
+        ("regression", score, {"score": 1.0}),
+    ):
+        folder = save(tmp_path / name, function, [strings("text_a")])
+        (tmp_path / name / "assets.extra").mkdir()
+        names = "a\nb\n" if name == "multi" else ""
+        (tmp_path / name / "assets.extra" / "labels.txt").write_text(names)
+        assert Predictor(folder).predict(["x"]) == [expected]
+
+
 def test_masks_end_where_the_row_has_no_more(tmp_path):
     def fill(text):
         count = tf.size(text)
