@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import TracebackType
@@ -302,7 +303,8 @@ class Process(runtimes.Runtime):
         """End the process."""
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                stream.close()
+                with suppress(BrokenPipeError):  # of a request that an ended process has not read
+                    stream.close()
         self._process.wait()
         self._errors.close()
 

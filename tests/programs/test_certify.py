@@ -241,6 +241,22 @@ def test_an_interpreter_that_does_not_start_is_an_error(tmp_path):
         Process("saved_model", str(tmp_path), shutil.which("true"))
 
 
+def test_a_process_that_ends_early_is_named_and_closed(tmp_path):
+    answer = io.BytesIO()
+    runtimes.send(answer, {"version": "x", "signatures": {}}, {})
+    (tmp_path / "answer").write_bytes(answer.getvalue())
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/answer\necho no memory >&2\nexit 9\n")
+    program.chmod(0o755)
+    with (
+        pytest.raises(ValueError, match="ended with status 9: no memory"),
+        Process("saved_model", str(tmp_path), str(program)) as process,
+    ):
+        process._process.wait()
+        process.ask("tokens", {"input_ids": np.zeros(99, np.int32)})
+    assert process._errors.closed and process._process.stdin.closed
+
+
 @pytest.mark.slow
 def test_a_process_that_cannot_load_the_export_says_why(tmp_path):
     with pytest.raises(ValueError, match=f"failed: .*{tmp_path}"):
