@@ -43,6 +43,7 @@ from bert_tf.prediction.exported import is_exported, load_exported, text_model
 from bert_tf.prediction.masked_lm import (
     Candidate,
     MaskFiller,
+    MaskModel,
     PseudoPerplexity,
     corpus_pseudo_perplexity,
 )
@@ -246,8 +247,10 @@ class Predictor:
         )
 
     @cached_property
-    def mask_filler(self) -> MaskFiller:
-        """Pre-trained model that fills masks."""
+    def mask_filler(self) -> MaskModel:
+        """Pre-trained model that fills masks, or an export of one."""
+        if isinstance(self._saved, MaskModel):
+            return self._saved
         return MaskFiller(self._weights(), batch_size=self._batch_size)
 
     @cached_property

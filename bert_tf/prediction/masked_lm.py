@@ -5,6 +5,7 @@ Shapes: B batch, S sequence, P masks of a text, V vocabulary, K best tokens.
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -52,6 +53,15 @@ class MaskModel(TextModel):
 
     columns = ("masks",)
     top_k: int | None = None  # tokens per [MASK] in `answer`; None for all that an export returns
+
+    @abc.abstractmethod
+    def predict(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
+        """Return the `top_k` best tokens for each [MASK], at most those of the model, the best first.
+
+        Raises:
+            TypeError: `text` is not a text.
+            ValueError: the text contains no [MASK].
+        """
 
     def no_mask(self, text: str) -> ValueError:
         return ValueError(f"There is no [MASK] in {beginning(text)}, so there is nothing to fill.")

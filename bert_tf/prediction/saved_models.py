@@ -18,7 +18,7 @@ from bert_tf.interop.hub import local_path
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
 from bert_tf.prediction.exports import METADATA_FILE, check_sums
-from bert_tf.prediction.masked_lm import MaskModel
+from bert_tf.prediction.masked_lm import Candidate, MaskModel
 from bert_tf.prediction.multiple_choice import ChoiceModel
 from bert_tf.prediction.question_answering import QuestionModel
 from bert_tf.prediction.runtimes import Runtime, SavedModel
@@ -300,21 +300,30 @@ class SavedMaskFiller(_Saved, MaskModel):
             raise self.no_mask(text)
         return text
 
+    def predict(self, text: str, top_k: int = 5) -> list[list[Candidate]]:
+        (item,) = self.inputs([text])
+        (masks,) = self._fill([self.prepare(item)])
+        return [candidates[:top_k] for candidates in masks]
+
     def _answer_batch(self, items: Sequence[str]) -> list[dict[str, Any]]:
-        answers = []
-        for row in _rows(self._ask(text=items)):
-            masks = [
+        return [
+            {"masks": [[c._asdict() for c in candidates[: self.top_k]] for candidates in masks]}
+            for masks in self._fill(items)
+        ]
+
+    def _fill(self, texts: Sequence[str]) -> list[list[list[Candidate]]]:
+        """Return the tokens for each mask of each text, all that the export has, the best first."""
+        return [
+            [
                 [
-                    {"token": _plain(token), "probability": probability}
-                    for token, probability in zip(
-                        tokens[: self.top_k], probabilities[: self.top_k], strict=True
-                    )
+                    Candidate(_plain(token), p)
+                    for token, p in zip(tokens, probabilities, strict=True)
                 ]
                 for tokens, probabilities in zip(row["token"], row["probability"], strict=True)
                 if tokens[0]
             ]
-            answers.append({"masks": masks})
-        return answers
+            for row in _rows(self._ask(text=texts))
+        ]
 
 
 def load_saved_model(

@@ -96,6 +96,7 @@ def test_the_best_tokens_are_at_most_those_of_the_export(folder):
     filler = Predictor(folder("masks")).text_model
     (all_five,) = filler.predict("the [MASK] sat")
     assert [len(all_five), filler.top_k] == [5, 5]
+    assert Predictor(folder("masks")).fill_mask("the [MASK] sat") == [all_five]
     options = PredictionOptions(model_dir="unused", top_k=2)
     assert choose_model(Predictor(folder("masks")), options).top_k == 2
     assert filler.predict("the [MASK] sat", top_k=2) == [all_five[:2]]

@@ -165,6 +165,22 @@ def test_masks_end_where_the_row_has_no_more(tmp_path):
         predictor.predict(["x"])
 
 
+def test_an_export_that_fills_masks_is_asked_by_fill_mask_and_by_its_task(tmp_path):
+    def fill(text):
+        rows = [tf.size(text), 1, 1]
+        return {
+            "token": tf.tile([[["a", "b"]]], rows), "probability": tf.tile([[[0.5, 0.25]]], rows)
+        }  # fmt: skip
+
+    predictor = Predictor(save(tmp_path, fill, [strings("text")]))
+    assert predictor.fill_mask("a [MASK]") == [[("a", 0.5), ("b", 0.25)]]
+    assert predictor.fill_mask("a [MASK]", top_k=1) == [[("a", 0.5)]]
+    asked = PredictionOptions(model_dir="unused", task="fill_mask", top_k=1)
+    model = choose_model(predictor, asked)
+    assert model.answers(["a [MASK]"]) == [{"masks": [[{"token": "a", "probability": 0.5}]]}]
+    assert len(predictor.fill_mask("a [MASK]", top_k=2)[0]) == 2
+
+
 def test_a_model_of_ids_alone_is_refused(tmp_path):
     ids = tf.TensorSpec([None, None], tf.int32, "input_ids")
     folder = save(tmp_path, lambda input_ids: {"logits": input_ids}, [ids], signature="tokens")
