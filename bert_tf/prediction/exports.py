@@ -51,6 +51,7 @@ _FILES = {
     "openvino": "model.xml",
 }
 METADATA_FILE = "export.json"
+PREPROCESS = "_preprocess"  # ending of the folder next to an encoder with the signature tf_hub
 _METADATA = {"saved_model": "assets.extra"}  # the folder of METADATA_FILE and vocab.txt
 # Name of an input or output elsewhere -> our name.
 _INPUTS = {**OTHER_NAMES, "input_word_ids": "input_ids", "input_type_ids": "segment_ids"}
@@ -208,6 +209,11 @@ def _read(folder: str, format: str) -> Export:
     beside = os.path.join(folder, _METADATA.get(format, ""))
     metadata = os.path.join(beside, METADATA_FILE)
     if not os.path.isfile(metadata):
+        if format == "saved_model" and folder.endswith(PREPROCESS):
+            raise UnsupportedExportError(
+                f"{folder} is the preprocessing of an encoder with the signature tf_hub, and not a "
+                f"model. Name the folder of the encoder, {folder.removesuffix(PREPROCESS)}."
+            )
         raise ValueError(
             f"{folder} has no {os.path.relpath(metadata, folder)}, so it is not an export of "
             "export_saved_model, or incomplete. Export it again."

@@ -20,6 +20,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_tf.prediction.exports import PREPROCESS
 from bert_tf.serving.other_names import INPUTS, TF_HUB
 from bert_tf.serving.served import INPUT_NAMES, Served
 from bert_tf.text_ops.packing import pack_ragged
@@ -31,7 +32,7 @@ PREPROCESSING = "folder of the preprocessing"  # its name in messages
 
 def preprocessing_dir(export_dir: str) -> str:
     """Return the folder for the preprocessing of an encoder in `export_dir`."""
-    return f"{export_dir.rstrip('/')}_preprocess"
+    return f"{export_dir.rstrip('/')}{PREPROCESS}"
 
 
 def preprocessor(served: Served) -> Any:

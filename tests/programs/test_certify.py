@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from bert_tf.programs.certify import CertificateError, CertifyOptions, _text_mod
 from bert_tf.programs.convert_checkpoint import convert
 from bert_tf.programs.export_saved_model import export
 from bert_tf.serving.lite import write_lite
+from bert_tf.serving.preprocessing import preprocessing_dir
 from bert_tf.serving.saved_model import metadata, write_beside, write_saved_model
 
 TEXTS = ("the happy cat in the barn", "a sad owl", "the rude pig is in the lake and angry")
@@ -225,6 +227,19 @@ def test_onnx_files_on_text_are_left_out_of_a_folder_with_others(right, tmp_path
     assert "all/2 takes text by operations of onnxruntime-extensions" in caplog.text
     with pytest.raises(ValueError, match="only ONNX files on ids are supported here"):
         find_exports(str(tmp_path / "all" / "2"))
+
+
+def test_the_preprocessing_next_to_an_encoder_is_left_out(right, tmp_path, caplog):
+    export, _, _ = right("encoder")
+    shutil.copytree(export.folder, tmp_path / "encoder" / "1")
+    preprocessing = Path(preprocessing_dir(str(tmp_path / "encoder" / "1")))
+    preprocessing.mkdir()
+    (preprocessing / "saved_model.pb").touch()
+    (found,) = find_exports(str(tmp_path / "encoder"))
+    assert found.folder == str(tmp_path / "encoder" / "1")
+    assert "Left out: " in caplog.text and "1_preprocess is the preprocessing of" in caplog.text
+    with pytest.raises(ValueError, match=r"not a model\. Name the folder of the encoder, .*/1\."):
+        find_exports(str(preprocessing))
 
 
 def test_a_runtime_that_is_not_installed_is_named(right, monkeypatch):
