@@ -220,6 +220,7 @@ def _read(folder: str, format: str) -> Export:
         )
     facts = read_json(metadata)
     check_sums(folder, facts)
+    _check_sizes(folder, facts, metadata)
     if format == "onnx" and facts.get("custom_ops"):
         raise UnsupportedExportError(
             f"{folder} takes text by operations of onnxruntime-extensions, but only ONNX files on ids "
@@ -245,6 +246,22 @@ def _read(folder: str, format: str) -> Export:
             f"{metadata} has no or an unknown {error}. Was it written by another version? Export the "
             "model again."
         ) from error
+
+
+def _check_sizes(folder: str, facts: Mapping[str, Any], metadata: str) -> None:
+    """Raise if a model's file has another size than export.json states; some runtimes would crash.
+
+    Older exports state none.
+    """
+    sizes = typed(facts, "file_sizes", dict, metadata) or {}
+    for name in sizes:
+        path, size = os.path.join(folder, name), typed(sizes, name, int, metadata) or 0
+        found = os.path.getsize(path) if os.path.isfile(path) else 0
+        if found != size:
+            raise ValueError(
+                f"{path} has {found:,} of {size:,} bytes, so it is not as {METADATA_FILE} states. Copy "
+                "the folder again."
+            )
 
 
 class Process(runtimes.Runtime):

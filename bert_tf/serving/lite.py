@@ -18,7 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_tf.data.files import new_folder
-from bert_tf.serving.saved_model import described, metadata, write_beside
+from bert_tf.serving.saved_model import described, file_sizes, metadata, write_beside
 from bert_tf.serving.served import TOKENS, Served
 
 LITE_FILE = "model.tflite"
@@ -71,5 +71,6 @@ def write_lite(
             file.write(content)
         if check is not None:
             values |= check(path)
+        values["file_sizes"] = file_sizes(folder)
         write_beside(served, folder, values)
     return values

@@ -21,7 +21,7 @@ import tensorflow as tf
 from bert_tf.data.files import new_folder
 from bert_tf.serving.onnx_int8 import quantize
 from bert_tf.serving.onnx_text import add_tokenizer
-from bert_tf.serving.saved_model import described, metadata, write_beside
+from bert_tf.serving.saved_model import described, file_sizes, metadata, write_beside
 from bert_tf.serving.served import TOKENS, Served
 
 ONNX_FILE = "model.onnx"
@@ -92,6 +92,7 @@ def write_onnx(
             file.write(model.SerializeToString())
         if check is not None:
             values |= check(path)
+        values["file_sizes"] = file_sizes(folder)
         write_beside(served, folder, values)
     return values
 

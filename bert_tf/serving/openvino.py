@@ -23,7 +23,7 @@ import numpy as np
 
 from bert_tf.data.files import new_folder
 from bert_tf.prediction.runtimes import logging_kept, openvino_name
-from bert_tf.serving.saved_model import described, metadata, write_beside
+from bert_tf.serving.saved_model import described, file_sizes, metadata, write_beside
 from bert_tf.serving.served import TOKENS, Served
 
 OPENVINO_FILE = "model.xml"
@@ -84,6 +84,7 @@ def write_openvino(
         openvino.save_model(model, file, compress_to_fp16=precision == "bfloat16")
         if check is not None:
             values |= check(file)
+        values["file_sizes"] = file_sizes(folder)
         write_beside(served, folder, values)
     return values
 

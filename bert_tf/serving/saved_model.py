@@ -134,6 +134,12 @@ def metadata(served: Served, precision: str) -> dict[str, Any]:
     }
 
 
+def file_sizes(folder: str) -> dict[str, int]:
+    """Return file -> its size in bytes, of the files of a model before those beside it."""
+    names = sorted(tf.io.gfile.listdir(folder))
+    return {name: tf.io.gfile.stat(os.path.join(folder, name)).length for name in names}
+
+
 def write_beside(served: Served, folder: str, values: Mapping[str, Any]) -> None:
     """Write files for people and clients; the served functions do not read them."""
     tf.io.gfile.makedirs(folder)

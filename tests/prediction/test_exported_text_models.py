@@ -11,6 +11,7 @@ import tiny_text_models as tiny
 
 import bert_tf
 from bert_tf.prediction import exported
+from bert_tf.prediction.exports import find_exports
 from bert_tf.prediction.runtimes import Runtime
 from bert_tf.predictor import Predictor
 from bert_tf.programs.export_saved_model import export
@@ -152,6 +153,23 @@ def test_an_incomplete_folder_is_refused(folder):
     (incomplete / "model.tflite").unlink()
     with pytest.raises(ValueError, match=r"contains no export.*model\.tflite.*model\.xml"):
         Predictor(incomplete)
+
+
+def test_a_file_that_was_copied_in_part_is_refused_before_it_is_loaded(folder):
+    partly = Path(folder("single"))
+    facts = json.loads((partly / "export.json").read_text())
+    facts["file_sizes"] = {"model.tflite": 4000, "model.bin": 10}
+    (partly / "export.json").write_text(json.dumps(facts))
+    for name, size, message in (
+        ("model.tflite", 3000, r"model\.tflite has 3,000 of 4,000 bytes.* Copy the folder again"),
+        ("model.tflite", 4000, r"model\.bin has 0 of 10 bytes.* Copy the folder again"),
+    ):
+        (partly / name).write_bytes(bytes(size))
+        for opened in (Predictor, find_exports):  # certify calls the latter
+            with pytest.raises(ValueError, match=message):
+                opened(str(partly))
+    (partly / "model.bin").write_bytes(bytes(10))
+    assert find_exports(str(partly))
 
 
 def test_a_damaged_file_is_refused(folder, monkeypatch):

@@ -262,6 +262,8 @@ def test_a_lite_model_answers_batches_of_any_shape(
     length = ids["input_mask"][0].sum()
     alone = run(**{name: value[:1, :length] for name, value in ids.items()})["logits"]
     np.testing.assert_allclose(alone, logits[:1], rtol=0, atol=atol)
+    size = (tmp_path / "1" / "model.tflite").stat().st_size
+    assert values["file_sizes"] == {"model.tflite": size}
     assert sorted(path.name for path in (tmp_path / "1").iterdir()) == sorted(
         ["model.tflite", "export.json", "task.json", "bert_config.json", "vocab.txt", "labels.txt"]
     )

@@ -126,6 +126,8 @@ def test_the_folder_has_all_that_a_client_needs_and_int8_is_smaller(folders):
         sizes[precision] = (folders / precision / "model.bin").stat().st_size
         values = json.loads((folders / precision / "export.json").read_text())
         assert values["file"] == "model.xml"
+        files = {name: folders / precision / name for name in ("model.bin", "model.xml")}
+        assert values["file_sizes"] == {name: path.stat().st_size for name, path in files.items()}
         assert values["signatures"]["tokens"]["inputs"]["input_ids"]["shape"] == [None, None]
     assert sizes["bfloat16"] < 0.55 * sizes["float32"]
     assert sizes["int8"] < sizes["bfloat16"]
