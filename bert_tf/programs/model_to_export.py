@@ -97,6 +97,13 @@ def _check_settings(options: ExportOptions, head: str) -> None:
 def _with_task(trained: TrainedModel, options: ExportOptions) -> Served:
     task = trained.task
     _check_settings(options, task.name)
+    for label in getattr(task, "labels", ()):
+        if "\n" in label or "\r" in label:
+            raise ValueError(
+                f"{options.model_dir} has the label {label[:60]!r} with a line end, but labels.txt of "
+                f"an export has one label a line. Rename it in the model's {TASK_FILE}, or in id2label "
+                "of the config.json of Hugging Face."
+            )
     if options.is_pair is not None:
         trained = _as_pairs(trained, options.is_pair)
         task = trained.task

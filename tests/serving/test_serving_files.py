@@ -20,6 +20,7 @@ import bert_tf
 from bert_tf.data.packing import pack_texts
 from bert_tf.model_folder import load_model_folder
 from bert_tf.modeling.activations import get_activation
+from bert_tf.programs import model_to_export
 from bert_tf.programs.export_saved_model import ExportOptions, export_saved_model
 from bert_tf.programs.model_to_export import load_served
 from bert_tf.serving.lite import write_lite
@@ -217,6 +218,17 @@ def test_nothing_in_the_graph_is_compiled_by_xla(exported):
 def test_what_does_not_go_together_is_refused(sentence_model, tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         export(sentence_model, tmp_path / "1", **options)
+    assert not (tmp_path / "1").exists()
+
+
+@pytest.mark.parametrize("label", ["a\nb", "a\r"])
+def test_a_label_with_a_line_end_is_refused(tmp_path, monkeypatch, label):
+    trained = tiny.trained(TokenClassificationTask(("O", label), 11))
+    monkeypatch.setattr(model_to_export, "load_model", lambda *_, **__: trained)
+    with pytest.raises(
+        ValueError, match=r"label 'a\\.*one label a line\. Rename it in .*task\.json"
+    ):
+        export("model", tmp_path / "1")
     assert not (tmp_path / "1").exists()
 
 
