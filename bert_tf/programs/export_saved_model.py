@@ -97,6 +97,12 @@ def export_saved_model(options: ExportOptions) -> None:
     if served is not None and options.is_int8_saved_model:
         quantization = _quantize(options, served, ids)
     if served is None or options.format == "saved_model":
+        if served is not None:
+            logger.info(
+                "The model in float32 is for eval_file and calibration. Reading it again for the "
+                "export, in %s",
+                options.dtype,
+            )
         served = load_served(options)
     served.source = describe_source(options, served.checkpoint)
     if options.format != "saved_model":

@@ -42,6 +42,7 @@ def test_the_metric_is_logged_and_written(sentence_model, labelled, tmp_path, ca
     assert "accuracy on" in caplog.text
     assert "0.8000 of the float32 model, 0.8000 of the bfloat16 export" in caplog.text
     assert "Fastest precision on this processor: " in caplog.text
+    assert "Reading it again for the export, in bfloat16" in caplog.text
     values = json.loads((tmp_path / "1" / "assets.extra" / "export.json").read_text())
     assert values["evaluation"] == {
         "eval_file": str(labelled),
