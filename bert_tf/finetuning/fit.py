@@ -15,7 +15,7 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import expand_files
 from bert_tf.finetuning import loop
 from bert_tf.finetuning.output_folder import check_foreign_files
-from bert_tf.finetuning.same_run import check_same_architecture
+from bert_tf.finetuning.same_run import check_same_architecture, check_same_tokenizer
 from bert_tf.finetuning.setup import Setup, make_trainer, with_init_layers
 from bert_tf.interop.initial import read_checkpoint
 from bert_tf.interop.sidecar import find_config, load_tokenizer
@@ -64,7 +64,7 @@ class Trainer:
     Raises:
         TypeError: an option is unknown.
         ValueError: the run would overwrite other files in `output_dir`, an option is out of range, or
-            no architecture was found.
+            no architecture was found, or `output_dir` contains another model.
     """
 
     def __init__(
@@ -97,8 +97,13 @@ class Trainer:
         config = find_config(None, checkpoint) if config is None else config
         checkpoint, self._config = with_init_layers(self._options, checkpoint, config)
         check_same_architecture(self._options.output_dir, self._config)
+        source = "`tokenizer`"
         if tokenizer is None and checkpoint is not None:
             tokenizer = load_tokenizer(None, None, checkpoint, self._config)
+            source = checkpoint.vocab_file or checkpoint.source
+        if tokenizer is not None:
+            folder = self._options.output_dir
+            check_same_tokenizer(folder, tokenizer.vocab, tokenizer.do_lower_case, source)
         self.tokenizer = tokenizer
         check_foreign_files(self._options.output_dir, _WRITTEN, self._files())
         self._loop: BatchTrainer = make_trainer(

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Iterable
 from dataclasses import fields
+from itertools import islice, zip_longest
 
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.files import write_text
-from bert_tf.interop.checkpoint import read_json, typed
+from bert_tf.interop.checkpoint import file_beside, read_json, typed
+from bert_tf.interop.tokenizer_files import stated_cases
 from bert_tf.training.checkpoints import latest_checkpoint
 from bert_tf.training.options import TrainingOptions
 from bert_tf.training.unfinished import LAST_STEP, TRAINING_FILE
+from bert_tf.vocabulary import load_vocab
 
 logger = logging.getLogger(__name__)
 
@@ -115,4 +119,38 @@ def check_same_architecture(output_dir: str, config: BertConfig) -> None:
             f"{output_dir} contains checkpoints of another model:\n  "
             + "\n  ".join(differences)
             + "\nUse another output_dir. To start from its weights, give it as init_checkpoint."
+        )
+
+
+def check_same_tokenizer(
+    output_dir: str, tokens: Iterable[str], do_lower_case: bool | None, source: str
+) -> None:
+    """Raise if a folder contains checkpoints of a model with another vocabulary or case.
+
+    A folder without vocab.txt or tokenizer_config.json is not compared.
+
+    Args:
+        tokens: the vocabulary of the run, in the order of the ids.
+        do_lower_case: None if unknown.
+        source: name of the vocabulary in messages.
+    """
+    if latest_checkpoint(output_dir) is None:
+        return
+    differences = []
+    if path := file_beside(output_dir, "vocab.txt"):
+        pairs = zip_longest(load_vocab(path), (token.strip() for token in tokens))
+        differing = ((n, *pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
+        for number, theirs, ours in islice(differing, 1):
+            differences.append(
+                f"the token of id {number} is {theirs!r} in {path}, but {ours!r} in {source}"
+            )
+    cased = next(stated_cases(output_dir), None)
+    if cased is not None and do_lower_case not in (None, cased[0]):
+        differences.append(f"do_lower_case: {cased[0]} in {cased[1]}, {do_lower_case} now")
+    if differences:
+        raise ValueError(
+            f"{output_dir} contains checkpoints of a model with another tokenizer:\n  "
+            + "\n  ".join(differences)
+            + "\nUse another output_dir. To use the weights and the tokenizer of this one, omit "
+            "vocab_file, do_lower_case and init_checkpoint."
         )

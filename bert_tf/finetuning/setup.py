@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +20,11 @@ from bert_tf.config import BertConfig
 from bert_tf.data.files import check_writable
 from bert_tf.data.sequence_packing import PACKED_FEATURES
 from bert_tf.finetuning.options import FineTuningOptions
-from bert_tf.finetuning.same_run import check_same_architecture, check_same_training
+from bert_tf.finetuning.same_run import (
+    check_same_architecture,
+    check_same_tokenizer,
+    check_same_training,
+)
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.interop.initial import (
     folder_of,
@@ -117,7 +122,8 @@ class Setup:
             default_length: S if neither the options nor an earlier training set it.
 
         Raises:
-            ValueError: the weights are for another type of task; see also `from_options`.
+            ValueError: the weights are for another type of task, or `output_dir` contains a model with
+                another tokenizer; see also `from_options`.
         """
         setup = cls.from_options(options, devices)
         length = min(default_length, setup.config.max_position_embeddings)
@@ -128,6 +134,12 @@ class Setup:
             length = trained.max_seq_length
         tokenizer = load_tokenizer(
             options.vocab_file, options.do_lower_case, setup.checkpoint, setup.config
+        )
+        source, checkpoint = options.vocab_file, setup.checkpoint
+        if not source and checkpoint is not None:
+            source = checkpoint.vocab_file or checkpoint.source
+        check_same_tokenizer(
+            options.output_dir, tokenizer.vocab, tokenizer.do_lower_case, source or ""
         )
         return replace(setup, max_seq_length=length, tokenizer=tokenizer, trained=trained)
 
@@ -210,6 +222,8 @@ def make_trainer(
         jit_compile=options.jit_compile,
     )
     if trainer.resume(options.output_dir) is not None:
+        if not num_train_steps:
+            _warn_of_unused(options)
         return trainer
     if options.init_optimizer and num_train_steps:
         _carry_over(trainer, options, num_train_steps)
@@ -224,6 +238,17 @@ def make_trainer(
                 "this task and would answer at random. Train first with do_train."
             )
     return trainer
+
+
+def _warn_of_unused(options: TrainingOptions) -> None:
+    """Warn that an evaluation has the weights of `output_dir`, not those of `init_checkpoint`."""
+    given = options.init_checkpoint
+    if given and os.path.realpath(folder_of(given)) != os.path.realpath(options.output_dir):
+        logger.warning(
+            "The weights are those of %s; init_checkpoint=%s is not used. To evaluate it, use an "
+            "output_dir without checkpoints.",
+            *(latest_checkpoint(options.output_dir), given),
+        )
 
 
 def _carry_over(trainer: BatchTrainer, options: TrainingOptions, num_train_steps: int) -> None:

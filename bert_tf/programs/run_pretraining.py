@@ -19,6 +19,7 @@ from bert_tf.finetuning import loop
 from bert_tf.finetuning.batch_lengths import checked_lengths
 from bert_tf.finetuning.distillation import pretraining_student, warn_of_larger_student
 from bert_tf.finetuning.output_folder import check_output_folder
+from bert_tf.finetuning.same_run import check_same_tokenizer
 from bert_tf.finetuning.setup import Setup, make_trainer
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint, file_beside
@@ -70,7 +71,13 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     *earlier, last = options.phase_options()
     setup = Setup.from_options(last, devices)
     checkpoint = setup.checkpoint
-    sidecar.compare_vocabularies(find_vocabulary_file(options, checkpoint), checkpoint)
+    vocab_file = find_vocabulary_file(options, checkpoint)
+    sidecar.compare_vocabularies(vocab_file, checkpoint)
+    tokens = sidecar.find_vocabulary(vocab_file, checkpoint)
+    if tokens is not None:
+        do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, tokens, vocab_file)
+        source = vocab_file or (checkpoint.source if checkpoint is not None else "")
+        check_same_tokenizer(options.output_dir, tokens, do_lower_case, source)
     checked = [_checked_tasks(phase, setup) for phase in (*earlier, last)]
     for number, (phase, record_sets, tasks) in enumerate(checked[:-1], 1):
         if not options.do_train or _steps_done(options) >= phase.stop_step:

@@ -9,6 +9,8 @@ from tiny_runs import Interruption, interrupt_at
 
 import bert_tf
 from bert_tf.finetuning import loop
+from bert_tf.model_files import write_files
+from bert_tf.training.checkpoints import save_checkpoint
 from bert_tf.training.unfinished import warn_if_unfinished
 
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "cat", "dog"]
@@ -77,6 +79,17 @@ def test_a_task_longer_than_the_positions_is_refused(tmp_path):
     task = bert_tf.ClassificationTask(["bad", "good"], max_seq_length=9)
     with pytest.raises(ValueError, match=r"max_seq_length is 9.* 8"):
         bert_tf.Trainer(task, output_dir=tmp_path, num_train_steps=1, **SETTINGS)
+
+
+def test_a_tokenizer_of_another_case_than_in_the_folder_is_refused(tmp_path):
+    trainer = trainer_of(tmp_path)
+    write_files(str(tmp_path), trainer._files())
+    save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
+    cased = bert_tf.FullTokenizer(TOKENS, do_lower_case=False)
+    with pytest.raises(ValueError, match=r"do_lower_case: True in .*, False now\nUse another"):
+        bert_tf.Trainer(
+            task(), output_dir=tmp_path, num_train_steps=2, **SETTINGS | {"tokenizer": cased}
+        )
 
 
 def test_a_run_in_two_parts_ends_with_the_bits_of_one(tmp_path):

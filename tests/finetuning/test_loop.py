@@ -104,6 +104,19 @@ def test_equal_options_make_equal_initial_weights(task_and_trainer, tmp_path):
         np.testing.assert_array_equal(first, second, err_msg=first.path)
 
 
+def test_an_evaluation_that_does_not_use_init_checkpoint_is_warned_of(
+    task_and_trainer, tmp_path, caplog
+):
+    task, trainer = task_and_trainer
+    trainer.save(str(tmp_path))
+    for given, is_warned in (("bert/model.ckpt", True), (f"{tmp_path}/", False)):
+        caplog.clear()
+        flags = {"eval_file": "unused.tsv", "do_eval": True, "init_checkpoint": given}
+        make_trainer(setup_of(classifier_options(tmp_path, **flags)), task)
+        expected = f"those of {tmp_path}/model.ckpt-0; init_checkpoint=bert/model.ckpt is not used"
+        assert (expected in caplog.text) is is_warned
+
+
 def trainer_with(folder, num_train_steps=3, **flags):
     """The options that `flags` make, the task, and the trainer."""
     task = ClassificationTask(("no", "yes"), max_seq_length=48)

@@ -10,6 +10,7 @@ from bert_tf.finetuning import same_run, setup
 from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
+from bert_tf.model_files import model_files, write_files
 from bert_tf.training import checkpoints
 from bert_tf.training.options import TrainingOptions
 
@@ -217,6 +218,39 @@ def test_one_token_in_twenty_may_be_replaced(known, tmp_path, replaced, is_refus
             sidecar.load_tokenizer(file, None, known, CONFIG)
     else:
         sidecar.load_tokenizer(file, None, known, CONFIG)
+
+
+def test_a_folder_with_checkpoints_of_another_tokenizer_is_refused_with_both_files(tmp_path):
+    folder, ours = str(tmp_path), (*SPECIAL, "new", *LOWER[6:])
+    write_files(folder, model_files(vocab=LOWER, do_lower_case=True))
+    same_run.check_same_tokenizer(folder, ours, False, "ours.txt")  # there is no checkpoint yet
+    checkpoints.save_checkpoint(folder, {"v": np.zeros(2)}, step=1)
+    same_run.check_same_tokenizer(folder, LOWER, True, "ours.txt")
+    same_run.check_same_tokenizer(folder, LOWER, None, "ours.txt")
+    with pytest.raises(ValueError, match="Use another output_dir") as refused:
+        same_run.check_same_tokenizer(folder, ours, False, "ours.txt")
+    message = f"the token of id 5 is 'aa' in {tmp_path}/vocab.txt, but 'new' in ours.txt"
+    assert message in str(refused.value)
+    message = f"do_lower_case: True in {tmp_path}/tokenizer_config.json, False now"
+    assert message in str(refused.value)
+    with pytest.raises(ValueError, match=r"id 125 is None in .*, but 'more' in ours.txt"):
+        same_run.check_same_tokenizer(folder, (*LOWER, "more"), True, "ours.txt")
+
+
+def test_a_run_in_a_folder_with_another_vocabulary_is_refused(tmp_path):
+    folder, ours = str(tmp_path / "run"), write_vocab(tmp_path / "ours.txt", CASED)
+    write_files(folder, model_files(CONFIG, vocab=(*CASED[:-1], "last"), do_lower_case=False))
+    CONFIG.to_json_file(tmp_path / "bert_config.json")
+    checkpoints.save_checkpoint(folder, {"v": np.zeros(2)}, step=1)
+    options = EmbeddingOptions(
+        output_dir=folder,
+        train_file="train.tsv",
+        do_train=True,
+        vocab_file=ours,
+        bert_config_file=str(tmp_path / "bert_config.json"),
+    )
+    with pytest.raises(ValueError, match=r"the token of id 144 is 'last' in .*ours.txt"):
+        setup.Setup.for_task(options, "embeddings")
 
 
 def test_a_run_without_a_vocabulary_is_refused():
