@@ -47,19 +47,24 @@ class BestCheckpoint:
         metric: name of a metric; `metrics.basic.score` knows its direction.
         max_seq_length: tokens of an example in the evaluations. A record of another length, such as
             that of an earlier phase, does not count. A record without a length does.
+        is_new_run: True before the first checkpoint of a run. A record in the folder is then of a run
+            that ended earlier, and does not count.
 
     Raises:
         ValueError: the record is for another metric.
     """
 
-    def __init__(self, output_dir: str, metric: str, max_seq_length: int):
+    def __init__(self, output_dir: str, metric: str, max_seq_length: int, is_new_run: bool = False):
         self.metric = metric
         self._length = max_seq_length
         self.folder = os.path.join(output_dir, FOLDER)
         self._output_dir = output_dir
         self._state: dict = {}
         path = os.path.join(self.folder, _STATE_FILE)
-        if tf.io.gfile.exists(path):
+        if is_new_run:
+            if tf.io.gfile.exists(path):
+                logger.info("%s is of a run without a checkpoint: a new record begins", path)
+        elif tf.io.gfile.exists(path):
             self._state = read_json(path)
             if self._state.get("metric") != metric:
                 raise ValueError(

@@ -235,7 +235,9 @@ def has_steps_to_train(options: TrainingOptions, task: Task, num_train_steps: in
 def _best_checkpoint(options: TrainingOptions, task: Task, folder: str) -> BestCheckpoint | None:
     if not options.evaluate_steps:
         return None
-    return BestCheckpoint(folder, options.best_metric or task.best_metric, task.max_seq_length)
+    metric = options.best_metric or task.best_metric
+    is_new_run = latest_checkpoint(options.output_dir) is None
+    return BestCheckpoint(folder, metric, task.max_seq_length, is_new_run)
 
 
 def _ended_early(best: BestCheckpoint | None, early_stopping: int) -> bool:

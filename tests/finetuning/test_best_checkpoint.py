@@ -7,10 +7,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from tiny_runs import classifier_options
 
 from bert_tf.finetuning.best_checkpoint import BestCheckpoint
-from bert_tf.finetuning.loop import folder_to_write
-from bert_tf.training.checkpoints import latest_checkpoint
+from bert_tf.finetuning.loop import _best_checkpoint, folder_to_write, has_steps_to_train
+from bert_tf.tasks.classification import ClassificationTask
+from bert_tf.training.checkpoints import latest_checkpoint, save_checkpoint
 
 
 class Run:
@@ -83,6 +85,26 @@ def test_an_interrupted_run_goes_on_with_the_record_it_had(tmp_path):
     assert second.evaluations_since == 2
     assert kept_weight(tmp_path) == 1.0
     assert json.loads((tmp_path / "best" / "best.json").read_text())["step"] == 1
+
+
+def test_a_record_of_a_run_that_left_no_checkpoint_does_not_count(tmp_path):
+    """Not for the best value, the number of evaluations without a better one, or the metric."""
+    run, first = Run(), BestCheckpoint(str(tmp_path), "eval_f1", 128)
+    for step, value in ((10, 0.9), (20, 0.8)):
+        run.offer(first, step, eval_f1=value)
+    changes = {"evaluate_steps": 1, "do_train": True, "do_eval": True}
+    changes |= {"train_file": "train.tsv", "eval_file": "dev.tsv"}
+    options = classifier_options(tmp_path, early_stopping=1, best_metric="eval_f1", **changes)
+    task = ClassificationTask(("no", "yes"), max_seq_length=128)
+    assert has_steps_to_train(options, task, 40)
+    best = _best_checkpoint(options, task, str(tmp_path))
+    run.offer(best, 1, eval_f1=0.5)
+    assert (best.evaluations_since, kept_weight(tmp_path)) == (0, 1.0)
+    save_checkpoint(str(tmp_path), {"weight": np.zeros(1)}, step=1)
+    again = _best_checkpoint(options, task, str(tmp_path))
+    run.offer(again, 2, eval_f1=0.4)
+    assert (again.evaluations_since, kept_weight(tmp_path)) == (1, 1.0)
+    assert not has_steps_to_train(options, task, 40)
 
 
 def test_a_worker_that_writes_elsewhere_goes_on_with_the_record_of_all(tmp_path):
