@@ -41,7 +41,7 @@ from bert_tf.registry import TYPES
 from bert_tf.tasks.base import Task
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.batch_trainer import BatchTrainer
-from bert_tf.training.checkpoints import folder_lock, latest_checkpoint
+from bert_tf.training.checkpoints import folder_lock, latest_checkpoint, list_checkpoints
 from bert_tf.training.encoder_parts import freeze, layer_learning_rate_factors
 from bert_tf.training.optimization import OPTIMIZERS
 from bert_tf.training.options import TrainingOptions
@@ -225,6 +225,8 @@ def make_trainer(
         if not num_train_steps:
             _warn_of_unused(options)
         return trainer
+    if num_train_steps:
+        _warn_of_unnamed_checkpoints(options.output_dir)
     if options.init_optimizer and num_train_steps:
         _carry_over(trainer, options, num_train_steps)
     elif setup.checkpoint is not None:
@@ -248,6 +250,20 @@ def _warn_of_unused(options: TrainingOptions) -> None:
             "The weights are those of %s; init_checkpoint=%s is not used. To evaluate it, use an "
             "output_dir without checkpoints.",
             *(latest_checkpoint(options.output_dir), given),
+        )
+
+
+def _warn_of_unnamed_checkpoints(folder: str) -> None:
+    """Warn that a new training starts in a folder whose file `checkpoint` is missing or damaged."""
+    prefixes = list_checkpoints(folder)
+    if prefixes:
+        name = os.path.basename(prefixes[-1])
+        logger.warning(
+            "The training starts anew, although %s contains %s: the file `checkpoint`, which names the "
+            "newest checkpoint, is missing or damaged. To resume, end this run and write the line "
+            'model_checkpoint_path: "%s" into that file. Otherwise use another output_dir, because '
+            "this training removes old checkpoints.",
+            *(folder, name, name),
         )
 
 

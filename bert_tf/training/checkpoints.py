@@ -140,7 +140,8 @@ def latest_checkpoint(directory: str) -> str | None:
     """Return the prefix of the newest checkpoint of a training run, or None.
 
     This is the first one that the `checkpoint` file names. If its files are missing, the newest of the
-    others in that file is used. A run therefore never silently starts over.
+    others in that file is used. Without that file it is None, even if there are complete checkpoints;
+    `list_checkpoints` finds those.
 
     Raises:
         ValueError: the path contains "*", "?" or "[". TensorFlow would treat it as a pattern and could

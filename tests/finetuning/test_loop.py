@@ -117,6 +117,18 @@ def test_an_evaluation_that_does_not_use_init_checkpoint_is_warned_of(
         assert (expected in caplog.text) is is_warned
 
 
+def test_a_training_is_warned_of_checkpoints_that_no_file_names(task_and_trainer, tmp_path, caplog):
+    _, trainer = task_and_trainer
+    trainer.save(str(tmp_path))
+    (tmp_path / "checkpoint").unlink()
+    trainer_with(tmp_path)
+    assert f"although {tmp_path} contains model.ckpt-0: the file `checkpoint`" in caplog.text
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"')  # as it says
+    caplog.clear()
+    trainer_with(tmp_path)
+    assert "anew" not in caplog.text
+
+
 def trainer_with(folder, num_train_steps=3, **flags):
     """The options that `flags` make, the task, and the trainer."""
     task = ClassificationTask(("no", "yes"), max_seq_length=48)
