@@ -35,9 +35,12 @@ _NOTED = (
     *("weight_decay_rate", "layer_lr_decay", "class_weights"),
     *("teacher_states", "teacher_layer", "states_weight", "relation_heads", "unlabelled_file"),
     *("matryoshka_dims", "num_train_steps", "scale_phase_batches"),
-    *("num_train_epochs", "max_seq_length"),
+    *("num_train_epochs", "max_seq_length", "doc_stride", "document_context"),
+    *("warmup_proportion", "num_warmup_steps", "lr_batch_size", "lr_batch_scaling"),
+    *("lr_end", "lr_power", "lr_decay_from_warmup", "max_gradient_norm"),
+    *("adam_beta1", "adam_beta2", "adam_epsilon", "pad_to_max_length", "pack_sequences"),
 )
-_OF_THE_MODEL = ("max_seq_length", "scale", "margin")  # if they are None
+_OF_THE_MODEL = ("max_seq_length", "scale", "margin", "doc_stride")  # if they are None
 
 
 def check_same_training(options: TrainingOptions, folder: str) -> None:

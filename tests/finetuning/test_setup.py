@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tiny_runs import classifier_options
 
 from bert_tf.config import BertConfig
 from bert_tf.finetuning import same_run, setup
@@ -103,6 +104,25 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
     assert "steps there" not in caplog.text
     same_run.check_same_steps(changed, 3)
     assert "with a change: 2 steps there, 3 now. For other data use another" in caplog.text
+
+
+def test_a_change_of_the_rate_or_the_batches_is_logged_when_a_run_resumes(tmp_path, caplog):
+    given = {"train_file": "train.tsv", "do_train": True, "init_checkpoint": "BERT"}
+    first = classifier_options(tmp_path, **given, doc_stride=8, adam_beta2=0.98, lr_batch_size=8)
+    same_run.note_training(first, last_step=1, num_train_steps=2)
+    checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
+    same_run.check_same_training(first, str(tmp_path))
+    assert not caplog.text
+    changes = {"warmup_proportion": 0.2, "lr_end": 0.1, "pad_to_max_length": True}
+    changed = classifier_options(tmp_path, **given, max_gradient_norm=2.0, **changes)
+    same_run.check_same_training(changed, str(tmp_path))
+    for text in (
+        *("warmup_proportion: 0.1 there, 0.2 now", "lr_end: 0.0 there, 0.1 now"),
+        *("pad_to_max_length: False there, True now", "max_gradient_norm: 1.0 there, 2.0 now"),
+        *("adam_beta2: 0.98 there, 0.999 now", "lr_batch_size: 8 there, the default now"),
+    ):
+        assert f"with a change: {text}\n" in caplog.text
+    assert "doc_stride" not in caplog.text  # the model has one, which is then used
 
 
 def test_keys_that_the_saved_configuration_does_not_keep_are_no_other_model(tmp_path):
