@@ -287,14 +287,19 @@ def _lines(
 def _summary(
     runs: Sequence[PlannedRun], results: Mapping[str, Mapping[str, float]]
 ) -> tuple[list[str], list[list[Any]]]:
-    """Return header and rows: each metric of each setting over the seeds. `std` is that of a sample."""
+    """Return header and rows: each metric of each setting over the seeds. `std` is that of a sample.
+
+    All four numbers are NaN if a value is not finite.
+    """
     rows = []
     for setting, group in itertools.groupby(runs, key=lambda run: run.setting):
         names = [run.name for run in group]
         for metric in _metric_names(results[name] for name in names):
             values = [results[name][metric] for name in names]
-            deviation = statistics.stdev(values) if len(values) > 1 else math.nan
-            summary = [statistics.fmean(values), deviation, min(values), max(values)]
+            summary = [math.nan] * 4
+            if all(map(math.isfinite, values)):
+                deviation = statistics.stdev(values) if len(values) > 1 else math.nan
+                summary = [statistics.fmean(values), deviation, min(values), max(values)]
             rows.append([*setting.values(), metric, len(values), *summary])
     return [*runs[0].setting, "metric", "runs", "mean", "std", "min", "max"], rows
 

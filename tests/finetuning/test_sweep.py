@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import json
+import math
 import statistics
 from pathlib import Path
 
@@ -245,6 +246,19 @@ def test_the_best_run_is_that_of_the_chosen_metric(tmp_path):
     _, runs, _, output = moved(tmp_path, best_metric="eval_loss")
     sweep._keep_if_best(runs[0], {"eval_accuracy": 0.5, "eval_loss": 0.25}, str(output))
     assert sweep.read_best_run(str(output))["score"] == -0.25
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_metric_that_is_not_finite_is_summarised_as_nan(tmp_path, value):
+    _, runs, _, _ = moved(tmp_path)
+    results = {
+        runs[0].name: {"eval_accuracy": 0.5, "eval_loss": 1.0},
+        runs[1].name: {"eval_accuracy": 0.5, "eval_loss": value},
+    }
+    _, (accuracy, loss) = sweep._summary(runs, results)
+    assert accuracy == ["eval_accuracy", 2, 0.5, 0.0, 0.5, 0.5]
+    assert loss[:2] == ["eval_loss", 2]
+    assert all(map(math.isnan, loss[2:]))
 
 
 def test_a_series_may_start_from_the_moments_of_another_run(sentence_model, options):
