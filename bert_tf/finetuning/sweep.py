@@ -141,8 +141,8 @@ def run_all(
         run_once: (options, devices, sections for the report, options for its command) -> results.
 
     Raises:
-        ValueError: --output_dir contains another model or runs with other flags, or several processes
-            train together.
+        ValueError: --output_dir contains another model, runs with other flags or a best run that is not
+            planned, or several processes train together.
     """
     if is_multi_worker(devices):
         raise ValueError(
@@ -151,6 +151,7 @@ def run_all(
         )
     runs = plan(options)
     _check_no_other_model(options, runs)
+    _check_best_is_planned(options.output_dir, runs)
     check_output_folder(options, dict.fromkeys(("labels.txt", *BESIDE_CHECKPOINTS), ""))
     results: dict[str, dict[str, float]] = {}
     for number, run in enumerate(runs, start=1):
@@ -223,6 +224,15 @@ def _check_no_other_model(options: ClassifierOptions, runs: Sequence[PlannedRun]
         raise ValueError(
             f"output_dir={options.output_dir} contains a model of a single run, which `seeds` and "
             "`grid` would replace. Use another output_dir."
+        )
+
+
+def _check_best_is_planned(output_dir: str, runs: Sequence[PlannedRun]) -> None:
+    best = read_best_run(output_dir).get("name")
+    if best is not None and best not in [run.name for run in runs]:
+        raise ValueError(
+            f"output_dir={output_dir} contains the model of {best}, the best run so far, but `seed`, "
+            "`seeds` and `grid` do not plan that run. Use another output_dir, or a plan with that run."
         )
 
 

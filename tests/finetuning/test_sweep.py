@@ -248,6 +248,14 @@ def test_the_best_run_is_that_of_the_chosen_metric(tmp_path):
     assert sweep.read_best_run(str(output))["score"] == -0.25
 
 
+def test_a_plan_without_the_best_run_of_its_folder_is_refused_before_the_first_run(tmp_path):
+    options, runs, _, output = moved(tmp_path)
+    sweep._keep_if_best(runs[0], {"eval_accuracy": 0.5}, str(output))
+    shifted = dataclasses.replace(options, seed=options.seed + 1)
+    with pytest.raises(ValueError, match=rf"model of {runs[0].name}, .*with that run"):
+        sweep.run_all(shifted, tf.distribute.get_strategy(), lambda *args: pytest.fail("a run"))
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_metric_that_is_not_finite_is_summarised_as_nan(tmp_path, value):
     _, runs, _, _ = moved(tmp_path)
