@@ -82,7 +82,7 @@ def parse_grid(text: str) -> list[dict[str, Any]]:
     {'learning_rate': 3e-05, 'num_train_epochs': 2.0}
 
     Raises:
-        ValueError: a part is not flag=value,value with a supported flag.
+        ValueError: a part is not flag=value,value with a supported flag, or a value occurs twice.
     """
     values: dict[str, list] = {}
     for part in (PAPER_GRID if text == "paper" else text).split(";"):
@@ -96,6 +96,10 @@ def parse_grid(text: str) -> list[dict[str, Any]]:
             values[name] = [_GRID_FIELDS[name](value) for value in listed.split(",")]
         except ValueError as error:
             raise ValueError(f"`grid`: {listed!r} is not a list of numbers for {name}.") from error
+        if len(set(values[name])) < len(values[name]):
+            raise ValueError(
+                f"`grid`: {name}={listed} has a value twice. Give each value of a flag once."
+            )
     return [dict(zip(values, row, strict=True)) for row in itertools.product(*values.values())]
 
 
@@ -108,7 +112,7 @@ def plan(options: ClassifierOptions) -> list[PlannedRun]:
     runs = []
     for setting in parse_grid(options.grid) if options.grid else [{}]:
         for seed in range(options.seed, options.seed + options.seeds):
-            parts = [f"{name}-{value:g}" for name, value in setting.items()]
+            parts = [f"{name}-{_shown(value)}" for name, value in setting.items()]
             name = "_".join([*parts, f"seed-{seed}"])
             changed = replace(
                 options,
@@ -124,6 +128,12 @@ def plan(options: ClassifierOptions) -> list[PlannedRun]:
             )
             runs.append(PlannedRun(name, setting, changed))
     return runs
+
+
+def _shown(value: float) -> str:
+    """Return a number in a folder's name: 6 digits, or all if it has more."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def cache_of(options: ClassifierOptions) -> str:

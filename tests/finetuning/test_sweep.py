@@ -51,6 +51,7 @@ def test_the_grid_of_the_paper_has_its_eighteen_combinations():
         ("learning_rate", "'learning_rate' is not flag=value"),
         ("learning_rate=1;learning_rate=2", "each flag once"),
         ("train_batch_size=16,many", "'16,many' is not a list of numbers for train_batch_size"),
+        ("learning_rate=5e-5,0.00005", "learning_rate=5e-5,0.00005 has a value twice"),
         ("", "'' is not flag=value,value"),
     ],
 )
@@ -82,6 +83,14 @@ def test_the_plan_is_each_setting_with_each_seed(options):
     assert runs[3].options.learning_rate == 2e-3
     assert len({run.options.output_dir for run in runs}) == 4
     assert not any(run.options.do_predict or run.options.report for run in runs)
+
+
+def test_values_that_differ_after_six_digits_have_folders_of_their_own(options):
+    values = "5e-5,5.0000001e-5,2,1e-6"
+    runs = plan(dataclasses.replace(options, seeds=1, grid=f"learning_rate={values}"))
+    assert [run.name.split("_seed")[0].removeprefix("learning_rate-") for run in runs] == [
+        *("5e-05", "5.0000001e-05", "2", "1e-06"),
+    ]
 
 
 def test_seeds_and_grid_need_training_and_evaluation(options):
