@@ -6,7 +6,8 @@
       runs_summary.tsv        mean, standard deviation, min and max of each metric, by setting
       model.ckpt-N, ...       the best model so far, like that of a single run
 
-Complete runs are not repeated, so the same command resumes an interrupted one.
+Complete runs are not repeated, so the same command resumes an interrupted one. A run whose loss becomes
+infinite or NaN has failed: it has no metrics, and the others are made.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import math
 import os
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import keras
@@ -152,7 +153,7 @@ def run_all(
 
     Raises:
         ValueError: --output_dir contains another model, runs with other flags or a best run that is not
-            planned, or several processes train together.
+            planned, several processes train together, or no run has a finite metric to choose by.
     """
     if is_multi_worker(devices):
         raise ValueError(
@@ -165,17 +166,24 @@ def run_all(
     check_output_folder(options, dict.fromkeys(("labels.txt", *BESIDE_CHECKPOINTS), ""))
     results: dict[str, dict[str, float]] = {}
     for number, run in enumerate(runs, start=1):
-        results[run.name] = _completed(run)
-        if not results[run.name]:
+        completed = _completed(run)
+        if completed is None:
             logger.info("***** Run %d of %d: %s *****", number, len(runs), run.name)
-            results[run.name] = run_once(run.options, devices)
-            note = {"results": results[run.name], "flags": _flags(run.options)}
+            completed = _results_of(run, devices, run_once)
+            note = {"results": completed, "flags": _flags(run.options)}
             write_text(run.result_file, json.dumps(note, indent=2) + "\n")
             keras.backend.clear_session()
             gc.collect()
-        _keep_if_best(run, results[run.name], options.output_dir)
+        results[run.name] = completed
+        _keep_if_best(run, completed, options.output_dir)
     best = read_best_run(options.output_dir)
-    _write_tables(runs, results, best["name"], options.output_dir)
+    _write_tables(runs, results, best.get("name", ""), options.output_dir)
+    if not best:
+        raise ValueError(
+            f"None of the {len(runs)} runs in {options.output_dir} can be the best one: each has failed "
+            "or has no finite metric; see runs.tsv. Use another output_dir with a lower learning_rate, "
+            "or with other data."
+        )
     (chosen,) = (run for run in runs if run.name == best["name"])
     _note_runs(chosen, best, runs, results, options.output_dir)
     about = best_of_runs(options.output_dir, int(results[chosen.name]["global_step"]))
@@ -204,10 +212,24 @@ def _flags(options: ClassifierOptions) -> dict[str, Any]:
     return {name: v for name, v in asdict(options).items() if name not in _SWEEP_ONLY}
 
 
-def _completed(run: PlannedRun) -> dict[str, float]:
-    """Return the results of a complete run, else {}."""
-    if not tf.io.gfile.exists(run.result_file):
+def _results_of(
+    run: PlannedRun, devices: tf.distribute.Strategy, run_once: RunOnce
+) -> dict[str, float]:
+    """Make a run and return its results, {} if it fails because its loss is not finite."""
+    try:
+        return run_once(run.options, devices)
+    except FloatingPointError as error:
+        logger.warning(
+            "%s has failed, and the other runs are made without it. To make it again, remove %s. %s",
+            *(run.name, run.result_file, error),
+        )
         return {}
+
+
+def _completed(run: PlannedRun) -> dict[str, float] | None:
+    """Return the results of a complete run, {} if it has failed, None if it is not complete."""
+    if not tf.io.gfile.exists(run.result_file):
+        return None
     note = read_json(run.result_file)
     flags, results = (typed(note, key, dict, run.result_file) for key in ("flags", "results"))
     if flags is None or results is None:
@@ -216,6 +238,11 @@ def _completed(run: PlannedRun) -> dict[str, float]:
             "is made again."
         )
     now = json.loads(json.dumps(_flags(run.options)))
+    # A flag that is newer than the note had its default.
+    defaults = {
+        field.name: field.default for field in fields(run.options) if field.name not in flags
+    }
+    flags = {**defaults, **flags}
     differing = [name for name in now if flags.get(name) != now[name]]
     if differing:
         listed = ", ".join(f"`{n}` was {flags.get(n)}, is {now[n]}" for n in differing)
@@ -223,7 +250,7 @@ def _completed(run: PlannedRun) -> dict[str, float]:
             f"{run.result_file} is from a run with other flags: {listed}. Use another output_dir, or "
             "remove its folder runs."
         )
-    logger.info("%s is complete", run.name)
+    logger.info("%s %s", run.name, "is complete" if results else "has failed before")
     return results
 
 
@@ -253,7 +280,7 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
     without it was compared before, even if the process was killed.
     """
     folder = run.options.output_dir
-    if checkpoints.latest_checkpoint(folder) is not None:
+    if results and checkpoints.latest_checkpoint(folder) is not None:
         _move_if_best(run, results, output_dir)
     for name in sorted(tf.io.gfile.listdir(folder)):  # begins with `checkpoint`
         if name.startswith("model.ckpt-") or name == "checkpoint":
@@ -261,7 +288,7 @@ def _keep_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
 
 
 def _move_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str) -> None:
-    """Copy the run's model to `output_dir` if it is the best so far.
+    """Copy the run's model to `output_dir` if it is the best so far, and its metric is finite.
 
     The note is written last: after a kill, the model still exists and is compared again.
     """
@@ -269,6 +296,9 @@ def _move_if_best(run: PlannedRun, results: Mapping[str, float], output_dir: str
     metric = run.options.best_metric or read_task(folder).best_metric
     reached = score(metric, results[metric])
     best = read_best_run(output_dir)
+    if reached == -math.inf:
+        logger.warning("%s cannot be the best run: its %s is %s", run.name, metric, results[metric])
+        return
     if best and best["name"] != run.name and reached <= best["score"]:
         return
     for name in tf.io.gfile.listdir(output_dir):
@@ -297,8 +327,8 @@ def _lines(
     settings = list(runs[0].setting)
     rows = [
         [run.name, *(run.setting[n] for n in settings), run.options.seed]
-        + [results[run.name][name] for name in metrics]
-        + ["best" if run.name == best else ""]
+        + [results[run.name].get(name, math.nan) for name in metrics]
+        + ["best" if run.name == best else "" if results[run.name] else "failed"]
         for run in runs
     ]
     return ["run", *settings, "seed", *metrics, ""], rows
@@ -312,10 +342,11 @@ def _summary(
     All four numbers are NaN if a value is not finite.
     """
     rows = []
+    metrics = _metric_names(results.values())
     for setting, group in itertools.groupby(runs, key=lambda run: run.setting):
         names = [run.name for run in group]
-        for metric in _metric_names(results[name] for name in names):
-            values = [results[name][metric] for name in names]
+        for metric in metrics:
+            values = [results[name].get(metric, math.nan) for name in names]
             summary = [math.nan] * 4
             if all(map(math.isfinite, values)):
                 deviation = statistics.stdev(values) if len(values) > 1 else math.nan

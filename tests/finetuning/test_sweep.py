@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import math
+import shutil
 import statistics
 from pathlib import Path
 
@@ -263,6 +264,60 @@ def test_a_plan_without_the_best_run_of_its_folder_is_refused_before_the_first_r
     shifted = dataclasses.replace(options, seed=options.seed + 1)
     with pytest.raises(ValueError, match=rf"model of {runs[0].name}, .*with that run"):
         sweep.run_all(shifted, tf.distribute.get_strategy(), lambda *args: pytest.fail("a run"))
+
+
+def test_a_run_that_diverges_has_failed_and_the_others_are_made(tmp_path, caplog):
+    options, runs, _, output = moved(tmp_path)
+    Path(runs[0].result_file).unlink()
+    shutil.copytree(runs[0].options.output_dir, runs[1].options.output_dir)
+    made = []
+
+    def run_once(options, devices, *others):
+        made.append(options.output_dir)
+        if options.output_dir == runs[0].options.output_dir:
+            raise FloatingPointError("The loss is nan at step 2.")
+        return {"eval_accuracy": 0.5, "global_step": 2}
+
+    strategy = tf.distribute.get_strategy()
+    for _ in range(2):  # the second time, no run is made again
+        assert sweep.run_all(options, strategy, run_once)["eval_accuracy"] == 0.5
+    folders = [run.options.output_dir for run in runs]
+    assert made == [*folders, str(output), str(output)]
+    assert f"{runs[0].name} has failed" in caplog.text
+    assert "The loss is nan at step 2." in caplog.text
+    failed, best = rows_of(output / "runs.tsv")
+    assert (failed["eval_accuracy"], failed[""]) == ("nan", "failed")
+    assert (best["eval_accuracy"], best[""]) == ("0.5", "best")
+
+
+def test_a_run_whose_metric_is_nan_is_never_the_best(tmp_path, caplog):
+    _, runs, _, output = moved(tmp_path)
+    sweep._keep_if_best(runs[0], {"eval_accuracy": math.nan}, str(output))
+    assert sweep.read_best_run(str(output)) == {}
+    assert "cannot be the best run: its eval_accuracy is nan" in caplog.text
+
+
+def test_without_a_finite_metric_no_run_is_chosen(tmp_path):
+    options, _, _, output = moved(tmp_path)
+    results = {"eval_accuracy": math.nan, "global_step": 2}
+    for run in (runs := plan(options)):
+        Path(run.options.output_dir).mkdir(exist_ok=True)
+        Path(run.result_file).unlink(missing_ok=True)
+    with pytest.raises(ValueError, match=r"None of the 2 runs .*lower learning_rate"):
+        sweep.run_all(options, tf.distribute.get_strategy(), lambda *args: dict(results))
+    assert len(rows_of(output / "runs.tsv")) == len(runs)
+
+
+def test_a_note_from_before_a_flag_existed_has_its_default(tmp_path):
+    options, (run, *_), _, _ = moved(tmp_path)
+    results = {"eval_accuracy": 0.5}
+    flags = sweep._flags(run.options)
+    assert flags.pop("lr_batch_scaling") == "linear"
+    Path(run.result_file).write_text(json.dumps({"results": results, "flags": flags}))
+    assert sweep._completed(run) == results
+    changed = dataclasses.replace(options, lr_batch_size=8, lr_batch_scaling="sqrt")
+    with pytest.raises(ValueError, match=r"`lr_batch_scaling` was linear, is sqrt"):
+        sweep._completed(plan(changed)[0])
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
