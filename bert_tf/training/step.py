@@ -202,7 +202,11 @@ class TrainingStep:
         return values
 
     def _clipping(self, gradients: list, values: dict[str, tf.Tensor]) -> tuple[Any, Any]:
-        """Return the global norm of the gradients and the factor to multiply them with."""
+        """Return the global norm of the gradients and the factor to multiply them with.
+
+        In float16 the norm of an overflow is 0, but not finite if the loss scale cannot be halved: then
+        smaller gradients are impossible, and the training ends with an error.
+        """
         norm = global_norm(gradients)
         if self.loss_scale is None:
             return norm, self._max_norm / tf.maximum(norm, self._max_norm)
@@ -213,7 +217,8 @@ class TrainingStep:
         self.loss_scale.update(fits)
         scale = self._max_norm / tf.maximum(norm, self._max_norm) / factor
         # The optimizer skips nonfinite gradients. NaN makes it skip all of them.
-        return tf.where(fits, norm, 0.0), tf.where(fits, scale, float("nan"))
+        shown = tf.where(fits | (factor <= _LOWEST_LOSS_SCALE), norm, 0.0)
+        return shown, tf.where(fits, scale, float("nan"))
 
     def _accumulate(self, features: Tensors, weights: Tensors, seed) -> tuple[list, dict, list]:
         """Return `_gradients` of all examples of a replica, in `gradient_accumulation_steps` parts."""
@@ -347,13 +352,15 @@ def _computes_in_float16(model: keras.Model) -> bool:
 
 
 _FIRST_LOSS_SCALE = 2.0**15
+_LOWEST_LOSS_SCALE = 1.0
 _STEPS_UNTIL_DOUBLED = 2000
 
 
 class LossScale:
     """Factor of the loss, halved when gradients overflow and doubled after 2000 steps without overflow.
 
-    A step whose gradients overflow changes no weight, but its batch is used up and the step counts.
+    A step whose gradients overflow changes no weight, but its batch is used up and the step counts. The
+    scale never falls below 1. If gradients overflow there, the training ends with an error.
     """
 
     NAMES = ("loss_scale/value", "loss_scale/good_steps")  # in a checkpoint
@@ -380,5 +387,5 @@ class LossScale:
         value, good = self.value, tf.convert_to_tensor(self._good)
         full = good + 1 >= _STEPS_UNTIL_DOUBLED
         grown = tf.where(full, value * 2.0, value)
-        self._value.assign(tf.where(fits, grown, tf.maximum(value / 2.0, 1.0)))
+        self._value.assign(tf.where(fits, grown, tf.maximum(value / 2.0, _LOWEST_LOSS_SCALE)))
         self._good.assign(tf.where(tf.logical_and(fits, ~full), good + 1, 0))

@@ -126,6 +126,22 @@ def test_a_step_whose_gradients_overflow_changes_no_weight_but_counts(tmp_path):
     assert float(scale.value) == 2.0**39
 
 
+def test_gradients_that_overflow_at_the_lowest_loss_scale_end_the_training(tmp_path):
+    trainer = float16_pretrainer()
+    scale = trainer._step.loss_scale.variables["loss_scale/value"]
+    scale.assign(2.0)
+    backward = trainer._step._backward
+
+    def without_end(*args):
+        gradients, used = backward(*args)
+        return [gradient + np.inf for gradient in gradients], used
+
+    trainer._step._backward = without_end
+    with pytest.raises(FloatingPointError, match="the norm of its gradient inf at step 2"):
+        trainer.train(endless(pretraining_batches()), 9, output_dir=str(tmp_path))
+    assert float(scale.numpy()) == 1.0
+
+
 def test_the_loss_scale_is_resumed(tmp_path):
     trainer = float16_pretrainer()
     trainer._step.loss_scale.variables["loss_scale/value"].assign(512.0)
