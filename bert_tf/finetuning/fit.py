@@ -140,7 +140,8 @@ class Trainer:
 
         Raises:
             TypeError: `data` or `evaluate` is of another type.
-            ValueError: there are fewer examples than a batch takes, or `evaluate` repeats without end.
+            ValueError: there are fewer examples than a batch takes, or `evaluate` repeats without end or
+                has a batch that is larger than its first.
         """
         source, options = _source(data, "data"), self._options
         if isinstance(source, tf.data.Dataset):
@@ -170,7 +171,7 @@ class Trainer:
 
         Raises:
             TypeError: `data` is of another type.
-            ValueError: a dataset repeats without end.
+            ValueError: a dataset repeats without end, or has a batch that is larger than its first.
         """
         with self._loop.averaged_weights():
             return self._results(self._metrics(_held_out(data, "data")))
@@ -183,9 +184,14 @@ class Trainer:
 
     def _metrics(self, source: list[str] | tf.data.Dataset) -> Mapping[str, float]:
         batch_size = self._options.eval_batch_size
-        if isinstance(source, tf.data.Dataset):
-            batch_size = _batch_size(source)
-        return self.task.metrics(loop.run_model(self._loop, self.task, source, batch_size))
+        if not isinstance(source, tf.data.Dataset):
+            return self.task.metrics(loop.run_model(self._loop, self.task, source, batch_size))
+        batch_size = _batch_size(source)
+        try:
+            return self.task.metrics(loop.run_model(self._loop, self.task, source, batch_size))
+        except tf.errors.InvalidArgumentError as error:
+            _check_first_is_largest(source, batch_size, error)
+            raise
 
 
 def _source(data: Data, name: str) -> list[str] | tf.data.Dataset:
@@ -223,3 +229,19 @@ def _batch_size(dataset: tf.data.Dataset) -> int:
     for features in dataset.take(1):
         return int(tf.shape(next(iter(features.values())))[0])
     raise ValueError("The dataset has no batches. Give at least one batch.")
+
+
+def _check_first_is_largest(
+    dataset: tf.data.Dataset, first: int, error: tf.errors.InvalidArgumentError
+) -> None:
+    """Raise ValueError from `error` if a batch has more than `first` examples."""
+
+    def larger(largest, features):
+        return tf.maximum(largest, tf.shape(next(iter(features.values())))[0])
+
+    largest = int(dataset.reduce(tf.constant(0), larger))
+    if largest > first:
+        raise ValueError(
+            f"The first batch of an evaluation must be the largest, but has {first} examples, and a "
+            f"later one has {largest}. Give batches of one size, of which the last may be smaller."
+        ) from error

@@ -220,6 +220,13 @@ def test_batches_of_a_dataset_are_not_packed(tmp_path):
         trainer_of(tmp_path, pack_sequences=True).fit(data)
 
 
+def test_a_batch_larger_than_the_first_is_not_evaluated(tmp_path):
+    rows = tf.data.Dataset.from_tensor_slices(features())
+    data = rows.take(4).batch(4).concatenate(rows.skip(4).batch(6))
+    with pytest.raises(ValueError, match=r"first batch .* has 4 examples, and a later one has 6"):
+        trainer_of(tmp_path).evaluate(data)
+
+
 def test_the_last_step_is_evaluated_once(tmp_path, monkeypatch):
     run_model, evaluated = loop.run_model, []
 
