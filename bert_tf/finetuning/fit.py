@@ -141,11 +141,19 @@ class Trainer:
         Raises:
             TypeError: `data` or `evaluate` is of another type.
             ValueError: there are fewer examples than a batch takes, or `evaluate` repeats without end or
-                has a batch that is larger than its first.
+                has a batch that is larger than its first. Or `lr_batch_size` is set, and the batches of
+                `data` have another size than `train_batch_size`.
         """
         source, options = _source(data, "data"), self._options
         if isinstance(source, tf.data.Dataset):
-            options = replace(options, train_batch_size=_batch_size(source))
+            size = _batch_size(source)
+            if options.lr_batch_size is not None and options.train_batch_size != size:
+                raise ValueError(
+                    f"lr_batch_size={options.lr_batch_size} scales the learning rate to "
+                    f"train_batch_size={options.train_batch_size}, but the batches of `data` have "
+                    f"{size} examples. Set train_batch_size={size}."
+                )
+            options = replace(options, train_batch_size=size)
         held_out = None if evaluate is None else _held_out(evaluate, "evaluate")
         if self._loop.step < self._num_train_steps:
             write_files(self._folder, self._files())

@@ -125,12 +125,13 @@ def train(
         num_train_steps = min(num_train_steps, trainer.step)
     first_step = trainer.step
     is_over = first_step >= num_train_steps
+    note = functools.partial(note_training, options, is_batched=batches is not None)
     if trainer.is_chief and first_step:
         check_same_steps(options, num_all_steps)
     if trainer.is_chief and not is_over:
-        note_training(options, planned, num_all_steps)
+        note(planned, num_all_steps)
     elif trainer.is_chief and (planned_step(options.output_dir) or 0) > trainer.step:
-        note_training(options, trainer.step, num_all_steps)  # it was planned to be longer
+        note(trainer.step, num_all_steps)  # it was planned to be longer
     config = trainer.model.config
     flops = flops_per_token(config, task.max_seq_length, task.predictions_per_token)
     with naming_damaged_file(files, id_limits):
@@ -156,7 +157,7 @@ def train(
             ),
         )
     if trainer.is_chief and trainer.step < num_train_steps:
-        note_training(options, trainer.step, num_all_steps)  # it has ended early
+        note(trainer.step, num_all_steps)  # it has ended early
     trainer.take_averages()
     is_noted = noted_step(options.output_dir) == trainer.step
     is_other = first_step > num_train_steps  # not the training that these options describe

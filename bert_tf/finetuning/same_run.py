@@ -84,14 +84,19 @@ def check_same_steps(options: TrainingOptions, num_train_steps: int) -> None:
         )
 
 
-def note_training(options: TrainingOptions, last_step: int, num_train_steps: int) -> None:
+def note_training(
+    options: TrainingOptions, last_step: int, num_train_steps: int, is_batched: bool = False
+) -> None:
     """Write `training.json`, which the functions above read when the run resumes.
 
     Args:
         last_step: step at which the training ends; for `unfinished.planned_step`.
         num_train_steps: without `stop_step`.
+        is_batched: the data have batches of their own, whose size is not an option to compare.
     """
     noted = {**_noted(options), LAST_STEP: last_step, _ALL_STEPS: num_train_steps}
+    if is_batched:
+        noted.pop("train_batch_size", None)
     path = os.path.join(options.output_dir, TRAINING_FILE)
     write_text(path, json.dumps(noted, indent=2) + "\n")
 

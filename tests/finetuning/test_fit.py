@@ -92,7 +92,7 @@ def test_a_tokenizer_of_another_case_than_in_the_folder_is_refused(tmp_path):
         )
 
 
-def test_a_run_in_two_parts_ends_with_the_bits_of_one(tmp_path):
+def test_a_run_in_two_parts_ends_with_the_bits_of_one(tmp_path, caplog):
     dataset = tf.data.Dataset.from_tensor_slices(features()).batch(4)
     whole, parts = (
         {"output_dir": str(tmp_path / name), "num_train_steps": 6, **SETTINGS}
@@ -103,6 +103,7 @@ def test_a_run_in_two_parts_ends_with_the_bits_of_one(tmp_path):
     bert_tf.Trainer(task(), stop_step=5, **parts).fit(dataset)
     resumed = bert_tf.Trainer(task(), **parts)
     resumed.fit(dataset)
+    assert "resumes with a change" not in caplog.text  # of the batch size, here 8 for batches of 4
     for found, wanted in zip(weights(resumed), weights(expected), strict=True):
         np.testing.assert_array_equal(found, wanted)
 
@@ -218,6 +219,13 @@ def test_batches_of_a_dataset_are_not_packed(tmp_path):
         ValueError, match=r"packs the examples of record files, but the data are a tf"
     ):
         trainer_of(tmp_path, pack_sequences=True).fit(data)
+
+
+def test_the_rate_is_not_scaled_to_another_batch_than_that_of_the_dataset(tmp_path):
+    data = tf.data.Dataset.from_tensor_slices(features()).batch(4)
+    with pytest.raises(ValueError, match=r"scales .* `data` have 4 .* Set train_batch_size=4"):
+        trainer_of(tmp_path, lr_batch_size=16).fit(data)
+    assert not (tmp_path / "training.json").exists()
 
 
 def test_a_batch_larger_than_the_first_is_not_evaluated(tmp_path):
