@@ -38,7 +38,11 @@ class LabelModel(TextModel):
 
     @property
     def fields(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("text_a", "text_b") if self.is_pair else ("text_a",)
+        return ("text_a",) if self.is_pair is False else ("text_a", "text_b")
+
+    @property
+    def optional_fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("text_b",) if self.is_pair is None else ()
 
     @property
     def columns(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -31,12 +31,14 @@ class TextModel(abc.ABC):
 
     Attributes:
         fields: parts of an input, such as ("question", "context").
+        optional_fields: those of `fields` that an input may lack.
         takes_tuples: True if an input may consist of several texts.
         columns: of a flat table of answers, in order; "a.b" is the value b in the dict a.
         num_cut: number of texts that were truncated to the longest input.
     """
 
     fields: tuple[str, ...] = ("text_a",)
+    optional_fields: tuple[str, ...] = ()
     takes_tuples: bool = False
     columns: tuple[str, ...] = ()
     num_cut: int = 0
@@ -73,7 +75,7 @@ class TextModel(abc.ABC):
         return line
 
     def parse_fields(self, values: Sequence[Any]) -> Any:
-        """Convert the values of `fields` to an input."""
+        """Convert the values of `fields` to an input; None stands for a missing optional one."""
         return values[0] if len(self.fields) == 1 else tuple(values)
 
     @abc.abstractmethod

@@ -16,7 +16,7 @@ from bert_tf.data.records import read_records
 from bert_tf.interop.hub import local_path
 from bert_tf.model_folder import TrainedModel
 from bert_tf.prediction.text_model import TextModel
-from bert_tf.programs.predict_input import InputLayout, read_inputs
+from bert_tf.programs.predict_input import InputLayout, check_column_flags, read_inputs
 from bert_tf.registry import TYPES
 from bert_tf.serving.calibration import (
     Ids,
@@ -103,7 +103,8 @@ def _requests(served: Served, files: list[str], layout: InputLayout) -> Iterator
     """Yield one request of `serving_default` for each input."""
     model = _text_model(served)
     names = [spec.name for spec in served.text_functions()[TEXT][1]]
-    for found in read_inputs(files, layout, model.fields):
+    check_column_flags(layout, model.fields)
+    for found in read_inputs(files, layout, model.fields, model.optional_fields):
         try:
             item = found.item(model)
             model.prepare(item)

@@ -328,7 +328,9 @@ class _Model:
         options = self._options
         model = _text_model(trained, name, options)
         items: list[Any] = []
-        for found in read_inputs(options.files, options.layout, model.fields):
+        for found in read_inputs(
+            options.files, options.layout, model.fields, model.optional_fields
+        ):
             try:
                 item = found.item(model)
                 model.prepare(item)

@@ -156,8 +156,10 @@ class AccuracyCheck:
             separator=options.column_separator,
         )
         usual: dict[str, Sequence[str]] = {"text_a": USUAL_NAMES["text_a"], "label": ("label",)}
-        if getattr(self._task, "is_pair", False):
-            usual["text_b"] = USUAL_NAMES["text_b"]
+        is_pair = getattr(self._task, "is_pair", False)
+        if is_pair is not False:  # if unknown, a column without a name may be the label
+            names = USUAL_NAMES["text_b"]
+            usual["text_b"] = names if is_pair else [n for n in names if not n.isdecimal()]
         row = next(iter(rows), None)
         if row is None:
             return {}  # the reader names the empty file

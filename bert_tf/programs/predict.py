@@ -23,7 +23,7 @@ from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.prediction.saved_models import SavedEncoder
 from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity
-from bert_tf.programs.predict_input import AnswerOptions, Input, read_inputs
+from bert_tf.programs.predict_input import AnswerOptions, Input, check_column_flags, read_inputs
 from bert_tf.training.progress import Progress
 from bert_tf.training.strategy import PRECISIONS
 
@@ -126,7 +126,8 @@ def predict(options: PredictionOptions) -> None:
         print("Type a text and Enter; end with Ctrl-D.", file=sys.stderr)
     at_once = typed or options.line_by_line or options.batch_size == 1
     chunk_size = 1 if at_once else options.batch_size * BATCHES_AT_ONCE
-    inputs = read_inputs(files, options.layout, model.fields)
+    check_column_flags(options.layout, model.fields)
+    inputs = read_inputs(files, options.layout, model.fields, model.optional_fields)
     totals = Totals()
     with open_output(options.output_file) as output, _progress(files, typed) as update:
         write = make_writer(options.answer_format, model, output)

@@ -37,7 +37,7 @@ from bert_tf.programs.predict import (
     make_writer,
     open_output,
 )
-from bert_tf.programs.predict_input import Input, InputLayout, read_inputs
+from bert_tf.programs.predict_input import Input, InputLayout, check_column_flags, read_inputs
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +66,8 @@ def predict_on_beam(
             f"--model_dir={options.model_dir} --export_dir=..."
         )
     model = choose_model(make_predictor(options), options)
+    check_column_flags(options.layout, model.fields)
+    fields = (model.fields, model.optional_fields)
     size, totals = options.batch_size * BATCHES_AT_ONCE, Totals()
     with _parts_folder(options.output_file) as folder:
         with pipeline:
@@ -73,7 +75,7 @@ def predict_on_beam(
                 pipeline
                 | "files" >> beam.Create(list(enumerate(files)))
                 | "spread files" >> beam.Reshuffle()
-                | "read" >> beam.FlatMap(_read_chunks, options.layout, model.fields, size)
+                | "read" >> beam.FlatMap(_read_chunks, options.layout, fields, size)
                 | "spread chunks" >> beam.Reshuffle()
                 | "answer" >> RunInference(KeyedModelHandler(_Answers(options)))
                 | "write" >> beam.Map(_write_part, folder)
@@ -111,11 +113,14 @@ def _answer(chunk: Chunk, model: TextModel) -> Part:
 
 
 def _read_chunks(
-    numbered: tuple[int, str], layout: InputLayout, model_fields: Sequence[str], size: int
+    numbered: tuple[int, str],
+    layout: InputLayout,
+    fields: tuple[Sequence[str], Sequence[str]],
+    size: int,
 ) -> Iterator[tuple[Key, Chunk]]:
     """Yield the chunks of a file; the last one is shorter than `size`, or an error."""
     number, file = numbered
-    inputs = read_inputs([file], layout, model_fields)
+    inputs = read_inputs([file], layout, *fields)
     for place in itertools.count():
         try:
             chunk = list(itertools.islice(inputs, size))

@@ -6,6 +6,7 @@ others   one input per row; the fields are columns
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -17,6 +18,8 @@ from bert_tf.data.tables import TABLE_FORMATS, TableRow, ending_of, read_table
 from bert_tf.limits import listed
 from bert_tf.options import TableOptions, option
 from bert_tf.predictor import EMBEDDING_POOLINGS, TextModel
+
+logger = logging.getLogger(__name__)
 
 INPUT_FORMATS = ("text", *TABLE_FORMATS)
 
@@ -170,13 +173,28 @@ class Input:
         return model.parse_fields(self.values)
 
 
+def check_column_flags(layout: InputLayout, model_fields: Sequence[str]) -> None:
+    """Raise ValueError if a flag names a column that the model does not read."""
+    read = {_FLAGS[field] for field in model_fields}
+    for flag in ("text_b_column", "choices_column"):
+        if getattr(layout, flag) is not None and flag not in read:
+            raise ValueError(
+                f"{flag} is {getattr(layout, flag)}, but the model reads only "
+                f"{' and '.join(model_fields)}. Omit it."
+            )
+
+
 def read_inputs(
-    files: Sequence[str], layout: InputLayout, model_fields: Sequence[str]
+    files: Sequence[str],
+    layout: InputLayout,
+    model_fields: Sequence[str],
+    optional_fields: Sequence[str] = (),
 ) -> Iterator[Input]:
     """Yield the inputs of all files, in order and lazily.
 
     Args:
         model_fields: `TextModel.fields`, which the columns of a table must contain.
+        optional_fields: those of `model_fields` that a table may lack.
 
     Raises:
         ValueError: a file does not match its format or lacks a column; the message has file and line.
@@ -186,10 +204,15 @@ def read_inputs(
             for number, line in enumerate(read_lines(file), start=1):
                 yield Input({"text": line}, None, file, number)
         else:
-            yield from _table_inputs(file, layout, model_fields)
+            yield from _table_inputs(file, layout, model_fields, optional_fields)
 
 
-def _table_inputs(file: str, layout: InputLayout, model_fields: Sequence[str]) -> Iterator[Input]:
+def _table_inputs(
+    file: str,
+    layout: InputLayout,
+    model_fields: Sequence[str],
+    optional_fields: Sequence[str],
+) -> Iterator[Input]:
     rows = read_table(
         file,
         format=layout.format_of(file),
@@ -198,9 +221,17 @@ def _table_inputs(file: str, layout: InputLayout, model_fields: Sequence[str]) -
         separator=layout.column_separator,
     )
     columns: list[Sequence[str]] = []
+    optional = [number for number, name in enumerate(model_fields) if name in optional_fields]
     for row in rows:
         if not columns:
-            columns = [_columns(field, layout, row) for field in model_fields]
+            columns = [
+                [] if field in optional_fields else _columns(field, layout, row)
+                for field in model_fields
+            ]
+            for number in optional:
+                _warn_of_number(model_fields[number], layout, row)
+        for number in optional:  # in JSON lines each row has its own columns
+            columns[number] = _optional_columns(model_fields[number], layout, row)
         values = [
             _value(field, names, row) for field, names in zip(model_fields, columns, strict=True)
         ]
@@ -228,7 +259,30 @@ def _columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
     )
 
 
+def _optional_columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
+    """Return the columns of a field that an input may lack; none if the row has only null there."""
+    if getattr(layout, _FLAGS[field]) is None:
+        name = row.usual([name for name in USUAL_NAMES[field] if not name.isdecimal()])
+        names: Sequence[str] = [] if name is None else [name]
+    else:
+        names = _columns(field, layout, row)
+    return [name for name in names if row[name] is not None]
+
+
+def _warn_of_number(field: str, layout: InputLayout, row: TableRow) -> None:
+    """Warn of a column without a name that may be an optional field, or a label."""
+    number, flag = USUAL_NAMES[field][-1], _FLAGS[field]
+    if getattr(layout, flag) is None and number in row:
+        logger.warning(
+            "%s: column %s is not read, because the model takes single texts and pairs. Give --%s=%s "
+            "if it contains second texts.",
+            *(row.place, number, flag, number),
+        )
+
+
 def _value(field: str, names: Sequence[str], row: TableRow) -> Any:
+    if not names:
+        return None
     values = [row[name] for name in names]
     if field == "choices" and isinstance(values[0], list) and len(values) == 1:
         (values,) = values

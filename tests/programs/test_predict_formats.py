@@ -88,6 +88,29 @@ def test_columns_can_be_named_or_counted(run):
     assert json_lines(counted)[0]["1"] == "the cat"
 
 
+def test_a_model_of_texts_and_pairs_reads_the_second_text_of_a_table(run, caplog):
+    trained = tiny.classifier(is_pair=None)
+    row = '{"text": "the cat", "text_b": "a dog"}\n{"text": "the cat", "text_b": null}\n'
+    pair, alone = json_lines(run(trained, {"in.jsonl": row + '{"text": "the cat"}\n'}))[:2]
+    expected = Predictor(trained).predict([("the cat", "a dog"), "the cat"])
+    for line, answer in zip((pair, alone), expected, strict=True):
+        assert line["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-6)
+    (named,) = json_lines(run(trained, {"in.tsv": "text\tx\nthe cat\ta dog\n"}, text_b_column="x"))
+    assert named["probabilities"] == pytest.approx(pair["probabilities"], abs=1e-6)
+    assert named["x"] == "a dog" and "not read" not in caplog.text
+    (counted,) = json_lines(run(trained, {"in.tsv": "the cat\tgood\n"}, header=False))
+    assert counted["probabilities"] == pytest.approx(alone["probabilities"], abs=1e-6)
+    assert "in.tsv:1: column 1 is not read" in caplog.text
+    with pytest.raises(ValueError, match="no column 'y'"):
+        run(trained, {"in.tsv": "text\tx\nthe cat\ta dog\n"}, text_b_column="y")
+
+
+@pytest.mark.parametrize("flag", ["text_b_column", "choices_column"])
+def test_a_column_that_the_model_does_not_read_is_rejected(run, flag):
+    with pytest.raises(ValueError, match=f"{flag} is x, but the model reads only text_a. Omit it."):
+        run(tiny.classifier(), {"in.tsv": "text\tx\nthe cat\ta dog\n"}, **{flag: "x"})
+
+
 def test_choices_are_a_list_or_some_columns(run):
     listed = run(
         tiny.chooser(), {"in.jsonl": '{"text_a": "who ?", "choices": ["a dog", "a log", "owls"]}\n'}

@@ -104,10 +104,13 @@ def test_usual_columns_are_found_as_by_predict(sentence_model, labelled, tmp_pat
     assert (example.text_a, example.text_b, example.label) == ("a bad film", None, "good")
 
 
-def test_both_texts_of_a_pair_have_usual_columns(pair_model, tmp_path):
+@pytest.mark.parametrize("is_pair", [True, None])
+def test_both_texts_of_a_pair_have_usual_columns(pair_model, tmp_path, is_pair):
     (tmp_path / "dev.csv").write_text("sentence1,sentence2,label\na cat,a dog,1\n")
     given = options(pair_model, "1", tmp_path / "dev.csv")
-    check = export_accuracy.AccuracyCheck(given, load_served(given, "float32"))
+    served = load_served(given, "float32")
+    served.task.is_pair = is_pair
+    check = export_accuracy.AccuracyCheck(given, served)
     (example,) = check._splits["dev"]
     assert (example.text_a, example.text_b, example.label) == ("a cat", "a dog", "1")
 
