@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.data.packing import PackedSequence, pack_texts
+from bert_tf.data.packing import PackedSequence, pack
 from bert_tf.metrics.basic import softmax
 from bert_tf.model_folder import TrainedModel, loaded
 from bert_tf.prediction.text_model import (
@@ -82,7 +82,15 @@ class ChoicePredictor(ChoiceModel):
     def prepare(self, item: tuple[str, Sequence[str]]) -> tuple[list[str], list[PackedSequence]]:
         text, choices = self.checked(item)
         tokenizer, length = self._trained.tokenizer, self._trained.max_seq_length
-        return choices, [trimmed(pack_texts(tokenizer, text, choice, length)) for choice in choices]
+        cls_id, sep_id = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        ids, sequences, is_cut = tokenizer.encode(text), [], False
+        for choice in choices:
+            second = tokenizer.encode(choice)
+            is_cut |= len(ids) + len(second) + (3 if second else 2) > length
+            packed = pack(ids, second, max_seq_length=length, cls_id=cls_id, sep_id=sep_id)
+            sequences.append(trimmed(packed))
+        self.num_cut += is_cut
+        return choices, sequences
 
     def answer(
         self, prepared: Sequence[tuple[list[str], list[PackedSequence]]]

@@ -240,6 +240,15 @@ def masked_lm_logits(model, ids, position):
     return logits - np.log(np.exp(logits).sum())
 
 
+def test_a_question_with_a_truncated_choice_is_counted_once():
+    model = ChoicePredictor(tiny.chooser())
+    fits, long = ("who ?", ["a dog", ""]), ("who ?", ["a log", "the cat " * 9, "a dog " * 9])
+    _, sequences = model.prepare(fits)
+    assert model.num_cut == 0 and sequences[0] == alone("who ?", "a dog")
+    model.prepare(long)
+    assert model.num_cut == 1
+
+
 def test_each_mask_of_each_text_gets_the_tokens_of_the_text_alone():
     trained = tiny.pretrained()
     texts = ["the [MASK] sat", "[MASK] [MASK] on a mat .", "who [MASK]"]
