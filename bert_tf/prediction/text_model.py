@@ -75,7 +75,7 @@ class TextModel(abc.ABC):
         return line
 
     def parse_fields(self, values: Sequence[Any]) -> Any:
-        """Convert the values of `fields` to an input; None stands for a missing optional one."""
+        """Convert the values of `fields` to an input. That of a missing optional one is None."""
         return values[0] if len(self.fields) == 1 else tuple(values)
 
     @abc.abstractmethod

@@ -108,7 +108,8 @@ class PredictionOptions(AnswerOptions, BeamOptions):
 def predict(options: PredictionOptions) -> None:
     """Answer every input, in order. Memory does not grow with their number.
 
-    Invalid inputs get {"error": "file:line: reason"}. A file of another format ends the run.
+    Invalid inputs get {"error": "file:line: reason"}. A file of another format or a missing column ends
+    the run.
 
     Raises:
         ValueError: an input file or an option is wrong, or none of the inputs could be answered.
@@ -279,7 +280,12 @@ def make_writer(
 
 
 def _write_json(output: TextIO, values: Answer) -> None:
-    output.write(json.dumps(values, ensure_ascii=False) + "\n")
+    output.write(_escaped(json.dumps(values, ensure_ascii=False)) + "\n")
+
+
+def _escaped(text: str) -> str:
+    """Return a text with halves of surrogate pairs, which UTF-8 cannot contain, as in "\\ud800"."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _write_line(output: TextIO, model: TextModel, answer: Answer) -> None:
@@ -301,7 +307,7 @@ class _Table:
     def __call__(self, shown: Answer, answer: Answer) -> None:
         if self._shown is None:
             self._shown = tuple(shown)
-            self._writer.writerow([*self._shown, *self._columns, "error"])
+            self._writer.writerow([*map(_escaped, self._shown), *self._columns, "error"])
         values = [shown.get(name) for name in self._shown]
         values += [_at(answer, name) for name in (*self._columns, "error")]
         self._writer.writerow([_cell(value) for value in values])
@@ -317,5 +323,7 @@ def _at(answer: Answer, name: str) -> Any:
 
 def _cell(value: Any) -> Any:
     if isinstance(value, list | dict):
-        return json.dumps(value, ensure_ascii=False)
+        value = json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str):
+        return _escaped(value)
     return "" if value is None else value

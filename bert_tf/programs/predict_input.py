@@ -147,12 +147,14 @@ class Input:
         shown: values that the output repeats.
         values: those of `TextModel.fields`; None for a line of text.
         file, line: its origin.
+        error: the reason why a row of a table lacks a text, or None.
     """
 
     shown: Mapping[str, Any]
     values: Sequence[Any] | None
     file: str
     line: int
+    error: str | None = None
 
     @property
     def place(self) -> str:
@@ -160,7 +162,9 @@ class Input:
         return place_of(self.file, self.line)
 
     def item(self, model: TextModel) -> Any:
-        """Return the argument of `model.prepare`; raise ValueError if a field or a choice is missing."""
+        """Return the argument of `model.prepare`; raise ValueError if a text or a choice is missing."""
+        if self.error is not None:
+            raise ValueError(self.error)
         if self.values is None:
             return model.parse_line(self.shown["text"])
         for choices in (value for value in self.values if isinstance(value, list)):
@@ -232,11 +236,15 @@ def _table_inputs(
                 _warn_of_number(model_fields[number], layout, row)
         for number in optional:  # in JSON lines each row has its own columns
             columns[number] = _optional_columns(model_fields[number], layout, row)
-        values = [
-            _value(field, names, row) for field, names in zip(model_fields, columns, strict=True)
-        ]
+        values, error = [], None
+        try:
+            for field, names in zip(model_fields, columns, strict=True):
+                found = [row[name] for name in names]  # raises if missing, which ends the run
+                values.append(_value(field, names, found))
+        except _NoText as reason:
+            error = str(reason)
         kept = [*(["id"] if "id" in row else []), *(name for names in columns for name in names)]
-        yield Input({name: row[name] for name in kept}, values, file, row.line)
+        yield Input({name: row[name] for name in kept}, values, file, row.line, error)
 
 
 def _columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
@@ -260,7 +268,7 @@ def _columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
 
 
 def _optional_columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
-    """Return the columns of a field that an input may lack; none if the row has only null there."""
+    """Return the columns of a field that an input may lack; empty if the row has only null."""
     if getattr(layout, _FLAGS[field]) is None:
         name = row.usual([name for name in USUAL_NAMES[field] if not name.isdecimal()])
         names: Sequence[str] = [] if name is None else [name]
@@ -280,18 +288,28 @@ def _warn_of_number(field: str, layout: InputLayout, row: TableRow) -> None:
         )
 
 
-def _value(field: str, names: Sequence[str], row: TableRow) -> Any:
+class _NoText(ValueError):
+    """Raised for a row whose value is of another type than a text."""
+
+
+def _value(field: str, names: Sequence[str], values: list[Any]) -> Any:
     if not names:
         return None
-    values = [row[name] for name in names]
     if field == "choices" and isinstance(values[0], list) and len(values) == 1:
         (values,) = values
     for value in values:
         if not isinstance(value, str):
-            raise ValueError(
-                f"{row.place}: column {names[0]!r} contains {value!r}, but must contain a text"
+            raise _NoText(
+                f"column {names[0]!r} contains {value!r:.60}, but must contain a text"
                 + (" or a list of texts." if field == "choices" else ".")
             )
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise _NoText(
+                f"column {names[0]!r} contains {value!r:.60}, which has half of a surrogate pair, "
+                f"{value[error.start]!r}. Correct the text."
+            ) from error
     if field == "choices":
         count = max((n for n, value in enumerate(values, start=1) if value.strip()), default=0)
         return list(values[:count])  # without blank ones at the end

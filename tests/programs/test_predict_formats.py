@@ -276,11 +276,6 @@ def test_a_text_of_a_hundred_thousand_characters_is_answered(run):
         ("in.tsv", "text\tx\nthe cat\n", r"in.tsv:2: found 1 columns, but 2 are expected"),
         ("in.jsonl", '{"text": "a"}\n{"text": \n', r"in.jsonl:2: .*JSON"),
         ("in.jsonl", '{"text": "a"}\n{"txt": "b"}\n', r"in.jsonl:2: .*column 'text'"),
-        (
-            "in.jsonl",
-            '{"text": 3}\n',
-            r"in.jsonl:1: column 'text' contains 3, but must contain a text",
-        ),
         ("in.csv", 'text\n"the cat\n', r"in.csv:2: "),
         (
             "in.csv",
@@ -304,7 +299,31 @@ def test_a_column_that_is_not_there_is_named_with_those_that_are(run):
 
 
 def test_choices_must_be_texts(run):
-    with pytest.raises(
-        ValueError, match=r"in.jsonl:1: column 'choices' contains 1, but must contain"
-    ):
-        run(tiny.chooser(), {"in.jsonl": '{"text": "a", "choices": [1, "b"]}\n'})
+    rows = '{"text": "a", "choices": [1, "b"]}\n{"text": "a", "choices": ["cat", "dog"]}\n'
+    wrong, right = json_lines(run(tiny.chooser(), {"in.jsonl": rows}))
+    assert "in.jsonl:1: column 'choices' contains 1, but must contain a text" in wrong["error"]
+    assert right["prediction"] in (0, 1)
+
+
+@pytest.mark.parametrize("output_format", ["jsonl", "tsv", "text"])
+def test_a_row_without_a_text_has_an_error_and_the_others_answers(run, output_format):
+    texts = ("null", "3", r'"a \ud83d"', r'"the \ud83d\ude00"')
+    rows = "".join(f'{{"id": {number}, "text": {text}}}\n' for number, text in enumerate(texts))
+    rows += r'{"id": "\ud83d", "text": "owls"}' + "\n"
+    lines = run(tiny.classifier(), {"in.jsonl": rows}, output_format=output_format).splitlines()
+    lines = lines[output_format == "tsv" :]
+    reasons = (
+        "None, but must contain a text",
+        "3, but must contain a text",
+        "'a \\ud83d', which has",
+    )
+    for number, (line, reason) in enumerate(zip(lines, reasons, strict=False), 1):
+        assert (
+            f"in.jsonl:{number}: column 'text' contains {reason}".replace(
+                "\\", "\\\\" if output_format == "jsonl" else "\\"
+            )
+            in line
+        )
+    assert len(lines) == 5 and not any("in.jsonl" in line for line in lines[3:])
+    if output_format == "jsonl":
+        assert [json.loads(line)["id"] for line in lines] == [0, 1, 2, 3, "\ud83d"]
