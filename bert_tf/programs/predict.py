@@ -152,14 +152,33 @@ def make_predictor(options: PredictionOptions) -> Predictor:
 
 
 def choose_model(predictor: Predictor, options: PredictionOptions) -> TextModel:
+    """Return the model for `task`; raise ValueError for options that it does not use."""
     if options.task == "embeddings" or (options.task == "auto" and predictor.is_embedder):
-        return predictor.encoder(options.pooling, options.normalize, options.as_query)
+        encoder = predictor.encoder(options.pooling, options.normalize, options.as_query)
+        _check_unused(options, encoder, "masks", "top_k")
+        return encoder
     if options.task == "pseudo_perplexity":
-        return predictor.scorer
-    model = predictor.mask_filler if options.task == "fill_mask" else predictor.text_model
-    if isinstance(model, MaskModel) and options.top_k is not None:
+        model: TextModel = predictor.scorer
+    else:
+        model = predictor.mask_filler if options.task == "fill_mask" else predictor.text_model
+    _check_unused(options, model, "embeddings", "pooling", "normalize", "as_query")
+    if not isinstance(model, MaskModel):
+        _check_unused(options, model, "masks", "top_k")
+    elif options.top_k is not None:
         model.top_k = options.top_k
     return model
+
+
+def _check_unused(options: PredictionOptions, model: TextModel, use: str, *names: str) -> None:
+    """Raise ValueError if one of the options is given; `model` does not answer with `use`."""
+    for name in names:
+        value = getattr(options, name)
+        if value != getattr(PredictionOptions, name):  # the default
+            remedy = " or give task=embeddings" if use == "embeddings" else ""
+            raise ValueError(
+                f"{name} is {value}, but it is for {use}, and {options.model_dir} with "
+                f"task={options.task} gives {model.columns[0]}. Omit it{remedy}."
+            )
 
 
 def answered(

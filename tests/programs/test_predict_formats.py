@@ -239,6 +239,34 @@ def test_top_k_and_doc_stride_reach_the_model(run, caplog):
     assert "longer than the model's input" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    "make, flags, message",
+    [
+        (tiny.classifier, {"pooling": "cls"}, "pooling is cls, .*embeddings, .* gives label"),
+        (tiny.answerer, {"normalize": False}, "normalize is False, .* gives answer"),
+        (
+            tiny.pretrained,
+            {"as_query": True},
+            "as_query is True, .* Omit it or give task=embeddings",
+        ),
+        (
+            tiny.pretrained,
+            {"task": "pseudo_perplexity", "pooling": "cls"},
+            "pooling is cls, .* task=pseudo_perplexity gives pseudo_perplexity",
+        ),
+        (
+            tiny.classifier,
+            {"top_k": 3},
+            "top_k is 3, but it is for masks, .* gives label. Omit it.",
+        ),
+        (tiny.pretrained, {"task": "embeddings", "top_k": 3}, "top_k is 3, .* gives embedding"),
+    ],
+)
+def test_an_option_that_the_model_does_not_use_is_rejected(run, make, flags, message):
+    with pytest.raises(ValueError, match=message):
+        run(make(), {"in.txt": "the cat\n"}, **flags)
+
+
 def test_standard_input_may_be_a_table(run, monkeypatch, capsys):
     monkeypatch.setattr(predict_module, "_SECONDS_BETWEEN_REPORTS", -1)
     data = b'{"text": "the cat", "id": 4}\n'
