@@ -19,6 +19,7 @@ from bert_tf.data.files import open_whole
 from bert_tf.data.lines import count_lines
 from bert_tf.data.streams import STANDARD_INPUT
 from bert_tf.data.tables import ending_of
+from bert_tf.limits import listed
 from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskModel
 from bert_tf.prediction.saved_models import SavedEncoder
@@ -134,7 +135,7 @@ def predict(options: PredictionOptions) -> None:
         write = make_writer(options.answer_format, model, output)
         for chunk in answered(inputs, model, chunk_size):
             for found, answer in chunk:
-                write(found.shown, answer)
+                write(found.shown, answer, found.place)
                 totals.add(answer)
             output.flush()
             update(chunk[-1][0], totals.count)
@@ -289,13 +290,17 @@ Answer = Mapping[str, Any]
 
 def make_writer(
     output_format: str, model: TextModel, output: TextIO
-) -> Callable[[Answer, Answer], None]:
-    """Return a function that writes (repeated values of the input, answer or {"error": reason})."""
+) -> Callable[[Answer, Answer, str], None]:
+    """Return a function that writes an answer.
+
+    Its arguments are the repeated values of the input, the answer or {"error": reason}, and the place
+    of the input, "file:line".
+    """
     if output_format == "jsonl":
-        return lambda shown, answer: _write_json(output, {**shown, **answer})
+        return lambda shown, answer, place: _write_json(output, {**shown, **answer})
     if output_format == "tsv":
         return _Table(output, model.columns)
-    return lambda shown, answer: _write_line(output, model, answer)
+    return lambda shown, answer, place: _write_line(output, model, answer)
 
 
 def _write_json(output: TextIO, values: Answer) -> None:
@@ -315,7 +320,8 @@ def _write_line(output: TextIO, model: TextModel, answer: Answer) -> None:
 class _Table:
     """Tab-separated values with a header. A column in '"' may contain tabs and line ends, as in CSV.
 
-    The columns are the repeated ones of the first input, those of the answer, and "error".
+    The columns are the repeated ones of the first input, those of the answer, and "error". A later input
+    with another repeated one raises ValueError.
     """
 
     def __init__(self, output: TextIO, columns: Sequence[str]):
@@ -323,10 +329,17 @@ class _Table:
         self._columns = tuple(columns)
         self._shown: tuple[str, ...] | None = None
 
-    def __call__(self, shown: Answer, answer: Answer) -> None:
+    def __call__(self, shown: Answer, answer: Answer, place: str) -> None:
         if self._shown is None:
             self._shown = tuple(shown)
             self._writer.writerow([*map(_escaped, self._shown), *self._columns, "error"])
+        for name in shown:
+            if name not in self._shown:
+                raise ValueError(
+                    f"{place}: the output has no column {name!r}. Its columns are those of the first "
+                    f"input, {listed(self._shown)}. Use "
+                    "output_format=jsonl, or answer one file at a time."
+                )
         values = [shown.get(name) for name in self._shown]
         values += [_at(answer, name) for name in (*self._columns, "error")]
         self._writer.writerow([_cell(value) for value in values])

@@ -43,7 +43,8 @@ logger = logging.getLogger(__name__)
 
 Key = tuple[int, int]  # number of the file, number of the chunk in it
 Chunk = list[Input] | str  # str: the reason why the file cannot be read
-Part = list[tuple[dict, dict]] | str  # (repeated values of the input, answer) of a chunk
+Answered = tuple[dict, dict, str]  # repeated values of the input, answer, "file:line"
+Part = list[Answered] | str  # of a chunk
 
 
 def predict_on_beam(
@@ -82,8 +83,8 @@ def predict_on_beam(
             )
         with open_output(options.output_file) as output:
             write = make_writer(options.answer_format, model, output)
-            for shown, answer in _read_parts(folder, len(files), size):
-                write(shown, answer)
+            for shown, answer, place in _read_parts(folder, len(files), size):
+                write(shown, answer, place)
                 totals.add(answer)
     totals.report(model)
 
@@ -109,7 +110,7 @@ def _answer(chunk: Chunk, model: TextModel) -> Part:
     if isinstance(chunk, str):
         return chunk
     found = answered(chunk, model, len(chunk))
-    return [(dict(each.shown), answer) for some in found for each, answer in some]
+    return [(dict(each.shown), answer, each.place) for some in found for each, answer in some]
 
 
 def _read_chunks(
@@ -154,8 +155,8 @@ def _write_part(keyed: tuple[Key, Part], folder: str) -> None:
     write_text(_part_file(folder, key), json.dumps(part))
 
 
-def _read_parts(folder: str, num_files: int, size: int) -> Iterator[tuple[dict, dict]]:
-    """Yield (repeated values, answer) of all inputs, in order."""
+def _read_parts(folder: str, num_files: int, size: int) -> Iterator[Answered]:
+    """Yield the answers to all inputs, in order."""
     for number in range(num_files):
         for place in itertools.count():
             file = _part_file(folder, (number, place))

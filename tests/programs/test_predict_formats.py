@@ -181,12 +181,23 @@ def test_the_output_can_be_a_table(run):
 def test_a_table_has_numbers_and_lists_in_its_cells():
     output = io.StringIO()
     write = make_writer("tsv", TextClassifier(tiny.classifier("regression")), output)
-    write({"text": "owls"}, {"score": 0.25})
+    write({"text": "owls"}, {"score": 0.25}, "in.txt:1")
     assert output.getvalue() == "text\tscore\terror\nowls\t0.25\t\n"
     output = io.StringIO()
     write = make_writer("tsv", ChoicePredictor(tiny.chooser()), output)
-    write({}, {"prediction": 1, "choice": "ü", "probabilities": [0.25, 0.75]})
+    write({}, {"prediction": 1, "choice": "ü", "probabilities": [0.25, 0.75]}, "in.txt:1")
     assert output.getvalue().splitlines()[1] == "1\tü\t[0.25, 0.75]\t"
+
+
+def test_a_table_whose_columns_would_lose_a_text_is_an_error():
+    output = io.StringIO()
+    write = make_writer("tsv", TextClassifier(tiny.classifier("regression")), output)
+    write({"id": 1, "text": "owls"}, {"score": 0.25}, "a.csv:2")
+    write({"text": "a log"}, {"score": 0.5}, "b.csv:2")
+    message = r"c.csv:2: the output has no column 'sentence'.* id, text\. Use output_format=jsonl"
+    with pytest.raises(ValueError, match=message):
+        write({"sentence": "the cat"}, {"score": 0.5}, "c.csv:2")
+    assert output.getvalue().splitlines()[1:] == ["1\towls\t0.25\t", "\ta log\t0.5\t"]
 
 
 def test_the_output_can_be_the_bare_answers(run):
