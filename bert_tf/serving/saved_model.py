@@ -135,7 +135,7 @@ def metadata(served: Served, precision: str) -> dict[str, Any]:
 
 
 def file_sizes(folder: str) -> dict[str, int]:
-    """Return file -> its size in bytes, of the files of a model before those beside it."""
+    """Return name -> size in bytes of each file in a folder."""
     names = sorted(tf.io.gfile.listdir(folder))
     return {name: tf.io.gfile.stat(os.path.join(folder, name)).length for name in names}
 
