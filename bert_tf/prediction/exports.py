@@ -249,7 +249,7 @@ def _read(folder: str, format: str) -> Export:
 
 
 def _check_sizes(folder: str, facts: Mapping[str, Any], metadata: str) -> None:
-    """Raise if a model's file has another size than export.json states; some runtimes would crash.
+    """Raise if a model's file is smaller than export.json states; some runtimes would crash.
 
     Older exports state none.
     """
@@ -257,10 +257,10 @@ def _check_sizes(folder: str, facts: Mapping[str, Any], metadata: str) -> None:
     for name in sizes:
         path, size = os.path.join(folder, name), typed(sizes, name, int, metadata) or 0
         found = os.path.getsize(path) if os.path.isfile(path) else 0
-        if found != size:
+        if found < size:
             raise ValueError(
-                f"{path} has {found:,} of {size:,} bytes, so it is not as {METADATA_FILE} states. Copy "
-                "the folder again."
+                f"{path} has {found:,} of the {size:,} bytes that {METADATA_FILE} states. Copy the "
+                f"folder again; if you changed the file, correct `file_sizes` in {METADATA_FILE}."
             )
 
 

@@ -161,8 +161,12 @@ def test_a_file_that_was_copied_in_part_is_refused_before_it_is_loaded(folder):
     facts["file_sizes"] = {"model.tflite": 4000, "model.bin": 10}
     (partly / "export.json").write_text(json.dumps(facts))
     for name, size, message in (
-        ("model.tflite", 3000, r"model\.tflite has 3,000 of 4,000 bytes.* Copy the folder again"),
-        ("model.tflite", 4000, r"model\.bin has 0 of 10 bytes.* Copy the folder again"),
+        (
+            "model.tflite",
+            3000,
+            r"model\.tflite has 3,000 of the 4,000 bytes.* Copy the folder again",
+        ),
+        ("model.tflite", 4000, r"model\.bin has 0 of the 10 bytes.* Copy the folder again"),
     ):
         (partly / name).write_bytes(bytes(size))
         for opened in (Predictor, find_exports):  # certify calls the latter
