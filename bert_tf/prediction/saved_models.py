@@ -15,6 +15,7 @@ from bert_tf.data.buckets import batches_by_length
 from bert_tf.data.lines import read_lines
 from bert_tf.interop.checkpoint import read_json, typed
 from bert_tf.interop.hub import local_path
+from bert_tf.model_folder import with_special_tokens
 from bert_tf.prediction.classification import LabelModel, TextPair
 from bert_tf.prediction.encoder import EmbeddingModel
 from bert_tf.prediction.exports import METADATA_FILE, check_sums
@@ -31,14 +32,40 @@ _TEXT = "serving_default"  # the signature that takes text
 _QUERY = "query"  # the same with the prefix of queries, of models of run_embeddings
 
 
-class _Saved(TextModel):
-    """Base of all SavedModels; `runtime` has the folder, if it was loaded before."""
+class SavedTextModel(TextModel):
+    """Base of all SavedModels; `runtime` has the folder, if it was loaded before.
+
+    Attributes:
+        max_seq_length: longest input in tokens; None if unknown, so that `num_cut` stays 0.
+    """
+
+    max_seq_length: int | None = None
 
     def __init__(self, folder: str, batch_size: int = 32, runtime: Runtime | None = None):
+        self._folder = folder
         self._runtime = _loaded(folder) if runtime is None else runtime
         signature = self._runtime.signatures[_TEXT]
         self._takes, self._gives = signature["inputs"], signature["outputs"]
         self._batch_size = batch_size
+        self._tokenizer: FullTokenizer | None = None  # counts truncated texts
+        self._settings: Mapping[str, Any] = {}
+        metadata, vocab_file = (
+            os.path.join(folder, "assets.extra", name) for name in (METADATA_FILE, "vocab.txt")
+        )
+        if tf.io.gfile.exists(metadata) and tf.io.gfile.exists(vocab_file):
+            facts = read_json(metadata)
+            self.max_seq_length = typed(facts, "max_seq_length", int, metadata)
+            self._settings = typed(facts, "task", dict, metadata) or {}
+            self._tokenizer = FullTokenizer(vocab_file, bool(facts.get("do_lower_case", True)))
+
+    def _count_if_cut(self, text: str, *seconds: str) -> None:
+        """Add 1 to `num_cut` if a text, alone or with one of `seconds`, exceeds the longest input."""
+        if self._tokenizer is None or self.max_seq_length is None:
+            return
+        length = len(self._tokenizer.encode(text)) + 2
+        others = [len(self._tokenizer.encode(second)) for second in seconds]
+        longest = max((number + 1 for number in others if number), default=0)
+        self.num_cut += length + longest > self.max_seq_length
 
     def answer(self, prepared: Sequence[Any]) -> list[dict[str, Any]]:
         return self._in_batches(prepared, self._answer_batch)
@@ -71,7 +98,7 @@ class _Saved(TextModel):
         return results
 
 
-class SavedClassifier(_Saved, LabelModel):
+class SavedClassifier(SavedTextModel, LabelModel):
     """A classifier exported by `export_saved_model`.
 
     Raises:
@@ -107,7 +134,10 @@ class SavedClassifier(_Saved, LabelModel):
         self.problem_type = next(found, "single_label")
 
     def prepare(self, item: str | TextPair) -> TextPair:
-        return self.checked(item)
+        text_a, text_b = self.checked(item)
+        if not self._settings.get("doc_stride"):  # otherwise windows contain the whole text
+            self._count_if_cut(text_a, *([] if text_b is None else [text_b]))
+        return text_a, text_b
 
     def _answer_batch(self, items: Sequence[TextPair]) -> list[dict[str, Any]]:
         inputs: dict[str, Any] = {"text_a": [text_a for text_a, _ in items]}
@@ -125,7 +155,7 @@ class SavedClassifier(_Saved, LabelModel):
         )
 
 
-class SavedAnswerer(_Saved, QuestionModel):
+class SavedAnswerer(SavedTextModel, QuestionModel):
     """A question-answering model exported by `export_saved_model`.
 
     Its certainty is "score", the sum of the logits.
@@ -162,7 +192,7 @@ class SavedAnswerer(_Saved, QuestionModel):
         return answers
 
 
-class SavedTagger(_Saved, EntityModel):
+class SavedTagger(SavedTextModel, EntityModel):
     """A model exported by `export_saved_model`. It finds entities or labels words in raw text."""
 
     def __init__(self, folder: str, batch_size: int = 32, runtime: Runtime | None = None):
@@ -190,7 +220,7 @@ class SavedTagger(_Saved, EntityModel):
         return answers
 
 
-class SavedChooser(_Saved, ChoiceModel):
+class SavedChooser(SavedTextModel, ChoiceModel):
     """A multiple-choice model exported by `export_saved_model`."""
 
     @classmethod
@@ -203,6 +233,7 @@ class SavedChooser(_Saved, ChoiceModel):
             raise ValueError(
                 f"A choice for {beginning(text)} is empty, and a SavedModel ignores empty choices."
             )
+        self._count_if_cut(text, *choices)
         return text, choices
 
     def _answer_batch(self, items: Sequence[tuple[str, list[str]]]) -> list[dict[str, Any]]:
@@ -221,26 +252,12 @@ class SavedChooser(_Saved, ChoiceModel):
         ]
 
 
-class SavedEncoder(_Saved, EmbeddingModel):
+class SavedEncoder(SavedTextModel, EmbeddingModel):
     """Embeddings, with the pooling chosen in `export_saved_model`."""
 
     @classmethod
     def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
         return "text_a" in takes and "embedding" in gives
-
-    def __init__(self, folder: str, batch_size: int = 32, runtime: Runtime | None = None):
-        super().__init__(folder, batch_size, runtime)
-        self._folder = folder
-        self._tokenizer: FullTokenizer | None = None  # counts truncated texts
-        self._settings: Mapping[str, Any] = {}
-        metadata, vocab_file = (
-            os.path.join(folder, "assets.extra", name) for name in (METADATA_FILE, "vocab.txt")
-        )
-        if tf.io.gfile.exists(metadata) and tf.io.gfile.exists(vocab_file):
-            facts = read_json(metadata)
-            self.max_seq_length = typed(facts, "max_seq_length", int, metadata)
-            self._settings = typed(facts, "task", dict, metadata) or {}
-            self._tokenizer = FullTokenizer(vocab_file, bool(facts.get("do_lower_case", True)))
 
     @property
     def width(self) -> int:
@@ -268,10 +285,8 @@ class SavedEncoder(_Saved, EmbeddingModel):
 
     def prepare(self, item: str) -> str:
         text = checked_text(item)
-        if self._tokenizer is not None and self.max_seq_length is not None:
-            prefix = "query_prefix" if self._signature == _QUERY else "document_prefix"
-            ids = self._tokenizer.encode(f"{self._settings.get(prefix, '')}{text}")
-            self.num_cut += len(ids) + 2 > self.max_seq_length
+        prefix = "query_prefix" if self._signature == _QUERY else "document_prefix"
+        self._count_if_cut(f"{self._settings.get(prefix, '')}{text}")
         return text
 
     def _answer_batch(self, items: Sequence[str]) -> list[dict[str, Any]]:
@@ -284,11 +299,16 @@ class SavedEncoder(_Saved, EmbeddingModel):
         return list(self._ask(text_a=texts)["embedding"])
 
 
-class SavedMaskFiller(_Saved, MaskModel):
+class SavedMaskFiller(SavedTextModel, MaskModel):
     """Tokens for [MASK], up to the number chosen in `export_saved_model`.
 
     A [MASK] beyond the longest input is omitted.
     """
+
+    def __init__(self, folder: str, batch_size: int = 32, runtime: Runtime | None = None):
+        super().__init__(folder, batch_size, runtime)
+        if self._tokenizer is not None:
+            self._tokenizer = with_special_tokens(self._tokenizer)
 
     @classmethod
     def fits(cls, takes: Set[str], gives: Set[str]) -> bool:
@@ -298,6 +318,7 @@ class SavedMaskFiller(_Saved, MaskModel):
         text = checked_text(item)
         if "[MASK]" not in text:
             raise self.no_mask(text)
+        self._count_if_cut(text)
         return text
 
     def predict(self, text: str, top_k: int = 5) -> list[list[Candidate]]:

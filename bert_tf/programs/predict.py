@@ -22,7 +22,7 @@ from bert_tf.data.tables import ending_of
 from bert_tf.limits import listed
 from bert_tf.options import option
 from bert_tf.prediction.masked_lm import MaskModel
-from bert_tf.prediction.saved_models import SavedEncoder
+from bert_tf.prediction.saved_models import SavedTextModel
 from bert_tf.predictor import Predictor, TextModel, corpus_pseudo_perplexity
 from bert_tf.programs.predict_input import AnswerOptions, Input, check_column_flags, read_inputs
 from bert_tf.training.progress import Progress
@@ -223,7 +223,7 @@ class Totals:
             )
         if model.num_cut:
             remedy = "--max_seq_length or, for a classifier, --doc_stride may read more of them."
-            if isinstance(model, SavedEncoder):
+            if isinstance(model, SavedTextModel):
                 remedy = "Export the model with a larger --max_seq_length to read more of them."
             logger.warning(
                 "%d of %d texts are longer than the model's input and were truncated. %s",

@@ -4,6 +4,7 @@ The models here answer with what was written into them, so that only the way in 
 """
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -143,6 +144,35 @@ def test_the_problem_type_of_an_export_without_its_task_is_that_of_its_outputs(t
         names = "a\nb\n" if name == "multi" else ""
         (tmp_path / name / "assets.extra" / "labels.txt").write_text(names)
         assert Predictor(folder).predict(["x"]) == [expected]
+
+
+@pytest.mark.parametrize(
+    "names, outputs, task, fits, long",
+    [
+        (("text_a", "text_b"), ("logits",), {}, ("a", "a"), ("a", "a a")),
+        (("text_a",), ("logits",), {}, "a a a", "a a a a"),
+        (("text_a",), ("logits",), {"doc_stride": 1}, "a a a a", None),
+        (("text_a", "choices"), ("choice",), {}, ("a", ["a", "a"]), ("a", ["a a", "a a"])),
+        (("text",), ("token", "probability"), {}, "a a [MASK]", "a a a [MASK]"),
+    ],
+)
+def test_truncated_inputs_of_every_export_are_counted(tmp_path, names, outputs, task, fits, long):
+    takes = {name: {"dtype": "string"} for name in names}
+    signature = {"inputs": takes, "outputs": dict.fromkeys(outputs)}
+    unused = SimpleNamespace(signatures={"serving_default": signature})
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    folder = tmp_path / "assets.extra"
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    (folder / "labels.txt").write_text("x\ny\n")
+    facts = {"max_seq_length": 5, "do_lower_case": True, "task": task}
+    (folder / "export.json").write_text(json.dumps(facts))
+    model = load_saved_model(str(tmp_path), runtime=unused)
+    model.prepare(fits)
+    assert model.num_cut == 0
+    if long is not None:
+        model.prepare(long)
+        assert model.num_cut == 1
 
 
 def test_masks_end_where_the_row_has_no_more(tmp_path):
