@@ -77,6 +77,12 @@ def test_every_kind_of_model_has_a_page_without_a_network(page, make, text, expe
     assert not re.search(r"<(link|img|iframe)|\bsrc=|@import|url\(", content)
 
 
+def test_a_stride_beyond_the_largest_number_of_tokens_is_reduced(page):
+    trained = tiny.trained(TokenClassificationTask(("O", "B-X"), 11, doc_stride=9))
+    data = parts_of(page(trained, tiny.TEXTS[3], max_seq_length=6))["attention"]
+    assert len(data["tokens"]) == 6
+
+
 def test_the_page_opens_on_a_head_whose_words_point_each_at_another_that_is_not_beside_it():
     tokens = ["[CLS]", "a", "cat", "sat", "still", "."]
     heads = np.zeros((3, 2, 6, 6), np.float32)
