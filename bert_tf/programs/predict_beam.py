@@ -11,6 +11,7 @@ Source: Apache Beam, apache_beam/ml/inference/base.py (`ModelHandler`, `RunInfer
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import logging
@@ -44,7 +45,7 @@ logger = logging.getLogger(__name__)
 Key = tuple[int, int]  # number of the file, number of the chunk in it
 Chunk = list[Input] | str  # str: the reason why the file cannot be read
 Answered = tuple[dict, dict, str]  # repeated values of the input, answer, "file:line"
-Part = list[Answered] | str  # of a chunk
+Part = tuple[list[Answered], int] | str  # of a chunk, with the number of truncated texts
 
 
 def predict_on_beam(
@@ -83,9 +84,11 @@ def predict_on_beam(
             )
         with open_output(options.output_file) as output:
             write = make_writer(options.answer_format, model, output)
-            for shown, answer, place in _read_parts(folder, len(files), size):
-                write(shown, answer, place)
-                totals.add(answer)
+            for rows, num_cut in _read_parts(folder, len(files), size):
+                model.num_cut += num_cut
+                for shown, answer, place in rows:
+                    write(shown, answer, place)
+                    totals.add(answer)
     totals.report(model)
 
 
@@ -109,8 +112,11 @@ class _Answers(ModelHandler):
 def _answer(chunk: Chunk, model: TextModel) -> Part:
     if isinstance(chunk, str):
         return chunk
+    model = copy.copy(model)  # threads share the model, but each chunk has its own count
+    model.num_cut = 0
     found = answered(chunk, model, len(chunk))
-    return [(dict(each.shown), answer, each.place) for some in found for each, answer in some]
+    rows = [(dict(each.shown), answer, each.place) for some in found for each, answer in some]
+    return rows, model.num_cut
 
 
 def _read_chunks(
@@ -155,8 +161,8 @@ def _write_part(keyed: tuple[Key, Part], folder: str) -> None:
     write_text(_part_file(folder, key), json.dumps(part))
 
 
-def _read_parts(folder: str, num_files: int, size: int) -> Iterator[Answered]:
-    """Yield the answers to all inputs, in order."""
+def _read_parts(folder: str, num_files: int, size: int) -> Iterator[tuple[list[Answered], int]]:
+    """Yield the answers to all inputs, in order, chunk by chunk, with their truncated texts."""
     for number in range(num_files):
         for place in itertools.count():
             file = _part_file(folder, (number, place))
@@ -168,6 +174,6 @@ def _read_parts(folder: str, num_files: int, size: int) -> Iterator[Answered]:
             part = json.loads(read_whole(file, MAX_DOCUMENT))
             if isinstance(part, str):
                 raise ValueError(part)
-            yield from part
-            if len(part) < size:
+            yield part
+            if len(part[0]) < size:
                 break

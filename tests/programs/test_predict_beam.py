@@ -182,6 +182,12 @@ def test_workers_of_one_process_load_the_model_once(beam, saved_model, answers, 
     assert len(loaded) == 2  # the first one checks the SavedModel before the pipeline starts
 
 
+def test_truncated_texts_of_all_workers_are_counted(beam, saved_model, answers, caplog):
+    files = {"a.txt": "the cat\n" + "the cat " * 9 + "\n", "b.txt": "a log " * 9 + "\n"}
+    answers(saved_model("single_label"), files, runner="DirectRunner", batch_size=1)
+    assert "2 of 3 texts are longer than the model's input" in caplog.text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "files, message",
