@@ -23,7 +23,11 @@ from bert_tf.interop.checkpoint import PretrainedCheckpoint, shape_of
 from bert_tf.interop.heads import find_head
 from bert_tf.interop.hub import local_path
 from bert_tf.interop.initial import folder_of, holds_checkpoint, initialize, read_checkpoint
-from bert_tf.interop.sentence_transformers import SETTING_FILES, embedding_settings, has_modules
+from bert_tf.interop.sentence_transformers import (
+    SETTING_FILES,
+    embedding_settings,
+    is_of_sentence_transformers,
+)
 from bert_tf.interop.sidecar import MODULES_FILE, find_config, load_tokenizer
 from bert_tf.model_files import TASK_FILE, UnknownTaskError, has_task_of_ours, read_task
 from bert_tf.modeling.bert import BertModel
@@ -34,6 +38,7 @@ from bert_tf.tasks.classification import ClassificationTask
 from bert_tf.tasks.embeddings import EmbeddingTask
 from bert_tf.tasks.of_checkpoint import default_labels, make_task
 from bert_tf.tasks.pretraining import PretrainingTask
+from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 from bert_tf.training.checkpoints import latest_checkpoint
 
@@ -308,7 +313,7 @@ def _load_checkpoint(
     inside = tf.io.gfile.glob(os.path.join(path, "*", "saved_model.pb"))  # in VERSION
     if not inside:  # in NAME/VERSION
         inside = tf.io.gfile.glob(os.path.join(path, "*", "*", "saved_model.pb"))
-    if inside and not (holds_checkpoint(path) or has_modules(path)):
+    if inside and not (holds_checkpoint(path) or is_of_sentence_transformers(path)):
         raise ValueError(
             f"{path} contains no checkpoint, but SavedModels in subfolders. Did you mean "
             f"{max(map(os.path.dirname, inside), key=_version)}?"
@@ -364,6 +369,8 @@ def with_settings(
 ) -> TrainedModel:
     """Return the same model with other lengths than in training; None keeps a length.
 
+    Words are read in windows, whose stride is reduced if they become shorter.
+
     Raises:
         ValueError: the model does not support them.
     """
@@ -372,6 +379,9 @@ def with_settings(
     given = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
     given = {name: value for name, value in given.items() if value is not None}
     task = trained.task
+    if isinstance(task, TokenClassificationTask) and task.doc_stride and max_seq_length is not None:
+        # As in the served graph; a given stride has precedence.
+        given.setdefault("doc_stride", min(task.doc_stride, max_seq_length - NUM_SPECIAL_TOKENS))
     if doc_stride is not None and (task is None or "doc_stride" not in vars(task)):
         found = "a checkpoint without a task" if task is None else task.name
         raise ValueError(f"doc_stride is for models with windows of long texts, not for {found}.")

@@ -27,7 +27,7 @@ import numpy as np
 
 from bert_tf.interop.hub import local_path
 from bert_tf.interop.initial import folder_of
-from bert_tf.interop.sentence_transformers import has_modules
+from bert_tf.interop.sentence_transformers import is_of_sentence_transformers
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model, with_settings
 from bert_tf.modeling.models import BertForPreTraining
@@ -230,7 +230,7 @@ class Predictor:
             return entry.load("predictor")(trained, **settings)
         if trained.unused_head:
             remedy = "Convert it with its task by convert_checkpoint, or use"
-            if has_modules(folder_of(trained.source)):  # of sentence-transformers
+            if is_of_sentence_transformers(folder_of(trained.source)):
                 remedy = "Use"
             raise ValueError(
                 f"{trained.unused_head} {remedy} its embeddings: `embed` with `pooling`, or "

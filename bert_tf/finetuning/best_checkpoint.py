@@ -47,8 +47,8 @@ class BestCheckpoint:
         metric: name of a metric; `metrics.basic.score` knows its direction.
         max_seq_length: tokens of an example in the evaluations. A record of another length, such as
             that of an earlier phase, does not count. A record without a length does.
-        is_new_run: True before the first checkpoint of a run. A record in the folder is then of a run
-            that ended earlier, and does not count.
+        is_new_run: True before the first checkpoint of a run. A record in the folder is then ignored,
+            because an earlier run wrote it.
 
     Raises:
         ValueError: the record is for another metric.
@@ -61,10 +61,10 @@ class BestCheckpoint:
         self._output_dir = output_dir
         self._state: dict = {}
         path = os.path.join(self.folder, _STATE_FILE)
-        if is_new_run:
-            if tf.io.gfile.exists(path):
-                logger.info("%s is of a run without a checkpoint: a new record begins", path)
-        elif tf.io.gfile.exists(path):
+        exists = tf.io.gfile.exists(path)
+        if exists and is_new_run:
+            logger.info("%s is of a run without a checkpoint: a new record begins", path)
+        elif exists:
             self._state = read_json(path)
             if self._state.get("metric") != metric:
                 raise ValueError(

@@ -19,7 +19,7 @@ from bert_tf.finetuning.rankings import Ranking, RankingProgram
 from bert_tf.finetuning.run import Run, fine_tune
 from bert_tf.finetuning.setup import Setup
 from bert_tf.interop.initial import folder_of
-from bert_tf.interop.sentence_transformers import embedding_settings, has_modules
+from bert_tf.interop.sentence_transformers import embedding_settings, is_of_sentence_transformers
 from bert_tf.metrics.retrieval import (
     RANKED,
     own_documents,
@@ -231,7 +231,7 @@ def _known_settings(setup: Setup) -> dict[str, Any]:
     trained = setup.trained or (known_task(checkpoint) if checkpoint else None)
     if isinstance(trained, EmbeddingTask):
         return trained.arguments()
-    if checkpoint and has_modules(folder_of(checkpoint.source)):
+    if checkpoint and is_of_sentence_transformers(folder_of(checkpoint.source)):
         # Settings equal to the defaults make no EmbeddingTask, so the length is read here.
         return {"max_seq_length": checkpoint.longest_input(setup.config)}
     return {}

@@ -63,8 +63,8 @@ class Trainer:
 
     Raises:
         TypeError: an option is unknown.
-        ValueError: the run would overwrite other files in `output_dir`, an option is out of range, or
-            no architecture was found, or `output_dir` contains another model.
+        ValueError: the run would overwrite other files in `output_dir`, an option is out of range, no
+            architecture was found, or `output_dir` contains another model.
     """
 
     def __init__(
@@ -97,13 +97,10 @@ class Trainer:
         config = find_config(None, checkpoint) if config is None else config
         checkpoint, self._config = with_init_layers(self._options, checkpoint, config)
         check_same_architecture(self._options.output_dir, self._config)
-        source = "`tokenizer`"
         if tokenizer is None and checkpoint is not None:
             tokenizer = load_tokenizer(None, None, checkpoint, self._config)
-            source = checkpoint.vocab_file or checkpoint.source
         if tokenizer is not None:
-            folder = self._options.output_dir
-            check_same_tokenizer(folder, tokenizer.vocab, tokenizer.do_lower_case, source)
+            check_same_tokenizer(self._options.output_dir, tokenizer.vocab, tokenizer.do_lower_case)
         self.tokenizer = tokenizer
         check_foreign_files(self._options.output_dir, _WRITTEN, self._files())
         self._loop: BatchTrainer = make_trainer(
@@ -140,9 +137,9 @@ class Trainer:
 
         Raises:
             TypeError: `data` or `evaluate` is of another type.
-            ValueError: there are fewer examples than a batch takes, or `evaluate` repeats without end or
-                has a batch that is larger than its first. Or `lr_batch_size` is set, and the batches of
-                `data` have another size than `train_batch_size`.
+            ValueError: `data` has fewer examples than a batch, `evaluate` repeats without end or has a
+                batch larger than its first, or `lr_batch_size` is set and `data` has another batch size
+                than `train_batch_size`.
         """
         source, options = _source(data, "data"), self._options
         if isinstance(source, tf.data.Dataset):
@@ -192,13 +189,14 @@ class Trainer:
 
     def _metrics(self, source: list[str] | tf.data.Dataset) -> Mapping[str, float]:
         batch_size = self._options.eval_batch_size
-        if not isinstance(source, tf.data.Dataset):
-            return self.task.metrics(loop.run_model(self._loop, self.task, source, batch_size))
-        batch_size = _batch_size(source)
+        is_dataset = isinstance(source, tf.data.Dataset)
+        if is_dataset:
+            batch_size = _batch_size(source)
         try:
             return self.task.metrics(loop.run_model(self._loop, self.task, source, batch_size))
         except tf.errors.InvalidArgumentError as error:
-            _check_first_is_largest(source, batch_size, error)
+            if is_dataset:
+                _check_first_is_largest(source, batch_size, error)
             raise
 
 

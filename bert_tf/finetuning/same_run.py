@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterable
 from dataclasses import fields
-from itertools import islice, zip_longest
+from itertools import zip_longest
 
 import tensorflow as tf
 
@@ -49,10 +49,13 @@ def check_same_training(options: TrainingOptions, folder: str) -> None:
     if latest_checkpoint(folder) is None or not tf.io.gfile.exists(path):
         return
     there = read_json(path)
+    of_the_model = set(_OF_THE_MODEL)
+    if hasattr(options, "document_context"):  # run_ner trains with the flag alone
+        of_the_model.discard("doc_stride")
     changed = {
         name: f"{_shown(there[name])} there, {_shown(value)} now"
         for name, value in _noted(options).items()
-        if name in there and there[name] != value and not (value is None and name in _OF_THE_MODEL)
+        if name in there and there[name] != value and not (value is None and name in of_the_model)
     }
     rejected = [f"`{name}`: {text}" for name, text in changed.items() if name in _SAME_TRAINING]
     if rejected:
@@ -105,8 +108,9 @@ def _noted(options: TrainingOptions) -> dict[str, object]:
     names = (*_SAME_TRAINING, *_NOTED)
     noted = {name: getattr(options, name) for name in names if hasattr(options, name)}
     noted["learning_rate"] = options.base_learning_rate
-    if noted.get("phases"):  # which have batches of their own
-        del noted["train_batch_size"], noted["gradient_accumulation_steps"]
+    if noted.get("phases"):  # which have lengths and batches of their own
+        for name in ("train_batch_size", "gradient_accumulation_steps", "max_seq_length"):
+            del noted[name]
     return {**noted, "precision": options.policy}  # auto may differ between machines
 
 
@@ -131,7 +135,7 @@ def check_same_architecture(output_dir: str, config: BertConfig) -> None:
 
 
 def check_same_tokenizer(
-    output_dir: str, tokens: Iterable[str], do_lower_case: bool | None, source: str
+    output_dir: str, tokens: Iterable[str], do_lower_case: bool | None
 ) -> None:
     """Raise if a folder contains checkpoints of a model with another vocabulary or case.
 
@@ -140,7 +144,6 @@ def check_same_tokenizer(
     Args:
         tokens: the vocabulary of the run, in the order of the ids.
         do_lower_case: None if unknown.
-        source: name of the vocabulary in messages.
     """
     if latest_checkpoint(output_dir) is None:
         return
@@ -148,10 +151,9 @@ def check_same_tokenizer(
     if path := file_beside(output_dir, "vocab.txt"):
         pairs = zip_longest(load_vocab(path), (token.strip() for token in tokens))
         differing = ((n, *pair) for n, pair in enumerate(pairs) if pair[0] != pair[1])
-        for number, theirs, ours in islice(differing, 1):
-            differences.append(
-                f"the token of id {number} is {theirs!r} in {path}, but {ours!r} in {source}"
-            )
+        if (found := next(differing, None)) is not None:
+            number, theirs, ours = found
+            differences.append(f"the token of id {number} is {theirs!r} in {path}, {ours!r} now")
     cased = next(stated_cases(output_dir), None)
     if cased is not None and do_lower_case not in (None, cased[0]):
         differences.append(f"do_lower_case: {cased[0]} in {cased[1]}, {do_lower_case} now")
@@ -159,6 +161,6 @@ def check_same_tokenizer(
         raise ValueError(
             f"{output_dir} contains checkpoints of a model with another tokenizer:\n  "
             + "\n  ".join(differences)
-            + "\nUse another output_dir. To use the weights and the tokenizer of this one, omit "
-            "vocab_file, do_lower_case and init_checkpoint."
+            + "\nUse another output_dir, or the tokenizer of this one: the programs take it if "
+            "vocab_file, do_lower_case and init_checkpoint are omitted."
         )

@@ -135,12 +135,7 @@ class Setup:
         tokenizer = load_tokenizer(
             options.vocab_file, options.do_lower_case, setup.checkpoint, setup.config
         )
-        source, checkpoint = options.vocab_file, setup.checkpoint
-        if not source and checkpoint is not None:
-            source = checkpoint.vocab_file or checkpoint.source
-        check_same_tokenizer(
-            options.output_dir, tokenizer.vocab, tokenizer.do_lower_case, source or ""
-        )
+        check_same_tokenizer(options.output_dir, tokenizer.vocab, tokenizer.do_lower_case)
         return replace(setup, max_seq_length=length, tokenizer=tokenizer, trained=trained)
 
 
@@ -223,7 +218,7 @@ def make_trainer(
     )
     if trainer.resume(options.output_dir) is not None:
         if not num_train_steps:
-            _warn_of_unused(options)
+            _warn_of_unused(setup, task)
         return trainer
     if num_train_steps:
         _warn_of_unnamed_checkpoints(options.output_dir)
@@ -242,15 +237,21 @@ def make_trainer(
     return trainer
 
 
-def _warn_of_unused(options: TrainingOptions) -> None:
+def _warn_of_unused(setup: Setup, task: Task) -> None:
     """Warn that an evaluation has the weights of `output_dir`, not those of `init_checkpoint`."""
-    given = options.init_checkpoint
-    if given and os.path.realpath(folder_of(given)) != os.path.realpath(options.output_dir):
-        logger.warning(
-            "The weights are those of %s; init_checkpoint=%s is not used. To evaluate it, use an "
-            "output_dir without checkpoints.",
-            *(latest_checkpoint(options.output_dir), given),
-        )
+    options, head = setup.options, TYPES.get(task.name)
+    given, newest = options.init_checkpoint, latest_checkpoint(options.output_dir)
+    used = [os.path.realpath(path) for path in (options.output_dir, newest) if path]
+    if not given or os.path.realpath(given) in used:
+        return
+    arrays = {} if setup.checkpoint is None else setup.checkpoint.arrays
+    if arrays and head is not None and head.variables and not any(map(head.owns, arrays)):
+        return  # the encoder that the training began with, as in the reference's commands
+    logger.warning(
+        "The weights are those of %s; init_checkpoint=%s is not used. To evaluate it, use an "
+        "output_dir without checkpoints.",
+        *(newest, given),
+    )
 
 
 def _warn_of_unnamed_checkpoints(folder: str) -> None:

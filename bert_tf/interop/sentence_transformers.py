@@ -54,7 +54,7 @@ CROSS_ENCODER_KEY = "sentence_transformers"  # of config.json
 RAW_SCORES = {"activation_fn": _IDENTITY}  # for this key: `CrossEncoder.predict` returns the logits
 
 
-def has_modules(folder: str) -> bool:
+def is_of_sentence_transformers(folder: str) -> bool:
     """Return True if sentence-transformers has saved the folder, also where modules.json is missing."""
     return _root(folder) is not None or _file_of_modules(folder) is not None
 
@@ -234,8 +234,8 @@ def _root(folder: str) -> str | None:
 
 def _file_of_modules(folder: str) -> str | None:
     """Return a file that sentence-transformers writes for an embedder besides modules.json, or None."""
-    values = _optional(os.path.join(folder, _PROMPTS_FILE)) or {"model_type": "CrossEncoder"}
-    if values.get("model_type") != "CrossEncoder":
+    path = os.path.join(folder, _PROMPTS_FILE)
+    if os.path.isfile(path) and read_json(path).get("model_type") != "CrossEncoder":
         return _PROMPTS_FILE
     return _POOLING_FILE if os.path.isfile(os.path.join(folder, _POOLING_FILE)) else None
 

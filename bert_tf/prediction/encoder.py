@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from bert_tf.data.packing import PackedSequence, pack
 from bert_tf.interop.initial import folder_of
-from bert_tf.interop.sentence_transformers import has_modules
+from bert_tf.interop.sentence_transformers import is_of_sentence_transformers
 from bert_tf.metrics.retrieval import unit
 from bert_tf.model_folder import TrainedModel, load_model
 from bert_tf.modeling.bert import BertModel
@@ -126,7 +126,7 @@ class SentenceEncoder(EmbeddingModel):
             network, self._width = trained.model, task.width(bert.config)
         else:
             if pooling is None and trained.unused_head:
-                if has_modules(folder_of(trained.source)):
+                if is_of_sentence_transformers(folder_of(trained.source)):
                     raise ValueError(
                         f"{trained.unused_head} Give pooling=mean for the means over the tokens alone."
                     )

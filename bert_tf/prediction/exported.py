@@ -23,7 +23,6 @@ from bert_tf.prediction.exports import METADATA_FILE, POSITIONS, Export, find_ex
 from bert_tf.prediction.masked_lm import NUM_BEST, MaskFiller
 from bert_tf.prediction.runtimes import TOKENS, Runtime, load
 from bert_tf.prediction.text_model import SequenceRunner, TextModel
-from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
 from bert_tf.tokenization import FullTokenizer
 
 _, _WORDS = POSITIONS
@@ -59,11 +58,9 @@ def load_exported(folder: str) -> TrainedModel:
             "the folder again, or export it again."
         ) from error
     tokenizer, length = cast(FullTokenizer, export.tokenizer), cast(int, export.max_seq_length)
-    task, stride = read_task(folder), None
-    if isinstance(task, TokenClassificationTask) and task.doc_stride:
-        stride = min(task.doc_stride, length - NUM_SPECIAL_TOKENS)  # as in the served graph
-    trained = TrainedModel(cast(keras.Model, network), tokenizer, task, length, source=folder)
-    return with_settings(trained, length, stride)
+    network = cast(keras.Model, network)
+    trained = TrainedModel(network, tokenizer, read_task(folder), length, source=folder)
+    return with_settings(trained, length)
 
 
 def text_model(trained: TrainedModel, **settings: Any) -> TextModel:

@@ -251,7 +251,7 @@ def _read(folder: str, format: str) -> Export:
 def _check_sizes(folder: str, facts: Mapping[str, Any], metadata: str) -> None:
     """Raise if a model's file is smaller than export.json states; some runtimes would crash.
 
-    Older exports state none.
+    Older exports have no sizes.
     """
     sizes = typed(facts, "file_sizes", dict, metadata) or {}
     for name in sizes:

@@ -62,6 +62,8 @@ class SavedTextModel(TextModel):
         """Add 1 to `num_cut` if a text, alone or with one of `seconds`, exceeds the longest input."""
         if self._tokenizer is None or self.max_seq_length is None:
             return
+        if 3 * (len(text) + max(map(len, seconds), default=0) + 1) <= self.max_seq_length:
+            return  # a character becomes at most three tokens
         length = len(self._tokenizer.encode(text)) + 2
         others = [len(self._tokenizer.encode(second)) for second in seconds]
         longest = max((number + 1 for number in others if number), default=0)

@@ -114,7 +114,8 @@ def _requests(served: Served, files: list[str], layout: InputLayout) -> Iterator
         if len(parts) != len(names):
             raise ValueError(
                 f"calibration_file: {found.place} has {len(parts)} texts, but the export takes "
-                f"{' and '.join(names)}. Give one of each, or set is_pair."
+                f"{' and '.join(names)}. Give one of each, remove the column of the second texts, or "
+                "set is_pair."
             )
         yield {name: [part] for name, part in zip(names, parts, strict=True)}
 

@@ -297,7 +297,13 @@ def _compare_texts(
     if isinstance(saved, EmbeddingModel) and expected.as_query:
         saved = saved.for_queries()
     tally = Tally()
-    prepared = [saved.prepare(item) for item in expected.items]
+    try:
+        prepared = [saved.prepare(item) for item in expected.items]
+    except ValueError as error:
+        raise ValueError(
+            f"{export.folder} {name}: {error} Remove the column of the second texts, or export the "
+            "model with is_pair."
+        ) from error
 
     def add(number: int, answer: Mapping[str, Any]) -> None:
         ours = expected.answers[number]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_tf.data.files import file_facts, files_of_checkpoint
 from bert_tf.interop.initial import folder_of, initialize, read_checkpoint
-from bert_tf.interop.sentence_transformers import has_modules
+from bert_tf.interop.sentence_transformers import is_of_sentence_transformers
 from bert_tf.interop.sidecar import find_config, load_tokenizer
 from bert_tf.model_files import TASK_FILE
 from bert_tf.model_folder import TrainedModel, load_model
@@ -70,7 +70,7 @@ def load_served(options: ExportOptions, dtype: str | None = None) -> Served:
         )
     if trained.unused_head:
         remedy = "Convert it with convert_checkpoint to a folder that states its task, or export"
-        if has_modules(folder_of(trained.source)):  # of sentence-transformers
+        if is_of_sentence_transformers(folder_of(trained.source)):
             remedy = "Export"
         raise ValueError(f"{trained.unused_head} {remedy} only the encoder: head=encoder.")
     if options.head == "task":

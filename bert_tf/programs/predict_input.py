@@ -67,7 +67,8 @@ class InputColumnsOptions(TableOptions):
         default=None,
     )
     text_b_column: str | None = option(
-        "Column of the second sentence or of the context of a question. Default: text_b, context.",
+        "Column of the second sentence or of the context of a question. Default: text_b, sentence2; for "
+        "a question context, text, text_b.",
         default=None,
     )
     choices_column: str | None = option(
@@ -147,7 +148,7 @@ class Input:
         shown: values that the output repeats.
         values: those of `TextModel.fields`; None for a line of text.
         file, line: its origin.
-        error: the reason why a row of a table lacks a text, or None.
+        error: reason why a row of a table has no valid text, or None.
     """
 
     shown: Mapping[str, Any]
@@ -240,8 +241,9 @@ def _table_inputs(
         try:
             for field, names in zip(model_fields, columns, strict=True):
                 found = [row[name] for name in names]  # raises if missing, which ends the run
-                values.append(_value(field, names, found))
-        except _NoText as reason:
+                is_absent = field in optional_fields and found == [None]
+                values.append(None if is_absent else _value(field, names, found))
+        except _InvalidText as reason:
             error = str(reason)
         kept = [*(["id"] if "id" in row else []), *(name for names in columns for name in names)]
         yield Input({name: row[name] for name in kept}, values, file, row.line, error)
@@ -268,19 +270,17 @@ def _columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
 
 
 def _optional_columns(field: str, layout: InputLayout, row: TableRow) -> Sequence[str]:
-    """Return the columns of a field that an input may lack; empty if the row has only null."""
-    if getattr(layout, _FLAGS[field]) is None:
-        name = row.usual([name for name in USUAL_NAMES[field] if not name.isdecimal()])
-        names: Sequence[str] = [] if name is None else [name]
-    else:
-        names = _columns(field, layout, row)
-    return [name for name in names if row[name] is not None]
+    """Return the columns of a field that an input may lack; its usual names are not numbers."""
+    if getattr(layout, _FLAGS[field]) is not None:
+        return _columns(field, layout, row)
+    name = row.usual([name for name in USUAL_NAMES[field] if not name.isdecimal()])
+    return [] if name in (None, layout.text_a_column) else [name]
 
 
 def _warn_of_number(field: str, layout: InputLayout, row: TableRow) -> None:
     """Warn of a column without a name that may be an optional field, or a label."""
     number, flag = USUAL_NAMES[field][-1], _FLAGS[field]
-    if getattr(layout, flag) is None and number in row:
+    if layout.text_a_column is None and getattr(layout, flag) is None and number in row:
         logger.warning(
             "%s: column %s is not read, because the model takes single texts and pairs. Give --%s=%s "
             "if it contains second texts.",
@@ -288,8 +288,8 @@ def _warn_of_number(field: str, layout: InputLayout, row: TableRow) -> None:
         )
 
 
-class _NoText(ValueError):
-    """Raised for a row whose value is of another type than a text."""
+class _InvalidText(ValueError):
+    """Raised for a value that is not a valid text."""
 
 
 def _value(field: str, names: Sequence[str], values: list[Any]) -> Any:
@@ -299,14 +299,14 @@ def _value(field: str, names: Sequence[str], values: list[Any]) -> Any:
         (values,) = values
     for value in values:
         if not isinstance(value, str):
-            raise _NoText(
+            raise _InvalidText(
                 f"column {names[0]!r} contains {value!r:.60}, but must contain a text"
                 + (" or a list of texts." if field == "choices" else ".")
             )
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            raise _NoText(
+            raise _InvalidText(
                 f"column {names[0]!r} contains {value!r:.60}, which has half of a surrogate pair, "
                 f"{value[error.start]!r}. Correct the text."
             ) from error

@@ -76,8 +76,7 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     tokens = sidecar.find_vocabulary(vocab_file, checkpoint)
     if tokens is not None:
         do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, tokens, vocab_file)
-        source = vocab_file or (checkpoint.source if checkpoint is not None else "")
-        check_same_tokenizer(options.output_dir, tokens, do_lower_case, source)
+        check_same_tokenizer(options.output_dir, tokens, do_lower_case)
     checked = [_checked_tasks(phase, setup) for phase in (*earlier, last)]
     for number, (phase, record_sets, tasks) in enumerate(checked[:-1], 1):
         if not options.do_train or _steps_done(options) >= phase.stop_step:

@@ -37,7 +37,6 @@ from bert_tf.report.charts import table
 from bert_tf.report.page import Section, page
 from bert_tf.tasks.base import MIN_SEQ_LENGTH
 from bert_tf.tasks.classification import ClassificationTask
-from bert_tf.tasks.token_classification import NUM_SPECIAL_TOKENS, TokenClassificationTask
 
 logger = logging.getLogger(__name__)
 
@@ -96,10 +95,7 @@ def visualize(options: VisualizationOptions) -> None:
         )
     trained = load_model(options.model_dir)
     length = min(options.max_seq_length, trained.max_seq_length)
-    stride = None
-    if isinstance(trained.task, TokenClassificationTask) and trained.task.doc_stride:
-        stride = min(trained.task.doc_stride, length - NUM_SPECIAL_TOKENS)  # as in load_exported
-    trained = with_settings(trained, length, stride)
+    trained = with_settings(trained, length)
     view = make_view(trained, options)
     tokens = trained.tokenizer.convert_ids_to_tokens(view.sequence.input_ids)
     heads = attention_section(tokens, attention(trained.model, view.sequence))

@@ -204,8 +204,8 @@ class TrainingStep:
     def _clipping(self, gradients: list, values: dict[str, tf.Tensor]) -> tuple[Any, Any]:
         """Return the global norm of the gradients and the factor to multiply them with.
 
-        In float16 the norm of an overflow is 0, but not finite if the loss scale cannot be halved: then
-        smaller gradients are impossible, and the training ends with an error.
+        In float16 an overflow has norm 0. At the lowest loss scale the norm stays infinite or NaN, and
+        the training ends with an error.
         """
         norm = global_norm(gradients)
         if self.loss_scale is None:

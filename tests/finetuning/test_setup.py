@@ -243,18 +243,18 @@ def test_one_token_in_twenty_may_be_replaced(known, tmp_path, replaced, is_refus
 def test_a_folder_with_checkpoints_of_another_tokenizer_is_refused_with_both_files(tmp_path):
     folder, ours = str(tmp_path), (*SPECIAL, "new", *LOWER[6:])
     write_files(folder, model_files(vocab=LOWER, do_lower_case=True))
-    same_run.check_same_tokenizer(folder, ours, False, "ours.txt")  # there is no checkpoint yet
+    same_run.check_same_tokenizer(folder, ours, False)  # there is no checkpoint yet
     checkpoints.save_checkpoint(folder, {"v": np.zeros(2)}, step=1)
-    same_run.check_same_tokenizer(folder, LOWER, True, "ours.txt")
-    same_run.check_same_tokenizer(folder, LOWER, None, "ours.txt")
+    same_run.check_same_tokenizer(folder, LOWER, True)
+    same_run.check_same_tokenizer(folder, LOWER, None)
     with pytest.raises(ValueError, match="Use another output_dir") as refused:
-        same_run.check_same_tokenizer(folder, ours, False, "ours.txt")
-    message = f"the token of id 5 is 'aa' in {tmp_path}/vocab.txt, but 'new' in ours.txt"
+        same_run.check_same_tokenizer(folder, ours, False)
+    message = f"the token of id 5 is 'aa' in {tmp_path}/vocab.txt, 'new' now"
     assert message in str(refused.value)
     message = f"do_lower_case: True in {tmp_path}/tokenizer_config.json, False now"
     assert message in str(refused.value)
-    with pytest.raises(ValueError, match=r"id 125 is None in .*, but 'more' in ours.txt"):
-        same_run.check_same_tokenizer(folder, (*LOWER, "more"), True, "ours.txt")
+    with pytest.raises(ValueError, match=r"id 125 is None in .*, 'more' now"):
+        same_run.check_same_tokenizer(folder, (*LOWER, "more"), True)
 
 
 def test_a_run_in_a_folder_with_another_vocabulary_is_refused(tmp_path):
@@ -269,7 +269,7 @@ def test_a_run_in_a_folder_with_another_vocabulary_is_refused(tmp_path):
         vocab_file=ours,
         bert_config_file=str(tmp_path / "bert_config.json"),
     )
-    with pytest.raises(ValueError, match=r"the token of id 144 is 'last' in .*ours.txt"):
+    with pytest.raises(ValueError, match=r"the token of id 144 is 'last' in .*now"):
         setup.Setup.for_task(options, "embeddings")
 
 
