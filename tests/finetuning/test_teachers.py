@@ -37,7 +37,9 @@ def test_a_tagger_with_another_vocabulary_gives_the_logits_of_the_same_words(
     other = other_vocabulary(ner_model, tmp_path / "teacher")
     same, found = (
         taught(
-            ner_training(ner_model, conll_folder, tmp_path / folder.name, teacher=str(folder)),
+            ner_training(
+                ner_model, conll_folder, tmp_path / f"of_{folder.name}", teacher=str(folder)
+            ),
             TokenClassification(),
         )["train"]
         for folder in (ner_model, other)
