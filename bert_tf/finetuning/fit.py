@@ -137,8 +137,8 @@ class Trainer:
 
         Raises:
             TypeError: `data` or `evaluate` is of another type.
-            ValueError: `data` has fewer examples than a batch, or `evaluate` repeats without end or has a
-                batch larger than its first. With `lr_batch_size`, the batches of `data` must have the
+            ValueError: `data` has fewer examples than a batch, or `evaluate` repeats without end or has
+                a batch larger than its first. With `lr_batch_size`, the batches of `data` must have the
                 size `train_batch_size`.
         """
         source, options = _source(data, "data"), self._options
