@@ -1,13 +1,13 @@
-"""Pre-training step of the Keras layers on the JAX backend on a GPU, compared with `transformers`.
+"""Pre-training step on a GPU: TensorFlow, the Keras layers on JAX, and `transformers` on PyTorch.
 
     python benchmarks/gpu.py                                # BERT-Base and -Large, 128 and 512 tokens
     python benchmarks/gpu.py --sizes=tiny --lengths=24 --batch_size=2 --steps=2 --peak_tflops=1
 
-Needs jax, keras and numpy, but no TensorFlow. The other sides need torch and transformers, and are
-omitted without them. First compares the outputs in float32 and bfloat16 with the NumPy BERT of the
-tests. If a difference is too large, it exits with status 1. Then each side trains in its own process on
-the same random examples (20 predictions each, dropout 0.1, AdamW, gradients clipped to norm 1). Last is
-a table for docs/results.md. The exit status is 1 if a JAX side failed.
+Needs keras, numpy, and tensorflow or jax. Sides whose packages are missing are omitted; those of
+PyTorch need torch and transformers. First compares our outputs in float32 and bfloat16 with the NumPy
+BERT of the tests. If a difference is too large, it exits with status 1. Then each side trains in its own
+process on the same random examples (20 predictions each, dropout 0.1, AdamW, gradients clipped to norm
+1). Last is a table for docs/results.md. The exit status is 1 if one of our sides failed.
 
 MFU, the model FLOP utilization, is the FLOPs of the matrix products divided by --peak_tflops (dense
 bfloat16, one card). No side uses TF32.
@@ -16,6 +16,7 @@ bfloat16, one card). No side uses TF32.
 import argparse
 import functools
 import importlib.util
+import itertools
 import json
 import os
 import subprocess
@@ -28,8 +29,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-os.environ["KERAS_BACKEND"] = "jax"
+os.environ["KERAS_BACKEND"] = "jax" if "--worker=jax" in " ".join(sys.argv) else "tensorflow"
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 import numpy as np  # noqa: E402
 import training  # noqa: E402
@@ -37,7 +39,15 @@ import training  # noqa: E402
 from bert_tf.config import BertConfig  # noqa: E402
 from bert_tf.modeling.flops import flops_per_token  # noqa: E402
 
-SIDES = ("jax-bf16", "jax-fp32", "torch-bf16-compile", "torch-bf16", "torch-fp32")
+PACKAGES = {  # framework, the first part of a side's name -> what it needs
+    "tensorflow": ("tensorflow", "keras"),
+    "jax": ("jax", "keras"),
+    "torch": ("torch", "transformers"),
+}
+SIDES = (
+    *("tensorflow-bf16", "tensorflow-fp32", "jax-bf16", "jax-fp32"),
+    *("torch-bf16-compile", "torch-bf16", "torch-fp32"),
+)
 TOLERANCES = {"float32": 1e-4, "mixed_bfloat16": 0.2}  # precision policy -> of outputs of size 1
 
 HEADER = (
@@ -56,6 +66,7 @@ def jax_step(side: str, arguments: argparse.Namespace):
     import keras
     from keras import ops
 
+    from bert_tf.modeling.dropout import dropout_seed
     from bert_tf.modeling.models import BertForPreTraining
     from bert_tf.training.optimization import AdamW
 
@@ -71,8 +82,9 @@ def jax_step(side: str, arguments: argparse.Namespace):
     inputs = {n: batch[n] for n in ("input_ids", "input_mask", "segment_ids")}
     inputs["masked_lm_positions"] = batch["masked_lm_positions"]
 
-    def loss_of(trained, others):
-        outputs, others = model.stateless_call(trained, others, inputs, training=True)
+    def loss_of(trained, others, seed):
+        with dropout_seed(seed):
+            outputs, others = model.stateless_call(trained, others, inputs, training=True)
         pairs = (
             (batch["masked_lm_ids"], outputs["masked_lm_logits"]),
             (batch["next_sentence_labels"], outputs["next_sentence_logits"]),
@@ -84,8 +96,9 @@ def jax_step(side: str, arguments: argparse.Namespace):
         return loss, others
 
     @functools.partial(jax.jit, donate_argnums=(0, 1, 2))
-    def update(trained, others, slots):
-        (loss, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained, others)
+    def update(trained, others, slots, seed):
+        gradients_of = jax.value_and_grad(loss_of, has_aux=True)
+        (loss, others), gradients = gradients_of(trained, others, seed)
         trained, slots = optimizer.stateless_apply(slots, gradients, trained)
         return loss, trained, others, slots
 
@@ -98,16 +111,31 @@ def jax_step(side: str, arguments: argparse.Namespace):
         )
     ]
 
+    seeds = itertools.count()
+
     def step() -> float:
-        loss, *state[:] = update(*state)
+        loss, *state[:] = update(*state, np.uint32(next(seeds)))
         return float(loss)
 
     return step
 
 
+def tensorflow_step(side: str, arguments: argparse.Namespace):
+    import tensorflow as tf
+
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    return training.bert_tf_step(side, arguments)
+
+
+def torch_step(side: str, arguments: argparse.Namespace):
+    import torch
+
+    return training.torch_step(side, arguments, "cuda" if torch.cuda.is_available() else "cpu")
+
+
 def compare_with_numpy() -> dict[str, Any]:
     """Return the device, and a small model's differences from the NumPy BERT by precision policy."""
-    import jax
+    import keras
 
     from bert_tf.modeling.bert import BertModel
     from reference import numpy_bert
@@ -118,32 +146,44 @@ def compare_with_numpy() -> dict[str, Any]:
     inputs = {n: batch[n] for n in ("input_ids", "input_mask", "segment_ids")}
     inputs["input_ids"] %= config.vocab_size
     expected = numpy_bert.encode(config, variables, *inputs.values()).sequence_output
-    jax.config.update("jax_default_matmul_precision", "highest")  # not TF32
+    device = device_without_tf32()
     differences = {}
     for policy in TOLERANCES:
         model = BertModel(config, dtype=policy)
         for variable in model.weights:
             variable.assign(variables[variable.path])
-        outputs = np.asarray(model(inputs)["sequence_output"], np.float64)
+        outputs = model(inputs)["sequence_output"]
+        outputs = keras.ops.convert_to_numpy(keras.ops.cast(outputs, "float32"))
         is_real = inputs["input_mask"] == 1
         differences[policy] = float(np.abs(outputs - expected)[is_real].max())
-    return {"device": jax.devices()[0].device_kind, "differences": differences}
+    return {"device": device, "differences": differences}
+
+
+def device_without_tf32() -> str:
+    """Make products in float32 exact, and return the name of the device."""
+    if os.environ["KERAS_BACKEND"] == "jax":
+        import jax
+
+        jax.config.update("jax_default_matmul_precision", "highest")
+        return jax.devices()[0].device_kind
+    import tensorflow as tf
+
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    gpus = tf.config.list_physical_devices("GPU")
+    details = tf.config.experimental.get_device_details(gpus[0]) if gpus else {}
+    return details.get("device_name", "cpu")
 
 
 def work(side: str, arguments: argparse.Namespace) -> None:
     """Run one side in its own process and print one line of JSON."""
-    if side == "numbers":
+    framework, _, name = side.partition("-")
+    if name == "numbers":
         print(json.dumps(compare_with_numpy()))
         return
-    if side.startswith("jax"):
-        step = jax_step(side, arguments)
-    else:
-        import torch
-
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        training.SIZES[arguments.size] = sizes_of(config_of(arguments.size))
-        arguments.task = "pretraining"
-        step = training.torch_step(side, arguments, device)
+    make = {"tensorflow": tensorflow_step, "jax": jax_step, "torch": torch_step}[framework]
+    training.SIZES[arguments.size] = sizes_of(config_of(arguments.size))
+    arguments.task = "pretraining"
+    step = make(side, arguments)
     losses, seconds = [step(), step()], []  # compiles
     for _ in range(arguments.steps):
         start = time.perf_counter()
@@ -163,12 +203,12 @@ def run(side: str, *flags: str) -> dict[str, Any] | None:
     command = [sys.executable, __file__, f"--worker={side}", *flags]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        print(f"{side} failed: {done.stderr.strip().splitlines()[-1:]}", flush=True)
+        print(f"{side} failed:", *done.stderr.strip().splitlines()[-5:], sep="\n", flush=True)
         return None
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def check_differences(differences: dict[str, float]) -> bool:
+def check_differences(framework: str, differences: dict[str, float]) -> bool:
     """Print each difference, and return True if all are within their tolerances."""
     are_small = True
     for policy, difference in differences.items():
@@ -176,7 +216,8 @@ def check_differences(differences: dict[str, float]) -> bool:
         is_small = difference <= limit  # False for NaN
         are_small &= is_small
         words = "ok" if is_small else "too large"
-        print(f"{policy}: {difference:.1e} from the NumPy BERT, limit {limit}: {words}", flush=True)
+        about = f"{framework}, {policy}: {difference:.1e} from the NumPy BERT, limit {limit}"
+        print(f"{about}: {words}", flush=True)
     return are_small
 
 
@@ -207,11 +248,20 @@ def main() -> None:
     if arguments.worker:
         work(arguments.worker, arguments)
         return
-    torch_is_there = all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
-    sides = [s for s in arguments.sides.split(",") if s.startswith("jax") or torch_is_there]
-    numbers = run("numbers")
-    if numbers is None or not check_differences(numbers["differences"]):
-        sys.exit(1)
+    packages = {
+        framework: names
+        for framework, names in PACKAGES.items()
+        if all(importlib.util.find_spec(name) for name in names)
+    }
+    sides = [side for side in arguments.sides.split(",") if side.partition("-")[0] in packages]
+    device = ""
+    for framework in dict.fromkeys(side.partition("-")[0] for side in sides):
+        if framework == "torch":
+            continue
+        numbers = run(f"{framework}-numbers")
+        if numbers is None or not check_differences(framework, numbers["differences"]):
+            sys.exit(1)
+        device = numbers["device"]
     rows, failed = [], []
     for size in arguments.sizes.split(","):
         for length in map(int, arguments.lengths.split(",")):
@@ -230,10 +280,10 @@ def main() -> None:
             flops *= flops_per_token(config_of(size), length, training.PREDICTIONS / length)
             at_peak = flops / arguments.peak_tflops / 1e12
             rows += table_rows(f"{size} | {batch_size} x {length}", seconds, at_peak)
-    packages = ("jax", "keras", *(("torch", "transformers") if torch_is_there else ()))
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    print(f"\n{numbers['device']}, {versions}:\n", *HEADER, *rows, sep="\n")
-    if any(side.startswith("jax") for side in failed):
+    used = {name: version(name) for names in packages.values() for name in names}
+    versions = ", ".join(f"{name} {number}" for name, number in used.items())
+    print(f"\n{device}, {versions}:\n", *HEADER, *rows, sep="\n")
+    if any(not side.startswith("torch") for side in failed):
         sys.exit(1)
 
 

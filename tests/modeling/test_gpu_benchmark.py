@@ -21,7 +21,7 @@ RESULT = {"seconds": 0.5, "first": 9.0, "last": 8.0}
 
 def test_the_tiny_command_of_its_docstring_compares_trains_and_prints_a_table():
     (flags,) = re.findall(r"^ +python benchmarks/gpu\.py (--.*)$", SCRIPT.read_text(), re.M)
-    sides = ["jax-bf16", "torch-fp32"]  # each starts a process
+    sides = ["tensorflow-fp32", "jax-bf16", "torch-fp32"]  # each starts a process
     process = subprocess.run(
         [sys.executable, SCRIPT, *shlex.split(flags), f"--sides={','.join(sides)}"],
         env={**os.environ, "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1"},
@@ -29,17 +29,20 @@ def test_the_tiny_command_of_its_docstring_compares_trains_and_prints_a_table():
         text=True,
     )
     assert process.returncode == 0, process.stdout + process.stderr[-3000:]
-    found = dict(re.findall(r"^(float32|mixed_bfloat16): (\S+) from .*: ok$", process.stdout, re.M))
-    assert float(found["float32"]) < 1e-5 < float(found["mixed_bfloat16"])
+    found = dict(re.findall(r"^(\w+, \w+): (\S+) from .*: ok$", process.stdout, re.M))
+    for framework in ("tensorflow", "jax"):
+        assert float(found[f"{framework}, float32"]) < 1e-5
+        assert float(found[f"{framework}, mixed_bfloat16"]) > 1e-5
     table = [line for line in process.stdout.splitlines() if line.startswith("| tiny | 2 x 24 |")]
     numbers = r"\d+\.\d \| \d+\.\d % \| " + (r"\d+\.\d\d" if HAS_TORCH else "-")
-    for line, side in zip(table, sides if HAS_TORCH else sides[:1], strict=True):
+    for line, side in zip(table, sides if HAS_TORCH else sides[:2], strict=True):
         assert re.fullmatch(rf"\| tiny \| 2 x 24 \| {side} \| {numbers} \|", line)
 
 
 @pytest.fixture
 def gpu(monkeypatch):
-    for name in ("KERAS_BACKEND", "XLA_PYTHON_CLIENT_PREALLOCATE"):
+    monkeypatch.setenv("KERAS_BACKEND", "tensorflow")
+    for name in ("XLA_PYTHON_CLIENT_PREALLOCATE", "TF_FORCE_GPU_ALLOW_GROWTH"):
         monkeypatch.setenv(name, "")  # the script sets them
     monkeypatch.setattr(sys, "path", [str(SCRIPT.parent), *sys.path])
     import gpu
@@ -53,18 +56,18 @@ def gpu(monkeypatch):
         (1e-6, "", None, 2),
         (1e-3, "", 1, 0),
         (float("nan"), "", 1, 0),
-        (1e-6, "numbers", 1, 0),
+        (1e-6, "jax-numbers", 1, 0),
         (1e-6, "jax-fp32", 1, 1),
         (1e-6, "jax-bf16", 1, 1),
     ],
 )
-def test_a_difference_that_is_too_large_or_a_failure_of_jax_gives_status_1(
+def test_a_difference_that_is_too_large_or_a_failure_of_ours_gives_status_1(
     gpu, monkeypatch, capsys, difference, failing, status, rows
 ):
     numbers = {"device": "", "differences": {"float32": difference, "mixed_bfloat16": 0.0}}
 
     def run(side, *flags):
-        return None if side == failing else numbers if side == "numbers" else RESULT
+        return None if side == failing else numbers if side == "jax-numbers" else RESULT
 
     monkeypatch.setattr(gpu, "run", run)
     monkeypatch.setattr(
@@ -77,4 +80,4 @@ def test_a_difference_that_is_too_large_or_a_failure_of_jax_gives_status_1(
         found = end.code
     output = capsys.readouterr().out
     assert (found, output.count("| tiny |")) == (status, rows)
-    assert ("float32: 1.0e-06 from the NumPy BERT, limit 0.0001: ok" in output) is (rows > 0)
+    assert ("jax, float32: 1.0e-06 from the NumPy BERT, limit 0.0001: ok" in output) is (rows > 0)
