@@ -184,14 +184,17 @@ def work(side: str, arguments: argparse.Namespace) -> None:
     training.SIZES[arguments.size] = sizes_of(config_of(arguments.size))
     arguments.task = "pretraining"
     step = make(side, arguments)
-    losses, seconds = [step(), step()], []  # compiles
+    started, seconds = time.perf_counter(), []
+    losses = [step(), step()]  # compiles
+    first_steps = time.perf_counter() - started
     for _ in range(arguments.steps):
         start = time.perf_counter()
         losses.append(step())
         seconds.append(time.perf_counter() - start)
     if not np.isfinite(losses).all():
         raise ValueError(f"The losses are {losses}.")
-    print(json.dumps({"seconds": median(seconds), "first": losses[0], "last": losses[-1]}))
+    found = {"seconds": median(seconds), "first_steps": first_steps}
+    print(json.dumps({**found, "first": losses[0], "last": losses[-1]}))
 
 
 def sizes_of(config: BertConfig) -> tuple[int, int, int]:
@@ -275,7 +278,11 @@ def main() -> None:
                     failed.append(side)
                     continue
                 seconds[side] = found["seconds"]
-                print(f"  {side:20} loss {found['first']:.3f} -> {found['last']:.3f}", flush=True)
+                print(
+                    f"  {side:20}{1000 * found['seconds']:10.1f} ms, the first two steps "
+                    f"{found['first_steps']:.0f} s, loss {found['first']:.3f} -> {found['last']:.3f}",
+                    flush=True,
+                )
             flops = batch_size * length
             flops *= flops_per_token(config_of(size), length, training.PREDICTIONS / length)
             at_peak = flops / arguments.peak_tflops / 1e12
