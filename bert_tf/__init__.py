@@ -90,13 +90,18 @@ _NAMES = {
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
+_OF_HUGGING_FACE = ("TF", "Auto", "pipeline", "BertTokenizer", "SentenceTransformer", "CrossEncoder")
+
 __all__ = ["__version__", *_HOMES]
 
 
 def __getattr__(name: str):
     if name not in _HOMES:
-        is_of_transformers = name.startswith(("TF", "Auto")) or name == "pipeline"
-        hint = ". docs/migration.md has what takes its place" if is_of_transformers else ""
+        from bert_tf.names import suggestion
+
+        hint = suggestion(name, _HOMES)
+        if name.startswith(_OF_HUGGING_FACE):
+            hint = ". docs/migration.md has what takes its place"
         raise AttributeError(f"module 'bert_tf' has no attribute {name!r}{hint}")
     return getattr(import_module(f"bert_tf.{_HOMES[name]}"), name)
 

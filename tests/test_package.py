@@ -142,10 +142,12 @@ def test_names_of_the_package_root_are_found_when_used():
 
     assert bert_tf.BertConfig is BertConfig
     assert set(bert_tf.__all__) <= set(dir(bert_tf))
-    with pytest.raises(AttributeError, match=r"no attribute 'Bert'$"):
-        bert_tf.Bert  # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'xyz'\.$"):
+        bert_tf.xyz  # noqa: B018
     with pytest.raises(AttributeError, match=r"'TFBertModel'\. docs/migration\.md has"):
         bert_tf.TFBertModel  # noqa: B018
+    with pytest.raises(AttributeError, match='"BertForSequenceClassification"'):
+        bert_tf.BertForSequenceClasification  # noqa: B018
 
 
 def test_the_examples_in_docstrings_say_what_happens(monkeypatch, tmp_path):

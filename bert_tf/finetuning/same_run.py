@@ -39,6 +39,7 @@ _NOTED = (
     *("warmup_proportion", "num_warmup_steps", "lr_batch_size", "lr_batch_scaling"),
     *("lr_end", "lr_power", "lr_decay_from_warmup", "max_gradient_norm"),
     *("adam_beta1", "adam_beta2", "adam_epsilon", "pad_to_max_length", "pack_sequences"),
+    *("max_query_length", "window_pooling"),
 )
 _OF_THE_MODEL = ("max_seq_length", "scale", "margin", "doc_stride")  # if they are None
 

@@ -123,6 +123,9 @@ def test_a_change_of_the_rate_or_the_batches_is_logged_when_a_run_resumes(tmp_pa
     ):
         assert f"with a change: {text}\n" in caplog.text
     assert "doc_stride" not in caplog.text  # the model has one, which is then used
+    changed = classifier_options(tmp_path, **given, doc_stride=8, window_pooling="max")
+    same_run.check_same_training(changed, str(tmp_path))
+    assert "with a change: window_pooling: mean there, max now\n" in caplog.text
 
 
 def test_keys_that_the_saved_configuration_does_not_keep_are_no_other_model(tmp_path):
