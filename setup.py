@@ -34,6 +34,7 @@ BENCH = [
     "safetensors>=0.4.3",
     "accelerate>=1",
     "scikit-learn>=1.5",
+    "pytrec_eval-terrier>=0.5.6",
     "openvino>=2025.0",
 ]
 

@@ -1,4 +1,4 @@
-"""Metrics of retrieval by hand, against scikit-learn, and exact search."""
+"""Metrics of retrieval by hand, against scikit-learn and trec_eval, and exact search."""
 
 import numpy as np
 import pytest
@@ -111,6 +111,38 @@ def test_the_metrics_equal_those_of_scikit_learn():
     assert found["eval_ndcg@10"] == pytest.approx(expected, abs=1e-12)
     precisions = map(metrics.average_precision_score, is_relevant, scores)
     assert found["eval_map@100"] == pytest.approx(np.mean(list(precisions)), abs=1e-12)
+
+
+def test_the_metrics_equal_those_of_trec_eval():
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    scores = RNG.normal(size=(40, 150))
+    relevant = [RNG.choice(150, RNG.integers(1, 15), replace=False).tolist() for _ in scores]
+    judgments = {str(q): dict.fromkeys(map(str, row), 1) for q, row in enumerate(relevant)}
+    runs = {
+        str(query): {str(document): float(score) for document, score in enumerate(row)}
+        for query, row in enumerate(scores)
+    }
+    # Its reciprocal rank has no depth, so the first ten documents are a run of their own.
+    firsts = {
+        query: dict(sorted(run.items(), key=lambda each: -each[1])[:10])
+        for query, run in runs.items()
+    }
+    measures = {"ndcg_cut.10", "map_cut.100", "recall.1,10,100"}
+    results = pytrec_eval.RelevanceEvaluator(judgments, measures).evaluate(runs)
+    ranks = pytrec_eval.RelevanceEvaluator(judgments, {"recip_rank"}).evaluate(firsts)
+
+    def mean(found, name):
+        return np.mean([row[name] for row in found.values()])
+
+    expected = {
+        "eval_mrr@10": mean(ranks, "recip_rank"),
+        "eval_ndcg@10": mean(results, "ndcg_cut_10"),
+        "eval_map@100": mean(results, "map_cut_100"),
+        **{f"eval_recall@{k}": mean(results, f"recall_{k}") for k in (1, 10, 100)},
+    }
+    _, ranked = search(scores, np.eye(150), k=100)
+    found = metrics_of(ranked, relevant)
+    assert found == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.slow
