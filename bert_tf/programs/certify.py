@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
@@ -124,6 +124,7 @@ def certify(options: CertifyOptions) -> None:
     """
     names = filter(None, (name.strip() for name in options.export_dir.split(",")))
     exports = [export for name in names for export in find_exports(name)]
+    _check_used(options, {export.head.name for export in exports})
     runs = [run for export in exports for run in _runs(export, options)]
     model = _Model(options)
     for export in exports:  # errors first
@@ -350,8 +351,29 @@ class _Model:
         return Expected(trained, model, [*items, *more], len(items), omit)
 
 
+# Task of an export -> options that only its answers depend on.
+_USED = {
+    "encoder": ("pooling", "normalize"),
+    "embeddings": ("as_query",),
+    "question_answering": ("null_score_diff_threshold", "n_best_size", "max_answer_length"),
+}
+
+
+def _check_used(options: CertifyOptions, tasks: Collection[str]) -> None:
+    """Raise ValueError for an option that changes no answer of exports for these tasks."""
+    for task, names in _USED.items():
+        for name in names if task not in tasks else ():
+            value = getattr(options, name)
+            if value != getattr(CertifyOptions, name):  # the default
+                raise ValueError(
+                    f"{name} is {value}, but only answers of an export for {task} depend on it. The "
+                    f"exports in export_dir={options.export_dir} are for {', '.join(sorted(tasks))}. "
+                    f"Omit {name}."
+                )
+
+
 def _text_model(trained: TrainedModel, name: str, options: CertifyOptions) -> TextModel:
-    answers = ("null_score_diff_threshold", "n_best_size", "max_answer_length")
+    answers = _USED["question_answering"]
     predictor = Predictor(trained, **{each: getattr(options, each) for each in answers})
     if name == "encoder":
         alone = Predictor(replace(trained, task=None))  # exported without prefixes and projection

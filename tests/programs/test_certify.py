@@ -363,6 +363,24 @@ def spoil_checkpoint(folder):
     )
 
 
+@pytest.mark.parametrize(
+    "flags, task",
+    [
+        ({"pooling": "cls"}, "encoder"),
+        ({"normalize": False}, "encoder"),
+        ({"as_query": True}, "embeddings"),
+        ({"n_best_size": 3}, "question_answering"),
+    ],
+)
+def test_an_option_that_changes_no_answer_of_the_exports_is_an_error(
+    exported, sentence_model, lines, tmp_path, flags, task
+):
+    (name,) = flags
+    message = rf"^{name} is .*, but only answers of an export for {task} .* are for classification"
+    with pytest.raises(ValueError, match=message):
+        certify(options(sentence_model, exported.single, lines, tmp_path, **flags))
+
+
 def test_an_export_of_another_model_is_one_clear_error(
     exported, sentence_model, ner_model, lines, tmp_path
 ):
