@@ -362,14 +362,13 @@ _USED = {
 def _check_used(options: CertifyOptions, tasks: Collection[str]) -> None:
     """Raise ValueError for an option that changes no answer of exports for these tasks."""
     for task, names in _USED.items():
-        for name in names if task not in tasks else ():
-            value = getattr(options, name)
-            if value != getattr(CertifyOptions, name):  # the default
-                raise ValueError(
-                    f"{name} is {value}, but only answers of an export for {task} depend on it. The "
-                    f"exports in export_dir={options.export_dir} are for {', '.join(sorted(tasks))}. "
-                    f"Omit {name}."
-                )
+        given = [name for name in names if getattr(options, name) != getattr(CertifyOptions, name)]
+        if given and task not in tasks:
+            raise ValueError(
+                f"{given[0]} is {getattr(options, given[0])}, but only answers of an export for {task} "
+                f"depend on it. The exports in export_dir={options.export_dir} are for "
+                f"{', '.join(sorted(tasks))}. Omit {given[0]}."
+            )
 
 
 def _text_model(trained: TrainedModel, name: str, options: CertifyOptions) -> TextModel:
