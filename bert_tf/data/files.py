@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import logging
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TextIO
 
@@ -73,6 +74,65 @@ def _files_below(folder: str) -> list[str]:
         subfolders[:] = [name for name in subfolders if not name.startswith(".")]  # not walked
         found += [os.path.join(parent, name) for name in names if not name.startswith(".")]
     return found
+
+
+def check_not_read_again(outputs: Iterable[str], pattern_list: str, name: str) -> None:
+    """Raise ValueError if `expand_files` would find an output, so that the next run would read it.
+
+    Args:
+        outputs: files to be written.
+        pattern_list: globs and folders of the input.
+        name: of the output's parameter, for the message.
+    """
+    outputs = list(outputs)
+    for pattern in filter(None, (part.strip() for part in pattern_list.split(","))):
+        is_found = _is_below if tf.io.gfile.isdir(pattern) else _is_matched
+        for output in outputs:
+            if is_found(output, pattern):
+                raise ValueError(
+                    f"{output} would be one of the files of input_file={pattern}, and the next run "
+                    "would read it as text. An output must not be in a folder of the input, and no "
+                    f"glob of the input may match it. Choose another folder for {name}."
+                )
+
+
+def _is_below(file: str, folder: str) -> bool:
+    """Return True if `_files_below` finds a file, which need not exist."""
+    if "://" not in folder and "://" not in file:
+        folder, file = os.path.realpath(folder), _real_place(file)
+    start = os.path.join(folder, "")
+    return file.startswith(start) and not _is_hidden(file.removeprefix(start))
+
+
+def _is_matched(file: str, pattern: str) -> bool:
+    """Return True if a glob matches a file, which need not exist."""
+    parent, glob = os.path.split(pattern)
+    name = os.path.basename(file)
+    if not fnmatch.fnmatchcase(name, glob) or (name.startswith(".") and not glob.startswith(".")):
+        return False
+    parents = tf.io.gfile.glob(parent) if set(parent) & set("*?[") else [parent]
+    return any(is_same_file(each or ".", os.path.dirname(file) or ".") for each in parents)
+
+
+def _is_hidden(path: str) -> bool:
+    return any(part.startswith(".") for part in path.replace(os.sep, "/").split("/"))
+
+
+def _real_place(file: str) -> str:
+    """Return the path of a file without links to folders. A link to a file keeps its own name."""
+    return os.path.join(os.path.realpath(os.path.dirname(file)), os.path.basename(file))
+
+
+def is_same_file(one: str, other: str) -> bool:
+    """Return True if two paths lead to one file or folder, which need not exist.
+
+    Remote paths (gs://) are compared as they are written.
+    """
+    if "://" in one or "://" in other:
+        return one == other
+    if os.path.exists(one) and os.path.exists(other):
+        return os.path.samefile(one, other)
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def files_of_checkpoint(path: str) -> list[str]:

@@ -22,7 +22,13 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf.beam import BeamOptions
-from bert_tf.data.files import TEMPORARY_SUFFIX, expand_files, remove_file, run_lock
+from bert_tf.data.files import (
+    TEMPORARY_SUFFIX,
+    check_not_read_again,
+    expand_files,
+    remove_file,
+    run_lock,
+)
 from bert_tf.data.record_checks import first_names
 from bert_tf.interop.sidecar import vocab_is_cased
 from bert_tf.interop.tokenizer_files import stated_cases
@@ -127,12 +133,14 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
 
     Raises:
         ValueError: a glob matches nothing, text is not UTF-8, the corpus has no text, the vocabulary
-            lacks a special token, an output file is named twice, or other records exist.
-            Another process is making records of the same name.
+            lacks a special token, an output file is named twice or would be an input, or other
+            records exist. Another process is making records of the same name.
     """
     start = time.monotonic()
     input_files = expand_files(options.input_file, folders=True)
     outputs = _output_files(options.output_file, input_files)
+    written = [*outputs, f"{outputs[0]}-00000-of-00002", manifest_path(outputs[0])]
+    check_not_read_again(written, options.input_file, "output_file")
     settings = options.resolved()
     load_tokenizer.cache_clear()  # the file may have changed since an earlier call
     tokenizer = load_tokenizer(settings.vocab_file, settings.do_lower_case)

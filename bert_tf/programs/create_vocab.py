@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
-from bert_tf.data.files import check_writable, expand_files
+from bert_tf.data.files import check_not_read_again, check_writable, expand_files
 from bert_tf.data.lines import read_lines
 from bert_tf.model_files import model_files, write_files
 from bert_tf.options import Options, option
@@ -124,9 +124,9 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
     """Learn a WordPiece vocabulary and write it with the configuration of a model.
 
     Raises:
-        ValueError: the folder has a vocabulary or cannot be written to, or a glob matches nothing. A
-            text is not UTF-8 (the message has file and byte offset). The corpus has no text, or does not
-            yield a vocabulary of that size.
+        ValueError: the folder has a vocabulary, belongs to the input or cannot be written to, or a glob
+            matches nothing. A text is not UTF-8 (the message has file and byte offset). The corpus has
+            no text, or does not yield a vocabulary of that size.
     """
     start = time.monotonic()
     vocab_file = os.path.join(options.output_dir, "vocab.txt")
@@ -139,6 +139,7 @@ def create_vocab(options: VocabularyOptions) -> VocabularySummary:
                 "another output_dir, or pass overwrite to replace it."
             )
     files = expand_files(options.input_file, folders=True)
+    check_not_read_again((vocab_file, config_file, case_file), options.input_file, "output_dir")
     check_writable(options.output_dir)
     sample = sample_lines(files)
     if options.do_lower_case:

@@ -17,7 +17,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_tf.data.files import expand_files, remove_file, whole_file
+from bert_tf.data.files import (
+    check_not_read_again,
+    expand_files,
+    is_same_file,
+    remove_file,
+    whole_file,
+)
 from bert_tf.data.lines import read_lines
 from bert_tf.options import Options, option
 from bert_tf.pretraining.sentences import SPLITTERS, make_splitter
@@ -112,8 +118,8 @@ def prepare_corpus(options: CorpusPreparationOptions) -> CorpusSummary:
 
     Raises:
         ImportError: the splitter is not installed.
-        ValueError: the output exists or is an input, a glob matches nothing, a text is not UTF-8 or
-            not in its format, or the corpus has no sentence.
+        ValueError: the output exists or would be an input, a glob matches nothing, a text is not UTF-8
+            or not in its format, or the corpus has no sentence.
     """
     started = time.monotonic()
     split = make_splitter(options.splitter, options.language)
@@ -265,11 +271,15 @@ def _check_output(options: CorpusPreparationOptions, inputs: Sequence[str]) -> l
     existing = _existing_outputs(options)
     for output in existing:
         for file in inputs:
-            if _is_same_file(file, output):
+            if is_same_file(file, output):
                 raise ValueError(
                     f"{output} would be written, but it is also an input (input_file="
                     f"{options.input_file}). Choose another output_file."
                 )
+    first = options.output_file
+    if options.shard_bytes:
+        first = _shard_name(first, 0)
+    check_not_read_again([first], options.input_file, "output_file")
     if existing and not options.overwrite:
         raise ValueError(
             f"{existing[0]} exists. Choose another output_file, or pass `overwrite` to replace it."
@@ -290,12 +300,6 @@ def _existing_outputs(options: CorpusPreparationOptions) -> list[str]:
     shard = re.compile(rf"{re.escape(root)}-\d{{5,}}{re.escape(extension)}")
     names = sorted(filter(shard.fullmatch, tf.io.gfile.listdir(folder or ".")))
     return [os.path.join(folder, name) for name in names]
-
-
-def _is_same_file(one: str, other: str) -> bool:
-    if "://" in one or "://" in other:
-        return one == other
-    return os.path.samefile(one, other)
 
 
 # Input

@@ -294,6 +294,22 @@ def test_an_input_file_is_never_overwritten(tmp_path):
     assert (tmp_path / "a.txt").read_text("utf-8") == GOLDEN["input"]["a.txt"]
 
 
+@pytest.mark.parametrize(
+    "inputs, output",
+    [("", "new"), ("", "sub/new"), ("/*", "new"), ("/n*-of-*", "new"), ("/*.json", "new")],
+)
+def test_an_output_that_the_next_run_would_read_is_an_error(tmp_path, inputs, output):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "name-of-a.txt").write_text("the dog\n\na cat\n")
+    (folder / "b.json").write_text("the dog\n")
+    (tmp_path / "link").symlink_to(folder)
+    before = sorted(folder.iterdir())
+    with pytest.raises(ValueError, match=r"files of input_file=.*Choose another folder for output"):
+        run_with(tmp_path, input_file=f"{folder}{inputs}", output_file=f"{tmp_path}/link/{output}")
+    assert sorted(folder.iterdir()) == before
+
+
 def test_an_error_leaves_no_record_behind(tmp_path):
     with pytest.raises(ValueError, match="not UTF-8"):
         run_with(tmp_path, {"bad.txt": b"the dog\n\xff"})

@@ -73,6 +73,12 @@ def test_a_cased_vocabulary_keeps_capitals_and_accents(options):
     )
 
 
+def test_a_vocabulary_that_the_next_run_would_count_is_an_error(options, tmp_path):
+    inside = dataclasses.replace(options, input_file=str(tmp_path), overwrite=True)
+    with pytest.raises(ValueError, match=r"vocab\.txt would be one of the files of input_file="):
+        create_vocab(inside)
+
+
 def test_an_existing_vocabulary_is_kept_unless_told_otherwise(options):
     first = create_vocab(options)
     with pytest.raises(ValueError, match=r"vocab\.txt exists, .*overwrite"):

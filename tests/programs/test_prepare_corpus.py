@@ -185,6 +185,15 @@ def test_an_output_that_is_also_an_input_is_refused(options, tmp_path, shard_byt
     assert (tmp_path / "in" / name).read_text() == "Mine. All mine.\n"
 
 
+@pytest.mark.parametrize("shard_bytes", [0, 20])
+def test_an_output_that_the_next_run_would_read_is_an_error(options, tmp_path, shard_bytes):
+    output = str(tmp_path / "in" / "corpus.txt")
+    changed = dataclasses.replace(options, output_file=output, shard_bytes=shard_bytes)
+    with pytest.raises(ValueError, match=r"one of the files of input_file=.*for output_file\."):
+        prepare_corpus(changed)
+    prepare_corpus(dataclasses.replace(changed, input_file=f"{tmp_path}/in/book*"))
+
+
 @pytest.mark.parametrize("shard_bytes", [0, 5])
 def test_a_run_that_fails_leaves_nothing_behind(options, tmp_path, shard_bytes):
     (tmp_path / "in" / "z.txt").write_bytes(b"One. Two.\nCaf\xe9.\n")
