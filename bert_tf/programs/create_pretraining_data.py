@@ -26,6 +26,7 @@ from bert_tf.data.files import (
     TEMPORARY_SUFFIX,
     check_not_read_again,
     expand_files,
+    is_same_file,
     remove_file,
     run_lock,
 )
@@ -293,10 +294,10 @@ def _output_files(comma_list: str, input_files: Sequence[str]) -> list[str]:
     files = [file for part in comma_list.split(",") if (file := part.strip())]
     if not files:
         raise ValueError(f"`output_file` is {comma_list!r}, but must name at least one file.")
-    for file in files:
-        if files.count(file) > 1:
+    for number, file in enumerate(files):
+        if any(is_same_file(file, other) for other in files[:number]):
             raise ValueError(f"{file!r} is named twice in `output_file` = {comma_list!r}.")
-        if file in input_files:
+        if any(is_same_file(file, other) for other in input_files):
             raise ValueError(f"{file!r} is an input file, which the output would overwrite.")
     return files
 

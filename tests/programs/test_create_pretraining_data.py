@@ -278,9 +278,11 @@ def test_the_case_is_that_of_the_vocabulary_unless_it_is_given(tmp_path, noted):
     assert flags["do_lower_case"] is bool(noted)
 
 
-def test_an_output_file_named_twice_is_refused(tmp_path):
+@pytest.mark.parametrize("again", ["out", "./out", "sub/../out"])
+def test_an_output_file_named_twice_is_refused(tmp_path, again):
+    (tmp_path / "sub").mkdir()
     with pytest.raises(ValueError, match=r"out' is named twice in `output_file`"):
-        run_with(tmp_path, output_file=f"{tmp_path}/out,{tmp_path}/out")
+        run_with(tmp_path, output_file=f"{tmp_path}/out,{tmp_path}/{again}")
 
 
 def test_a_list_of_no_output_files_is_refused(tmp_path):
@@ -288,9 +290,12 @@ def test_a_list_of_no_output_files_is_refused(tmp_path):
         run_with(tmp_path, output_file=" , ")
 
 
-def test_an_input_file_is_never_overwritten(tmp_path):
-    with pytest.raises(ValueError, match=r"a\.txt' is an input file"):
-        run_with(tmp_path, output_file=f"{tmp_path}/a.txt")
+@pytest.mark.parametrize("spelling", ["a.txt", "./a.txt", "link/a.txt", "link_to_a"])
+def test_an_input_file_is_never_overwritten(tmp_path, spelling):
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "link_to_a").symlink_to(tmp_path / "a.txt")
+    with pytest.raises(ValueError, match=r"' is an input file"):
+        run_with(tmp_path, output_file=f"{tmp_path}/{spelling}", overwrite=True)
     assert (tmp_path / "a.txt").read_text("utf-8") == GOLDEN["input"]["a.txt"]
 
 
