@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -144,6 +145,17 @@ def manifest_path(output_file: str) -> str:
     return output_file + SUFFIX
 
 
+def group_ending(number: int, num_groups: int) -> str:
+    """Return what the name of a group's file has after that in `output_file`."""
+    return f"-{number:05d}-of-{num_groups:05d}" if num_groups > 1 else ""
+
+
+def is_file_of(output: str, name: str) -> bool:
+    """Return True if a set with this `output_file`, of any number of groups, can have a file `name`."""
+    rest = name.removeprefix(output)
+    return name.startswith(output) and bool(re.fullmatch(r"(-\d{5,}-of-\d{5,})?", rest))
+
+
 def expand_record_files(pattern_list: str) -> list[str]:
     """Return the files of `expand_files` without manifests, which `train.tf_record*` matches too.
 
@@ -218,28 +230,52 @@ def check_record_sets(files: Sequence[str], limits: Mapping[str, tuple[str, int]
         ValueError: a set is not finished, a file is missing or has another size, or the settings
             differ. The message names the file and the remedy.
     """
-    for path, manifest in manifests_of(files).items():
-        _check_set(path, manifest, limits)
+    for path, manifest, names in _sets_of(files):
+        _check_set(path, manifest, names, limits)
 
 
 def manifests_of(files: Sequence[str]) -> dict[str, Manifest]:
-    """Return the manifests that name one of `files`, by their paths."""
-    found = {}
+    """Return the manifests of the sets to which `files` belong by their names, by path."""
+    return {path: manifest for path, manifest, _ in _sets_of(files)}
+
+
+def _sets_of(files: Sequence[str]) -> Iterator[tuple[str, Manifest, set[str]]]:
+    """Yield each manifest's path, the manifest, and the names of its set among `files`.
+
+    A name is of a set if the manifest lists it, or could list it with other numbers of groups.
+    """
     for folder in sorted({os.path.dirname(file) for file in files}):
         here = {os.path.basename(file) for file in files if os.path.dirname(file) == folder}
         for path in sorted(tf.io.gfile.glob(tf.io.gfile.join(folder, "*" + SUFFIX))):
             manifest = read_manifest(path)
-            if manifest and here & {os.path.normpath(shard.file) for shard in manifest.shards}:
-                found[path] = manifest
-    return found
+            if manifest is None:
+                continue
+            outputs = {os.path.basename(path).removesuffix(SUFFIX)}
+            for group in manifest.groups.values():
+                ending = group_ending(group.number, manifest.num_groups)
+                outputs |= {
+                    os.path.normpath(shard.file).removesuffix(ending) for shard in group.shards
+                }
+            if names := {name for name in here if any(is_file_of(each, name) for each in outputs)}:
+                yield path, manifest, names
 
 
-def _check_set(path: str, manifest: Manifest, limits: Mapping[str, tuple[str, int]]) -> None:
+def _check_set(
+    path: str, manifest: Manifest, names: set[str], limits: Mapping[str, tuple[str, int]]
+) -> None:
     remedy = "Run its create_pretraining_data command once more; the command resumes."
     if not manifest.is_complete:
         raise ValueError(
             f"{path}: only {len(manifest.groups)} of {manifest.num_groups} groups are written, so "
             f"the set is unfinished. {remedy}"
+        )
+    listed = {os.path.normpath(shard.file) for shard in manifest.shards}
+    if others := sorted(names - listed):
+        other = os.path.join(os.path.dirname(path), others[0])
+        rest = f", and {len(others) - 1} more" if others[1:] else ""
+        raise ValueError(
+            f"{other} is not one of the {len(listed)} files that {path} lists. An earlier run left it, "
+            f"and its text would be read twice. Remove it{rest}."
         )
     for shard in manifest.shards:
         if not is_whole(os.path.dirname(path), shard):

@@ -17,7 +17,6 @@ import itertools
 import json
 import logging
 import os
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -29,7 +28,14 @@ from bert_tf.data.files import remove_file, write_text
 from bert_tf.data.parallel import Send, map_as_done
 from bert_tf.limits import parse_json, read_whole
 from bert_tf.pretraining.make_group import GroupJob, GroupResult, make_group
-from bert_tf.pretraining.manifest import Manifest, group_from_json, is_whole, read_manifest
+from bert_tf.pretraining.manifest import (
+    Manifest,
+    group_ending,
+    group_from_json,
+    is_file_of,
+    is_whole,
+    read_manifest,
+)
 from bert_tf.pretraining.settings import RecordSettings
 
 logger = logging.getLogger(__name__)
@@ -183,9 +189,11 @@ def start_or_resume(
     """Return the manifest to fill: the existing one if it has the same flags, else `wanted`.
 
     Raises:
-        ValueError: records with other or unknown flags exist, and `overwrite` is False.
+        ValueError: records with other or unknown flags exist, or with other numbers of groups, and
+            `overwrite` is False.
     """
     folder = os.path.dirname(path)
+    stale = _stale_files(jobs)
     found = read_manifest(path) if not overwrite else None
     differences = [] if found is None else found.differences(wanted)
     if found is not None and not found.groups and differences:
@@ -197,6 +205,7 @@ def start_or_resume(
                 + "\n  ".join(differences)
                 + "\nChoose another output_file, or pass `overwrite` to replace them."
             )
+        _refuse_stale(stale)
         whole = {
             number: group
             for number, group in found.groups.items()
@@ -211,30 +220,33 @@ def start_or_resume(
             f"{existing[0]} exists without a {os.path.basename(path)} that describes it. Choose "
             "another output_file, or pass overwrite to replace it."
         )
-    if overwrite:
-        _remove_set(path, jobs)
+    if not overwrite:
+        _refuse_stale(stale)
+    else:
+        for file in stale:
+            remove_file(file)
+        if tf.io.gfile.exists(path):
+            tf.io.gfile.remove(path)
     remove_notes(jobs)  # of an earlier set
     return wanted
 
 
-def _remove_set(path: str, jobs: Sequence[GroupJob]) -> None:
-    """Remove the files of an earlier run, which a glob would find among the new ones.
-
-    A manifest may be a stranger's: files that these jobs would not call like this are kept.
-    """
-    own = {_without_group(os.path.abspath(file)) for job in jobs for file in job.output_files}
-    try:
-        found = read_manifest(path)
-    except ValueError:  # damaged, or of another version
-        found = None
-    for shard in found.shards if found else ():
-        file = os.path.join(os.path.dirname(path), shard.file)
-        if _without_group(os.path.abspath(file)) in own and tf.io.gfile.exists(file):
-            remove_file(file)
-    if tf.io.gfile.exists(path):
-        tf.io.gfile.remove(path)
+def _refuse_stale(stale: Sequence[str]) -> None:
+    if stale:
+        raise ValueError(
+            f"{stale[0]} is of an earlier run with another number of groups ({len(stale)} such files). "
+            "A glob of the records would read it as well. Remove such files, choose another "
+            "output_file, or pass `overwrite` to replace all records of this name."
+        )
 
 
-def _without_group(file: str) -> str:
-    """Return a record file's name in `output_file`, without the number of its group."""
-    return re.sub(r"-\d{5}-of-\d{5}$", "", file)
+def _stale_files(jobs: Sequence[GroupJob]) -> list[str]:
+    """Return files of earlier runs with other groups, which a glob would find among the new ones."""
+    own = {file for job in jobs for file in job.output_files}
+    ending = group_ending(jobs[0].number, len(jobs))
+    found = set()
+    for output in (file.removesuffix(ending) for file in jobs[0].output_files):
+        folder, name = os.path.split(output)
+        names = tf.io.gfile.listdir(folder or ".") if tf.io.gfile.isdir(folder or ".") else ()
+        found |= {os.path.join(folder, each) for each in names if is_file_of(name, each)}
+    return sorted(file for file in found - own if not tf.io.gfile.isdir(file))

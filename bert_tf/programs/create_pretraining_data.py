@@ -38,7 +38,13 @@ from bert_tf.pretraining.corpus_sample import sample_lines
 from bert_tf.pretraining.groups import Group, group_size, plan_groups
 from bert_tf.pretraining.lost_letters import warn_of_lost_letters
 from bert_tf.pretraining.make_group import GroupJob, group_seed, load_tokenizer
-from bert_tf.pretraining.manifest import Counts, Manifest, manifest_path
+from bert_tf.pretraining.manifest import (
+    Counts,
+    Manifest,
+    group_ending,
+    is_file_of,
+    manifest_path,
+)
 from bert_tf.pretraining.runners import Beam, Report, Runner, Workers, run, start_or_resume
 from bert_tf.pretraining.settings import MaskSettings, RecordSettings
 from bert_tf.pretraining.unknown_words import warn_of_unknown_words
@@ -255,7 +261,7 @@ def _plan_jobs(
 ) -> list[GroupJob]:
     jobs = []
     for number, group in enumerate(groups):
-        ending = f"-{number:05d}-of-{len(groups):05d}" if len(groups) > 1 else ""
+        ending = group_ending(number, len(groups))
         seed = group_seed(options.random_seed, number, len(groups))
         files = tuple(f"{file}{ending}" for file in outputs)
         num_logged = options.num_logged_instances if number == 0 else 0
@@ -297,9 +303,16 @@ def _output_files(comma_list: str, input_files: Sequence[str]) -> list[str]:
     for number, file in enumerate(files):
         if any(is_same_file(file, other) for other in files[:number]):
             raise ValueError(f"{file!r} is named twice in `output_file` = {comma_list!r}.")
-        if any(is_same_file(file, other) for other in input_files):
-            raise ValueError(f"{file!r} is an input file, which the output would overwrite.")
+        for other in input_files:
+            if is_same_file(file, other) or _is_group_of(file, other):
+                raise ValueError(f"{other!r} is an input file, which the output would overwrite.")
     return files
+
+
+def _is_group_of(output: str, file: str) -> bool:
+    """Return True if `file` has a name that groups of `output` have, in its folder."""
+    folders = (os.path.dirname(path) or "." for path in (output, file))
+    return is_file_of(*map(os.path.basename, (output, file))) and is_same_file(*folders)
 
 
 def _check_case(tokenizer: FullTokenizer, settings: RecordSettings) -> None:

@@ -315,6 +315,11 @@ def test_an_output_that_the_next_run_would_read_is_an_error(tmp_path, inputs, ou
     assert sorted(folder.iterdir()) == before
 
 
+def test_an_input_with_the_name_of_a_group_is_never_overwritten(tmp_path):
+    with pytest.raises(ValueError, match=r"x-00007-of-00010' is an input file"):
+        run_with(tmp_path, {"x-00007-of-00010": "the dog"}, output_file=f"{tmp_path}/x")
+
+
 def test_an_error_leaves_no_record_behind(tmp_path):
     with pytest.raises(ValueError, match="not UTF-8"):
         run_with(tmp_path, {"bad.txt": b"the dog\n\xff"})
@@ -577,6 +582,33 @@ def test_records_of_other_flags_are_refused_with_the_difference_unless_overwritt
     summary = run_groups(tmp_path, "out", random_seed=7, max_group_bytes=4000, overwrite=True)
     left = {path.name for path in (tmp_path / "out").iterdir()}
     assert left == {*(Path(f).name for f in summary.output_files), "x.manifest.json"}
+
+
+def test_records_of_another_number_of_groups_are_not_left_among_the_new_ones(tmp_path):
+    old = run_groups(tmp_path, "out", max_group_bytes=4000)
+    Path(old.manifest_file).unlink()  # as after a run that was stopped before it noted the group
+    other = tmp_path / "out" / "x-of-mine"
+    other.write_text("")
+    with pytest.raises(ValueError, match=r"x-00000-of-00003 is of an earlier run.*\(6 such files"):
+        run_groups(tmp_path, "out")
+    summary = run_groups(tmp_path, "out", overwrite=True)
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left == {*(Path(f).name for f in summary.output_files), "x.manifest.json", other.name}
+    stale = Path(old.output_files[1])
+    stale.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"y-00000-of-00003 is of an earlier run"):
+        run_groups(tmp_path, "out")
+    with pytest.raises(
+        ValueError, match=r"y-00000-of-00003 is not one of the \d+ files that .*x\.man"
+    ):
+        check_record_sets([*summary.output_files, str(stale)], LIMITS)
+
+
+def test_sets_with_numbers_in_their_names_are_sets_of_their_own(tmp_path):
+    files = [f"{tmp_path}/out/x-0000{number}-of-00002" for number in range(2)]
+    for file in files:
+        run_groups(tmp_path, "out", output_file=file, max_group_bytes=10**6, overwrite=True)
+    check_record_sets(files, LIMITS)
 
 
 def test_records_whose_manifest_is_damaged_can_be_overwritten(tmp_path):
