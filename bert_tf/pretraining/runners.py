@@ -19,12 +19,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
 import tensorflow as tf
 
 from bert_tf.beam import make_pipeline
-from bert_tf.data.files import remove_file, write_text
+from bert_tf.data.files import file_identity, remove_file, write_text
 from bert_tf.data.parallel import Send, map_as_done
 from bert_tf.limits import parse_json, read_whole
 from bert_tf.pretraining.make_group import GroupJob, GroupResult, make_group
@@ -188,6 +189,8 @@ def start_or_resume(
 ) -> Manifest:
     """Return the manifest to fill: the existing one if it has the same flags, else `wanted`.
 
+    With `overwrite` the old records stay until `remove_stale`, but without their manifest.
+
     Raises:
         ValueError: records with other or unknown flags exist, or with other numbers of groups, and
             `overwrite` is False.
@@ -222,11 +225,6 @@ def start_or_resume(
         )
     if not overwrite:
         _refuse_stale(stale)
-    else:
-        for file in stale:
-            remove_file(file)
-        if tf.io.gfile.exists(path):
-            tf.io.gfile.remove(path)
     remove_notes(jobs)  # of an earlier set
     return wanted
 
@@ -238,6 +236,29 @@ def _refuse_stale(stale: Sequence[str]) -> None:
             "A glob of the records would read it as well. Remove such files, choose another "
             "output_file, or pass `overwrite` to replace all records of this name."
         )
+
+
+def remove_stale(jobs: Sequence[GroupJob]) -> None:
+    """Remove the records that a complete set replaces, except those with the names of new ones."""
+    for file in _stale_files(jobs):
+        remove_file(file)
+
+
+@contextmanager
+def manifest_until_replaced(path: str, jobs: Sequence[GroupJob]) -> Iterator[None]:
+    """Write the old manifest again if the block fails before it has replaced a file of records."""
+    try:
+        old = read_manifest(path)
+    except ValueError:  # damaged, or of another version
+        old = None
+    files = [file for job in jobs for file in job.output_files]
+    before = [file_identity(file) for file in files if tf.io.gfile.exists(file)]
+    try:
+        yield
+    except BaseException:
+        if old and before == [file_identity(file) for file in files if tf.io.gfile.exists(file)]:
+            old.write(path)
+        raise
 
 
 def _stale_files(jobs: Sequence[GroupJob]) -> list[str]:

@@ -45,7 +45,16 @@ from bert_tf.pretraining.manifest import (
     is_file_of,
     manifest_path,
 )
-from bert_tf.pretraining.runners import Beam, Report, Runner, Workers, run, start_or_resume
+from bert_tf.pretraining.runners import (
+    Beam,
+    Report,
+    Runner,
+    Workers,
+    manifest_until_replaced,
+    remove_stale,
+    run,
+    start_or_resume,
+)
 from bert_tf.pretraining.settings import MaskSettings, RecordSettings
 from bert_tf.pretraining.unknown_words import warn_of_unknown_words
 from bert_tf.tokenization import FullTokenizer
@@ -221,15 +230,20 @@ def _make_missing(
                 options.num_workers,
                 options.max_group_bytes,
             )
-        manifest.write(path)
         runner: Runner = Workers(options.num_workers)
         if options.runner is not None:
             runner = Beam(options.runner, options.runner_flags)
-        for result in run(missing, settings, runner, _make_report(missing)):
-            for words in result.logged:
-                logger.info("%s", words)
-            manifest.groups[result.done.number] = result.done
+        # Workers of Beam may write more files after an error.
+        keeps = options.overwrite and options.runner is None
+        with manifest_until_replaced(path, jobs) if keeps else nullcontext():
             manifest.write(path)
+            for result in run(missing, settings, runner, _make_report(missing)):
+                for words in result.logged:
+                    logger.info("%s", words)
+                manifest.groups[result.done.number] = result.done
+                manifest.write(path)
+        if options.overwrite:
+            remove_stale(jobs)
     else:
         logger.info("Nothing to do: all records of %s exist.", path)
     return manifest, missing

@@ -611,6 +611,34 @@ def test_sets_with_numbers_in_their_names_are_sets_of_their_own(tmp_path):
     check_record_sets(files, LIMITS)
 
 
+@pytest.mark.parametrize("max_group_bytes", [1500, 4000])
+def test_old_records_are_kept_until_all_new_ones_exist(tmp_path, monkeypatch, max_group_bytes):
+    old = run_groups(tmp_path, "out")
+    before = contents(tmp_path / "out")
+    changes = {"overwrite": True, "random_seed": 7, "max_group_bytes": max_group_bytes}
+    (tmp_path / "bad.txt").write_bytes(b"the dog\n\xff\n")
+    with pytest.raises(ValueError, match="not UTF-8"):
+        run_groups(tmp_path, "out", input_file=f"{tmp_path}/bad.txt", **changes)
+    assert contents(tmp_path / "out") == before
+    check_record_sets(old.output_files, LIMITS)
+
+    def stop_at_second(job, settings, on_progress=None):
+        if job.number == 1:
+            raise KeyboardInterrupt
+        return make_group(job, settings, on_progress)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("bert_tf.pretraining.runners.make_group", stop_at_second)
+        run_groups(tmp_path, "out", **changes)
+    assert before.keys() <= contents(tmp_path / "out").keys()
+    with pytest.raises(ValueError, match=r"only 1 of \d groups are written"):
+        check_record_sets(old.output_files, LIMITS)
+    new = run_groups(tmp_path, "out", **changes)
+    left = {path.name for path in (tmp_path / "out").iterdir()}
+    assert left == {*(Path(f).name for f in new.output_files), "x.manifest.json"}
+    check_record_sets(new.output_files, LIMITS)
+
+
 def test_records_whose_manifest_is_damaged_can_be_overwritten(tmp_path):
     run_groups(tmp_path, "out")
     manifest = tmp_path / "out" / "x.manifest.json"
