@@ -190,6 +190,7 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     with _only_run(path):
         manifest, missing = _make_missing(path, wanted, jobs, options, settings)
         _check_text(manifest.counts, input_files, output_files, path)
+        _warn_of_single_documents(manifest, options)
     summary = PretrainingDataSummary(output_files, path, manifest.counts, options.max_seq_length)
     seconds = time.monotonic() - start
     size = sum(group_size(job.ranges) for job in missing) / 1e6
@@ -237,11 +238,14 @@ def _make_missing(
         keeps = options.overwrite and options.runner is None
         with manifest_until_replaced(path, jobs) if keeps else nullcontext():
             manifest.write(path)
+            is_warned = False
             for result in run(missing, settings, runner, _make_report(missing)):
                 for words in result.logged:
                     logger.info("%s", words)
                 manifest.groups[result.done.number] = result.done
                 manifest.write(path)
+                if not is_warned:
+                    is_warned = _warn_of_single_documents(manifest, options)
         if options.overwrite:
             remove_stale(jobs)
     else:
@@ -290,6 +294,23 @@ def _names(files: Sequence[str]) -> str:
 def _file_state(file: str) -> dict:
     state = tf.io.gfile.stat(file)
     return {"file": file, "bytes": state.length, "mtime_nsec": state.mtime_nsec}
+
+
+def _warn_of_single_documents(manifest: Manifest, options: PretrainingDataOptions) -> bool:
+    """Warn if groups have no other document for random next sentences. Return True if some do."""
+    groups = manifest.groups.values()
+    number = sum(group.counts.documents == 1 for group in groups)
+    if not number or manifest.num_groups == 1 or options.objective != "mlm_nsp":
+        return False
+    logger.warning(
+        "Groups with a single document: %d of the %d that are done. All their 'random' next sentences "
+        "come from the same text, and next-sentence prediction learns nothing from them. "
+        "Raise --max_group_bytes (now %d), or put an empty line between documents.",
+        number,
+        len(groups),
+        options.max_group_bytes,
+    )
+    return True
 
 
 def _check_text(

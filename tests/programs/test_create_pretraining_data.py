@@ -239,6 +239,18 @@ def test_a_corpus_of_one_document_is_warned_about(tmp_path, caplog):
     assert "one document" in caplog.text and "empty line between documents" in caplog.text
 
 
+def test_groups_of_one_document_are_warned_about_at_the_first_and_at_the_end(tmp_path, caplog):
+    text = "the dog barked\nthe cat walked\n\n" * 4
+    run_with(tmp_path, {"a.txt": text}, max_group_bytes=32, dupe_factor=1)
+    first, last = (text for text in caplog.messages if "single document" in text)
+    assert "single document: 1 of the 2 that" in first and "single document: 2 of the 3" in last
+    assert "Raise --max_group_bytes (now 32)" in last
+    caplog.clear()
+    changes = {"overwrite": True, "objective": "mlm", "max_group_bytes": 32, "dupe_factor": 1}
+    run_with(tmp_path, {"a.txt": text}, **changes)
+    assert "single document" not in caplog.text
+
+
 def test_a_vocabulary_without_mask_is_named(tmp_path):
     vocab = [token for token in GOLDEN["vocab"] if token != "[MASK]"]
     with pytest.raises(ValueError, match=r"vocab\.txt: The vocabulary has no \[MASK\]"):
