@@ -190,6 +190,8 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     with _only_run(path):
         manifest, missing = _make_missing(path, wanted, jobs, options, settings)
         _check_text(manifest.counts, input_files, output_files, path)
+        if options.overwrite:
+            remove_stale(jobs)
         _warn_of_single_documents(manifest, options)
     summary = PretrainingDataSummary(output_files, path, manifest.counts, options.max_seq_length)
     seconds = time.monotonic() - start
@@ -246,8 +248,6 @@ def _make_missing(
                 manifest.write(path)
                 if not is_warned:
                     is_warned = _warn_of_single_documents(manifest, options)
-        if options.overwrite:
-            remove_stale(jobs)
     else:
         logger.info("Nothing to do: all records of %s exist.", path)
     return manifest, missing
@@ -316,13 +316,20 @@ def _warn_of_single_documents(manifest: Manifest, options: PretrainingDataOption
 def _check_text(
     counts: Counts, input_files: Sequence[str], outputs: Sequence[str], path: str
 ) -> None:
-    if not counts.documents:
+    if not counts.instances:
         for file in (*outputs, path):
             if tf.io.gfile.exists(file):
                 remove_file(file)
+        files = ", ".join(input_files)
+        if counts.documents:  # of one token each, with mlm_sop
+            raise ValueError(
+                f"No instance can be made of the {counts.documents:,} documents in {files}: a document "
+                f"needs two or more tokens, but they have {counts.tokens:,} in all. Expected: one "
+                "sentence per line, an empty line between documents."
+            )
         raise ValueError(
-            f"There is no text in {', '.join(input_files)}. Expected: one sentence per line, an "
-            "empty line between documents."
+            f"There is no text in {files}. Expected: one sentence per line, an empty line between "
+            "documents."
         )
     if counts.documents == 1:
         logger.warning(

@@ -215,6 +215,14 @@ def test_a_corpus_without_text_is_refused(tmp_path, text):
         run_with(tmp_path, {"empty.txt": text})
 
 
+def test_a_corpus_without_any_instance_is_refused(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"the 3 documents in .*a\.txt: a document needs two or more"
+    ):
+        run_with(tmp_path, {"a.txt": "dog\n\ncat\n\nthe\n"}, objective="mlm_sop")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     "line",
     ['<doc id="5" url="https://x" title="T">', '{"id": "5", "title": "T", "text": "The dog."}'],
