@@ -12,9 +12,11 @@ the files and on that number.
 
 from __future__ import annotations
 
+import logging
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import tensorflow as tf
 
@@ -22,6 +24,8 @@ from bert_tf.data.encodings import wide_encoding
 from bert_tf.data.lines import read_lines
 from bert_tf.data.streams import BLOCK, compression_of, open_binary
 from bert_tf.limits import bounded_lines
+
+logger = logging.getLogger(__name__)
 
 
 class TextRange(NamedTuple):
@@ -55,9 +59,12 @@ def plan_groups(files: Sequence[str], max_group_bytes: int) -> list[Group]:
     sizes = [_text_size(file) for file in files]
     total = sum(sizes)
     number = -(-total // max_group_bytes) or 1
-    cuts = [_next_cut(files, sizes, total * index // number) for index in range(1, number)]
+    cuts = _find_cuts(files, sizes, [total * index // number for index in range(1, number)])
     bounds = sorted({0, *cuts, total})
-    return [_ranges(files, sizes, start, end) for start, end in pairwise(bounds)] or [()]
+    groups = [_ranges(files, sizes, start, end) for start, end in pairwise(bounds)] or [()]
+    if len(groups) < number:
+        _warn_of_long_document(groups, number, max_group_bytes)
+    return groups
 
 
 def group_size(group: Group) -> int:
@@ -97,23 +104,64 @@ def _text_size(file: str) -> int:
         return sum(map(len, iter(lambda: stream.read(BLOCK), b"")))
 
 
-def _next_cut(files: Sequence[str], sizes: Sequence[int], target: int) -> int:
-    """Return the end of the first empty line that begins after byte `target` of the corpus."""
+def _find_cuts(files: Sequence[str], sizes: Sequence[int], targets: Sequence[int]) -> set[int]:
+    """Return the ends of the first empty lines that begin after these bytes of the corpus, or its end.
+
+    One pass over the files finds all of them.
+
+    Args:
+        targets: ascending.
+    """
+    cuts: set[int] = set()
+    left = deque(targets)
     before = 0
     for file, size in zip(files, sizes, strict=True):
-        if before + size > target:
-            offset = max(0, target - before)
+        if left and left[0] < before + size:
             with open_binary(file) as stream:
-                stream.seek(offset)
-                lines = bounded_lines(stream, f"{file} from byte {offset}")
-                if offset:
-                    offset += len(next(lines, b""))  # perhaps only the end of a line
-                for line in lines:
-                    offset += len(line)
-                    if not line.decode("utf-8", "replace").strip():
-                        return before + offset
+                cuts |= {before + cut for cut in _cuts_in_file(stream, file, before, size, left)}
         before += size
-    return before
+    return cuts | {before} if left else cuts
+
+
+def _cuts_in_file(
+    stream: BinaryIO, file: str, before: int, size: int, left: deque[int]
+) -> Iterator[int]:
+    """Yield the ends of empty lines of one file, and remove the targets from `left` that they end."""
+    offset = 0  # at which the next line begins
+    while left and left[0] < before + size:
+        target = left[0] - before
+        skips = target > 0 and target >= offset
+        if skips:
+            stream.seek(target)
+            offset = target
+        lines = bounded_lines(stream, f"{file} from byte {offset}")
+        if skips:
+            offset += len(next(lines, b""))  # perhaps only the end of a line
+        for line in lines:
+            start, offset = offset, offset + len(line)
+            if not line.decode("utf-8", "replace").strip():
+                break
+        else:
+            return
+        yield offset
+        while left and (left[0] <= before or left[0] < before + start):
+            left.popleft()
+
+
+def _warn_of_long_document(groups: Sequence[Group], number: int, max_group_bytes: int) -> None:
+    largest = max(groups, key=group_size)
+    first = largest[0]
+    logger.warning(
+        "The text makes %d groups instead of %d: groups end only at empty lines, and a document "
+        "is longer than a group should be. The largest group has %s bytes (max_group_bytes is %s), "
+        "from byte %s of %s, and must fit into memory. Is an empty line missing between documents?",
+        len(groups),
+        number,
+        f"{group_size(largest):,}",
+        f"{max_group_bytes:,}",
+        f"{first.start:,}",
+        first.file,
+    )
 
 
 def _ranges(files: Sequence[str], sizes: Sequence[int], start: int, end: int) -> Group:

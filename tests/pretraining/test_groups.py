@@ -1,11 +1,13 @@
 """A corpus in groups: nothing lost, nothing doubled, no document cut."""
 
 import gzip
+import itertools
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_tf.limits import bounded_lines
 from bert_tf.pretraining.groups import TextRange, group_lines, group_size, plan_groups
 
 lines = st.sampled_from(["", "a", "two words", "grün", " ", "\t", "\u3000", "x" * 30])
@@ -57,6 +59,55 @@ def test_the_documents_of_all_groups_are_those_of_the_corpus(
     grouped = [document for group in groups for document in documents(group_lines(group))]
     assert grouped == documents(line.strip() for line in lines_of(contents))
     assert sum(map(group_size, groups)) == sum(len(text.encode()) for text in contents)
+
+
+def next_cut(contents, target):
+    """The end of the first empty line that begins after a byte of the corpus, found on its own."""
+    before = 0
+    for text in contents:
+        offset = max(0, target - before)
+        if offset < len(text):
+            if offset:
+                offset = text.find("\n", offset) + 1 or len(text)
+            for line in text[offset:].splitlines(keepends=True):
+                offset += len(line)
+                if not line.strip():
+                    return before + offset
+        before += len(text)
+    return before
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    contents=st.lists(
+        st.lists(st.sampled_from(["", "a", "  ", "ten bytes!"]), max_size=20).map("\n".join),
+        min_size=1,
+        max_size=4,
+    ),
+    max_group_bytes=st.integers(min_value=1, max_value=40),
+)
+def test_one_pass_finds_the_cut_of_each_target(tmp_path_factory, contents, max_group_bytes):
+    files = write(tmp_path_factory.mktemp("corpus"), contents)
+    total = sum(map(len, contents))
+    number = -(-total // max_group_bytes) or 1
+    cuts = {next_cut(contents, total * index // number) for index in range(1, number)}
+    groups = plan_groups(files, max_group_bytes)
+    ends = itertools.accumulate(map(group_size, groups))
+    assert sorted({*cuts, total}) == list(ends)
+
+
+def test_planning_reads_a_corpus_without_empty_lines_once_and_warns(tmp_path, monkeypatch, caplog):
+    read = []
+
+    def count(stream, name):
+        for line in bounded_lines(stream, name):
+            read.append(len(line))
+            yield line
+
+    monkeypatch.setattr("bert_tf.pretraining.groups.bounded_lines", count)
+    (group,) = plan_groups(write(tmp_path, ["aaaa\n" * 2000]), 100)
+    assert sum(read) <= 10_000 == group_size(group)
+    assert "1 groups instead of 100" in caplog.text and "10,000 bytes" in caplog.text
 
 
 def test_a_corpus_within_the_limit_is_one_group_of_all_files(tmp_path):
