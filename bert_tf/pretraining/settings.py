@@ -50,7 +50,7 @@ class MaskingOptions(Options):
 
     do_whole_word_mask: bool = option("Mask all pieces of a word together.", default=False)
     masked_lm_prob: float = option(
-        "Fraction of the tokens that is predicted.", default=0.15, between=(0, 1)
+        "Fraction of the tokens that is predicted.", default=0.15, above=0, max=1
     )
     mask_token_prob: float = option(
         "Fraction of the predicted tokens that become [MASK].", default=0.8, between=(0, 1)

@@ -79,7 +79,8 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         "--masked_lm_prob at the first one. Evaluations use this fraction. For records without masks. "
         "Default: --masked_lm_prob.",
         default=None,
-        between=(0, 1),
+        above=0,
+        max=1,
     )
     recipe: str = option(
         "Set of flags, which the log and the model card list. paper: none, the reference's defaults. "

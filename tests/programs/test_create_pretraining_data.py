@@ -74,7 +74,7 @@ all_flags = st.fixed_dictionaries(
         "dupe_factor": st.integers(min_value=1, max_value=3),
         "max_seq_length": st.integers(min_value=5, max_value=31),
         "short_seq_prob": st.sampled_from([0.0, 0.1, 1.0]),
-        "masked_lm_prob": st.sampled_from([0.0, 0.15, 0.6]),
+        "masked_lm_prob": st.sampled_from([0.01, 0.15, 0.6]),
         "max_predictions_per_seq": st.integers(min_value=1, max_value=6),
         "do_whole_word_mask": st.booleans(),
     }
@@ -176,6 +176,7 @@ def run_with(folder, texts=GOLDEN["input"], vocab=GOLDEN["vocab"], **changes):
         ("input_file", "", "`input_file` is empty"),
         ("max_seq_length", 4, r"must be 5 or more: \[CLS\] A \[SEP\] B \[SEP\]"),
         ("mask_token_prob", 0.95, "more than 1 together"),
+        ("masked_lm_prob", 0.0, "masked_lm_prob is 0.0, but must be above 0 and"),
         ("segmented_text", True, "only .*do_whole_word_mask and .*span_masking use"),
         ("runner_flags", ("stray",), "Unknown argument 'stray'.*need .*runner"),
     ],
@@ -381,7 +382,7 @@ def test_a_disk_that_is_full_stops_the_run_and_leaves_no_record(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    "length, prob, expected", [(128, 0.15, 20), (512, 0.15, 77), (100, 0.15, 15), (5, 0.0, 1)]
+    "length, prob, expected", [(128, 0.15, 20), (512, 0.15, 77), (100, 0.15, 15), (5, 0.01, 1)]
 )
 def test_the_most_predictions_follow_from_length_and_share_when_not_given(length, prob, expected):
     settings = RecordSettings(
