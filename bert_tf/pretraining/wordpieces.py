@@ -87,7 +87,7 @@ def count_words(
         after the first character beyond it, so that a file of base64 cannot fill the memory.
 
     Raises:
-        ValueError: `max_words` is below 1.
+        ValueError: `max_words` is below 1, or so low that no word is left.
     """
     if max_words < 1:
         raise ValueError(f"`max_words` is {max_words}, but must be 1 or more.")
@@ -95,19 +95,21 @@ def count_words(
     words: Counter[str] = Counter()
     # The tokenizer splits at spaces first, so each stretch between spaces is split only once.
     chunks: Counter[str] = Counter()
-    num_characters = 0
+    num_characters = forgotten = 0
 
     def empty_chunks() -> None:
+        nonlocal forgotten
         for chunk, count in chunks.items():
             for word in tokenizer.tokenize(chunk):
                 words[word[: MAX_INPUT_CHARS_PER_WORD + 1]] += count
         chunks.clear()
         if len(words) > max_words:
             least = 1
-            while len(words) > max_words // 2:
+            while len(words) > max(1, max_words // 2):
                 least += 1
                 for word in [word for word, count in words.items() if count < least]:
                     del words[word]
+            forgotten = least
             logger.info("Forgot the words that were seen less than %d times.", least)
 
     for line in lines:
@@ -118,6 +120,11 @@ def count_words(
             empty_chunks()
             num_characters = 0
     empty_chunks()
+    if forgotten and not words:
+        raise ValueError(
+            f"`max_words` is {max_words}, and the text has more different words, all of which were seen "
+            f"less than {forgotten} times and were dropped together. Raise max_words."
+        )
     return words
 
 

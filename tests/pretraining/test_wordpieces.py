@@ -57,6 +57,14 @@ def test_the_rarest_words_are_forgotten_when_there_are_too_many(monkeypatch):
     assert len(counts) <= 8
 
 
+def test_a_limit_that_leaves_no_word_is_an_error_that_names_it():
+    assert count_words(["a a b"], max_words=1) == {"a": 2}
+    with pytest.raises(
+        ValueError, match=r"`max_words` is 1, and .*less than 2 times.* Raise max_words"
+    ):
+        count_words(["a b"], max_words=1)
+
+
 def test_forgetting_takes_no_more_than_it_must(monkeypatch):
     monkeypatch.setattr(wordpieces, "_MAX_CHUNKS", 4)
     lines = [*(f"a a b b c{i}" for i in range(9)), *(f"a a d d e{i}" for i in range(9))]
