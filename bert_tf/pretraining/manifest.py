@@ -116,7 +116,7 @@ class Manifest:
         digest, vocabulary = self.vocabulary["sha256"], other.vocabulary
         if digest != vocabulary["sha256"] and digest not in file_digests(vocabulary["file"]):
             found.append("the vocabulary file has changed")
-        if self.input != other.input:
+        if self.input not in (other.input, _with_whole_seconds(other.input)):
             found.append("the input files have changed (names, sizes or times of last change)")
         return sorted(found)
 
@@ -132,6 +132,11 @@ class Manifest:
 
 
 _PLAIN_FIELDS = ("format", "version", "flags", "input", "vocabulary", "num_groups")
+
+
+def _with_whole_seconds(files: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return `Manifest.input` with rounded times, as in manifests of earlier versions."""
+    return [{**each, "mtime_nsec": each.get("mtime_nsec", 0) // 10**9 * 10**9} for each in files]
 
 
 def file_digests(vocab_file: str) -> set[str]:

@@ -26,6 +26,7 @@ from bert_tf.data.files import (
     TEMPORARY_SUFFIX,
     check_not_read_again,
     expand_files,
+    file_identity,
     is_same_file,
     remove_file,
     run_lock,
@@ -292,8 +293,8 @@ def _names(files: Sequence[str]) -> str:
 
 
 def _file_state(file: str) -> dict:
-    state = tf.io.gfile.stat(file)
-    return {"file": file, "bytes": state.length, "mtime_nsec": state.mtime_nsec}
+    found = file_identity(file)
+    return {"file": file, "bytes": found["bytes"], "mtime_nsec": found["modified_ns"]}
 
 
 def _warn_of_single_documents(manifest: Manifest, options: PretrainingDataOptions) -> bool:

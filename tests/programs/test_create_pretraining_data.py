@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -680,6 +681,19 @@ def test_a_changed_input_or_vocabulary_is_noticed(tmp_path):
         file.write("the dog\n")
     with pytest.raises(ValueError, match=r"the input files have changed.*\n.*the vocabulary"):
         run_groups(tmp_path, "out")
+
+
+def test_an_input_that_changes_within_a_second_is_noticed(tmp_path):
+    summary = run_groups(tmp_path, "out")
+    second = (tmp_path / "a.txt").stat().st_mtime_ns // 10**9 * 10**9
+    values = json.loads(Path(summary.manifest_file).read_text())
+    os.utime(tmp_path / "a.txt", ns=(second + 7, second + 7))
+    with pytest.raises(ValueError, match="the input files have changed"):
+        run_groups(tmp_path, "out")
+    for each in values["input"]:  # as earlier versions noted it
+        each["mtime_nsec"] = each["mtime_nsec"] // 10**9 * 10**9
+    Path(summary.manifest_file).write_text(json.dumps(values))
+    assert run_groups(tmp_path, "out") == summary
 
 
 def test_records_without_a_manifest_are_not_overwritten_unasked(tmp_path):
