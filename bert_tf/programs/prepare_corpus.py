@@ -289,10 +289,23 @@ def _check_output(options: CorpusPreparationOptions, inputs: Sequence[str]) -> l
 
 def _existing_outputs(options: CorpusPreparationOptions) -> list[str]:
     path = options.output_file
-    if not options.shard_bytes:
-        if tf.io.gfile.isdir(path):
-            raise ValueError(f"output_file={path} is a folder; name a file in it.")
-        return [path] if tf.io.gfile.exists(path) else []
+    if not options.shard_bytes and tf.io.gfile.isdir(path):
+        raise ValueError(f"output_file={path} is a folder; name a file in it.")
+    whole = [path] if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path) else []
+    shards = _existing_shards(path)
+    existing, others = (shards, whole) if options.shard_bytes else (whole, shards)
+    if others:
+        logger.warning(
+            "%s exists, perhaps from a run %s shard_bytes. This run leaves it as it is, and a glob "
+            "of both reads text twice. In that case remove %s, or name another output_file.",
+            others[0],
+            "without" if options.shard_bytes else "with",
+            "it" if len(others) == 1 else f"it and {len(others) - 1} more",
+        )
+    return existing
+
+
+def _existing_shards(path: str) -> list[str]:
     folder = os.path.dirname(path)
     if not tf.io.gfile.isdir(folder or "."):
         return []

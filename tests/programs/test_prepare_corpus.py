@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -126,6 +127,23 @@ def test_shards_hold_whole_documents(options, tmp_path):
         prepare_corpus(sharded)
     prepare_corpus(dataclasses.replace(sharded, shard_bytes=90, overwrite=True))
     assert names(tmp_path / "out") == ["corpus-00000.txt", "corpus-00001.txt"]
+
+
+def test_output_of_the_other_kind_is_kept_and_warned_about(options, tmp_path, caplog):
+    sharded = dataclasses.replace(options, shard_bytes=20)
+    prepare_corpus(options)
+    assert not caplog.messages
+    prepare_corpus(sharded)
+    (message,) = caplog.messages
+    assert re.search(
+        r"corpus\.txt exists, perhaps from a run without shard_bytes.* remove it,", message
+    )
+    prepare_corpus(dataclasses.replace(options, overwrite=True))
+    message = caplog.messages[-1]
+    assert re.search(
+        r"corpus-00000\.txt exists, perhaps from a run with .*it and 2 more, or name", message
+    )
+    assert len(names(tmp_path / "out")) == 4
 
 
 def test_the_number_of_open_files_does_not_grow_with_the_shards(options, tmp_path):
