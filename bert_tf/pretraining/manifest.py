@@ -155,10 +155,9 @@ def group_ending(number: int, num_groups: int) -> str:
     return f"-{number:05d}-of-{num_groups:05d}" if num_groups > 1 else ""
 
 
-def is_file_of(output: str, name: str) -> bool:
-    """Return True if a set with this `output_file`, of any number of groups, can have a file `name`."""
-    rest = name.removeprefix(output)
-    return name.startswith(output) and bool(re.fullmatch(r"(-\d{5,}-of-\d{5,})?", rest))
+def possible_outputs(name: str) -> set[str]:
+    """Return the `output_file` of each set, of any number of groups, that can have a file `name`."""
+    return {name, re.sub(r"-\d{5,}-of-\d{5,}\Z", "", name)}
 
 
 def expand_record_files(pattern_list: str) -> list[str]:
@@ -251,6 +250,7 @@ def _sets_of(files: Sequence[str]) -> Iterator[tuple[str, Manifest, set[str]]]:
     """
     for folder in sorted({os.path.dirname(file) for file in files}):
         here = {os.path.basename(file) for file in files if os.path.dirname(file) == folder}
+        possible = {name: possible_outputs(name) for name in here}
         for path in sorted(tf.io.gfile.glob(tf.io.gfile.join(folder, "*" + SUFFIX))):
             manifest = read_manifest(path)
             if manifest is None:
@@ -261,7 +261,7 @@ def _sets_of(files: Sequence[str]) -> Iterator[tuple[str, Manifest, set[str]]]:
                 outputs |= {
                     os.path.normpath(shard.file).removesuffix(ending) for shard in group.shards
                 }
-            if names := {name for name in here if any(is_file_of(each, name) for each in outputs)}:
+            if names := {name for name in here if possible[name] & outputs}:
                 yield path, manifest, names
 
 

@@ -33,8 +33,8 @@ from bert_tf.pretraining.manifest import (
     Manifest,
     group_ending,
     group_from_json,
-    is_file_of,
     is_whole,
+    possible_outputs,
     read_manifest,
 )
 from bert_tf.pretraining.settings import RecordSettings
@@ -269,5 +269,5 @@ def _stale_files(jobs: Sequence[GroupJob]) -> list[str]:
     for output in (file.removesuffix(ending) for file in jobs[0].output_files):
         folder, name = os.path.split(output)
         names = tf.io.gfile.listdir(folder or ".") if tf.io.gfile.isdir(folder or ".") else ()
-        found |= {os.path.join(folder, each) for each in names if is_file_of(name, each)}
+        found |= {os.path.join(folder, each) for each in names if name in possible_outputs(each)}
     return sorted(file for file in found - own if not tf.io.gfile.isdir(file))

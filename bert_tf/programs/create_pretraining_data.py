@@ -43,8 +43,8 @@ from bert_tf.pretraining.manifest import (
     Counts,
     Manifest,
     group_ending,
-    is_file_of,
     manifest_path,
+    possible_outputs,
 )
 from bert_tf.pretraining.runners import (
     Beam,
@@ -149,14 +149,15 @@ def create_pretraining_data(options: PretrainingDataOptions) -> PretrainingDataS
     flags.
 
     Raises:
-        ValueError: a glob matches nothing, text is not UTF-8, the corpus has no text, the vocabulary
-            lacks a special token, an output file is named twice or would be an input, or other
-            records exist. Another process is making records of the same name.
+        ValueError: a glob matches nothing, text is not UTF-8, the corpus has no text or yields no
+            instance, or the vocabulary lacks a special token. An output file is named twice or would be
+            an input, or other records exist. Another process is making records of the same name.
     """
     start = time.monotonic()
     input_files = expand_files(options.input_file, folders=True)
     outputs = _output_files(options.output_file, input_files)
-    written = [*outputs, f"{outputs[0]}-00000-of-00002", manifest_path(outputs[0])]
+    groups_of_outputs = (f"{file}{group_ending(0, 2)}" for file in outputs)
+    written = [*outputs, *groups_of_outputs, manifest_path(outputs[0])]
     check_not_read_again(written, options.input_file, "output_file")
     settings = options.resolved()
     load_tokenizer.cache_clear()  # the file may have changed since an earlier call
@@ -355,7 +356,8 @@ def _output_files(comma_list: str, input_files: Sequence[str]) -> list[str]:
 def _is_group_of(output: str, file: str) -> bool:
     """Return True if `file` has a name that groups of `output` have, in its folder."""
     folders = (os.path.dirname(path) or "." for path in (output, file))
-    return is_file_of(*map(os.path.basename, (output, file))) and is_same_file(*folders)
+    is_named_so = os.path.basename(output) in possible_outputs(os.path.basename(file))
+    return is_named_so and is_same_file(*folders)
 
 
 def _check_case(tokenizer: FullTokenizer, settings: RecordSettings) -> None:
