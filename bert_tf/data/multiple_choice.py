@@ -1,7 +1,8 @@
 """Readers of multiple-choice data: a text and its possible continuations or answers.
 
     SWAG       .csv with a header: sent1, sent2, ending0, ending1, ..., label (from 0)
-    ARC        .csv without a header: question, choices, key ("A".. or "1"..); empty choices are ignored
+    ARC        .csv without a header: question, choices, key ("A".. or "1"..); the last choices may be
+               empty
                .jsonl: {"question": {"stem": s, "choices": [{"text": t, "label": "A"}, ...]},
                         "answerKey": "A"}
     RACE       a folder of its .txt files, one JSON object each: article, questions, options, answers
@@ -105,7 +106,15 @@ def _question(row: _Row) -> Question:
         raise BadQuestion(
             f"{row.origin}: found {len(row.choices)} choices, but at most {len(row.keys)} have a letter"
         )
-    real = [(k, text) for k, text in zip(row.keys, row.choices, strict=True) if text.strip()]
+    real = list(zip(row.keys, (text.strip() for text in row.choices), strict=True))
+    while real and not real[-1][1]:
+        real.pop()  # rows of a table have equal numbers of columns
+    for index, (_, text) in enumerate(real):
+        if not text:  # without it, the numbers of the later choices would change
+            raise BadQuestion(
+                f"{row.origin}: choice {index}, counted from 0, is empty, but only the last choices "
+                "may be. Write a text, or remove it"
+            )
     if len(real) < 2:
         raise BadQuestion(f"{row.origin}: found {len(real)} choices, but 2 or more are needed")
     label = None
@@ -120,7 +129,7 @@ def _question(row: _Row) -> Question:
                 f"{row.origin}: the answer is {row.key!r}, but must be one of {', '.join(keys)}"
             )
         label = keys.index(wanted)
-    texts = tuple(text.strip() for _, text in real)
+    texts = tuple(text for _, text in real)
     return Question(row.guid, row.text_a.strip(), texts, label, row.origin)
 
 
