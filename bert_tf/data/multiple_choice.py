@@ -173,10 +173,14 @@ class _HeaderColumns:
 
 
 def _header_columns(header: Row, names: Sequence[str]) -> _HeaderColumns:
-    is_choice = [name.rstrip(string.digits) in ("ending", "choice") for name in names]
+    numbers = {}  # of the choices, from their names
+    for index, name in enumerate(names):
+        kind = name.rstrip(string.digits)
+        if kind in ("ending", "choice"):
+            numbers[index] = int(name.removeprefix(kind) or 0)
     text_a = next((names.index(n) for n in ("sent1", "text_a", "question") if n in names), None)
     label = next((names.index(n) for n in _LABEL_COLUMNS if n in names), None)
-    choices = [index for index, wanted in enumerate(is_choice) if wanted]
+    choices = sorted(numbers, key=numbers.__getitem__)
     if text_a is None or len(choices) < 2:
         raise ValueError(
             f"{header.place}: the header is {','.join(header)[:120]!r}, but must name sent1 (or text_a, "

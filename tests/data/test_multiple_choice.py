@@ -56,6 +56,11 @@ def test_the_test_set_of_swag_has_no_labels(written):
     assert [q.label for q in read_questions(written(without, "test.csv"))] == [None, None]
 
 
+def test_the_numbers_in_the_names_of_columns_order_the_choices(written):
+    path = written("sent1,sent2,ending10,ending2,ending1,label\nq,s,c,b,a,2\n", "a.csv")
+    assert fields(read_questions(path)) == [("q", ("s a", "s b", "s c"), 2)]
+
+
 def test_arc_as_csv_has_no_header_and_letters_or_digits_as_keys(written):
     path = written('"Which, then?",dry,wet,oily,soft,C\nWhat?,up,down,,,2\n', "arc.csv")
     assert fields(read_questions(path)) == [
