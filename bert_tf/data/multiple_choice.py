@@ -142,16 +142,19 @@ def _csv_rows(path: str) -> Iterator[_Row]:
     if first is None:
         raise ValueError(f"{path} is empty.")
     names = [name.strip().lower() for name in first]
-    is_header = "sent1" in names or names[-1] in _LABEL_COLUMNS
-    if is_header:
-        columns = _header_columns(first, names)
-    elif len(first) < 4:
+    columns = _header_columns(names)
+    if columns is None and ("sent1" in names or names[-1] in _LABEL_COLUMNS):
+        raise ValueError(
+            f"{first.place}: the header is {','.join(first)[:120]!r}, but must name sent1 (or text_a, "
+            "question), optionally sent2, ending0, ending1, ... (or choice0, ...) and label."
+        )
+    if columns is None and len(first) < 4:
         raise ValueError(
             f"{first.place}: found {len(first)} columns, but 4 or more are needed without a header: "
             "question, choices and answer key. "
             f"The row is {','.join(first)[:80]!r}."
         )
-    else:
+    if columns is None:
         yield _headless_row(first)
     for row in rows:
         if len(row) != len(first):
@@ -159,7 +162,7 @@ def _csv_rows(path: str) -> Iterator[_Row]:
                 f"{row.place}: found {len(row)} columns, but the first row has {len(first)}. "
                 f"The row begins {','.join(row)[:80]!r}."
             )
-        yield _swag_row(row, columns) if is_header else _headless_row(row)
+        yield _headless_row(row) if columns is None else _swag_row(row, columns)
 
 
 @dataclass(frozen=True)
@@ -172,7 +175,8 @@ class _HeaderColumns:
     label: int | None
 
 
-def _header_columns(header: Row, names: Sequence[str]) -> _HeaderColumns:
+def _header_columns(names: Sequence[str]) -> _HeaderColumns | None:
+    """Return the columns, or None if no text or fewer than two choices have a known name."""
     numbers = {}  # of the choices, from their names
     for index, name in enumerate(names):
         kind = name.rstrip(string.digits)
@@ -182,10 +186,7 @@ def _header_columns(header: Row, names: Sequence[str]) -> _HeaderColumns:
     label = next((names.index(n) for n in _LABEL_COLUMNS if n in names), None)
     choices = sorted(numbers, key=numbers.__getitem__)
     if text_a is None or len(choices) < 2:
-        raise ValueError(
-            f"{header.place}: the header is {','.join(header)[:120]!r}, but must name sent1 (or text_a, "
-            "question), optionally sent2, ending0, ending1, ... (or choice0, ...) and label."
-        )
+        return None
     beginning = names.index("sent2") if "sent2" in names else None
     return _HeaderColumns(text_a, beginning, choices, label)
 

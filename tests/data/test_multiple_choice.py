@@ -61,6 +61,17 @@ def test_the_numbers_in_the_names_of_columns_order_the_choices(written):
     assert fields(read_questions(path)) == [("q", ("s a", "s b", "s c"), 2)]
 
 
+@pytest.mark.parametrize(
+    "text, label",
+    [
+        ("label,text_a,choice1,choice2\n0,q,a,b\n", 0),
+        ("question,choice0,choice1\nq,a,b\n", None),
+    ],
+)
+def test_a_header_may_have_its_label_anywhere_or_none(written, text, label):
+    assert fields(read_questions(written(text, "a.csv"))) == [("q", ("a", "b"), label)]
+
+
 def test_arc_as_csv_has_no_header_and_letters_or_digits_as_keys(written):
     path = written('"Which, then?",dry,wet,oily,soft,C\nWhat?,up,down,,,2\n', "arc.csv")
     assert fields(read_questions(path)) == [
