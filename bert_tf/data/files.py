@@ -36,7 +36,7 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
     """Return the files of a flag such as `--input_file`.
 
     Args:
-        pattern_list: comma-separated globs, as in the reference.
+        pattern_list: comma-separated globs, as in the reference. An existing name is no glob.
         folders: accept folders, as for a corpus: all files in and below them.
 
     Returns:
@@ -48,18 +48,21 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
     """
     files = []
     for pattern in filter(None, (part.strip() for part in pattern_list.split(","))):
-        if tf.io.gfile.isdir(pattern):
-            if not folders:
-                raise ValueError(f"{pattern!r} is a folder. Name its files, e.g. '{pattern}/*'.")
-            matches = _files_below(pattern)
+        if tf.io.gfile.isdir(pattern) and not folders:
+            raise ValueError(f"{pattern!r} is a folder. Name its files, e.g. '{pattern}/*'.")
+        if tf.io.gfile.exists(pattern):  # perhaps with brackets in its name
+            matches = [pattern]
         else:
             matches = tf.io.gfile.glob(pattern)
             if not os.path.basename(pattern).startswith("."):
                 matches = [file for file in matches if not os.path.basename(file).startswith(".")]
+        subfolders = set(filter(tf.io.gfile.isdir, matches)) if folders else set()
+        matches = [file for file in matches if file not in subfolders]
+        matches += [file for folder in subfolders for file in _files_below(folder)]
         matches = [file for file in matches if not file.endswith(TEMPORARY_SUFFIX)]
         if not matches:
             raise MissingFileError(pattern)
-        if tf.io.gfile.isdir(pattern):
+        if subfolders:
             endings = ", ".join(sorted({os.path.splitext(file)[1] or "none" for file in matches}))
             logger.info("Found %d files in %s, endings: %s", len(matches), pattern, endings)
         files.extend(sorted(matches))

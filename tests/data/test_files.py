@@ -115,6 +115,21 @@ def test_a_folder_stands_for_all_files_below_it_where_that_is_allowed(tmp_path, 
     assert f"Found 4 files in {tmp_path}, endings: none" in caplog.text
 
 
+def test_a_glob_may_match_folders_where_they_are_allowed(tmp_path):
+    for name in ("AB/wiki_00", "AA/wiki_01", "AA/.hidden", ".git/config", "last"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = expand_files(f"{tmp_path}/*", folders=True)
+    assert [f.removeprefix(f"{tmp_path}/") for f in found] == ["AA/wiki_01", "AB/wiki_00", "last"]
+
+
+def test_an_existing_name_with_brackets_is_no_glob(tmp_path):
+    for name in ("a[1].txt", "a1.txt"):
+        (tmp_path / name).touch()
+    assert expand_files(f"{tmp_path}/a[1].txt") == [f"{tmp_path}/a[1].txt"]
+    assert expand_files(f"{tmp_path}/a[12].txt") == [f"{tmp_path}/a1.txt"]
+
+
 @pytest.mark.parametrize(
     "path, names",
     [
