@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from glob import escape
 from typing import Any
 
 import tensorflow as tf
@@ -251,7 +252,7 @@ def _sets_of(files: Sequence[str]) -> Iterator[tuple[str, Manifest, set[str]]]:
     for folder in sorted({os.path.dirname(file) for file in files}):
         here = {os.path.basename(file) for file in files if os.path.dirname(file) == folder}
         possible = {name: possible_outputs(name) for name in here}
-        for path in sorted(tf.io.gfile.glob(tf.io.gfile.join(folder, "*" + SUFFIX))):
+        for path in sorted(tf.io.gfile.glob(tf.io.gfile.join(escape(folder), "*" + SUFFIX))):
             manifest = read_manifest(path)
             if manifest is None:
                 continue

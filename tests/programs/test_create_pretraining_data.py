@@ -741,6 +741,15 @@ def test_an_unfinished_damaged_or_other_set_is_refused_by_name(tmp_path):
         check_record_sets(files[:1], LIMITS)
 
 
+def test_a_set_in_a_folder_with_brackets_in_its_name_is_compared_with_its_manifest(tmp_path):
+    summary = run_groups(tmp_path, "r[1]?")
+    check_record_sets(summary.output_files, LIMITS)
+    with open(summary.output_files[0], "ab") as file:
+        file.write(b"more")
+    with pytest.raises(ValueError, match=r"does not have the \d+ bytes noted"):
+        check_record_sets(summary.output_files, LIMITS)
+
+
 def test_files_without_a_manifest_are_read_as_before(tmp_path):
     (tmp_path / "foreign.tf_record").write_bytes(b"")
     check_record_sets([str(tmp_path / "foreign.tf_record")], LIMITS)
