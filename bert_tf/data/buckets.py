@@ -29,7 +29,9 @@ _MOST_LENGTHS = 32  # different S, each of which needs a compilation
 
 
 def pool_batches(batch_size: int, num_records: int) -> int:
-    """Return the batches of a pool: at most an epoch, or a batch could contain an example twice.
+    """Return the batches of a pool: at most an epoch, but one or more.
+
+    A pool that crosses the end of an epoch can contain an example twice, and so can its batches.
 
     Args:
         num_records: of the data set. Above `most_pool_records` any value gives the same result.
