@@ -23,7 +23,7 @@ from bert_tf.data.records import RecordWriter
 from bert_tf.pretraining.groups import Group, group_lines
 from bert_tf.pretraining.instances import InstanceRows, pretraining_features
 from bert_tf.pretraining.manifest import Counts, DoneGroup, Shard
-from bert_tf.pretraining.masking import Masker, check_vocabulary, continuation_ids
+from bert_tf.pretraining.masking import Masker, check_special_tokens, continuation_ids
 from bert_tf.pretraining.sentence_pairs import Document, make_sequences
 from bert_tf.pretraining.settings import RecordSettings, naming_errors_flag
 from bert_tf.tokenization import FullTokenizer
@@ -69,7 +69,7 @@ def load_tokenizer(vocab_file: str, do_lower_case: bool) -> FullTokenizer:
     """Load the tokenizer once per process, so that groups share its cache of words."""
     tokenizer = FullTokenizer(vocab_file, do_lower_case=do_lower_case)
     try:
-        check_vocabulary(tokenizer.vocab)
+        check_special_tokens(tokenizer.vocab)
     except ValueError as error:
         raise ValueError(f"{vocab_file}: {error}") from error
     return tokenizer

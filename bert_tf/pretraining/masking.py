@@ -66,7 +66,7 @@ class Masker:
         settings: MaskSettings,
         continuations: Collection[int] | None = None,
     ):
-        check_vocabulary(vocab)
+        check_special_tokens(vocab)
         mixture = settings.mask_token_prob, settings.random_token_prob
         size = settings.max_ngram_size
         self._masked_lm_prob = settings.masked_lm_prob
@@ -223,7 +223,7 @@ def continuation_ids(vocab: Mapping[str, int]) -> frozenset[int]:
     return frozenset(index for token, index in vocab.items() if token.startswith("##"))
 
 
-def check_vocabulary(vocab: Mapping[str, int]) -> None:
+def check_special_tokens(vocab: Mapping[str, int]) -> None:
     """Raise ValueError if the vocabulary lacks a token that masking needs."""
     missing = [token for token in ("[CLS]", "[SEP]", "[MASK]") if token not in vocab]
     if missing:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.pretraining.masking import check_vocabulary, continuation_ids
+from bert_tf.pretraining.masking import check_special_tokens, continuation_ids
 from bert_tf.pretraining.settings import MaskingOptions
 
 
@@ -47,7 +47,7 @@ class DynamicMasker:
         end_prob: float | None = None,
         num_batches: int = 0,
     ):
-        check_vocabulary(vocab)
+        check_special_tokens(vocab)
         options = MaskingOptions() if options is None else options
         self._masked_lm_prob = options.masked_lm_prob
         self._end_prob = end_prob
