@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 
 from bert_tf.data.encodings import check_no_workbook, wide_encoding, wide_lines
 from bert_tf.data.streams import BLOCK, STANDARD_INPUT, open_binary
@@ -91,6 +92,20 @@ def read_text(path: str | os.PathLike) -> str:
         check_size(size, os.fspath(path), MAX_WHOLE_FILE)
         lines.append(line)
     return "\n".join(lines)
+
+
+def with_line_feeds(lines: Iterable[str], file: str) -> Iterator[str]:
+    """Return all lines; raise if there is only one, with carriage returns as line ends."""
+    rest = iter(lines)
+    first = list(islice(rest, 1))
+    if first and "\r" in first[0]:
+        first += islice(rest, 1)
+        if len(first) == 1:
+            raise ValueError(
+                f"{place_of(file)}: the file has no line feed; its lines end with a carriage return. "
+                f"Convert it: tr '\\r' '\\n' < {file}"
+            )
+    return chain(first, rest)
 
 
 def count_lines(files: Iterable[str]) -> int:

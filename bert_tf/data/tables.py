@@ -15,11 +15,11 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 from bert_tf.data.encodings import WORKBOOKS, workbook_error
-from bert_tf.data.lines import place_of, read_lines
+from bert_tf.data.lines import place_of, read_lines, with_line_feeds
 from bert_tf.data.streams import check_is_file
 from bert_tf.limits import MAX_COLUMNS, MAX_LINE, ORIGIN, listed, parse_json
 from bert_tf.names import suggestion
@@ -200,24 +200,10 @@ def _with_unquoted_header(rows: Iterator[Row]) -> Iterator[Row]:
         yield row
 
 
-def _with_line_feeds(lines: Iterable[str], file: str) -> Iterator[str]:
-    """Return all lines; raise if there is only one, with carriage returns as line ends."""
-    rest = iter(lines)
-    first = list(islice(rest, 1))
-    if first and "\r" in first[0]:
-        first += islice(rest, 1)
-        if len(first) == 1:
-            raise ValueError(
-                f"{place_of(file)}: the file has no line feed; its lines end with a carriage return. "
-                f"Convert it: tr '\\r' '\\n' < {file}"
-            )
-    return chain(first, rest)
-
-
 def _delimited_rows(
     file: str, delimiter: str, quoted: bool | None, lines: Iterable[str] | None = None
 ) -> Iterator[Row]:
-    lines = _with_line_feeds(read_lines(file) if lines is None else lines, file)
+    lines = with_line_feeds(read_lines(file) if lines is None else lines, file)
     if not quoted:
         may_warn = quoted is None
         for number, line in enumerate(lines, 1):

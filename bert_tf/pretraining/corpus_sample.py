@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from bert_tf.data.lines import read_lines
+from bert_tf.data.lines import read_lines, with_line_feeds
 from bert_tf.pretraining.wikipedia import detect_format
 
 _FILES, _LINES, _LENGTH = 20, 200, 1_000
@@ -15,11 +15,13 @@ def sample_lines(files: Sequence[str]) -> list[str]:
     """Return the first lines of up to 20 files with one sentence per line.
 
     Raises:
-        ValueError: a file is the output of WikiExtractor, with its tags or JSON.
+        ValueError: a file is the output of WikiExtractor, with its tags or JSON, or its lines end with
+            carriage returns only.
     """
     lines: list[str] = []
     for file in files[:: -(-len(files) // _FILES)]:
-        found = [line[:_LENGTH] for line in islice(read_lines(file, "replace"), _LINES)]
+        whole_lines = with_line_feeds(read_lines(file, "replace"), file)
+        found = [line[:_LENGTH] for line in islice(whole_lines, _LINES)]
         first = next(filter(str.strip, found), "")
         kind = detect_format(first)
         if kind == "wikiextractor" or (kind == "json" and '"text"' in first):

@@ -1,0 +1,21 @@
+"""What is seen at the beginning of a corpus."""
+
+import pytest
+
+from bert_tf.pretraining.corpus_sample import sample_lines
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    def write(text):
+        path = tmp_path / "a.txt"
+        path.write_text(text, encoding="utf-8", newline="")
+        return [str(path)]
+
+    return write
+
+
+def test_a_corpus_with_carriage_returns_only_is_an_error_with_a_remedy(corpus):
+    assert sample_lines(corpus("abc.\r\ndef.\r\n")) == ["abc.", "def."]
+    with pytest.raises(ValueError, match=r"a\.txt: the file has no line feed; .*tr '"):
+        sample_lines(corpus("abc def.\rghi abc.\r\rabc\r"))
