@@ -19,3 +19,17 @@ def test_a_corpus_with_carriage_returns_only_is_an_error_with_a_remedy(corpus):
     assert sample_lines(corpus("abc.\r\ndef.\r\n")) == ["abc.", "def."]
     with pytest.raises(ValueError, match=r"a\.txt: the file has no line feed; .*tr '"):
         sample_lines(corpus("abc def.\rghi abc.\r\rabc\r"))
+
+
+@pytest.mark.parametrize("end", ["}\n", ', "text": "' + "low tide " * 10**6])
+def test_json_lines_with_other_keys_than_text_are_an_error_with_a_remedy(corpus, end):
+    line = '{"content": "The dog.", "metadata": {"id": null' + " " * 1000 + "}" + end
+    with pytest.raises(ValueError, match=r'a\.txt is JSON: .*Rename the key .* to "text".*prepare'):
+        sample_lines(corpus("\n" + line))
+
+
+@pytest.mark.parametrize(
+    "line", ['{"Low tide", he said: 1}', "{the dog}: no", "{}", '{"' + "a" * 10**6]
+)
+def test_a_sentence_that_begins_with_a_brace_is_text(corpus, line):
+    assert sample_lines(corpus(line)) == [line[:1000]]
