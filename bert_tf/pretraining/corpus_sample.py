@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
-from itertools import islice
+from itertools import groupby, islice
 
 from bert_tf.data.lines import read_lines, with_line_feeds
+from bert_tf.pretraining.settings import RecordSettings
 from bert_tf.pretraining.wikipedia import detect_format
 
+logger = logging.getLogger(__name__)
+
 _FILES, _LINES, _LENGTH = 20, 200, 1_000
+_WORD_LENGTH = 20  # characters; few words have more
 
 _JSON_OBJECT = re.compile(r'\s*\{\s*"(?:[^"\\]|\\.)*"\s*:')  # its beginning
+_CHINESE = re.compile("[\u3400-\u9fff\uf900-\ufaff]")  # the most frequent characters
 
 
-def sample_lines(files: Sequence[str]) -> list[str]:
+def sample_lines(files: Sequence[str], settings: RecordSettings | None = None) -> list[str]:
     """Return the first lines of up to 20 files with one sentence per line.
+
+    Args:
+        settings: of records. Warns if most lines are too long for them, or most documents too short.
 
     Raises:
         ValueError: a file is the output of WikiExtractor, with its tags or JSON, or begins with another
             JSON object, or its lines end with carriage returns only.
     """
     lines: list[str] = []
+    words: list[int] = []  # of each line
     for file in files[:: -(-len(files) // _FILES)]:
         whole_lines = with_line_feeds(read_lines(file, "replace"), file)
-        found = [line[:_LENGTH] for line in islice(whole_lines, _LINES)]
+        found = []
+        for line in islice(whole_lines, _LINES):
+            found.append(line[:_LENGTH])
+            if settings:
+                words.append(_count_words(line, settings.max_seq_length))
         first = next(filter(str.strip, found), "")
         kind = detect_format(first)
         if kind == "wikiextractor" or (kind == "json" and '"text"' in first):
@@ -40,4 +54,47 @@ def sample_lines(files: Sequence[str]) -> list[str]:
                 f"another name, and let prepare_corpus make such a file first: input_file={file}."
             )
         lines += found
+    if settings:
+        _warn_of_lines(words, settings, files[0])
     return lines
+
+
+def _count_words(line: str, most: int) -> int:
+    """Return about the number of words and Chinese characters, each of which is a token or more.
+
+    Args:
+        most: beyond this number only whether there are more.
+    """
+    start = line[: _WORD_LENGTH * most]
+    return len(start.split()) + len(_CHINESE.findall(start, 0, 2 * most))
+
+
+def _warn_of_lines(words: Sequence[int], settings: RecordSettings, file: str) -> None:
+    """Warn if lines do not seem to be sentences.
+
+    Args:
+        words: of each line of the sample.
+        file: for the remedy.
+    """
+    filled = [number for number in words if number]
+    long = sum(number > settings.max_seq_length for number in filled)
+    if 2 * long > len(filled):
+        logger.warning(
+            "%.0f%% of the first lines have more words than max_seq_length = %d. Each line is read as "
+            "one sentence, and what exceeds max_seq_length is left out of the records. Let "
+            "prepare_corpus write one sentence per line first: input_file=%s.",
+            100 * long / len(filled),
+            settings.max_seq_length,
+            file,
+        )
+    documents = [len(list(group)) for has_words, group in groupby(words, bool) if has_words]
+    single = documents.count(1)
+    if settings.objective == "mlm_nsp" and len(documents) > 1 and 2 * single > len(documents):
+        logger.warning(
+            "%.0f%% of the first documents have one line, so that their next sentences are always "
+            "random (next_sentence_labels 1), and next-sentence prediction learns nothing from them. If "
+            "a line has several sentences, let prepare_corpus write one sentence per line first: "
+            "input_file=%s. For texts of one sentence use objective=mlm.",
+            100 * single / len(documents),
+            file,
+        )

@@ -3,6 +3,7 @@
 import pytest
 
 from bert_tf.pretraining.corpus_sample import sample_lines
+from bert_tf.pretraining.settings import RecordSettings
 
 
 @pytest.fixture
@@ -33,3 +34,31 @@ def test_json_lines_with_other_keys_than_text_are_an_error_with_a_remedy(corpus,
 )
 def test_a_sentence_that_begins_with_a_brace_is_text(corpus, line):
     assert sample_lines(corpus(line)) == [line[:1000]]
+
+
+SENTENCE = "The tide is low. "
+
+
+@pytest.mark.parametrize(
+    "text, objective, warnings",
+    [
+        (
+            f"{SENTENCE * 500}\n\n" * 9,
+            "mlm_nsp",
+            ["100% of the first lines", "100% of the first doc"],
+        ),
+        (f"{SENTENCE * 500}\n\n" * 9, "mlm", ["100% of the first lines"]),
+        (f"{'潮' * 200}\n{'汐' * 200}\n\n潮\n" * 9, "mlm_nsp", ["67% of the first lines"]),
+        (f"{SENTENCE}\n\n" * 9 + f"{SENTENCE}\n" * 2, "mlm_nsp", ["90% of the first documents"]),
+        (f"{SENTENCE}\n\n" * 9, "mlm", []),
+        (f"{SENTENCE * 9}\n{SENTENCE}\n\n" * 9 + f"{SENTENCE * 500}\n\n" * 8, "mlm_nsp", []),
+        (SENTENCE, "mlm_nsp", []),
+        ("", "mlm_nsp", []),
+    ],
+)
+def test_lines_that_are_no_sentences_are_warned_about(corpus, caplog, text, objective, warnings):
+    settings = RecordSettings(vocab_file="v.txt", max_seq_length=128, objective=objective)
+    sample_lines(corpus(text), settings)
+    assert len(caplog.messages) == len(warnings)
+    for message, beginning in zip(caplog.messages, warnings, strict=True):
+        assert message.startswith(beginning) and "prepare_corpus" in message
