@@ -36,7 +36,7 @@ def expand_files(pattern_list: str, *, folders: bool = False) -> list[str]:
     """Return the files of a flag such as `--input_file`.
 
     Args:
-        pattern_list: comma-separated globs, as in the reference. An existing name is no glob.
+        pattern_list: comma-separated globs, as in the reference, or names of existing files.
         folders: accept folders, as for a corpus: all files in and below them.
 
     Returns:
