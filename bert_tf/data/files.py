@@ -89,9 +89,12 @@ def check_not_read_again(outputs: Iterable[str], pattern_list: str, name: str) -
     """
     outputs = list(outputs)
     for pattern in filter(None, (part.strip() for part in pattern_list.split(","))):
-        is_found = _is_below if tf.io.gfile.isdir(pattern) else _is_matched
+        is_one = tf.io.gfile.exists(pattern)  # perhaps with brackets in its name
+        found = [pattern] if is_one else tf.io.gfile.glob(pattern)
+        folders = [each for each in found if tf.io.gfile.isdir(each)]
         for output in outputs:
-            if is_found(output, pattern):
+            is_below = any(_is_below(output, folder) for folder in folders)
+            if is_below or (not is_one and _is_matched(output, pattern)):
                 raise ValueError(
                     f"{output} would be one of the files of input_file={pattern}, and the next run "
                     "would read it as text. An output must not be in a folder of the input, and no "

@@ -24,7 +24,7 @@ from bert_tf.data.files import (
     remove_file,
     whole_file,
 )
-from bert_tf.data.lines import read_lines
+from bert_tf.data.lines import read_lines, with_line_feeds
 from bert_tf.options import Options, option
 from bert_tf.pretraining.sentences import SPLITTERS, make_splitter
 from bert_tf.pretraining.settings import errors_option, naming_errors_flag
@@ -335,7 +335,7 @@ class _Input:
         is_gzip = file.endswith(".gz")
         num_bytes = 0
         with naming_errors_flag():
-            for line in read_lines(file, self._errors):
+            for line in with_line_feeds(read_lines(file, self._errors), file):
                 yield line
                 num_bytes += 1 + (len(line) if line.isascii() else len(line.encode()))
                 # The position in a compressed file is estimated from the previous file.

@@ -323,13 +323,22 @@ def test_an_input_file_is_never_overwritten(tmp_path, spelling):
 
 @pytest.mark.parametrize(
     "inputs, output",
-    [("", "new"), ("", "sub/new"), ("/*", "new"), ("/n*-of-*", "new"), ("/*.json", "new")],
+    [
+        ("", "new"),
+        ("", "sub/new"),
+        ("/*", "new"),
+        ("/n*-of-*", "new"),
+        ("/*.json", "new"),
+        ("/f*", "far/x"),
+    ],
 )
 def test_an_output_that_the_next_run_would_read_is_an_error(tmp_path, inputs, output):
     folder = tmp_path / "in"
     folder.mkdir()
     (folder / "name-of-a.txt").write_text("the dog\n\na cat\n")
     (folder / "b.json").write_text("the dog\n")
+    (folder / "far").mkdir()
+    (folder / "far" / "c.txt").write_text("the dog\n\na cat\n")
     (tmp_path / "link").symlink_to(folder)
     before = sorted(folder.iterdir())
     with pytest.raises(ValueError, match=r"files of input_file=.*Choose another folder for output"):
