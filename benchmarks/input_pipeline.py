@@ -59,13 +59,10 @@ def main() -> None:
 
 def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
     """Return the seconds, and the seconds of processor time, of --batches batches."""
-    from bert_tf.config import BertConfig
     from bert_tf.finetuning import loop
     from bert_tf.programs.pretraining_record_sets import read_record_set
     from bert_tf.programs.run_pretraining import PretrainingOptions, make_tasks
 
-    num_tokens = len(Path(args.vocab_file).read_text(encoding="utf-8").splitlines())
-    config = BertConfig.from_name("base", vocab_size=num_tokens)
     options = PretrainingOptions(
         input_file=str(records),
         output_dir=str(records.parent),
@@ -76,7 +73,7 @@ def measure(records: Path, args: argparse.Namespace) -> tuple[float, float]:
         train_batch_size=args.batch_size,
     )
     record_set = read_record_set([str(records)], args.max_seq_length)
-    task = make_tasks(options, {"train": record_set}, config, None)["train"]
+    task = make_tasks(options, {"train": record_set}, None)["train"]
     batches = iter(loop.training_batches(task, record_set.files, options, "trimmed"))
     for _ in range(50):
         next(batches)

@@ -24,7 +24,6 @@ from bert_tf.limits import listed
 from bert_tf.metrics.basic import largest_class
 from bert_tf.metrics.linear_probe import probe_accuracy
 from bert_tf.modeling.pooling import sentence_embedding
-from bert_tf.programs.pretraining_record_sets import RecordSet, check_vocabulary_of_records
 from bert_tf.tasks.classification import InputExample
 from bert_tf.tasks.tables import TableLayout, infer_labels, read_examples
 from bert_tf.tokenization import FullTokenizer
@@ -116,18 +115,15 @@ class Probe:
         return found[np.argsort(order)]
 
 
-def read_probe(
-    options: Any, setup: Setup, record_set: RecordSet, vocab_file: str | None
-) -> Probe | None:
+def read_probe(options: Any, setup: Setup, vocab_file: str | None) -> Probe | None:
     """Return the probe on `probe_file`, None without that.
 
     Args:
         options: of run_pretraining.
-        record_set: has the same vocabulary.
-        vocab_file: None for the vocabulary of the checkpoint.
+        vocab_file: that of the records, None for the vocabulary of the checkpoint.
 
     Raises:
-        ValueError: the vocabulary is missing, or is not that of the records; see also `Probe`.
+        ValueError: the vocabulary is missing; see also `Probe`.
     """
     if not options.probe_file:
         return None
@@ -137,7 +133,6 @@ def read_probe(
             f"probe_file={options.probe_file} needs the vocabulary of the records, which is not next to "
             "bert_config_file or init_checkpoint. Give vocab_file."
         )
-    check_vocabulary_of_records(record_set, tokens, vocab_file)
     tokenizer = load_tokenizer(vocab_file, options.do_lower_case, setup.checkpoint, setup.config)
     return Probe(options.probe_file, tokenizer, options.max_seq_length)
 

@@ -71,9 +71,8 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     *earlier, last = options.phase_options()
     setup = Setup.from_options(last, devices)
     checkpoint = setup.checkpoint
-    vocab_file = find_vocabulary_file(options, checkpoint)
+    vocab_file, tokens = find_vocabulary(options, checkpoint)
     sidecar.compare_vocabularies(vocab_file, checkpoint)
-    tokens = sidecar.find_vocabulary(vocab_file, checkpoint)
     if tokens is not None:
         do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, tokens, vocab_file)
         check_same_tokenizer(options.output_dir, tokens, do_lower_case)
@@ -110,15 +109,14 @@ def _run_phase(
     config, checkpoint = setup.config, setup.checkpoint
     name = "train" if options.do_train else "eval"
     task = tasks[name]
-    vocab_file = find_vocabulary_file(options, checkpoint)
-    vocab = sidecar.find_vocabulary(vocab_file, checkpoint)
+    vocab_file, vocab = find_vocabulary(options, checkpoint)
     texts: dict[str, str] = {}
     if options.do_train:
         do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, vocab, vocab_file)
         texts = model_files(config, task, vocab, do_lower_case)
     if is_chief(setup.devices):
         _check_output_folder(options, texts)
-    probe = read_probe(options, setup, record_sets[name], vocab_file)
+    probe = read_probe(options, setup, vocab_file)
     num_train_steps = options.num_train_steps if options.do_train else 0
     learned: Task = task
     if options.teacher and loop.has_steps_to_train(options, task, num_train_steps):
@@ -214,7 +212,17 @@ def _checked_tasks(
             given = options.input_file if name == "train" else options.eval_file
             files = expand_record_files(given or options.input_file)
             record_sets[name] = read_record_set(files, options.max_seq_length)
-    tasks = make_tasks(options, record_sets, config, setup.checkpoint)
+    vocab_file, tokens = find_vocabulary(options, setup.checkpoint)
+    if tokens is not None:
+        for record_set in record_sets.values():
+            check_vocabulary_of_records(record_set, tokens, vocab_file)
+        if len(tokens) > config.vocab_size:
+            raise ValueError(
+                f"The vocabulary has {len(tokens)} tokens, but `vocab_size` of the model is "
+                f"{config.vocab_size}. They belong to different models: give the `bert_config_file` of "
+                "this vocabulary."
+            )
+    tasks = make_tasks(options, record_sets, setup.checkpoint)
     for name, task in tasks.items():
         found = record_sets[name]
         check_records(found.files, task.record_features, task.id_limits(config))
@@ -235,7 +243,6 @@ def write_page(folder: str, options: PretrainingOptions, results: Mapping[str, f
 def make_tasks(
     options: PretrainingOptions,
     record_sets: Mapping[str, RecordSet],
-    config: BertConfig,
     checkpoint: PretrainedCheckpoint | None,
 ) -> dict[str, PretrainingTask]:
     """Return a task for each set of records, with one objective. Records without masks get a masker.
@@ -261,7 +268,7 @@ def make_tasks(
     for name, record_set in record_sets.items():
         masker, most = None, options.max_predictions_for(record_set)
         if not record_set.is_masked:
-            masker = make_masker(options, record_set, config, checkpoint, trains=name == "train")
+            masker = make_masker(options, record_set, checkpoint, trains=name == "train")
         logger.info(
             "The %s records %s",
             name,
@@ -285,30 +292,22 @@ def trained_objective(checkpoint: PretrainedCheckpoint | None) -> str | None:
 def make_masker(
     options: PretrainingOptions,
     record_set: RecordSet,
-    config: BertConfig,
     checkpoint: PretrainedCheckpoint | None,
     trains: bool,
 ) -> DynamicMasker:
-    """Return a masker with the settings of the flags and the vocabulary of the records.
+    """Return a masker with the settings of the flags.
 
     Args:
         trains: the fraction of masked tokens changes with the steps; else it is that at the end.
 
     Raises:
-        ValueError: the vocabulary is missing, or differs from that of the records or of the model.
+        ValueError: the vocabulary is missing.
     """
-    tokens = find_vocabulary(options, checkpoint)
+    _, tokens = find_vocabulary(options, checkpoint)
     if tokens is None:
         raise ValueError(
             f"The records of {record_set.files[0]} have no masks. Masking needs their vocabulary, which "
             "is not next to bert_config_file or init_checkpoint. Give vocab_file."
-        )
-    check_vocabulary_of_records(record_set, tokens, find_vocabulary_file(options, checkpoint))
-    if len(tokens) > config.vocab_size:
-        raise ValueError(
-            f"The vocabulary has {len(tokens)} tokens, but `vocab_size` of the model is "
-            f"{config.vocab_size}. They belong to different models: give the `bert_config_file` of "
-            "this vocabulary."
         )
     end = options.masked_lm_prob_end
     return DynamicMasker(
@@ -364,18 +363,13 @@ def set_limits(
     return limits
 
 
-def find_vocabulary_file(
+def find_vocabulary(
     options: PretrainingOptions, checkpoint: PretrainedCheckpoint | None
-) -> str | None:
+) -> tuple[str | None, Sequence[str] | None]:
+    """Return the file of the vocabulary and its tokens, None for what is unknown."""
     vocab_file = options.vocab_file
     if not vocab_file and options.bert_config_file:
         vocab_file = file_beside(os.path.dirname(options.bert_config_file), "vocab.txt")
     if not vocab_file and checkpoint is not None:
         vocab_file = checkpoint.vocab_file
-    return vocab_file
-
-
-def find_vocabulary(
-    options: PretrainingOptions, checkpoint: PretrainedCheckpoint | None
-) -> Sequence[str] | None:
-    return sidecar.find_vocabulary(find_vocabulary_file(options, checkpoint), checkpoint)
+    return vocab_file, sidecar.find_vocabulary(vocab_file, checkpoint)

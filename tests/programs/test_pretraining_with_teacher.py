@@ -50,7 +50,8 @@ def student(records, toy_text, pretrained, tmp_path):
 def student_of(options):
     setup = Setup.from_options(options)
     task = PretrainingTask(options.max_seq_length, options.max_predictions_per_seq)
-    return pretraining_student(options, setup, task, find_vocabulary(options, setup.checkpoint))
+    _, vocab = find_vocabulary(options, setup.checkpoint)
+    return pretraining_student(options, setup, task, vocab)
 
 
 def test_a_student_learns_masked_words_and_relations_and_resumes_exactly(

@@ -333,6 +333,7 @@ def test_ids_of_the_evaluation_records_are_looked_at_as_well(options, toy_text, 
     (tmp_path / "vocab.txt").write_text(vocab + "[extra]\n[CLS]\n")
     (tmp_path / "text.txt").write_text((toy_text / "held_out.txt").read_text())
     other = write_records(tmp_path / "text.txt", tmp_path / "other.tf_record")
+    (tmp_path / "other.tf_record.manifest.json").unlink()  # which states another vocabulary
     with pytest.raises(ValueError, match=r"in record 1 of .*other.tf_record"):
         run_pretraining(dataclasses.replace(options, eval_file=other))
 

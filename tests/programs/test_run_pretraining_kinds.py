@@ -214,29 +214,37 @@ def test_without_a_vocabulary_records_cannot_be_masked(make_options, toy_text, t
     run_pretraining(given)
 
 
-def test_records_are_masked_with_their_own_vocabulary_only(make_options, toy_text, kinds, tmp_path):
+@pytest.mark.parametrize("kind", ["masked_nsp", "unmasked_nsp"])
+def test_records_are_trained_on_with_their_own_vocabulary_only(
+    make_options, toy_text, kinds, tmp_path, kind
+):
     other = tmp_path / "other.txt"
     tokens = (toy_text / "vocab.txt").read_text().splitlines()
     other.write_text("\n".join([*tokens[:-2], tokens[-1], tokens[-2]]) + "\n")
-    options = make_options("unmasked_nsp", vocab_file=str(other), do_eval=False)
+    options = make_options(kind, vocab_file=str(other), do_eval=False)
     message = r"other.txt is not the vocabulary .*manifest.json. Give .*vocab_file=.*/vocab.txt"
     with pytest.raises(ValueError, match=message):
         run_pretraining(options)
-    unknown = without_manifest(kinds["unmasked_nsp"].train, tmp_path)
-    run_pretraining(dataclasses.replace(options, input_file=unknown))
+    assert not Path(options.output_dir).exists()
+    if kind == "unmasked_nsp":
+        unknown = without_manifest(kinds[kind].train, tmp_path)
+        run_pretraining(dataclasses.replace(options, input_file=unknown))
 
 
-def test_a_vocabulary_larger_than_the_model_is_refused(make_options, toy_text, kinds, tmp_path):
+@pytest.mark.parametrize("kind", ["masked_nsp", "unmasked_nsp"])
+def test_a_vocabulary_larger_than_the_model_is_refused(
+    make_options, toy_text, kinds, tmp_path, kind
+):
     size = BertConfig.from_json_file(toy_text / "bert_config.json").vocab_size
     tokens = (toy_text / "vocab.txt").read_text().splitlines()
     tokens += [f"extra{number}" for number in range(size + 1 - len(tokens))]
     other = tmp_path / "other.txt"
     other.write_text("\n".join(tokens))
     options = make_options(
-        "unmasked_nsp",
+        kind,
         vocab_file=str(other),
         do_eval=False,
-        input_file=without_manifest(kinds["unmasked_nsp"].train, tmp_path),
+        input_file=without_manifest(kinds[kind].train, tmp_path),
     )
     with pytest.raises(ValueError, match=f"has {size + 1} tokens, but `vocab_size` .* is {size}"):
         run_pretraining(options)
