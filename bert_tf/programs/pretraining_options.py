@@ -44,8 +44,8 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         default=None,
     )
     do_lower_case: bool | None = option(
-        "The records are lower-cased; stored in --output_dir. Default: by the checkpoint, else by the "
-        "vocabulary.",
+        "The records are lower-cased; stored in --output_dir. Default: by the manifest of the records, "
+        "else by the checkpoint, else by the vocabulary.",
         default=None,
     )
     attention: str | None = option(

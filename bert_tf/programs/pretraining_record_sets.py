@@ -6,7 +6,7 @@ They are read from the records and from the manifest next to them, so that they 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bert_tf.data.record_checks import check_records, feature_sizes
@@ -144,3 +144,33 @@ def check_vocabulary_of_records(
                 f"records were made with: its sha256 differs from the one in {path}. Give "
                 f"vocab_file={manifest.vocabulary['file']}, or make the records again."
             )
+
+
+def find_case_of_records(record_sets: Iterable[RecordSet], stated: bool | None) -> bool | None:
+    """Return `do_lower_case` of the manifests, else `stated`.
+
+    Args:
+        stated: the value of the flag, or in files next to the checkpoint or the vocabulary.
+
+    Raises:
+        ValueError: two of them differ.
+    """
+    cases: dict[bool, str] = {}  # do_lower_case -> a manifest
+    for record_set in record_sets:
+        for path, manifest in record_set.manifests.items():
+            if isinstance(case := manifest.flags.get("do_lower_case"), bool):
+                cases.setdefault(case, path)
+    if len(cases) > 1:
+        raise ValueError(
+            f"The records of {cases[True]} were made with `do_lower_case` = True, those of "
+            f"{cases[False]} with False. Use records of one case."
+        )
+    for case, path in cases.items():
+        if stated not in (None, case):
+            raise ValueError(
+                f"{path}: the records were made with `do_lower_case` = {case}, but the flag, or a file "
+                f"next to the checkpoint or the vocabulary, sets {stated}. Make the records again with "
+                f"do_lower_case={stated}. If the records are right, give do_lower_case={case}."
+            )
+        return case
+    return stated

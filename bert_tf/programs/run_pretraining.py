@@ -32,6 +32,7 @@ from bert_tf.programs.pretraining_record_sets import (
     RecordSet,
     check_vocabulary_of_records,
     choose_objective,
+    find_case_of_records,
     read_record_set,
 )
 from bert_tf.report.model_card import note_evaluation
@@ -73,10 +74,15 @@ def run_pretraining(options: PretrainingOptions) -> dict[str, float]:
     checkpoint = setup.checkpoint
     vocab_file, tokens = find_vocabulary(options, checkpoint)
     sidecar.compare_vocabularies(vocab_file, checkpoint)
-    if tokens is not None:
-        do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, tokens, vocab_file)
-        check_same_tokenizer(options.output_dir, tokens, do_lower_case)
     checked = [_checked_tasks(phase, setup) for phase in (*earlier, last)]
+    stated = sidecar.find_case(options.do_lower_case, checkpoint, None, vocab_file)
+    used = [record_set for _, found, _ in checked for record_set in found.values()]
+    case = sidecar.find_case(find_case_of_records(used, stated), None, tokens)
+    if tokens is not None:
+        check_same_tokenizer(options.output_dir, tokens, case)
+    checked = [
+        (replace(phase, do_lower_case=case), found, tasks) for phase, found, tasks in checked
+    ]
     for number, (phase, record_sets, tasks) in enumerate(checked[:-1], 1):
         if not options.do_train or _steps_done(options) >= phase.stop_step:
             continue
@@ -112,8 +118,7 @@ def _run_phase(
     vocab_file, vocab = find_vocabulary(options, checkpoint)
     texts: dict[str, str] = {}
     if options.do_train:
-        do_lower_case = sidecar.find_case(options.do_lower_case, checkpoint, vocab, vocab_file)
-        texts = model_files(config, task, vocab, do_lower_case)
+        texts = model_files(config, task, vocab, options.do_lower_case)
     if is_chief(setup.devices):
         _check_output_folder(options, texts)
     probe = read_probe(options, setup, vocab_file)

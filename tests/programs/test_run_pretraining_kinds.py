@@ -250,6 +250,60 @@ def test_a_vocabulary_larger_than_the_model_is_refused(
         run_pretraining(options)
 
 
+# -------------------------------------------------------------------------------------- upper case
+
+
+@pytest.fixture(scope="module")
+def cased(toy_text, tmp_path_factory):
+    """Records that are not lower-cased, of a vocabulary without a file that states its case."""
+    folder = tmp_path_factory.mktemp("cased")
+    for name in ("vocab.txt", "held_out.txt", "one_layer.json"):
+        (folder / name).write_text((toy_text / name).read_text())
+    file = write_records(folder / "held_out.txt", folder / "train.tf_record", do_lower_case=False)
+    return SimpleNamespace(train=file, folder=folder)
+
+
+@pytest.mark.parametrize("by_the_flag", [False, True])
+def test_the_case_is_that_of_the_records(make_options, cased, pretrained, monkeypatch, by_the_flag):
+    changes = {"bert_config_file": str(cased.folder / "one_layer.json")}
+    if by_the_flag:  # the file next to the checkpoint sets True
+        changes = {"init_checkpoint": str(pretrained), "bert_config_file": None}
+        changes["do_lower_case"] = False
+
+    def stop(config, task, vocab, do_lower_case):
+        raise Interruption(f"do_lower_case={do_lower_case}")
+
+    monkeypatch.setattr("bert_tf.programs.run_pretraining.model_files", stop)
+    with pytest.raises(Interruption, match="do_lower_case=False"):
+        run_pretraining(
+            make_options("masked_nsp", input_file=cased.train, do_eval=False, **changes)
+        )
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (
+            {"do_lower_case": True},
+            "`do_lower_case` = False, but .* sets True. .*do_lower_case=False",
+        ),
+        ({"bert_config_file": None}, "`do_lower_case` = False, but .* next to the checkpoint"),
+        ({"do_eval": True}, "with `do_lower_case` = True, those of .*train.tf_record.* with False"),
+    ],
+)
+def test_another_case_than_that_of_the_records_is_refused(
+    make_options, cased, pretrained, changes, message
+):
+    config = str(cased.folder / "one_layer.json")
+    changes = {"input_file": cased.train, "bert_config_file": config, "do_eval": False} | changes
+    if not changes["bert_config_file"]:
+        changes["init_checkpoint"] = str(pretrained)
+    options = make_options("masked_nsp", **changes)
+    with pytest.raises(ValueError, match=message):
+        run_pretraining(options)
+    assert not Path(options.output_dir).exists()
+
+
 @pytest.mark.parametrize(
     "changes, message",
     [
