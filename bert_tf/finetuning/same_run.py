@@ -39,7 +39,8 @@ _NOTED = (
     *("warmup_proportion", "num_warmup_steps", "lr_batch_size", "lr_batch_scaling"),
     *("lr_end", "lr_power", "lr_decay_from_warmup", "max_gradient_norm"),
     *("adam_beta1", "adam_beta2", "adam_epsilon", "pad_to_max_length", "pack_sequences"),
-    *("max_query_length", "window_pooling"),
+    *("max_query_length", "window_pooling", "objective", "max_predictions_per_seq"),
+    *("do_whole_word_mask", "mask_token_prob", "random_token_prob"),
 )
 _OF_THE_MODEL = ("max_seq_length", "scale", "margin", "doc_stride")  # if they are None
 
@@ -110,7 +111,8 @@ def _noted(options: TrainingOptions) -> dict[str, object]:
     noted = {name: getattr(options, name) for name in names if hasattr(options, name)}
     noted["learning_rate"] = options.base_learning_rate
     if noted.get("phases"):  # which have lengths and batches of their own
-        for name in ("train_batch_size", "gradient_accumulation_steps", "max_seq_length"):
+        of_a_phase = ("max_seq_length", "max_predictions_per_seq")
+        for name in ("train_batch_size", "gradient_accumulation_steps", *of_a_phase):
             del noted[name]
     return {**noted, "precision": options.policy}  # auto may differ between machines
 

@@ -205,7 +205,8 @@ def _checked_tasks(
 ) -> tuple[PretrainingOptions, dict[str, RecordSet], dict[str, PretrainingTask]]:
     """Return the options, and the records and tasks of "train" and "eval" that they need.
 
-    `auto_batch` is replaced by `gradient_accumulation_steps`.
+    `auto_batch` is replaced by `gradient_accumulation_steps`. With `do_train` the options have the
+    objective and the predictions of the records, which a run that resumes is compared with.
 
     Raises:
         ValueError: the records do not fit the options, the model or the devices.
@@ -233,7 +234,10 @@ def _checked_tasks(
         check_records(found.files, task.record_features, task.id_limits(config))
         check_record_sets(found.files, set_limits(config, task, found.is_masked))
     if options.do_train:
-        options = _with_parts(options, setup, tasks["train"]) if options.auto_batch else options
+        task = tasks["train"]
+        options = _with_parts(options, setup, task) if options.auto_batch else options
+        most = task.max_predictions_per_seq
+        options = replace(options, objective=task.objective, max_predictions_per_seq=most)
         checked_lengths(options, setup.devices, record_sets["train"].files)
     return options, record_sets, tasks
 

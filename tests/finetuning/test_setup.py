@@ -12,6 +12,7 @@ from bert_tf.finetuning.embeddings_options import EmbeddingOptions
 from bert_tf.interop import sidecar
 from bert_tf.interop.checkpoint import PretrainedCheckpoint
 from bert_tf.model_files import model_files, write_files
+from bert_tf.programs.pretraining_options import PretrainingOptions
 from bert_tf.training import checkpoints
 from bert_tf.training.options import TrainingOptions
 
@@ -104,6 +105,18 @@ def test_a_change_of_length_or_epochs_is_logged_when_a_run_resumes(tmp_path, cap
     assert "steps there" not in caplog.text
     same_run.check_same_steps(changed, 3)
     assert "with a change: 2 steps there, 3 now. For other data use another" in caplog.text
+
+
+def test_a_change_of_the_masks_is_logged_when_a_run_resumes(tmp_path, caplog):
+    first = PretrainingOptions(input_file="a", output_dir=str(tmp_path), do_train=True)
+    same_run.note_training(first, last_step=1, num_train_steps=2)
+    checkpoints.save_checkpoint(str(tmp_path), {"v": np.zeros(2)}, step=1)
+    same_run.check_same_training(first, str(tmp_path))
+    assert not caplog.text
+    changed = dataclasses.replace(first, do_whole_word_mask=True, mask_token_prob=0.7)
+    same_run.check_same_training(changed, str(tmp_path))
+    assert "with a change: do_whole_word_mask: False there, True now" in caplog.text
+    assert "with a change: mask_token_prob: 0.8 there, 0.7 now" in caplog.text
 
 
 def test_a_change_of_the_rate_or_the_batches_is_logged_when_a_run_resumes(tmp_path, caplog):

@@ -333,8 +333,11 @@ def test_a_run_goes_on_only_with_the_optimizer_that_began_it(options, changes):
 
 def test_a_change_of_what_may_change_is_warned_of(options, caplog):
     run_pretraining(dataclasses.replace(options, stop_step=2))
-    run_pretraining(dataclasses.replace(options, stop_step=3, learning_rate=0.5))
+    changes = {"learning_rate": 0.5, "objective": "mlm", "max_predictions_per_seq": None}
+    run_pretraining(dataclasses.replace(options, stop_step=3, **changes))
     assert "change: learning_rate: 0.005 there, 0.5 now" in caplog.text
+    assert "change: objective: mlm_nsp there, mlm now" in caplog.text
+    assert "max_predictions_per_seq" not in caplog.text  # the default is that of the records
 
 
 def test_the_second_phase_keeps_to_the_optimizer_of_the_first(options, tmp_path):
