@@ -102,6 +102,11 @@ class PretrainingDataOptions(BeamOptions, RecordSettings):
     def _check_combinations(self) -> None:
         if self.span_masking and self.max_ngram_size > 1:
             raise ValueError("span_masking and max_ngram_size exclude each other; give one.")
+        if self.runner is not None and self.num_workers > 1:
+            raise ValueError(
+                f"num_workers={self.num_workers} has no effect with `runner`, whose own flags set its "
+                "workers, such as -- --direct_num_workers=4. Omit num_workers."
+            )
         if self.segmented_text and not (self.do_whole_word_mask or self.span_masking):
             raise ValueError(
                 "segmented_text marks the words of Chinese text, which only do_whole_word_mask "

@@ -188,6 +188,15 @@ def test_an_option_out_of_range_is_refused_when_it_is_set(name, value, message):
         PretrainingDataOptions(**options)
 
 
+def test_a_number_of_workers_is_refused_with_a_runner_that_does_not_use_it():
+    options = {"input_file": "a", "output_file": "b", "vocab_file": "c", "num_workers": 8}
+    with pytest.raises(
+        ValueError, match=r"num_workers=8 has no effect with `runner`.*Omit num_workers"
+    ):
+        PretrainingDataOptions(**options, runner="DirectRunner")
+    PretrainingDataOptions(**options)
+
+
 def test_a_pattern_without_files_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"No file matches '.*missing-\*\.txt'"):
         run_with(tmp_path, input_file=f"{tmp_path}/a.txt,{tmp_path}/missing-*.txt")
