@@ -163,6 +163,7 @@ def num_steps(row: Row, args: argparse.Namespace, folder: Path) -> int:
     file = folder / f"{_name(row, args)}.steps.json"
     if not file.exists():
         flags = pretraining_flags(row, 10_000, args, folder)
+        del flags["eval_file"]
         stop_step = FIRST_TIMED_STEPS
         with tempfile.TemporaryDirectory() as output_dir:
             given = {"do_train": True, "output_dir": output_dir, "report": False}

@@ -260,8 +260,10 @@ def pretraining_options(records, toy_text, output_dir, **changes):
         "jit_compile": "false",
         "save_checkpoints_steps": 60,
         "evaluate_steps": 70,
-    }
-    return PretrainingOptions(**{**values, **changes})
+    } | changes
+    if not values["do_eval"]:
+        values["eval_file"] = None
+    return PretrainingOptions(**values)
 
 
 @pytest.fixture(scope="session")

@@ -262,6 +262,7 @@ def test_training_starts_from_the_encoder_and_heads_of_init_checkpoint(options, 
         init_checkpoint=str(pretrained),
         bert_config_file=None,
         do_eval=False,
+        eval_file=None,
         evaluate_steps=0,
         num_train_steps=2,
         num_warmup_steps=0,
@@ -377,6 +378,14 @@ def test_a_checkpoint_without_trained_heads_is_not_evaluated(options, sentence_m
         ({"num_warmup_steps": 151}, r"num_warmup_steps is 151, .*num_train_steps=150.*=15[.]"),
         ({"num_warmup_steps": 9_999}, "num_warmup_steps is 9999"),
         ({"num_warmup_steps": -1}, "num_warmup_steps is -1"),
+        (
+            {"do_eval": False, "evaluate_steps": 0},
+            r"eval_file=.*held_out.tf_record has no effect without `do_eval`. Give `do_eval`",
+        ),
+        (
+            {"do_eval": False, "evaluate_steps": 0, "eval_file": None, "max_eval_steps": 9},
+            "max_eval_steps=9 has no effect without `do_eval`",
+        ),
         (
             {"do_train": False, "do_eval": False},
             "Nothing to do: give at least one of .*do_train.*do_eval",

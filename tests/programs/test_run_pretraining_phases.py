@@ -40,6 +40,7 @@ def options(records, toy_text, tmp_path):
         made,
         bert_config_file=str(toy_text / "one_layer.json"),
         do_eval=False,
+        eval_file=None,
         num_train_steps=STEPS,
         num_warmup_steps=2,
         evaluate_steps=0,
@@ -170,7 +171,8 @@ def test_phases_have_their_lengths_and_resume_exactly_across_a_boundary(
     assert [line["step"] for line in lines(inside.output_dir, "eval")] == [STEPS]
     for interruption in (4, 6):  # between the phases, and in the second
         folder = str(tmp_path / f"parts-{interruption}")
-        parts = dataclasses.replace(options, output_dir=folder, do_eval=False, evaluate_steps=0)
+        without = {"do_eval": False, "eval_file": None, "evaluate_steps": 0}
+        parts = dataclasses.replace(options, output_dir=folder, **without)
         with monkeypatch.context() as patch, pytest.raises(Interruption):
             interrupt_at(patch, step=interruption)
             run_pretraining(parts)
