@@ -134,7 +134,7 @@ class PretrainingOptions(TeacherOptions, EncoderFilesOptions, TrainingOptions, M
         super().__post_init__()
         require_one_of(self, ("do_train", "do_eval"))
         self._need("phases", ("scale_phase_batches",))
-        of_evaluations = ("probe_file", "evaluate_steps", "eval_file", "max_eval_steps")
+        of_evaluations = ("probe_file", "evaluate_steps", "eval_file")
         self._need("do_eval", of_evaluations)
         self._need("do_train", ("auto_batch",))
         if self.auto_batch and (self.gradient_accumulation_steps > 1 or self.teacher):

@@ -383,10 +383,6 @@ def test_a_checkpoint_without_trained_heads_is_not_evaluated(options, sentence_m
             r"eval_file=.*held_out.tf_record has no effect without `do_eval`. Give `do_eval`",
         ),
         (
-            {"do_eval": False, "evaluate_steps": 0, "eval_file": None, "max_eval_steps": 9},
-            "max_eval_steps=9 has no effect without `do_eval`",
-        ),
-        (
             {"do_train": False, "do_eval": False},
             "Nothing to do: give at least one of .*do_train.*do_eval",
         ),
